@@ -297,8 +297,7 @@ class SocketConnection(_CallingConnection):
 
         shape = {"datatype": "FP32", "shape": [plan["floats"]]}
         tensor = {"name": "INPUT0", **shape, "parameters": {"binary_data_size": plan["floats"] * 4}}
-        document = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
-        head = json.dumps(document).encode()
+        head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
         data = struct.pack("<f", 0.5) * plan["floats"]
         request = struct.pack("<I", len(head)) + head + data
         url = f"ws://{plan['address']}/v2/models/identity_fp32/stream"

@@ -144,8 +144,7 @@ def _cpu_s(server: Server) -> dict[str, float]:
 def _cpu_us(server: Server, connections: int = _AT_ONCE) -> float:
     """Measure eight clients, each of which asks over another one of its connections each time."""
     plan = clients.in_turns(clients.http_binary(server.http_port), connections // _AT_ONCE)
-    got = clients.measure(plan, _AT_ONCE, _SECONDS, lambda: _cpu_s(server))
-    return got.cpu_us["all"]
+    return clients.measure(plan, _AT_ONCE, _SECONDS, lambda: _cpu_s(server)).cpu_us["all"]
 
 
 def _measure(

@@ -288,8 +288,7 @@ class FakeStub(FakePeer):
             self.arena.leases.send(own)
             outcomes.append(outcome)
             bodies.append(body)
-        executed = wire.Executed(self.executing, 1, 1, 1)
-        self.send(wire.Results(outcomes, [executed]), bodies)
+        self.send(wire.Results(outcomes, [wire.Executed(self.executing, 1, 1, 1)]), bodies)
         for route in self.begun:
             if self._reported_blocks.get(route):
                 self.send(wire.Release(self._reported_blocks.pop(route)))

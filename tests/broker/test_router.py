@@ -135,8 +135,7 @@ def test_a_connection_that_ends_by_itself_is_reported_once(world: World) -> None
 
     eventually(is_closed, 30)
     assert world.router.has_duties
-    assert [PEER] == world.router.take_lost()
-    assert [] == world.router.take_lost()
+    assert ([PEER], []) == (world.router.take_lost(), world.router.take_lost())
     assert {connection} == world.router.undelivered(), "what was sent there may be lost"
 
     world.router.disconnect(PEER)
@@ -316,8 +315,7 @@ def test_a_release_waits_for_something_else_that_goes_to_the_owner(sending: Send
     assert [(NEXT, "Execute")] == sending.flush()
     sending.outbox.batched_requests[OWNER] = [WORK]
 
-    assert [(OWNER, "Execute")] == sending.flush()
-    assert [[], [BLOCK]] == sending.routers.released
+    assert ([(OWNER, "Execute")], [[], [BLOCK]]) == (sending.flush(), sending.routers.released)
     assert 0 == sending.sending.release_at_ns
 
 
@@ -326,8 +324,7 @@ def test_many_releases_are_a_message_of_their_own(sending: SendingWorld) -> None
     sending.outbox.batched_requests[OWNER] = [WORK]
 
     assert {(OWNER, "Release"), (OWNER, "Execute")} == set(sending.flush())
-    assert [[]] == sending.routers.released
-    assert {} == sending.outbox.releases
+    assert ([[]], {}) == (sending.routers.released, sending.outbox.releases)
 
 
 def test_a_release_goes_along_with_a_reply_too(sending: SendingWorld) -> None:
@@ -341,8 +338,7 @@ def test_some_replies_may_leave_amid_a_turn(sending: SendingWorld) -> None:
 
     sending.sending.flush_some_replies()
 
-    assert [(OWNER, "Replies")] == sending.routers.messages
-    assert 1 == sending.routers.flushed
+    assert ([(OWNER, "Replies")], 1) == (sending.routers.messages, sending.routers.flushed)
     assert {} == sending.outbox.replies
 
 
@@ -367,8 +363,7 @@ def test_a_release_does_not_wait_for_long(sending: SendingWorld) -> None:
 
     sending.sending.release_at_ns = 1
 
-    assert [(OWNER, "Release")] == sending.flush()
-    assert {} == sending.outbox.releases
+    assert ([(OWNER, "Release")], {}) == (sending.flush(), sending.outbox.releases)
 
 
 def test_a_lease_never_waits_and_goes_before_releases(sending: SendingWorld) -> None:

@@ -19,8 +19,7 @@ MILLISECOND, SECOND = 1_000_000, 1_000_000_000
 
 def request(own_id: int, generation: int = 1, **fields: Any) -> wire.Request:
     """A plain request, but for the fields given."""
-    row = wire.Request(own_id, generation, "", -1, 0, 0, 0, 0, 1, 0, 0)
-    return row._replace(**fields)
+    return wire.Request(own_id, generation, "", -1, 0, 0, 0, 0, 1, 0, 0)._replace(**fields)
 
 
 class Page:
@@ -171,8 +170,7 @@ class BrokerHarness:
 
     def statistics(self, model: str = "m", kind: int = 0, offset_ns: int = 0) -> dict[str, Any]:
         """Return what the broker answers to a question about its counters."""
-        question = wire.AskStatistics(5, model, -1, kind)
-        self.core.ask_statistics(F, question, offset_ns, self.now)
+        self.core.ask_statistics(F, wire.AskStatistics(5, model, -1, kind), offset_ns, self.now)
         self.drain_outbox()
         answer: dict[str, Any] = json.loads(self.supervisor_messages[-1].result)
         return answer

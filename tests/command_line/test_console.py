@@ -118,14 +118,11 @@ def test_options_name_each_repository_and_gpu() -> None:
         name.strip(): value.strip()
         for name, value in (line.strip("|").split("|") for line in text.splitlines() if "|" in line)
     }
-    assert "/a" == rows["model_repository_path[0]"]
-    assert "/b" == rows["model_repository_path[1]"]
+    assert ("/a", "/b") == (rows["model_repository_path[0]"], rows["model_repository_path[1]"])
     assert "67108864" == rows["cuda_memory_pool_byte_size{0}"]
     assert "1024" == rows["cuda_memory_pool_byte_size{1}"]
-    assert "MODE_NONE" == rows["model_control_mode"]
-    assert "EXEC_COUNT" == rows["rate_limit"]
-    assert "1" == rows["strict_model_config"]
-    assert "1" == rows["cache_enabled"]
+    assert ("MODE_NONE", "EXEC_COUNT") == (rows["model_control_mode"], rows["rate_limit"])
+    assert ("1", "1") == (rows["strict_model_config"], rows["cache_enabled"])
 
 
 @pytest.mark.row("I10")

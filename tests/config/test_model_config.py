@@ -106,8 +106,7 @@ def test_a_python_model_looks_as_triton_prints_it(tmp_path: Path) -> None:
 
     text = to_json(finished(model))
 
-    expected = json.dumps(PREPROCESSING_DOCUMENT, separators=(",", ":"))
-    assert expected == text
+    assert json.dumps(PREPROCESSING_DOCUMENT, separators=(",", ":")) == text
 
 
 @pytest.mark.row("E02")
@@ -172,8 +171,7 @@ def test_an_override_stands_in_for_the_file_and_may_bear_another_name(tmp_path: 
 
 @pytest.mark.row("E07", "E43")
 def test_a_models_own_completion_takes_over_what_it_may_decide(tmp_path: Path) -> None:
-    model = make_model(tmp_path, "m", "instance_group { count: 2 }")
-    before = load(model)
+    before = load(make_model(tmp_path, "m", "instance_group { count: 2 }"))
     reply = to_dict(before)
     reply["max_batch_size"] = 4
     reply["input"] = [{"name": "A", "data_type": "TYPE_FP32", "dims": [3]}]

@@ -175,8 +175,7 @@ def test_json_may_use_either_spelling(key: str) -> None:
 
     config = parse_json(json.dumps(document))
 
-    assert 4 == config.max_batch_size
-    assert [1, 2] == list(config.version_policy.specific.versions)
+    assert (4, [1, 2]) == (config.max_batch_size, list(config.version_policy.specific.versions))
 
 
 @pytest.mark.parametrize(
@@ -344,8 +343,7 @@ def _key(key: str, random: Random) -> str:
 def _quoted(text: str, random: Random) -> str:
     if random.random() < 0.5:
         return json.dumps(text)
-    inside = text.replace("\\", "\\\\")
-    return "'" + inside.replace("'", random.choice(["\\'", "\\u0027"])) + "'"
+    return "'" + text.replace("\\", "\\\\").replace("'", random.choice(["\\'", "\\u0027"])) + "'"
 
 
 # --------------------------------------------------------------------------- positions
@@ -416,8 +414,7 @@ def test_a_reason_begins_with_tritons_words(tmp_path: Path) -> None:
 
     error = locate_error(ConfigError(problem), path)
 
-    expected = f"model input 'B' is wrong for m (at {path}:6) Did you mean 'A'?"
-    assert expected == error.text
+    assert f"model input 'B' is wrong for m (at {path}:6) Did you mean 'A'?" == error.text
     assert (6, 13) == (error.problem.line, error.problem.column)
 
 

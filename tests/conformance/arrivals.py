@@ -94,8 +94,7 @@ def turns(words: str) -> list[Ask]:
     asks = []
     for word in words.split():
         name = word.strip("()")
-        ask = Ask(name, sequence=int(name[-2]), is_first="(" in word, is_last=")" in word)
-        asks.append(ask)
+        asks.append(Ask(name, sequence=int(name[-2]), is_first="(" in word, is_last=")" in word))
     return asks
 
 

@@ -46,8 +46,7 @@ class Repository(NamedTuple):
 
 def _copy(model: Model, directory: Path) -> None:
     target = directory / (model.name or model.source)
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(MODELS / model.source, target, ignore=ignored)
+    shutil.copytree(MODELS / model.source, target, ignore=shutil.ignore_patterns("__pycache__"))
     with (target / "config.pbtxt").open("a", encoding="utf-8") as config:
         config.write(model.config)
 

@@ -183,8 +183,7 @@ _HANGS = _initialize("time.sleep(3600)")
 
 def _hang(model: Path) -> None:
     _HANGS(model)
-    bound = 'parameters { key: "max_load_seconds" value { string_value: "0.5" } }'
-    _config(bound)(model)
+    _config('parameters { key: "max_load_seconds" value { string_value: "0.5" } }')(model)
 
 
 BREAKAGES += (Breakage("hangs", _hang, ("max_load_seconds (0.5)", "model.py(5): initialize")),)

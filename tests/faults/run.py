@@ -140,8 +140,7 @@ def main() -> int:
     rounds = parser.parse_args().rounds
     mark = leaks.mark_session()
     before = leaks.take_snapshot(mark)
-    half_s = stub_death.EXECUTION_MS / 1000
-    _stub_deaths(rounds, 1, half_s, "half load")
+    _stub_deaths(rounds, 1, stub_death.EXECUTION_MS / 1000, "half load")
     _stub_deaths(rounds, 8, 0.0, "full load")
     for kind in ("forks", "threads"):
         _stub_deaths(rounds, 8, 0.0, f"full load, {kind}", kind)

@@ -79,5 +79,4 @@ def check(server: Server, outcomes: list[Outcome], hits: int, kills: int) -> Non
     wrong = [o for o in outcomes if not o.is_right]
     assert hits <= len(wrong) <= kills, wrong
     assert [o for o in wrong if o.status != 503] == []
-    twice = {own_id: n for own_id, n in executions(server.journal).items() if n > 1}
-    assert not twice
+    assert not {own_id: n for own_id, n in executions(server.journal).items() if n > 1}

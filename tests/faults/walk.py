@@ -152,8 +152,7 @@ class Honest:
 
 def _ask(server: Server, model: str, within_s: float) -> int:
     try:
-        path = f"/v2/models/{model}/infer"
-        return server.request_json(path, _BODY, within_s=within_s)[0]
+        return server.request_json(f"/v2/models/{model}/infer", _BODY, within_s=within_s)[0]
     except OSError:
         return 0
 

@@ -82,8 +82,7 @@ def test_requests_of_other_shapes_or_inputs_have_other_batch_keys() -> None:
 
 def _free(*inputs: dict[str, Any]) -> Signature:
     entries = [{"data_type": "TYPE_FP32", "dims": [-1], **entry} for entry in inputs]
-    config = {"name": "m", "max_batch_size": 8, "input": entries, "dynamic_batching": {}}
-    return Signature(config)
+    return Signature({"name": "m", "max_batch_size": 8, "input": entries, "dynamic_batching": {}})
 
 
 @pytest.mark.row("E33", "E61")

@@ -40,8 +40,7 @@ def test_files_are_written_where_nobody_may_go_but_the_server(tmp_path: Path) ->
     assert {"1/model.py": b"x", "1/a/b": b""} == written(root)
     assert 0o700 == stat.S_IMODE(root.parent.stat().st_mode)
     # for stubs of other users, if the server lets them in
-    modes = {stat.S_IMODE(p.stat().st_mode) for p in [root, root / "1", root / "1/a"]}
-    assert {0o777} == modes
+    assert {0o777} == {stat.S_IMODE(p.stat().st_mode) for p in [root, root / "1", root / "1/a"]}
     assert {0o666} == {stat.S_IMODE((root / p).stat().st_mode) for p in written(root)}
 
 

@@ -309,8 +309,7 @@ class ShortOf:
     def __getattr__(self, name: str) -> Any:
         errors = self._errors.get(name)
         if errors:
-            number = errors.pop(0)
-            raise_it = OSError(number, "injected")
+            raise_it = OSError(errors.pop(0), "injected")
 
             def fail(*_: Any) -> Any:
                 raise raise_it
@@ -417,8 +416,7 @@ def test_a_stranger_that_has_spoken_in_time_is_not_closed_unread(bound: Bound) -
 
     bound.router.tick(bound.router.next_due_ns() + 1)
 
-    assert [b"hello"] == bound.router.inbox.popleft()[1]
-    assert 1 == len(bound.router.connections)
+    assert ([b"hello"], 1) == (bound.router.inbox.popleft()[1], len(bound.router.connections))
     dealer.close()
 
 

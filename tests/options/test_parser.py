@@ -82,8 +82,7 @@ def test_the_command_line_of_the_guide_is_taken_with_its_typing_error() -> None:
         "--repository-poll-secs=10 --backend-config=tensorflow,version=2 --log-verbose=1=1".split()
     )
 
-    assert ("/model_dir",) == options.model_repository
-    assert "poll" == options.model_control_mode
+    assert (("/model_dir",), "poll") == (options.model_repository, options.model_control_mode)
     assert 10 == options.repository_poll_secs
     assert (Setting("tensorflow", "version", "2"),) == options.backend_config
     assert 1 == options.log_verbose
@@ -115,8 +114,7 @@ def test_without_options_everything_is_as_triton_has_it() -> None:
     assert 30 == options.exit_timeout_secs
     assert options.exit_on_error
     assert options.strict_readiness
-    assert "none" == options.model_control_mode
-    assert 67108864 == options.http_max_input_size
+    assert ("none", 67108864) == (options.model_control_mode, options.http_max_input_size)
     assert 4 == options.model_load_thread_count
     assert TraceOptions() == options.trace
     assert () == options.warnings
@@ -482,8 +480,7 @@ def test_values_with_parts_are_kept_by_their_parts() -> None:
     assert ((1, 0.8),) == options.model_load_gpu_limit
     assert (Setting("gpu_0", "numa-node", "0"),) == options.host_policy
     assert (Setting("", "summary_quantiles", "0.5:0.05,0.9:0.01"),) == options.metrics_config
-    assert (8080, 8090) == options.sagemaker_safe_port_range
-    assert 1.5 == options.metrics_interval_ms
+    assert ((8080, 8090), 1.5) == (options.sagemaker_safe_port_range, options.metrics_interval_ms)
 
 
 @pytest.mark.row("--cache-config")
@@ -531,8 +528,7 @@ def test_both_options_for_the_cache_together_are_refused() -> None:
 def test_the_mode_of_the_rate_limiter_may_be_in_capitals() -> None:
     options = parsed("--rate-limit=EXECUTION_COUNT")
 
-    assert () == options.warnings
-    assert "execution_count" == options.rate_limit
+    assert ((), "execution_count") == (options.warnings, options.rate_limit)
 
 
 def test_a_default_that_is_spelled_out_warns_of_nothing() -> None:

@@ -120,8 +120,7 @@ def test_an_option_that_may_be_repeated_is_taken_whole_from_one_place() -> None:
 
     options = started("--stub-user=c", file=file, MODEL_ENV="B\n\nC D\n")
 
-    assert ("/models",) == options.model_repository
-    assert ("c",) == options.stub_user
+    assert (("/models",), ("c",)) == (options.model_repository, options.stub_user)
     assert ("B", "C D") == options.model_env
 
 
@@ -428,8 +427,7 @@ def test_a_setting_that_cannot_be_is_named(word: str, text: str) -> None:
 
 
 def exporting(environment: dict[str, str], *words: str) -> tuple[tuple[str, str], ...]:
-    mode = "--trace-config=mode=opentelemetry"
-    options = parse(["--model-repository=/models", mode, *words])
+    options = parse(["--model-repository=/models", "--trace-config=mode=opentelemetry", *words])
     return with_environment(options, environment).trace.opentelemetry
 
 

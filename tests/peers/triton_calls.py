@@ -188,8 +188,7 @@ async def forms_of(name: str, address: str) -> dict[str, Any]:
             found[method] = form(answer)
     finally:
         region.close()
-    known = public_methods(kit.module.InferenceServerClient)
-    return {"methods": known, "forms": found}
+    return {"methods": public_methods(kit.module.InferenceServerClient), "forms": found}
 
 
 def main(http_address: str, grpc_address: str) -> None:

@@ -71,8 +71,7 @@ def test_the_descriptor_set_is_what_the_proto_files_compile_to(tmp_path: Path) -
     )
 
     expected = descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes())
-    actual = descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTORS.read_bytes())
-    assert expected == actual
+    assert expected == descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTORS.read_bytes())
 
 
 @pytest.mark.parametrize("order", ["ours first", "theirs first"])

@@ -64,10 +64,8 @@ def test_requests_under_way_have_the_time_that_the_server_gives_them() -> None:
 def test_the_server_speaks_for_itself_and_ends_as_a_whole() -> None:
     unit = settings()
 
-    assert ["notify"] == unit["Type"]
-    assert ["main"] == unit["NotifyAccess"]
-    assert ["mixed"] == unit["KillMode"]
-    assert ["on-failure"] == unit["Restart"]
+    assert (["notify"], ["main"]) == (unit["Type"], unit["NotifyAccess"])
+    assert (["mixed"], ["on-failure"]) == (unit["KillMode"], unit["Restart"])
     assert seconds("WatchdogSec") > 0
 
 

@@ -30,8 +30,7 @@ def test_it_is_up_to_date(name: str) -> None:
 
 def _examples(page: str) -> list[str]:
     """The indented code of a page, a text for each block."""
-    text = (DIRECTORY / page).read_text("utf-8")
-    return re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+    return re.findall(r"(?:^    .*\n)+", (DIRECTORY / page).read_text("utf-8"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("example", _examples("config.md"))
@@ -74,5 +73,4 @@ def test_no_parameter_that_the_server_reads_is_left_out() -> None:
     ]
     names = {one for value in constants for one in ([value] if type(value) is str else value)}
 
-    listed = {one.name for of in PARAMETERS.values() for one in of}
-    assert names - {CANARY_PREFIX} <= listed
+    assert names - {CANARY_PREFIX} <= {one.name for of in PARAMETERS.values() for one in of}

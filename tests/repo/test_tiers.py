@@ -49,8 +49,7 @@ def first_tier() -> set[str]:
         if tiers.LONG not in tiers.file_marks(path)
         for name in marked_in(path).keys() - _long_in(path)
     }
-    long = {str(case.values[0]) for case in OF_ONE_FEATURE}
-    return tests | recorded_cases(but=long).keys()
+    return tests | recorded_cases(but={str(case.values[0]) for case in OF_ONE_FEATURE}).keys()
 
 
 def _long_in(path: Path) -> set[str]:

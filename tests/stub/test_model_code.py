@@ -85,8 +85,7 @@ def test_what_is_kept_is_taken_by_the_next_process(model: Path, begun: Path) -> 
     helper = _save(model / "helper.py", "X = 1")
     _value(helper)
     [kept] = begun.iterdir()
-    other = compile("X = 'kept'", str(helper), "exec")
-    kept.write_bytes(marshal.dumps(other))
+    kept.write_bytes(marshal.dumps(compile("X = 'kept'", str(helper), "exec")))
 
     assert _value(helper) == "kept"  # type: ignore[comparison-overlap]
 

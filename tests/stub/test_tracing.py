@@ -276,8 +276,7 @@ def test_a_batch_is_logged_when_it_begins_and_when_it_is_released() -> None:
     link = FakeLink()
     batch: Any = [Request("a"), Request("")]
 
-    ids = request_log.begun(link.instance, batch)
-    request_log.released(link.instance, ids)
+    request_log.released(link.instance, request_log.begun(link.instance, batch))
 
     state = "Setting state from"
     assert [

@@ -128,8 +128,7 @@ def test_old_deaths_do_not_count() -> None:
     for number in range(20):
         backoff.record_death(number * WINDOW_S)
 
-    assert 1 == backoff.consecutive_deaths
-    assert 0.0 == backoff.pause_s
+    assert (1, 0.0) == (backoff.consecutive_deaths, backoff.pause_s)
 
 
 def test_what_had_worked_is_restarted_at_once_time_after_time() -> None:
@@ -252,8 +251,7 @@ def _serve(models: int) -> SupervisorHarness:
 
 def _reload(world: SupervisorHarness, model: str) -> None:
     for verb in ("unload", "load"):
-        call = world.call(verb, {"model": model, "parameters": {}})
-        assert call.answer is not None
+        assert world.call(verb, {"model": model, "parameters": {}}).answer is not None
 
 
 def _die(world: SupervisorHarness, model: str) -> None:

@@ -108,8 +108,7 @@ class SteeredDay:
     def _check_promises(self) -> None:
         """Nothing runs that nobody knows of."""
         serials = {i.serial for g in self.world.core.generations.values() for i in g.instances}
-        strangers = set(self.world.living("stub")) - serials
-        assert not strangers
+        assert not (set(self.world.living("stub")) - serials)
 
     def settle(self) -> None:
         """Let everything end well that is under way."""
@@ -148,8 +147,7 @@ def live(path: Path, seed: int) -> None:
 
     day.settle()
 
-    unanswered = [verb for verb, call in day.calls if call.answer is None]
-    assert not unanswered
+    assert not [verb for verb, call in day.calls if call.answer is None]
     day.world.call("load", {"model": "m", "parameters": {}})
     day.settle()
     last = day.world.call("scale", {"model": "m", "count": 3})

@@ -21,8 +21,7 @@ _PEER = struct.Struct("3i")
 
 
 def _copy(pidfd: int, descriptor: int) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    copied = int(libc.syscall(_PIDFD_GETFD, pidfd, descriptor, 0))
+    copied = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, pidfd, descriptor, 0))
     if copied < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return copied

@@ -123,8 +123,7 @@ class OnGpu:
 def contents(tensor: Any) -> Any:
     """The array of a tensor on a GPU, as another library gets it: over the same memory."""
     taken = dlpack.take(tensor.to_dlpack())
-    dtype = BY_NUMBER[taken.datatype].numpy
-    return numbers(taken.array, dtype).reshape(taken.shape)
+    return numbers(taken.array, BY_NUMBER[taken.datatype].numpy).reshape(taken.shape)
 
 
 def on_cpu(array: Any) -> Any:

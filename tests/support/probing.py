@@ -52,8 +52,7 @@ class Probe:
 
     def infer(self, code: str, inputs: Tensors = (), **fields: Any) -> Any:
         """The whole response, to code that answers by itself."""
-        data = [textwrap.dedent(code)]
-        row = {"name": "CODE", "shape": [1], "datatype": "BYTES", "data": data}
+        row = {"name": "CODE", "shape": [1], "datatype": "BYTES", "data": [textwrap.dedent(code)]}
         return self.post("api_probe", {"inputs": [row, *inputs], **fields})
 
     def post(self, model: str, document: Any) -> Any:

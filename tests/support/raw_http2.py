@@ -47,8 +47,7 @@ def _literal(text: str) -> bytes:
 def header_block(path: str, more: Mapping[str, str] | None = None) -> bytes:
     """The headers of an RPC, without a table."""
     pairs = {"content-type": "application/grpc", "te": "trailers", **(more or {})}
-    post_over_http = b"\x83\x86"
-    common = post_over_http + b"\x04" + _literal(path) + b"\x01" + _literal("localhost")
+    common = b"\x83\x86" + b"\x04" + _literal(path) + b"\x01" + _literal("localhost")
     return common + b"".join(b"\x00" + _literal(n) + _literal(v) for n, v in pairs.items())
 
 
@@ -59,8 +58,7 @@ def headers_frame(
 
 
 def reset_frame(stream: int) -> bytes:
-    cancel = 8
-    return frame(RESET, 0, stream, struct.pack(">I", cancel))
+    return frame(RESET, 0, stream, struct.pack(">I", 8))
 
 
 def data_frame(stream: int, message: bytes, *, length: int | None = None, flags: int = 0) -> bytes:

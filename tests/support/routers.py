@@ -36,8 +36,7 @@ class FakeRouter:
         while not self.poll(1000):
             pass
         connection, frames = self._router.inbox.popleft()
-        identity = self._identities.setdefault(connection, b"%d" % len(self._identities))
-        return [identity, *frames]
+        return [self._identities.setdefault(connection, b"%d" % len(self._identities)), *frames]
 
     def send(self, message: list[bytes]) -> None:
         """To whom, and the frames; nothing happens where that one is gone."""

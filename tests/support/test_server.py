@@ -35,8 +35,7 @@ def test_the_command_line_is_one_that_the_server_takes(tmp_path: Path) -> None:
     assert ("127.0.0.1", server.http_port) == (options.http_address, options.http_port)
     assert ("127.0.0.1", server.grpc_port) == (options.grpc_address, options.grpc_port)
     assert ("127.0.0.1", server.metrics_port) == (options.metrics_address, options.metrics_port)
-    assert 2 == options.http_workers
-    assert () == options.warnings
+    assert (2, ()) == (options.http_workers, options.warnings)
 
 
 def test_free_ports_differ_and_can_be_bound() -> None:

@@ -165,8 +165,7 @@ def test_whether_a_run_has_begun_the_page_of_a_dead_stub_says(has_begun: bool) -
     world, sent = _one_step_sent()
     page = Page()
     page.begin(1, [sent] if has_begun else [])
-    serial = _attach(world, page)
-    world.kill_peer(serial)
+    world.kill_peer(_attach(world, page))
 
     world.infer_ensemble(1, flags=wire.RESENT)
 

@@ -101,8 +101,7 @@ def test_the_first_error_ends_the_ensemble_in_its_name() -> None:
     [reply] = world.finals(F, 1)
     assert (InternalError.number, "in ensemble 'e', no luck") == (reply.code, reply.text)
     assert set() == world.busy_models()
-    failures = world.counters("e").failures
-    assert {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 1} == failures
+    assert {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 1} == world.counters("e").failures
 
 
 def test_a_branch_that_fails_stops_the_other_and_the_answer_waits_for_it() -> None:
@@ -296,8 +295,7 @@ def test_an_optional_input_that_is_not_given_is_left_out() -> None:
 
 def test_an_ensemble_may_be_a_step_of_another() -> None:
     inner = ensemble([step("m", {"I": "a"}, {"O": "b"})], name="inner", inputs="a", outputs="b")
-    outer = ensemble([step("inner", {"a": "x"}, {"b": "y"})])
-    world = EnsembleHarness(outer, inner, model("m"))
+    world = EnsembleHarness(ensemble([step("inner", {"a": "x"}, {"b": "y"})]), inner, model("m"))
     body = wire.RequestBody("", {}, [], [tensor("x", bytes(16))])
 
     world.infer_ensemble(1, body)
@@ -310,8 +308,7 @@ def test_an_ensemble_may_be_a_step_of_another() -> None:
 
 
 def test_a_named_version_is_asked() -> None:
-    steps = [step("m", {"I": "x"}, {"O": "y"}, version=1)]
-    world = EnsembleHarness(ensemble(steps), model("m"))
+    world = EnsembleHarness(ensemble([step("m", {"I": "x"}, {"O": "y"}, version=1)]), model("m"))
     world.core.add_generation(wire.AddGeneration(99, "m", 2, json.dumps(model("m"))))
 
     world.infer_ensemble(1)
@@ -352,8 +349,7 @@ def test_a_step_is_in_the_queue_until_its_stub_begins() -> None:
 
     world.respond("second", tensor("O"))
 
-    queues = [world.counters(name).queue.ns for name in ("e", "first", "second")]
-    assert [70, 70, 0] == queues
+    assert [70, 70, 0] == [world.counters(name).queue.ns for name in ("e", "first", "second")]
     assert world.counters("e").compute_infer.ns == 30
 
 
@@ -381,8 +377,7 @@ def test_a_block_is_released_when_the_step_that_reads_it_is_answered() -> None:
     assert {} == world.released_blocks
     world.respond("second", tensor("O", b"small"))
 
-    assert {OWNER: [BLOCK]} == world.released_blocks
-    assert 0 == world.core.blocks.leases.count
+    assert ({OWNER: [BLOCK]}, 0) == (world.released_blocks, world.core.blocks.leases.count)
 
 
 def test_a_block_of_the_response_goes_on_to_the_asker() -> None:
@@ -463,8 +458,7 @@ def test_an_error_releases_what_was_held() -> None:
 
     world.respond_error("right", "no luck")
 
-    assert {OWNER: [BLOCK]} == world.released_blocks
-    assert 0 == world.core.blocks.leases.count
+    assert ({OWNER: [BLOCK]}, 0) == (world.released_blocks, world.core.blocks.leases.count)
 
 
 def test_a_dead_asker_is_handed_nothing() -> None:
@@ -475,8 +469,7 @@ def test_a_dead_asker_is_handed_nothing() -> None:
     world.kill_peer(F)
     world.respond("second", tensor("O", LARGE), blocks=[BLOCK])
 
-    assert 0 == world.core.blocks.leases.count
-    assert {OWNER: [BLOCK, BLOCK]} == world.released_blocks
+    assert (0, {OWNER: [BLOCK, BLOCK]}) == (world.core.blocks.leases.count, world.released_blocks)
 
 
 # ------------------------------------------------------------ decoupled steps

@@ -307,8 +307,7 @@ def test_an_answer_in_the_memory_of_who_asked_is_kept_and_of_no_other_client(
     world = CachingWorld()
     input_tensor = Tensor("I", 8, [100_000], Reference(owner, 1, 5, 0, 100_000))
     body = wire.encode_body(wire.RequestBody("", {}, [], [input_tensor]))
-    row = request(1, cache_key=KEY, flags=wire.HAS_REFERENCES)
-    world.infer(FRONTEND, row, body=body)
+    world.infer(FRONTEND, request(1, cache_key=KEY, flags=wire.HAS_REFERENCES), body=body)
     world.finish_batch(STUB, answer=large(owner))
     assert [0] == [reply.code for reply in world.replies[FRONTEND, 1]]
 

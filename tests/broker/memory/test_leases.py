@@ -17,9 +17,7 @@ def test_a_lease_is_released_once() -> None:
     leases = Leases()
     leases.lease(F, [A, B])
 
-    assert [A] == leases.release(F, [A, A])
-    assert [] == leases.release(F2, [B])
-    assert 1 == leases.count
+    assert ([A], [], 1) == (leases.release(F, [A, A]), leases.release(F2, [B]), leases.count)
 
 
 def test_the_same_block_may_be_leased_twice() -> None:
@@ -36,8 +34,7 @@ def test_the_dead_hold_nothing_and_own_nothing() -> None:
     leases.lease(S, [Block(S2, 1, 1)])
 
     assert [Block(S2, 1, 1)] == leases.forget_holder(S)
-    assert [] == leases.release(F, [A, B])
-    assert 0 == leases.count
+    assert ([], 0) == (leases.release(F, [A, B]), leases.count)
 
 
 def test_a_lease_in_other_hands_is_no_news_to_its_owner() -> None:
@@ -46,8 +43,7 @@ def test_a_lease_in_other_hands_is_no_news_to_its_owner() -> None:
 
     leases.hand_over(0, F, [A, B])
 
-    assert [] == leases.release(0, [A])
-    assert [A] == leases.release(F, [A, B])
+    assert ([], [A]) == (leases.release(0, [A]), leases.release(F, [A, B]))
 
 
 def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it() -> None:
@@ -109,8 +105,7 @@ def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None
 
     _answer(world, A)
 
-    assert {S: [A]} == world.core.outbox.releases
-    assert 0 == world.core.blocks.leases.count
+    assert ({S: [A]}, 0) == (world.core.outbox.releases, world.core.blocks.leases.count)
 
 
 def test_a_block_that_is_passed_on_is_leased_once_more(world: BrokerHarness) -> None:

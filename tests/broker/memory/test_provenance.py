@@ -135,8 +135,7 @@ def test_that_nothing_is_leased_no_stub_can_say(world: BrokerHarness) -> None:
 def test_a_response_may_name_outputs_that_its_stub_has_written_itself(
     world: BrokerHarness,
 ) -> None:
-    written = _tensor(None)
-    body = wire.encode_body(wire.ResponseBody({}, [written, _tensor(OWN)]))
+    body = wire.encode_body(wire.ResponseBody({}, [_tensor(None), _tensor(OWN)]))
 
     reply = _answer(world, body, _block(OWN))
 
@@ -224,8 +223,7 @@ def test_a_question_that_refers_to_what_was_not_given_is_refused(
 
 def test_a_question_that_names_no_memory_is_passed_on_as_such(world: BrokerHarness) -> None:
     # Its executing stub refuses references then.
-    row = request(5, 0, model="other", version=-1)
-    world.infer(S, row, body=_body_of(FORGED["owner"]))
+    world.infer(S, request(5, 0, model="other", version=-1), body=_body_of(FORGED["owner"]))
 
     [work] = world.batched_requests[S2]
     assert wire.UNCHECKED == work.flags & (wire.UNCHECKED | wire.HAS_REFERENCES)

@@ -42,8 +42,7 @@ def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
     for value in (10.0, 10.1, 100.0, 5000.0):
         histogram.observe(value)
 
-    expected = {"buckets": [10.0, 100.0], "counts": [1, 2, 1], "value": 5120.1}
-    assert expected == histogram.as_dict()
+    assert {"buckets": [10.0, 100.0], "counts": [1, 2, 1], "value": 5120.1} == histogram.as_dict()
 
 
 @pytest.mark.parametrize("quantile", [0.0, 0.5, 0.9, 0.999, 1.0])
@@ -102,8 +101,7 @@ def test_memory_does_not_grow_with_what_is_added() -> None:
 def _world(*metrics: str, **config: Any) -> BrokerHarness:
     """A broker that was started with these settings of --metrics-config."""
     world = BrokerHarness()
-    pairs = [metric.partition("=")[::2] for metric in metrics]
-    settings = BrokerSettings(metrics=config_of(pairs))
+    settings = BrokerSettings(metrics=config_of([metric.partition("=")[::2] for metric in metrics]))
     world.core.configure(1, settings, lambda: world.now)
     world.add_generation(config={"name": "m", **config})
     world.add_frontend(F)
@@ -183,8 +181,7 @@ def test_buckets_are_triton_s_where_the_configuration_has_none() -> None:
 
 @pytest.mark.parametrize("has_response", [True, False])
 def test_only_the_first_response_of_a_stream_counts(has_response: bool) -> None:
-    decoupled = {"decoupled": True}
-    world = _world("histogram_latencies=true", model_transaction_policy=decoupled)
+    world = _world("histogram_latencies=true", model_transaction_policy={"decoupled": True})
     world.infer(F, request(1))
     [work] = world.batched_requests.pop(S)
 
@@ -305,8 +302,7 @@ def test_an_execution_goes_on_though_its_client_has_left(world: BrokerHarness) -
 
     world.tick(7)
     figures = world.figures()
-    assert [[7, 7]] == figures["executing_ns"]
-    assert [1, 0, 0] == figures["unawaited"]
+    assert ([[7, 7]], [1, 0, 0]) == (figures["executing_ns"], figures["unawaited"])
 
     world.finish_batch(S)
     assert [1, 1, 0] == world.figures()["unawaited"]

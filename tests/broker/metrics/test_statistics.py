@@ -36,8 +36,7 @@ def test_each_success_falls_into_the_bucket_whose_bound_it_does_not_exceed() -> 
         counters.record_success(request(7), 7 + took_ns)
     counters.record_cache_hit(request(), 3 * MILLISECOND)
 
-    bounds = ["0.0005", "0.001", "0.0025", "0.005"]
-    assert bounds == [str(bound) for bound in REQUEST_BOUNDS_S[:4]]
+    assert ["0.0005", "0.001", "0.0025", "0.005"] == [str(bound) for bound in REQUEST_BOUNDS_S[:4]]
     assert [2, 1, 1, 1] == counters.own()["times"][:4]
     assert 1 == counters.own()["times"][-1]
     assert counters.success.count == sum(counters.own()["times"])
@@ -211,8 +210,7 @@ def test_a_family_of_another_kind_is_refused_and_what_belongs_to_it_too(stubs: S
     assert exists == refusal
     assert exists == stubs.ask(8, "family", 1)
     assert "unknown" in stubs.ask(8, "value", 2)
-    assert 0.0 == stubs.ask(7, "family", 1)
-    assert [0.0] == stubs.values
+    assert (0.0, [0.0]) == (stubs.ask(7, "family", 1), stubs.values)
 
 
 def test_what_is_told_again_counts_once(stubs: Stubs) -> None:

@@ -31,8 +31,7 @@ def world() -> BrokerHarness:
 
 def call(own_id: int, model: str, caller: tuple[int, int], **fields: Any) -> wire.Request:
     peer, number = caller
-    row = request(own_id, 0, model=model, caller_peer=peer, caller_id=number)
-    return row._replace(**fields)
+    return request(own_id, 0, model=model, caller_peer=peer, caller_id=number)._replace(**fields)
 
 
 def early(world: BrokerHarness, peer: int, own_id: int) -> list[tuple[int, str]]:

@@ -60,8 +60,7 @@ def test_what_an_instance_was_in_when_the_broker_died_takes_its_slots() -> None:
         world.core.results(S, wire.Results([], [wire.Executed(77, 1, 1, 1)]), [], world.now)
         world.drain_outbox()
 
-    assert [1, 2, 3] == world.executing(S)
-    assert 0 == world.core.traffic.malformed
+    assert ([1, 2, 3], 0) == (world.executing(S), world.core.traffic.malformed)
 
 
 # ------------------------------------------------------------ executed again
@@ -111,8 +110,7 @@ def test_a_cancelled_request_is_not_executed_again_and_its_stub_is_told() -> Non
 
     _again(world, S)
 
-    assert [] == world.executing(S)
-    assert 1 == len(world.finals(F, 1))
+    assert ([], 1) == (world.executing(S), len(world.finals(F, 1)))
     assert [(S, wire.RequestKey(F, 1))] * 2 == world.cancelled_executions
     assert 0 == world.core.generations.schedulers[1].pending
 
@@ -137,5 +135,4 @@ def test_where_the_model_is_not_iterative_it_is_not_executed_again() -> None:
 
     _again(world, S)
 
-    assert [] == world.executing(S)
-    assert 1 == world.core.traffic.malformed
+    assert ([], 1) == (world.executing(S), world.core.traffic.malformed)

@@ -41,8 +41,7 @@ def test_a_model_has_so_many_unanswered_and_no_more() -> None:
 
     world.infer(F, *(request(own_id) for own_id in range(1, 6)))
 
-    assert [FULL, FULL] == world.texts(1, 2, 3, 4, 5)
-    assert [FULL] == world.texts(5)
+    assert ([FULL, FULL], [FULL]) == (world.texts(1, 2, 3, 4, 5), world.texts(5))
     world.finish_batch(S)
     world.infer(F, request(6), request(7))
     assert [FULL] == world.texts(6, 7)
@@ -140,8 +139,7 @@ def test_a_sequence_of_which_one_is_too_much_does_not_go_on_without_it() -> None
     world.finish_batch(S)
     world.infer(F, _part(4))
 
-    assert [FULL, BEFORE + FULL] == world.texts(3, 4)
-    assert [2] == world.executing(S)
+    assert ([FULL, BEFORE + FULL], [2]) == (world.texts(3, 4), world.executing(S))
     world.finish_batch(S)
     world.infer(F, _part(5, START), _part(6, END))
     assert [5] == world.executing(S)

@@ -101,8 +101,7 @@ def test_what_a_stub_has_received_is_awaited_and_not_executed_again(world: Broke
     world.core.results(S, late, [b"body"], world.now)
     world.drain_outbox()
 
-    assert 1 == len(world.finals(F, 1))
-    assert 0 == world.core.traffic.malformed
+    assert (1, 0) == (len(world.finals(F, 1)), world.core.traffic.malformed)
 
 
 def test_a_deadline_tells_how_long_at_least_an_earlier_brokers_request_was_executing(
@@ -133,8 +132,7 @@ def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(
     world.core.results(S, wire.Results([], [wire.Executed(77, 1, 1, 1)]), [], world.now)
     world.drain_outbox()
 
-    assert [2] == world.executing(S)
-    assert 0 == world.core.traffic.malformed
+    assert ([2], 0) == (world.executing(S), world.core.traffic.malformed)
 
 
 def test_what_a_stub_has_answered_is_passed_on(world: BrokerHarness) -> None:
@@ -256,8 +254,7 @@ def test_a_waiting_request_can_be_cancelled_and_expire(world: BrokerHarness) -> 
     [expired] = world.finals(F, 2)
     assert "until the instances of 'm' would tell" in expired.text
     assert not world.batched_requests
-    assert 0 == world.core.limits.unanswered
-    assert 0 == world.core.generations.schedulers[1].pending
+    assert (0, 0) == (world.core.limits.unanswered, world.core.generations.schedulers[1].pending)
 
 
 def test_responses_of_a_stream_wait_in_order_for_their_asker(world: BrokerHarness) -> None:
@@ -288,8 +285,7 @@ def test_owners_hear_who_still_reads_and_then_that_all_have_told(world: BrokerHa
     world.core.recovery.await_lease_reports()
     _report_held(world, F, A, B)
     _report_held(world, S)
-    assert {S: [A, B]} == world.leased_blocks
-    assert [] == world.leases_reported
+    assert ({S: [A, B]}, []) == (world.leased_blocks, world.leases_reported)
 
     _report_held(world, S2)
 
@@ -300,8 +296,7 @@ def test_owners_hear_who_still_reads_and_then_that_all_have_told(world: BrokerHa
 
 
 def test_every_role_that_serves_clients_is_awaited(world: BrokerHarness) -> None:
-    settings = BrokerSettings(serving_roles=("http", "local"))
-    world.core.configure(2, settings)
+    world.core.configure(2, BrokerSettings(serving_roles=("http", "local")))
     for serial, role in ((4, "local"), (5, "metrics")):
         world.core.expect(wire.ExpectPeer(serial, TOKEN, role, role, 0))
     world.core.recovery.await_lease_reports()
@@ -363,8 +358,7 @@ def test_an_answer_waits_for_an_asker_that_has_not_said_hello(world: BrokerHarne
     _resend(world, 1)
 
     assert [0] == [r.code for r in world.finals(F, 1)]
-    assert {} == world.released_blocks
-    assert 1 == world.core.blocks.leases.count
+    assert ({}, 1) == (world.released_blocks, world.core.blocks.leases.count)
 
 
 @pytest.mark.parametrize("asker", [0, 77], ids=["the dead broker", "a dead process"])
@@ -386,8 +380,7 @@ def test_what_is_executed_for_nobody_is_cancelled_and_its_answer_dropped(
     world.core.results(S, wire.Results([outcome], []), [b"body"], world.now)
     world.drain_outbox()
 
-    assert {S: [A]} == world.released_blocks
-    assert 0 == world.core.traffic.malformed
+    assert ({S: [A]}, 0) == (world.released_blocks, world.core.traffic.malformed)
 
 
 def test_an_answer_for_an_asker_that_dies_is_dropped_with_it(world: BrokerHarness) -> None:

@@ -138,11 +138,9 @@ def test_the_time_of_executions_counts_from_the_first_batch_to_the_last(
     instance.dispatch(_batch(1, at_ns=10))
     instance.dispatch(_batch(2, at_ns=14))
 
-    assert 8 == instance.busy_ns(18)
-    assert 10 == instance.take_busy_ns(20)
+    assert (8, 10) == (instance.busy_ns(18), instance.take_busy_ns(20))
     assert 0 == instance.busy_ns(19), "the clock of a message may be behind"
-    assert 5 == instance.finish_batch(1, 25)[1]
-    assert 5 == instance.finish_batch(2, 30)[1]
+    assert (5, 5) == (instance.finish_batch(1, 25)[1], instance.finish_batch(2, 30)[1])
     assert (0, 0) == (instance.busy_ns(40), instance.take_busy_ns(40))
 
 
@@ -298,8 +296,7 @@ def test_a_stub_that_is_dismissed_answers_what_it_has_and_gets_nothing_new(
     assert [wire.Drained(1, S)] == _drained(world)
     assert [1] == [reply.id for reply in world.finals(F, 1)]
     world.finish_batch(S2)
-    assert [3] == world.executing(S2)
-    assert [] == world.batched_requests[S]
+    assert ([3], []) == (world.executing(S2), world.batched_requests[S])
 
 
 def test_an_idle_stub_leaves_at_once_and_the_rest_waits_for_others(world: BrokerHarness) -> None:
@@ -357,8 +354,7 @@ def test_other_instance_groups_change_nothing_else(world: BrokerHarness) -> None
     world.add_generation(config={"name": "m", "instance_group": [{"count": 3}]})
     world.add_stub(S)
 
-    assert [1] == world.executing(S)
-    assert 3 == world.core.generations[1].expected
+    assert ([1], 3) == (world.executing(S), world.core.generations[1].expected)
 
 
 def test_who_asks_whom_is_told_once(world: BrokerHarness) -> None:

@@ -216,8 +216,7 @@ def test_nothing_is_sent_ahead(settings: dict[str, int], is_batching: bool) -> N
     """Before the first execution, if executions are long, with rules, or with two instances."""
     world = AheadWorld(**settings, is_batching=is_batching)  # type: ignore[arg-type]
 
-    assert 0 == world.target(now_ns=BEGIN + 9 * MS)
-    assert 0 == world.ahead.due_ns
+    assert (0, 0) == (world.target(now_ns=BEGIN + 9 * MS), world.ahead.due_ns)
 
 
 def test_one_batch_of_a_batcher_is_sent_ahead() -> None:
@@ -232,8 +231,7 @@ def test_a_batch_grows_in_the_queue_until_the_execution_is_about_to_end() -> Non
     assert 0 == world.target()
     due_ns = world.ahead.due_ns
     assert BEGIN < due_ns < BEGIN + MS
-    assert 0 == world.target(now_ns=due_ns - 1)
-    assert 1 == world.target(now_ns=due_ns)
+    assert (0, 1) == (world.target(now_ns=due_ns - 1), world.target(now_ns=due_ns))
     assert 0 == world.ahead.due_ns
 
 
@@ -243,8 +241,7 @@ def test_the_execution_that_counts_is_the_last_one_begun() -> None:
     world.dispatch(instance)
     instance.finish_batch(1, BEGIN + 5 * MS)
 
-    assert 0 == world.target(now_ns=BEGIN + 5 * MS)
-    assert 1 == world.target(now_ns=BEGIN + 6 * MS)
+    assert (0, 1) == (world.target(now_ns=BEGIN + 5 * MS), world.target(now_ns=BEGIN + 6 * MS))
 
 
 def test_a_batch_much_smaller_than_the_executing_one_stays_in_the_queue() -> None:
@@ -276,8 +273,7 @@ def split(weight: int) -> wire.TrafficSplit:
 def number_for(
     generations: GenerationRegistry, version: int = -1, correlation: wire.Correlation = 0
 ) -> int:
-    row = wire.Request(1, 0, "m", version, 0, 0, 0, 0, 0, 0, correlation)
-    return generations.find(row).number
+    return generations.find(wire.Request(1, 0, "m", version, 0, 0, 0, 0, 0, 0, correlation)).number
 
 
 def test_a_model_that_asks_for_no_version_gets_the_stable_one_or_the_canary() -> None:
@@ -395,8 +391,7 @@ def world() -> BrokerHarness:
 
 
 def ask(world: BrokerHarness, own_id: int, generation: int, flags: int = 0) -> None:
-    row = request(own_id)._replace(generation=generation, correlation=7, flags=flags)
-    world.infer(F, row)
+    world.infer(F, request(own_id)._replace(generation=generation, correlation=7, flags=flags))
 
 
 @pytest.mark.row("L16")
@@ -409,8 +404,7 @@ def test_a_sequence_goes_on_where_it_began_though_the_share_has_changed(
 
     ask(world, 2, generation=2)
 
-    assert [2] == world.executing(5)
-    assert [] == world.executing(6)
+    assert ([2], []) == (world.executing(5), world.executing(6))
 
 
 def test_a_sequence_that_is_started_anew_is_over_in_the_other_version(

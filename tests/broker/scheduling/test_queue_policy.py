@@ -133,8 +133,7 @@ def test_statistics_count_who_was_refused_in_the_queue() -> None:
 
 def test_what_a_dead_stub_had_not_begun_has_no_more_time_than_before() -> None:
     world = scheduling(default_queue_policy={"default_timeout_microseconds": 5_000})
-    page = Page()
-    world.add_stub(S2, page=page)
+    world.add_stub(S2, page=Page())
     world.infer(F, request(1), request(2))
     [lost] = world.executing(S2)
     world.tick(3 * MS)
@@ -326,8 +325,7 @@ def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:
         world.infer(F, request(number, priority=number))
         world.finish_batch(S)
 
-    levels = world.core.generations.schedulers[1].queue.levels.by_priority
-    assert len(levels) <= 64
+    assert len(world.core.generations.schedulers[1].queue.levels.by_priority) <= 64
 
 
 # ----------------------------------------------------------------- the order of answers

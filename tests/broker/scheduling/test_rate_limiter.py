@@ -300,8 +300,7 @@ def test_a_sequence_of_who_shares_is_over_when_it_was_idle_for_as_long_as_it_may
     world.finish_batch(A)
     assert sequences is not None
 
-    due_ns = world.core.due_ns
-    assert world.now + 5_000 == due_ns
+    assert world.now + 5_000 == world.core.due_ns
     world.tick(5_000)
 
     assert not sequences.knows(7)
@@ -357,8 +356,7 @@ def test_a_fast_pace_is_kept_by_a_slow_clock() -> None:
 
     world.infer(F, *(request(own_id) for own_id in range(1, 3000)))
 
-    count = _executions_within(world, 2 * SECOND, SECOND // 20)
-    assert 1900 <= count <= 2100
+    assert 1900 <= _executions_within(world, 2 * SECOND, SECOND // 20) <= 2100
 
 
 @pytest.mark.row("L22")

@@ -245,8 +245,7 @@ def test_a_step_that_an_earlier_broker_asked_for_has_no_other(is_reloaded: bool)
     world = SequenceHarness(_iterative(), epoch=2)
     world.kill_peer(S)
     world.expect_stub(4)
-    hello = wire.Hello(4, b"t" * 16, 2, [wire.RequestKey(F, 1)], [], 1)
-    world.core.connected(hello, [], world.now)
+    world.core.connected(wire.Hello(4, b"t" * 16, 2, [wire.RequestKey(F, 1)], [], 1), [], world.now)
     world.attach(4)
     if is_reloaded:  # then the request is the next generation's, which has no stub yet
         world.add_generation(2, config=_iterative())
@@ -296,8 +295,7 @@ def test_a_stub_that_wants_again_what_it_does_not_have_is_told_to_forget_it() ->
     world.core.results(S, again, [], world.now)
     world.drain_outbox()
 
-    assert [(S, (F, 9))] == world.cancelled_executions
-    assert 1 == world.core.traffic.malformed
+    assert ([(S, (F, 9))], 1) == (world.cancelled_executions, world.core.traffic.malformed)
 
 
 # ------------------------------------------------------------------------- generations

@@ -152,8 +152,7 @@ def test_sequences_are_spread_over_instances() -> None:
     for sequence in (5, 6, 7):
         world.send(sequence, START)
 
-    assert [1] == world.executing_ids(S)
-    assert [2] == world.executing_ids(S2)
+    assert ([1], [2]) == (world.executing_ids(S), world.executing_ids(S2))
     world.finish_batch(S)
     assert [0, 3] == world.executing_ids(S)
 
@@ -503,8 +502,7 @@ def test_it_is_told_before_it_is_given_the_next_sequence_with_that_id() -> None:
 def test_it_is_not_told_of_what_never_began_nor_where_there_are_no_states() -> None:
     world = SequenceHarness(stateful(direct=None, oldest={"max_candidate_sequences": 2}))
     world.send(5, START)
-    never = world.send(6, START)
-    world.cancel(F, never)
+    world.cancel(F, world.send(6, START))
     assert [] == _over(world)
 
     plain = SequenceHarness(sequence_config())

@@ -284,8 +284,7 @@ class RandomRun:
 
     def send_requests(self) -> None:
         peer = self.random.choice(self.frontends)
-        generation = self.random.choice(sorted(self.promises.live_models))
-        served = self.promises.live_models[generation]
+        served = self.promises.live_models[self.random.choice(sorted(self.promises.live_models))]
         if served.is_sequential:  # of which a client sees one generation after the other
             served = [one for one in self.promises.live_models.values() if one.name == served.name][
                 -1
@@ -362,8 +361,7 @@ class RandomRun:
                 bodies.append(body)
         self.promises.record_execution(serial, batch, [w for w in batch if w not in again])
         routes = [wire.RequestKey(work.peer, work.id) for work in again]
-        executed = [wire.Executed(batch[0].batch, 1, 2, 3)]
-        message = wire.Results(outcomes, executed, routes)
+        message = wire.Results(outcomes, [wire.Executed(batch[0].batch, 1, 2, 3)], routes)
         self.world.core.results(serial, message, bodies, self.world.now)
         self.world.drain_outbox()
 
@@ -392,8 +390,7 @@ class RandomRun:
             blocks = [wire.Block(serial, 1, next(self.numbers))]
             data = wire.Reference(*blocks[0], 0, 16 * max(1, rows))
             self.promises.leased_blocks[blocks[0]] += 1
-        body = wire.ResponseBody({}, [tensor("O", data, shape)])
-        return wire.encode_body(body), blocks
+        return wire.encode_body(wire.ResponseBody({}, [tensor("O", data, shape)])), blocks
 
     def send_partial_response(self) -> None:
         """A response of a decoupled model that is not the last; steps of ensembles get them."""

@@ -376,8 +376,7 @@ class Invariants:
             if r[0] not in self._dead_frontends and self._finals[r] != 1
         ]
         assert [] == owed
-        assert 0 == core.limits.unanswered
-        assert 0 == core.limits.unanswered_bytes
+        assert (0, 0) == (core.limits.unanswered, core.limits.unanswered_bytes)
         assert 0 == core.traffic.malformed
         assert all(not peer.requests for peer in core.peers.values())
 
@@ -387,5 +386,4 @@ class Invariants:
         lent = self.leased_blocks + Counter(
             b for blocks in self._world.leased_blocks.values() for b in blocks
         )
-        released = Counter(b for blocks in self._world.released_blocks.values() for b in blocks)
-        assert released <= lent
+        assert Counter(b for blocks in self._world.released_blocks.values() for b in blocks) <= lent

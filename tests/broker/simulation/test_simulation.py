@@ -252,8 +252,7 @@ class Day:
             )
         self.world.drain_outbox()
         self.check()
-        answered = set(self.world.replies)
-        assert self.routes - self.orphans <= answered
+        assert self.routes - self.orphans <= set(self.world.replies)
         assert 0 == self.world.core.limits.unanswered
         assert all(not peer.requests for peer in self.world.core.peers.values())
         for peer in self.frontends:

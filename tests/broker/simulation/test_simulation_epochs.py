@@ -486,8 +486,7 @@ class Epochs:
         for frontend in self.frontends:
             assert set() == frontend.waiting
             assert all(times == 1 for times in frontend.finals.values())
-        assert 0 == core.limits.unanswered
-        assert 0 == core.limits.unanswered_bytes
+        assert (0, 0) == (core.limits.unanswered, core.limits.unanswered_bytes)
         assert {0} == {one.pending for one in core.generations.schedulers.values()}
         assert all(not peer.requests for peer in core.peers.values())
         assert 0 == core.blocks.leases.count

@@ -404,8 +404,7 @@ class Calls:
         self.numbers = iter(range(100, 1_000_000))
         self.stubs: dict[int, str] = {}
         for number, name in enumerate(_MODELS, start=1):
-            config = {**model(name), **_BATCHES}
-            self._add_generation(number, config)
+            self._add_generation(number, {**model(name), **_BATCHES})
         steps = [step("first", {"I": "I"}, {"O": "t"}), step("second", {"I": "t"}, {"O": "y"})]
         self._add_generation(4, {**ensemble(steps, "row", inputs="I"), "max_batch_size": 3})
         self.world.add_frontend(_FRONTEND)
@@ -465,8 +464,7 @@ class Calls:
         self.world.infer(serial, row, body=_BODY)
 
     def cancel(self) -> None:
-        peers = [_FRONTEND] * 4 + sorted(self.stubs)
-        peer = self.random.choice(peers)
+        peer = self.random.choice([_FRONTEND] * 4 + sorted(self.stubs))
         waiting = sorted(self.world.core.peers[peer].requests)
         if waiting:
             own_id = self.random.choice(waiting)
@@ -502,8 +500,7 @@ class Calls:
                 self._check(one)
 
     def _check(self, one: InflightRequest) -> None:
-        deadline_ns = one.row.deadline_ns
-        is_late = 0 < deadline_ns <= self.world.now
+        is_late = 0 < one.row.deadline_ns <= self.world.now
         assert one.is_abandoned or not is_late, "nobody was told at the deadline"
         assert one.is_cancelled or not is_late, "it goes on after its deadline"
         if one.caller is None:
@@ -531,8 +528,7 @@ class Calls:
         living = {route for route in self.routes if route[0] not in self.dead}
         unanswered = [route for route in living if not self.world.finals(*route)]
         assert [route for route in unanswered if route[0] == _FRONTEND] == []
-        assert 0 == self.world.core.limits.unanswered
-        assert 0 == self.world.core.traffic.malformed
+        assert (0, 0) == (self.world.core.limits.unanswered, self.world.core.traffic.malformed)
         assert {} == self.world.core.deadlocks.open_calls
 
 

@@ -118,8 +118,7 @@ OUTPUT = (
 
 def classified(name: str, values: str, kind: str, count: Any, **more: Any) -> Http:
     """The classes of one output of these values."""
-    parameters = {"classification": count, **more}
-    outputs = [{"name": name, "parameters": parameters}]
+    outputs = [{"name": name, "parameters": {"classification": count, **more}}]
     return coded(OUTPUT.format(name, values, kind), model="classes", outputs=outputs)
 
 
@@ -146,8 +145,7 @@ def reshaped(shape: list[int], text: str, model: str = "shaped") -> Http:
 
 
 def raw(model: str, body: bytes) -> Http:
-    headers = {"Inference-Header-Content-Length": "0"}
-    return Http("POST", f"/v2/models/{model}/infer", body, headers)
+    return Http("POST", f"/v2/models/{model}/infer", body, {"Inference-Header-Content-Length": "0"})
 
 
 SEEN = "[(t.name(), t.shape(), t.as_numpy().shape) for t in request.inputs() if t.name() != 'CODE']"

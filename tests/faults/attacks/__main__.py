@@ -62,8 +62,7 @@ def plan(chance: random.Random, kinds: Sequence[str]) -> Iterator[tuple[str, ...
         for name in chance.sample(kinds, len(kinds)):
             yield (name,)
             if chance.randrange(_MIX_EVERY) == 0 and len(kinds) > 1:
-                count = min(len(kinds), chance.randint(*_MIX))
-                yield tuple(chance.sample(kinds, count))
+                yield tuple(chance.sample(kinds, min(len(kinds), chance.randint(*_MIX))))
 
 
 def run(arguments: argparse.Namespace, directory: Path) -> list[str]:

@@ -39,8 +39,7 @@ def max_mib(idle: int, option_mib: int) -> int:
 
 def _own_kib(pid: int) -> int:
     with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-        sizes = dict(line.split()[:2] for line in file.readlines()[1:])
-        return int(sizes["Pss_Anon:"])
+        return int(dict(line.split()[:2] for line in file.readlines()[1:])["Pss_Anon:"])
     return 0
 
 

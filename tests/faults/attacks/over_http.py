@@ -46,8 +46,7 @@ def pipelining(attack: Attacker) -> None:
 def endless_bodies(attack: Attacker) -> None:
     """Bodies of which much comes, and never all."""
     head = attack.request(_INFER, b"x", Content_Length="1000000000")[:-1]
-    part = bytes(attack.between(MIB, 16 * MIB))
-    attack.pour(part, attack.between(4, 40), 0.5, head=head)
+    attack.pour(bytes(attack.between(MIB, 16 * MIB)), attack.between(4, 40), 0.5, head=head)
     attack.wait()
 
 
@@ -105,8 +104,7 @@ def inflating_bodies(attack: Attacker) -> None:
 def slow_documents(attack: Attacker) -> None:
     """Documents that are read number by number."""
     body = b'{"inputs":[' + b"0.1," * attack.between(MIB // 4, 3 * MIB) + b"NaN]}"
-    data = attack.request(_INFER, body)
-    attack.pour(data, attack.between(1, 4), 10)
+    attack.pour(attack.request(_INFER, body), attack.between(1, 4), 10)
     attack.wait()
 
 
@@ -129,8 +127,7 @@ def unread_answers(attack: Attacker) -> None:
 
 def slow_readers(attack: Attacker) -> None:
     """Large answers that are read a few KiB at a time."""
-    kib = attack.between(4 << 10, 64 << 10)
-    read_slowly(attack, kib, attack.between(4, 16), (0.1, 0.5, 1.0))
+    read_slowly(attack, attack.between(4 << 10, 64 << 10), attack.between(4, 16), (0.1, 0.5, 1.0))
 
 
 def read_slowly(attack: Attacker, kib: int, clients: int, pauses_s: Sequence[float]) -> None:

@@ -121,8 +121,7 @@ def endless_forms(attack: Attacker) -> None:
     """Forms of which much comes, and never all."""
     size = str(attack.between(64 * MIB, 1024 * MIB))
     head = attack.request(f"{_PATH}/form", b"x", Content_Length=size, **_FORM)[:-1]
-    part = _PART + bytes(attack.between(MIB, 32 * MIB))
-    attack.pour(part, attack.between(4, 40), 0.5, head=head)
+    attack.pour(_PART + bytes(attack.between(MIB, 32 * MIB)), attack.between(4, 40), 0.5, head=head)
     attack.wait()
 
 

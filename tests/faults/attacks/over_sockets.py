@@ -66,14 +66,12 @@ def pings(attack: Attacker) -> None:
     many = client_frame(PING, bytes(attack.chance.choice((0, 125)))) * 500
     parts = client_frame(CONTINUATION, b"", is_last=False) * 500
     begun = client_frame(TEXT, b"", is_last=False)
-    connections = _open(attack, attack.between(4, 60), begun)
-    _send_on(attack, connections, (many, parts))
+    _send_on(attack, _open(attack, attack.between(4, 60), begun), (many, parts))
 
 
 def giant_messages(attack: Attacker) -> None:
     """Messages of which much comes, in one frame or in many, and never all."""
-    size = attack.between(MIB, 64 * MIB)
-    head = b"\x82\xff" + size.to_bytes(8, "big") + b"\1\2\3\4"
+    head = b"\x82\xff" + attack.between(MIB, 64 * MIB).to_bytes(8, "big") + b"\1\2\3\4"
     part = bytes(attack.between(64 << 10, 4 * MIB))
     in_parts = client_frame(BINARY, b"", is_last=False)
     frame = client_frame(CONTINUATION, part, is_last=False)

@@ -95,8 +95,7 @@ def metadata(attack: Attacker) -> None:
     for _ in range(12):
         client = attack.call()
         if client is not None:
-            blocks = over_grpc.blocks_of_table(attack, STREAM, 3900, 14)
-            over_grpc.send_blocks(client, blocks)
+            over_grpc.send_blocks(client, over_grpc.blocks_of_table(attack, STREAM, 3900, 14))
     attack.wait()
 
 
@@ -114,8 +113,7 @@ def cheap_frames(attack: Attacker) -> None:
 def half_closed(attack: Attacker) -> str:
     """Clients that close their half of the connection behind their request."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [5]}
-    body = json.dumps({"inputs": [tensor]}).encode()
-    data = attack.request(f"/v2/models/{ECHO}/infer", body)
+    data = attack.request(f"/v2/models/{ECHO}/infer", json.dumps({"inputs": [tensor]}).encode())
     return _ask_again(attack, lambda: _status(attack, data, is_half_closed=True))
 
 

@@ -23,8 +23,7 @@ NO_JOURNAL = FAILURE._replace(own_id="")
 
 
 def harm(*roles: str, pids: set[int] | None = None, **changes: Any) -> Harm:
-    made = Harm(150, STILL, "", frozenset(roles), frozenset(pids or ()), "m")
-    return made._replace(**changes)
+    return Harm(150, STILL, "", frozenset(roles), frozenset(pids or ()), "m")._replace(**changes)
 
 
 @pytest.mark.parametrize(

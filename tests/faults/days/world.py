@@ -109,8 +109,7 @@ class World:
     def _ask_http(self, verb: str, arguments: dict[str, Any]) -> Answer:
         document = dict(arguments)
         path = _PATHS[verb].format(model=document.pop("model"))
-        port = self.server.http_port
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=BOUND_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.http_port, timeout=BOUND_S)
         try:
             connection.request("POST", path, json.dumps(document))
             answer = connection.getresponse()

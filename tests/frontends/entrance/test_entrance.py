@@ -108,13 +108,11 @@ class World:
     def trace(self, rate: int) -> None:
         """Trace one of so many requests; 0: none."""
         levels = ("TIMESTAMPS",) if rate else ()
-        sampling = Sampling("", levels, rate, -1, 0, "all")
-        self.traces.change(encode(Tracing("triton", (sampling,))))
+        self.traces.change(encode(Tracing("triton", (Sampling("", levels, rate, -1, 0, "all"),))))
 
 
 def content(**fields: Any) -> Content:
-    tensor = Tensor("INPUT0", 11, [1], b"abcd")
-    return Content(RequestBody("7", {"own": 1}, [], [tensor]), **fields)
+    return Content(RequestBody("7", {"own": 1}, [], [Tensor("INPUT0", 11, [1], b"abcd")]), **fields)
 
 
 def ask(model: str = "m", read: Callable[[ModelVersion], Any] | None = None, **more: Any) -> Ask:
@@ -167,8 +165,7 @@ def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
         ask(read=lambda _: content(options=options, classes={"OUTPUT0": 3}), deadline_ns=9)
     )
 
-    assert "m" == checked.model.name
-    assert {"own": 1} == checked.body.parameters
+    assert ("m", {"own": 1}) == (checked.model.name, checked.body.parameters)
     assert options._replace(deadline_ns=9, flags=ANY_VERSION) == checked.options
     assert {"OUTPUT0": 3} == checked.classes
 
@@ -237,8 +234,7 @@ def test_a_token_counts_for_its_models_and_marks_requests_where_tokens_are_neede
     world = World(tokens="/tokens")
 
     assert 1 == world.entrance.enter(ask(grant=grant)).options.token
-    assert 0 == world.entrance.enter(ask()).options.token
-    assert 1 == len(world.calls)
+    assert (0, 1) == (world.entrance.enter(ask()).options.token, len(world.calls))
     with pytest.raises(Forbidden):
         world.entrance.enter(ask("n", grant=grant))
     assert 0 == World().entrance.enter(ask(grant=grant)).options.token
@@ -373,8 +369,7 @@ async def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(wa
         [checked] = sink.started
     else:
         checked = await world.entrance.admit(ask(read=read))
-    assert 3 == checked.model.version
-    assert "7" == checked.body.request_id
+    assert (3, "7") == (checked.model.version, checked.body.request_id)
     assert NO_OPTIONS._replace(flags=ANY_VERSION) == checked.options
 
 

@@ -50,8 +50,7 @@ class World:
     def enter(self, **headers: str) -> CheckedRequest:
         by_name = {name.replace("_", "-").encode(): value for name, value in headers.items()}
         body = RequestBody("7", {}, [], [Tensor("INPUT0", 11, [1], b"abcd")])
-        model = self.catalogue.find("m")
-        checked = prepare(self.catalogue, model, body, Options())
+        checked = prepare(self.catalogue, self.catalogue.find("m"), body, Options())
         ask = Ask(("m", ""), lambda _: Content(body), by_name.get, begun_ns=1)
         return self.reports(ask, checked)
 
@@ -142,8 +141,7 @@ def test_the_load_needs_the_key_of_statistics(key: str | None, may: bool) -> Non
 @pytest.mark.parametrize("coding", ["latin-1", "utf-8"])  # of HTTP, and of gRPC
 @pytest.mark.parametrize(("key", "may"), [("schlüssel", True), ("€", False)])
 def test_a_key_may_have_letters_that_are_not_ascii(coding: str, key: str, may: bool) -> None:
-    restriction = Restriction(("statistics",), "X-Key", "schlüssel")
-    world = World(coding, http_restricted_api=(restriction,))
+    world = World(coding, http_restricted_api=(Restriction(("statistics",), "X-Key", "schlüssel"),))
     header = key.encode().decode(coding)
 
     assert may is bool(world.pairs(endpoint_load_metrics_format="json", x_key=header))

@@ -103,8 +103,7 @@ class Around:
         self.send(wire.Replies([wire.Reply(own_id, 0, "", wire.FINAL)]), body)
 
     def refuse(self, own_id: int) -> None:
-        reply = wire.Reply(own_id, Unavailable.number, "no", wire.FINAL)
-        self.send(wire.Replies([reply]), b"")
+        self.send(wire.Replies([wire.Reply(own_id, Unavailable.number, "no", wire.FINAL)]), b"")
 
     async def until(self, holds: Any) -> None:
         deadline = time.monotonic() + PATIENCE_S

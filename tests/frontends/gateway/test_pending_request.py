@@ -166,8 +166,7 @@ async def test_a_small_response_is_answered_within_the_call(world: World, /) -> 
 
     world.one.set_result(encode_body(SMALL))
 
-    assert [SMALL] == world.one.answers
-    assert [] == world.gateway.payload.opened
+    assert ([SMALL], []) == (world.one.answers, world.gateway.payload.opened)
 
 
 @scenario(play)
@@ -190,8 +189,7 @@ async def test_what_lies_where_this_process_reads_already_is_answered_within_the
 
     world.one.set_result(PlacedBody(encode_body(LARGE)))
 
-    assert [OPENED] == world.one.answers
-    assert [] == world.gateway.payload.opened
+    assert ([OPENED], []) == (world.one.answers, world.gateway.payload.opened)
 
 
 @scenario(play)
@@ -204,8 +202,7 @@ async def test_who_leaves_when_the_response_is_there_leaves_none_of_its_memory_l
     world.one.cancel()  # before the loop has turned
     await world.turn()
 
-    assert [LARGE] == world.gateway.payload.opened
-    assert [] == world.one.answers
+    assert ([LARGE], []) == (world.gateway.payload.opened, world.one.answers)
 
 
 @scenario(play)
@@ -278,8 +275,7 @@ async def test_who_leaves_when_there_is_memory_has_what_was_sent_cancelled(
     world.one.cancel()
     await world.turn()
 
-    assert [7] == world.gateway.cancelled
-    assert [] == world.one.answers
+    assert ([7], []) == (world.gateway.cancelled, world.one.answers)
 
 
 @scenario(play)

@@ -397,8 +397,7 @@ class World:
 
     def publish(self, publisher: Any, *outcomes: wire.Outcome, topic: int = OWN) -> None:
         header = wire.encode(wire.Results(list(outcomes), []))
-        frames = [endpoints.topic(topic) + header, *[BODY for _ in outcomes]]
-        zmq_sockets.send(publisher, frames)
+        zmq_sockets.send(publisher, [endpoints.topic(topic) + header, *[BODY for _ in outcomes]])
 
     async def until(self, holds: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -613,16 +612,14 @@ def test_the_stub_is_told_of_a_slow_reader_of_many_bytes_now_and_then() -> None:
 
 def test_a_placed_response_counts_with_what_it_refers_to() -> None:
     reader = Reader()
-    reference = wire.Reference(1, 1, 1, 0, 3 * MIB)
-    tensor = wire.Tensor("T", 11, [3 << 18], reference)
+    tensor = wire.Tensor("T", 11, [3 << 18], wire.Reference(1, 1, 1, 0, 3 * MIB))
     body = PlacedBody(wire.encode_body(wire.ResponseBody({}, [tensor])))
 
     reader.take(outcome(0), body)
     assert 3 * MIB + len(body) == reader.arrivals.unread
     reader.pop()
 
-    assert 1 == reader.untold()
-    assert 0 == reader.arrivals.unread
+    assert (1, 0) == (reader.untold(), reader.arrivals.unread)
 
 
 def test_what_nobody_has_popped_can_be_dropped() -> None:
@@ -713,8 +710,7 @@ async def test_what_there_is_no_room_for_is_refused(tmp_path: Path) -> None:
 
         held = ledger.budget.held + ledger.budget.borrowed
         assert held <= 32 * MIB + BORROWED_BYTES // 2 + MIB
-        assert [7, 8] == it.cancelled
-        assert 2 == len(it.discarded)
+        assert ([7, 8], 2) == (it.cancelled, len(it.discarded))
         items = await it.items(streams[-1], 1)
         assert [TOO_MANY_UNREAD] == [item.error.text for item in items if item.error]
         for stream in streams:

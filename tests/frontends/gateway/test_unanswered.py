@@ -86,8 +86,7 @@ def test_a_cancelled_one_that_is_answered_is_forgotten() -> None:
     unanswered.cancelled(1)
     unanswered.answered(1)
 
-    assert list(unanswered.again()) == []
-    assert len(unanswered) == 0
+    assert ([], 0) == (list(unanswered.again()), len(unanswered))
 
 
 def test_what_no_broker_has_answered_is_asked_each_new_one() -> None:
@@ -261,5 +260,4 @@ def test_a_load_without_files_is_one_call() -> None:
 
     asyncio.run(load(gateway, "m", {"config": "{}"}, {}, wait=True))
 
-    arguments = {"model": "m", "parameters": {"config": "{}"}, "wait": True}
-    assert [("load", arguments)] == gateway.calls
+    assert [("load", {"model": "m", "parameters": {"config": "{}"}, "wait": True})] == gateway.calls

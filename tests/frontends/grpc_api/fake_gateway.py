@@ -237,5 +237,4 @@ class InMemoryTransport:
         row = self.rows[service, method]
         assert row.unary is not None
         data = await answered(row.unary, request.SerializeToString(), call or FakeCall())
-        kinds = {rpc.name: rpc.response for rpc in SERVICES[service]}
-        return kinds[method].FromString(data)
+        return {rpc.name: rpc.response for rpc in SERVICES[service]}[method].FromString(data)

@@ -241,8 +241,7 @@ def test_cancelling_who_waits_cancels_at_the_gateway() -> None:
 
 @pytest.mark.parametrize(("key", "may"), [("schlüssel", True), ("€", False)])
 def test_who_has_the_key_of_statistics_is_told_the_load(key: str, may: bool) -> None:
-    restriction = Restriction(("statistics",), "X-Key", "schlüssel")
-    settings = {"grpc_restricted_protocol": (restriction,)}
+    settings = {"grpc_restricted_protocol": (Restriction(("statistics",), "X-Key", "schlüssel"),)}
     gateway, call = FakeGateway(version_info("m"), settings=settings), FakeCall()
     gateway.counters = {"loads": []}
     call.metadata = [("endpoint-load-metrics-format", "json"), ("x-key", key)]
@@ -517,6 +516,5 @@ def test_cuda_regions_are_the_supervisors_to_refuse(transport: Ask) -> None:
     with pytest.raises(InvalidArgument):
         transport(gateway).call_unary("CudaSharedMemoryRegister", request)
 
-    handle = base64.b64encode(b"x" * 64).decode()
-    details = {"raw_handle": handle, "device_id": 0, "byte_size": 8}
+    details = {"raw_handle": base64.b64encode(b"x" * 64).decode(), "device_id": 0, "byte_size": 8}
     assert [("regions.register", {"kind": "cuda", "name": "r", **details})] == gateway.calls

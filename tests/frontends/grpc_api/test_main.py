@@ -92,8 +92,7 @@ class Process:
             )
         theirs.close()
         document = encode(frontend_settings("grpc", **settings))
-        bootstrap = wire.Bootstrap(5, TOKEN, "grpc", str(directory), 1, document)
-        self.lifeline.send(bootstrap)
+        self.lifeline.send(wire.Bootstrap(5, TOKEN, "grpc", str(directory), 1, document))
         self.lifeline.send(version_info("m"))
 
     def open(self) -> str:
@@ -155,11 +154,9 @@ def smoke(address: str, python: Path = Path(sys.executable)) -> str:
 
 def test_it_serves_between_open_and_stop(tmp_path: Path) -> None:
     with born(tmp_path) as frontend:
-        address = frontend.open()
-        assert smoke(address) == ""
+        assert smoke(frontend.open()) == ""
 
-        assert frontend.stop() == 0
-        assert frontend.written() == ""
+        assert (0, "") == (frontend.stop(), frontend.written())
 
 
 def test_it_runs_beside_protobuf_7(tmp_path: Path, python_with_protobuf7: Path) -> None:

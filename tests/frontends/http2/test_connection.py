@@ -50,8 +50,7 @@ def test_a_client_may_come_byte_by_byte() -> None:
         talk.send(whole[at : at + 1])
 
     assert talk.connection.has_begun
-    assert ["begin", "end"] == talk.streams[1].events
-    assert b"hello you" == talk.streams[1].data
+    assert (["begin", "end"], b"hello you") == (talk.streams[1].events, talk.streams[1].data)
     assert [Frame(frames.SETTINGS, frames.ACK, 0, b"")] == talk.frames()
 
 
@@ -86,8 +85,7 @@ def test_headers_reach_the_stream_in_one_frame_or_several() -> None:
     talk.send(h2.frame(h2.HEADERS, h2.END_HEADERS | 8 | 32, 3, padded_with_priority))
 
     assert (b"k", b"v" * 50) == talk.streams[1].headers[-1]
-    assert ["begin", "end"] == talk.streams[1].events
-    assert (b"k", b"w") == talk.streams[3].headers[-1]
+    assert (["begin", "end"], (b"k", b"w")) == (talk.streams[1].events, talk.streams[3].headers[-1])
 
 
 def test_trailers_of_a_client_end_its_side() -> None:
@@ -297,8 +295,7 @@ def test_a_ping_is_answered_with_the_same() -> None:
 def test_pings_beside_answers_are_no_strikes() -> None:
     talk = Talk()
     for number in range(1, 41, 2):
-        stream = talk.open(number, flags=END)
-        talk.connection.answer(stream, b"h", (b"p", b"d"), b"t")
+        talk.connection.answer(talk.open(number, flags=END), b"h", (b"p", b"d"), b"t")
         talk.send(ping())
 
     assert not talk.connection.is_done
@@ -390,8 +387,7 @@ def test_a_message_that_fits_into_the_room_there_is_needs_no_more_of_it() -> Non
         if stream.expected:
             assert [] == talk.frames()
 
-    more = struct.pack(">I", sum(sizes))
-    assert [Frame(frames.WINDOW_UPDATE, 0, 1, more)] == talk.frames()
+    assert [Frame(frames.WINDOW_UPDATE, 0, 1, struct.pack(">I", sum(sizes)))] == talk.frames()
 
 
 def test_a_stream_that_wants_no_more_gives_no_room_until_it_does() -> None:

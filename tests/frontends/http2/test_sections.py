@@ -410,8 +410,7 @@ def test_what_is_sent_fits_into_the_window_of_the_client(
 ) -> None:
     talk = Talk()
     talk.send(first)
-    stream = talk.open(1, flags=END)
-    talk.connection.send(stream, [b"hello"])
+    talk.connection.send(talk.open(1, flags=END), [b"hello"])
     talk.send(then)
     talk.connection.go_on()
 

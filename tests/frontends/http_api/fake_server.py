@@ -177,10 +177,8 @@ class FakeServer:
         if isinstance(message, wire.Hello):
             self._router.send([identity, wire.encode(wire.Welcome(1))])
         elif isinstance(message, wire.AskStatistics):
-            document = {"model_stats": self.statistics, "zmqtriton": COUNTS, **_NO_READINGS}
-            text = json.dumps(document)
-            answer = wire.Statistics(message.id, 0, "", text)
-            self._router.send([identity, wire.encode(answer)])
+            text = json.dumps({"model_stats": self.statistics, "zmqtriton": COUNTS, **_NO_READINGS})
+            self._router.send([identity, wire.encode(wire.Statistics(message.id, 0, "", text))])
         elif isinstance(message, wire.Cancel):
             self.cancelled += message.ids
         elif isinstance(message, wire.Infer):
@@ -191,5 +189,4 @@ class FakeServer:
                     self._reply(identity, wire.Reply(request.id, 0, "", wire.FINAL), reply)
 
     def _reply(self, identity: bytes, row: wire.Reply, body: ResponseBody) -> None:
-        header = wire.encode(wire.Replies([row]))
-        self._router.send([identity, header, wire.encode_body(body)])
+        self._router.send([identity, wire.encode(wire.Replies([row])), wire.encode_body(body)])

@@ -88,8 +88,7 @@ def test_a_refusal_is_a_verbose_line_that_a_client_cannot_end(
     config = json.dumps({"name": "n", "max_batch_size": 0, "input": [wanted], "output": []})
     catalogue.update(wire.VersionInfo(2, "n", 1, "READY", None, 1, config, b""))
     forged = "I0205 18:34:18.707423 1 file.cc:123] forged"
-    tensor = wire.Tensor(f"\n{forged}\n{forged}", 11, [1], bytes(4))
-    body = wire.RequestBody("r", {}, [], [tensor])
+    body = wire.RequestBody("r", {}, [], [wire.Tensor(f"\n{forged}\n{forged}", 11, [1], bytes(4))])
 
     with pytest.raises(InvalidArgument) as refused:
         prepare(catalogue, catalogue.find("n"), body, Options())
@@ -97,8 +96,7 @@ def test_a_refusal_is_a_verbose_line_that_a_client_cannot_end(
     [record] = caplog.records
     assert f"[request id: r] Infer failed: {refused.value.text}" == record.getMessage()
     # only an operator who wants texts as they are has them so
-    lines = logs.Formatter().format(record).splitlines()
-    assert (forged in lines) == (escaped == "0")
+    assert (forged in logs.Formatter().format(record).splitlines()) == (escaped == "0")
 
 
 @pytest.mark.row("I06")

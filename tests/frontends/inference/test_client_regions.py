@@ -222,8 +222,7 @@ def regions() -> Iterator[Regions]:
 
 
 def filled(regions: Regions, place: RegionSlice, datatype: int = _UINT8) -> RequestBody:
-    tensor = Tensor("IN", datatype, [place.size], place)
-    return regions.fill(RequestBody("", {}, [], [tensor]))
+    return regions.fill(RequestBody("", {}, [], [Tensor("IN", datatype, [place.size], place)]))
 
 
 @pytest.mark.parametrize("datatype", [_UINT8, STRINGS])

@@ -246,8 +246,7 @@ def test_as_the_message_of_orca() -> None:
 
     load = message.FromString(write_binary(LOAD))
 
-    assert NAMED == dict(load.named_metrics)
-    assert 0.5 == load.application_utilization
+    assert (NAMED, 0.5) == (dict(load.named_metrics), load.application_utilization)
 
 
 # -------------------------------------------------------------------------- model load

@@ -86,8 +86,7 @@ def test_little_is_given_back_after_a_while() -> None:
 
     process.free(KEPT + 8 * MIB, in_holes=8 * MIB)
 
-    assert 0 == process.check(4)
-    assert 1 == process.check(1)
+    assert (0, 1) == (process.check(4), process.check(1))
 
 
 def test_what_is_worth_keeping_is_kept() -> None:

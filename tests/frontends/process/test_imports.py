@@ -32,8 +32,7 @@ LATER = ("email", "importlib.metadata", "numpy", "platform", "psutil", "zmq")
 )
 def test_processes_start_without_what_few_servers_need(module: str, also: set[str]) -> None:
     """All of them start at once, with each start of a server."""
-    code = f"import sys, {module}; print(*sys.modules)"
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"]
 
     modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 

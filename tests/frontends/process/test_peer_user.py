@@ -99,8 +99,7 @@ def machine(tmp_path: Path) -> Machine:
 def test_the_row_of_the_other_end_has_its_user(machine: Machine) -> None:
     machine.write("tcp", OURS, row(1000), row(1001, "0100007F:9C41"))
 
-    assert 1000 == machine.find()
-    assert 1001 == machine.find(CLIENT._replace(port=0x9C41))
+    assert (1000, 1001) == (machine.find(), machine.find(CLIENT._replace(port=0x9C41)))
     assert 1000 == machine.find(server=Place("", 8000))
     assert 1000 == machine.find(Place("::ffff:127.0.0.1", 0x9C40), Place("::ffff:127.0.0.1", 8000))
     assert UNKNOWN == machine.find(server=SERVER._replace(port=8001))

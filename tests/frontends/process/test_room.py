@@ -256,8 +256,7 @@ def test_the_accounts_agree_whatever_comes_and_goes() -> None:
             numbers.choice([arrivals.take, arrivals.pass_on])()
         elif not numbers.randrange(10):
             arrivals.release()
-        held = sum(one.held for one in all_of_them)
-        assert held == ledger.budget.held + ledger.budget.borrowed
+        assert sum(one.held for one in all_of_them) == ledger.budget.held + ledger.budget.borrowed
         assert ledger.budget.borrowed <= BORROWED_BYTES
         assert ledger.budget.held <= ledger.budget.limit
 

@@ -305,8 +305,7 @@ async def test_a_segment_that_cannot_be_used_is_given_back(
 
 @scenario(run)
 async def test_a_response_that_finds_no_room_is_an_error_and_released(world: World, /) -> None:
-    body = wire.decode_response(world.respond(LARGE))
-    opening = asyncio.ensure_future(world.payload.open(body))
+    opening = asyncio.ensure_future(world.payload.open(wire.decode_response(world.respond(LARGE))))
 
     await world.find_no_room(opening)
 
@@ -420,8 +419,7 @@ async def test_a_gathered_body_that_became_no_request_is_freed(world: World, /) 
 async def test_a_response_is_read_where_it_lies_and_released_when_nobody_reads_it(
     world: World, /
 ) -> None:
-    data = world.respond(LARGE, LARGE[:20_000])
-    body = wire.decode_response(data)
+    body = wire.decode_response(world.respond(LARGE, LARGE[:20_000]))
     assert has_references(body)
 
     response = await world.payload.open(body)
@@ -460,8 +458,7 @@ async def test_a_response_whose_memory_is_gone_is_an_error_and_released(world: W
 async def test_a_response_that_points_beyond_its_segment_is_an_error(
     world: World, /, change: dict[str, int]
 ) -> None:
-    body = wire.decode_response(world.respond(LARGE))
-    wrong = body.outputs[0].data._replace(**change)
+    wrong = wire.decode_response(world.respond(LARGE)).outputs[0].data._replace(**change)
 
     with pytest.raises(ProtocolError):
         await world.payload.open(ResponseBody({}, [Tensor("OUT", 2, [1], wrong)]))
@@ -476,8 +473,7 @@ async def test_a_response_that_nobody_wants_is_released(world: World, /) -> None
     # its stub has written one of its outputs to a region itself
     response = wire.decode_response(world.respond(LARGE))
     written = Tensor("WRITTEN", 2, [1], None)
-    body = wire.encode_body(response._replace(outputs=[written, *response.outputs]))
-    world.payload.discard(body)
+    world.payload.discard(wire.encode_body(response._replace(outputs=[written, *response.outputs])))
     await world.see_released(3)
 
 
@@ -594,8 +590,7 @@ async def test_a_request_s_memory_stays_until_nobody_reads_the_answer_in_it(
     del whole
     assert 1 == world.payload.arena.used
     del part
-    assert 0 == world.payload.arena.used
-    assert [] == world.released
+    assert (0, []) == (world.payload.arena.used, world.released)
 
 
 @scenario(run)
@@ -617,14 +612,12 @@ async def test_an_answer_in_the_memory_of_another_request_is_an_error(world: Wor
     with pytest.raises(ProtocolError, match="not its request's"):
         world.payload.open_now(_response(first), world.payload.keep(8))
 
-    assert 1 == world.payload.arena.used
-    assert [] == world.released
+    assert (1, []) == (world.payload.arena.used, world.released)
 
 
 @scenario(run)
 async def test_the_next_broker_hears_nothing_of_it_and_frees_nothing(world: World, /) -> None:
-    answer = _response(await _place(world, 7))
-    response = world.payload.open_now(answer, world.payload.keep(7))
+    response = world.payload.open_now(_response(await _place(world, 7)), world.payload.keep(7))
 
     [held] = world.payload.change_broker([])
     world.payload.arena.leases.end_doubted()
@@ -639,23 +632,20 @@ async def test_the_next_broker_hears_nothing_of_it_and_frees_nothing(world: Worl
 async def test_an_answer_for_which_there_is_no_room_keeps_nothing(world: World, /) -> None:
     reference = await _place(world, 7)
     world.payload.mappings.remove(3, reference.segment)
-    answer = world.payload.open(_response(reference), world.payload.keep(7))
-    opening = asyncio.ensure_future(answer)
+    opening = asyncio.ensure_future(world.payload.open(_response(reference), world.payload.keep(7)))
 
     await world.find_no_room(opening)
 
     # The error is there still, and knows the frames of all that failed.
     assert "a tensor cannot be read: Cannot allocate memory" == str(opening.exception())
-    assert 0 == world.payload.arena.used
-    assert [] == world.released
+    assert (0, []) == (world.payload.arena.used, world.released)
 
 
 @scenario(run)
 async def test_the_error_of_a_response_without_room_stays_for_nobody(
     world: World, /, no_collections: None
 ) -> None:
-    response = decode_response(world.respond(LARGE))
-    opening = asyncio.ensure_future(world.payload.open(response))
+    opening = asyncio.ensure_future(world.payload.open(decode_response(world.respond(LARGE))))
 
     await world.find_no_room(opening)
     error = opening.exception()

@@ -197,8 +197,7 @@ def test_bfloat16_travels_by_dlpack_alone() -> None:
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_bfloat16_that_arrived_can_be_written_through_dlpack(is_shared: bool) -> None:
     data: Any = b"\xc0\x3f\x00\xc0"
-    row = wire.Tensor("A", 14, [2], memoryview(bytearray(data)) if is_shared else data)
-    tensor = received(row)
+    tensor = received(wire.Tensor("A", 14, [2], memoryview(bytearray(data)) if is_shared else data))
 
     taken = dlpack.take(tensor)
     taken.array[0] = 0

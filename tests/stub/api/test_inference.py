@@ -26,8 +26,7 @@ def _received(link: FakeLink, request: wire.RequestBody) -> pb_utils.InferenceRe
 def test_a_received_request_tells_what_the_client_sent() -> None:
     request = _received(FakeLink(), body(fp32("IN"), outputs=["B", "A"]))
 
-    assert request.request_id() == "r1"
-    assert request.correlation_id() == "sequence"
+    assert ("r1", "sequence") == (request.request_id(), request.correlation_id())
     assert request.flags() == pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
     assert request.timeout() == 1500
     assert json.loads(request.parameters()) == {"a": 1}
@@ -296,8 +295,7 @@ def test_a_larger_version_is_refused(version: int) -> None:
 
 
 def test_the_time_that_remains_counts_to_the_deadline_and_not_below_zero() -> None:
-    link = FakeLink()
-    pending = link.add_request(body())
+    pending = FakeLink().add_request(body())
     now_ns = time.monotonic_ns()
 
     def remaining(deadline_ns: int) -> float | None:

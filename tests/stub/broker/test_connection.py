@@ -165,8 +165,7 @@ def test_where_nobody_listens_it_is_to_be_tried_again(world: World) -> None:
 
     assert world.link.must_reconnect
     assert 0 < world.link.reconnect_in_s <= 0.1
-    assert -1 == world.link.descriptor
-    assert [] == world.watched
+    assert (-1, []) == (world.link.descriptor, world.watched)
     eventually(lambda: world.link.reconnect_in_s == 0.0, 30)
     world.connect()
     assert not world.link.must_reconnect
@@ -204,8 +203,7 @@ def test_the_next_broker_hears_what_has_begun_and_not_what_has_not(connected: Wo
 
     assert [(A, 1)] == hello.received
     assert [] == hello.unconfirmed, "who asked repeats what was not begun"
-    assert [(A, 1)] == list(link.pending)
-    assert [] == list(link.batches)
+    assert ([(A, 1)], []) == (list(link.pending), list(link.batches))
     assert ["all"] == connected.instance.states.ended  # type: ignore[union-attr]
 
 
@@ -296,8 +294,7 @@ def test_the_end_of_a_sequence_is_no_request(connected: World) -> None:
 def test_a_model_without_states_has_no_sequences_to_end(connected: World) -> None:
     connected.execute(work(1, flags=wire.SEQUENCE_OVER, correlation=8))
 
-    assert [] == list(connected.link.batches)
-    assert {} == connected.link.pending
+    assert ([], {}) == (list(connected.link.batches), connected.link.pending)
 
 
 def test_a_request_that_is_executed_again_stays_what_it_is(connected: World) -> None:
@@ -366,8 +363,7 @@ def test_what_makes_no_sense_is_counted_and_dropped(connected: World) -> None:
     connected.send(wire.Execute([]))
     connected.send(wire.Release([]))
 
-    assert 4 == connected.link.malformed
-    assert {} == connected.link.pending
+    assert (4, {}) == (connected.link.malformed, connected.link.pending)
 
 
 def test_a_batch_is_enough_for_one_turn(connected: World) -> None:

@@ -83,8 +83,7 @@ def connect(link: Any, measures: ModelMetrics) -> None:
 
 def test_before_there_is_a_broker_the_own_sum_is_the_answer(link: BrokersEnd) -> None:
     measures = ModelMetrics()
-    family = measures.add_family("f", "", COUNTER)
-    counter = measures.add(family, COUNTER, {}, [])
+    counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
     for _ in range(model_metrics._MAX_CHANGES + 5):
         measures.change(counter, "add", 1)
     expected = float(model_metrics._MAX_CHANGES + 5)
@@ -100,8 +99,7 @@ def test_before_there_is_a_broker_the_own_sum_is_the_answer(link: BrokersEnd) ->
 def test_changes_travel_as_one_sum(link: BrokersEnd) -> None:
     measures = ModelMetrics()
     connect(link, measures)
-    family = measures.add_family("f", "", COUNTER)
-    counter = measures.add(family, COUNTER, {}, [])
+    counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
     measures.flush()
     link.sent.clear()
 

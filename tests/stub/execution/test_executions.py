@@ -350,8 +350,7 @@ def test_what_may_have_to_be_repeated_is_what_is_here_and_what_was_just_answered
     batches.executions.begin(10, [batches.link.add_request(body(), 7)])
 
     progress: Any = batches.executions._progress
-    unsettled = progress.begin.call_args.args[2]
-    assert {(3, 0), (3, 1), (3, 7)} == set(unsettled())
+    assert {(3, 0), (3, 1), (3, 7)} == set(progress.begin.call_args.args[2]())
 
 
 def _leave(requests: list[InferenceRequest]) -> None:
@@ -365,8 +364,7 @@ def test_a_batch_of_a_broker_that_is_replaced_is_not_begun() -> None:
 
     assert not batches.executions.begin(9, [batches.link.add_request(body())])
 
-    assert [] == batches.link.messages
-    assert 0 == batches.executions.running
+    assert ([], 0) == (batches.link.messages, batches.executions.running)
 
 
 def test_a_request_that_was_cancelled_while_it_waited_is_not_given_to_the_model() -> None:
@@ -425,8 +423,7 @@ def test_a_request_that_is_wanted_again_is_told_with_its_batch() -> None:
 
     batches.run(body(), body())
 
-    assert [] == batches.link.outcomes()
-    assert [[(3, 0), (3, 1)]] == batches.rescheduled()
+    assert ([], [[(3, 0), (3, 1)]]) == (batches.link.outcomes(), batches.rescheduled())
     assert {(3, 0), (3, 1)} == set(batches.link.pending)
     assert 0 == batches.executions.running
 

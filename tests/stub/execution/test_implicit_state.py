@@ -184,8 +184,7 @@ def test_what_a_model_does_to_its_arrays_later_changes_nothing() -> None:
 
 
 def test_with_one_buffer_what_a_model_writes_there_is_kept_without_a_copy() -> None:
-    shared = _state(dims=[2000], use_same_buffer_for_input_output=True)
-    sequences = _Sequences(_config([shared]))
+    sequences = _Sequences(_config([_state(dims=[2000], use_same_buffer_for_input_output=True)]))
     pending, state = sequences.begin(7, START)
     array = np.frombuffer(state.data, np.int32)
 

@@ -136,8 +136,7 @@ def test_a_sender_that_is_dropped_after_its_response_says_nothing() -> None:
     _sender(link).send(_response())
     gc.collect()
 
-    assert len(link.messages) == 1
-    assert link.sent_to_supervisor == []
+    assert (1, []) == (len(link.messages), link.sent_to_supervisor)
 
 
 def test_a_stream_that_is_dropped_ends_with_a_warning() -> None:

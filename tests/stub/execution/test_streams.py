@@ -80,8 +80,7 @@ def test_responses_are_numbered_and_so_is_the_last() -> None:
     world.send(3)
     world.sender.send(response(), FINAL)
 
-    assert [0, 1, 2, 3] == world.numbers
-    assert (3, 0, "") == world.end
+    assert ([0, 1, 2, 3], (3, 0, "")) == (world.numbers, world.end)
 
 
 def test_an_end_without_a_response_has_the_next_number() -> None:
@@ -90,8 +89,7 @@ def test_an_end_without_a_response_has_the_next_number() -> None:
     world.send(2)
     world.sender.send(flags=FINAL)
 
-    assert (2, 0, "") == world.end
-    assert {} == world.link.pending
+    assert ((2, 0, ""), {}) == (world.end, world.link.pending)
 
 
 def test_an_error_response_goes_between_others() -> None:
@@ -315,8 +313,7 @@ def answer(
 
 def test_the_first_response_goes_through_the_broker_where_its_time_counts(tmp_path: Path) -> None:
     with zmq.Context() as context:
-        address = endpoints.stream_address(str(tmp_path), 7)
-        publisher = Publisher(context, address, is_timed=True)
+        publisher = Publisher(context, endpoints.stream_address(str(tmp_path), 7), is_timed=True)
         outcome, _ = answer()
 
         assert not publisher._is_plain(outcome)
@@ -727,8 +724,7 @@ def wait_for(
         elif (now_s - 100.0) % heard_every_s == 0:
             world.stream.grant(0)  # as much as it had taken before: it is at the next one
 
-    clock = SimpleNamespace(monotonic=lambda: now_s)
-    monkeypatch.setattr(streams, "time", clock)
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: now_s))
     monkeypatch.setattr(world.link, "wait", wait)
     world.sender.send(response(9 * MIB))
 

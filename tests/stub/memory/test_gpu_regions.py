@@ -50,8 +50,7 @@ class World:
         self.gpus.borrowed.add_region(OWNER, REGION, self.handle, 4096)
 
     def open(self, offset: int = 0, datatype: int = FP32, *, takes_gpu: bool = True) -> Any:
-        reference = wire.Reference(OWNER, REGION, 1, offset, SIZE)
-        row = wire.Tensor("X", datatype, [12], reference)
+        row = wire.Tensor("X", datatype, [12], wire.Reference(OWNER, REGION, 1, offset, SIZE))
         [opened] = self.gpus.open([row], is_leased=False, takes_gpu=takes_gpu)
         return opened.data
 
@@ -74,8 +73,7 @@ def test_an_input_is_the_memory_of_its_client(world: World) -> None:
     span = world.open()
     numbers(span, np.float32)[0] = 7
 
-    assert 7 == world.read(0)[0]
-    assert 1 == world.driver.opens
+    assert (7, 1) == (world.read(0)[0], world.driver.opens)
 
 
 def test_an_input_that_no_kernel_could_read_in_whole_elements_is_copied(world: World) -> None:

@@ -84,11 +84,9 @@ def test_parts_of_it_are_sent_as_they_are_too(world: FakeSupervisor, link: FakeL
 
     outcome, references = _send(link, Tensor("A", array[0]), Tensor("B", array[1]))
 
-    values = [set(np.frombuffer(world.read(one), np.float32)) for one in references]
-    assert [{1.0}, {3.0}] == values
+    assert [{1.0}, {3.0}] == [set(np.frombuffer(world.read(one), np.float32)) for one in references]
     assert 1 == world.memory.arena.used
-    assert 2 == len(outcome.blocks)
-    assert 1 == len(set(outcome.blocks))
+    assert (2, 1) == (len(outcome.blocks), len(set(outcome.blocks)))
 
 
 def test_what_lies_beside_it_is_copied(world: FakeSupervisor, link: FakeLink) -> None:

@@ -57,8 +57,7 @@ def _output(world: FakeSupervisor, place: Place = PLACE, array: Any = ONES) -> A
 
     pending.send(InferenceResponse([PbTensor("OUT", array)]), wire.FINAL)
 
-    answer = wire.decode_response(link.messages[-1][1][0], has_places=True)
-    return answer.outputs[0].data
+    return wire.decode_response(link.messages[-1][1][0], has_places=True).outputs[0].data
 
 
 def _at(descriptor: int, offset: int = 101) -> bytes:
@@ -233,8 +232,7 @@ def test_a_peer_is_full_until_it_has_released_enough() -> None:
 def test_what_was_released_long_ago_is_forgotten() -> None:
     arena = Arena(7)
     memory = ClientMemory(arena, 100 * MIB)
-    kept = allocate(arena, MIB).block.block
-    memory.add(3, [kept])
+    memory.add(3, [allocate(arena, MIB).block.block])
 
     for _ in range(2000):
         number = allocate(arena, 100_000).block.block

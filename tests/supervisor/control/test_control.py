@@ -342,8 +342,7 @@ def test_the_log_tells_of_each_change_and_its_client(
 
     world.receive(world.serial("grpc"), wire.Call(1, verb, json.dumps(arguments), client))
 
-    lines = [line for line in world.log if client in line]
-    assert ([f"I {told}"] if told else []) == lines
+    assert ([f"I {told}"] if told else []) == [line for line in world.log if client in line]
 
 
 def test_the_log_tells_of_a_model_that_loads_another(world: SupervisorHarness) -> None:

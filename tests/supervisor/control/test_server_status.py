@@ -143,8 +143,7 @@ def staged(caller: int) -> str:
 
 
 def load(world: SupervisorHarness, caller: int, name: str, model: str = "m") -> Call:
-    parameters = {"config": "{}"}
-    arguments = {"model": model, "parameters": parameters, "files": {"staged": name}}
+    arguments = {"model": model, "parameters": {"config": "{}"}, "files": {"staged": name}}
     return world.call_as(caller, "load", arguments)
 
 
@@ -192,8 +191,7 @@ def test_they_stay_while_a_stub_is_started_again(world: SupervisorHarness) -> No
 
     world.kill_process(world.serial("m_0_0")).tick()
 
-    assert "READY" == world.index()[0]["state"]
-    assert [] == world.removed
+    assert ("READY", []) == (world.index()[0]["state"], world.removed)
 
 
 def test_a_load_that_fails_leaves_nothing_and_what_served_serves_on(
@@ -217,8 +215,7 @@ def test_a_load_that_waits_keeps_its_files(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = HANGS
     load(world, caller, hanging)
 
-    late = load(world, caller, waiting)
-    assert (None, []) == (late.answer, world.removed)
+    assert (None, []) == (load(world, caller, waiting).answer, world.removed)
 
     world.call("unload", {"model": "m"})
     assert {f"/run/x/files/{hanging}", f"/run/x/files/{waiting}"} == set(world.removed)

@@ -135,16 +135,14 @@ def test_a_second_signal_ends_a_server_that_a_feature_keeps() -> None:
 
 
 def test_what_a_feature_shows_is_in_status_index_and_news() -> None:
-    witnessed = Witnessed(control_mode="explicit")
-    world = witnessed.world
+    world = Witnessed(control_mode="explicit").world
     world.fork_http_worker()
 
     status = world.call("status").result
 
     assert [] == status["witness"]
     assert status["server"]["ready"].startswith("watching; ")
-    entry = {"name": "m", "state": "UNAVAILABLE", "reason": "nobody has looked"}
-    assert entry == world.index()[0]
+    assert {"name": "m", "state": "UNAVAILABLE", "reason": "nobody has looked"} == world.index()[0]
     assert [wire.ServerDraining(1)] == world.messages_to("http", wire.ServerDraining)
 
 
@@ -173,8 +171,7 @@ def test_a_model_is_ready_when_no_feature_has_clients_avoid_it_any_more() -> Non
     world.call("undrain", {"model": "m"})
 
     assert not world.call("ready", {"model": "m"}).result
-    assert "paused" == world.index()[0]["reason"]
-    assert 1 == world.latest_version_info("m").is_draining
+    assert ("paused", 1) == (world.index()[0]["reason"], world.latest_version_info("m").is_draining)
     model.avoidances = []
     assert world.call("ready", {"model": "m"}).result
 

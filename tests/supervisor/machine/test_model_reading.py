@@ -59,8 +59,7 @@ def test_a_model_is_read(tmp_path: Path) -> None:
 
     assert list(blueprint.versions) == [2]
     assert blueprint.versions[2].path == str(tmp_path / "m" / "2" / "model.py")
-    assert blueprint.environment == SERVER_ENVIRONMENT
-    assert blueprint.first_slot.name == "m_0_0"
+    assert (SERVER_ENVIRONMENT, "m_0_0") == (blueprint.environment, blueprint.first_slot.name)
     assert blueprint.final_config is None
     assert ["m_0_0", "m_0_1"] == [place.name for place in blueprint.finalize_config("").slots]
 

@@ -192,8 +192,7 @@ def test_what_may_have_killed_a_stub_is_to_be_copied(tmp_path: Path) -> None:
 
     assert ({1: "a", 2: "b"}, False) == files.suspect([1, 2, 9])
     os.truncate(tmp_path / "b", 99)
-    assert ({2: "b"}, True) == files.suspect([1, 2, 3])
-    assert ({}, False) == files.suspect([])
+    assert (({2: "b"}, True), ({}, False)) == (files.suspect([1, 2, 3]), files.suspect([]))
 
     lent = [files.lend(number) for number in (1, 2, 3)]
     assert [True, True, False] == [one.is_copied for one in lent if one]

@@ -125,8 +125,7 @@ def test_what_a_limited_model_has_counts_in_full_whatever_its_processes_say(worl
 @pytest.mark.row("L22")
 def test_the_processes_of_a_model_share_its_quota(world: World) -> None:
     mine, others = Quota("m", 3 * MiB), Quota("n", 3 * MiB)
-    assert "" == world.make(5, 1, 2 * MiB, mine)
-    assert "" == world.make(6, 1, MiB, mine)
+    assert ("", "") == (world.make(5, 1, 2 * MiB, mine), world.make(6, 1, MiB, mine))
 
     refusal = world.make(6, 2, 4096, mine)
 
@@ -134,8 +133,7 @@ def test_the_processes_of_a_model_share_its_quota(world: World) -> None:
         f"Model 'm' may have {3 * MiB} bytes of shared memory (max_segment_bytes), "
         f"and has {3 * MiB}."
     )
-    assert "" == world.make(7, 1, 3 * MiB, others)
-    assert {"m": 1} == world.segments.refusals
+    assert ("", {"m": 1}) == (world.make(7, 1, 3 * MiB, others), world.segments.refusals)
     world.tell(5, wire.FreeSegment(1))
     assert "" == world.make(6, 3, 2 * MiB, mine)
 
@@ -149,8 +147,7 @@ def test_what_a_dead_process_leaves_counts_until_it_is_gone(world: World) -> Non
 
     assert "" != world.make(6, 1, MiB, mine)
     world.segments.tick(200.0)
-    assert 0 == world.segments.bytes_of_model("m")
-    assert "" == world.make(6, 2, MiB, mine)
+    assert (0, "") == (world.segments.bytes_of_model("m"), world.make(6, 2, MiB, mine))
 
 
 @pytest.mark.row("L22")

@@ -28,8 +28,7 @@ def ensemble(name: str, *members: str, version: int = -1, misfit: str = "") -> B
             raise ConfigError(misfit)
         return FinalConfig('{"name": "e"}', b"proto", ())
 
-    steps = tuple((member, version) for member in members)
-    parts = EnsembleBlueprint(steps, finish)
+    parts = EnsembleBlueprint(tuple((member, version) for member in members), finish)
     return dataclasses.replace(make_blueprint(name), final_config=None, ensemble=parts)
 
 

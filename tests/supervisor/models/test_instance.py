@@ -159,8 +159,7 @@ def test_one_that_was_given_up_is_tried_once_in_a_while_for_ever(given_up: Bench
             given_up.instance.state,
             given_up.instance.recent_deaths,
         )
-        assert 40.0 == given_up.pause_s()
-        assert [] == given_up.advance(39.0)
+        assert (40.0, []) == (given_up.pause_s(), given_up.advance(39.0))
         (spawned,) = given_up.advance(1.0)
         assert isinstance(spawned, SpawnStub)
         given_up.handle(states.ProcessStarted(42))
@@ -471,8 +470,7 @@ def test_another_name_starts_nobody_anew() -> None:
     assert load(world, grouped(*cpus(2, "other"), fingerprint="2")) is None
 
     assert before == serials(world)
-    names = [instance.name for instance in world.generation("m").instances]
-    assert ["other_0", "other_1"] == names
+    assert ["other_0", "other_1"] == [instance.name for instance in world.generation("m").instances]
 
 
 def test_instances_move_to_where_they_are_wanted() -> None:

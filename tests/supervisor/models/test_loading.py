@@ -144,8 +144,7 @@ def test_a_failed_reload_keeps_what_serves() -> None:
         "Internal: ValueError: broken;\n"
     )
     assert world.generation("m") is old
-    assert world.latest_version_info("m").state == "READY"
-    assert len(world.living("stub")) == 1
+    assert ("READY", 1) == (world.latest_version_info("m").state, len(world.living("stub")))
 
 
 def test_after_a_failed_reload_a_repaired_model_is_loaded() -> None:
@@ -329,8 +328,7 @@ def test_a_load_during_an_unload_does_not_wait_for_it() -> None:
     assert call.result is None
     assert world.latest_version_info("m").state == "READY"
     world.receive(world.serial("broker"), wire.Drained(old.number))
-    assert world.latest_version_info("m").state == "READY"
-    assert len(world.living("stub")) == 1
+    assert ("READY", 1) == (world.latest_version_info("m").state, len(world.living("stub")))
 
 
 @pytest.mark.row("F08")
@@ -532,8 +530,7 @@ def test_instances_load_together_or_one_after_the_other(parallel: bool, count: i
     load = world.call("load", LOAD_M)
     # From here on their loads end when the test says so.
     world.stub_behaviours["m"] = HANGS
-    call = world.call("unload", {"model": "m"})
-    assert (load.result, call.result) == (None, None)
+    assert (load.result, world.call("unload", {"model": "m"}).result) == (None, None)
 
     world.call("load", LOAD_M)
     first = world.serial("m_0_0")
@@ -567,8 +564,7 @@ def test_loads_that_have_ended_are_not_kept() -> None:
         world.sent.clear()
 
     gc.collect()
-    kept = [one for one in gc.get_objects() if isinstance(one, Load)]
-    assert len(kept) < 5
+    assert len([one for one in gc.get_objects() if isinstance(one, Load)]) < 5
 
 
 @pytest.mark.row("F01", "F02")

@@ -23,8 +23,7 @@ READY = Environment("/env/bin/python", "/env", "/support")
 
 def demanding(name: str, fingerprint: str = "1", versions: tuple[int, ...] = (1,)) -> Blueprint:
     demand = EnvironmentSpec(INTERPRETER, python="/bin/x")
-    plain = make_blueprint(name, fingerprint, versions)
-    return dataclasses.replace(plain, environment=demand)
+    return dataclasses.replace(make_blueprint(name, fingerprint, versions), environment=demand)
 
 
 class Watching(SupervisorHarness):

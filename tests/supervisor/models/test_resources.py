@@ -150,8 +150,7 @@ class Gpus:
     def __init__(self, *models: Blueprint, **used: float) -> None:
         self.used = {int(name[1:]): share for name, share in used.items()}
         self.queries: list[int] = []
-        settings = server_settings(model_load_gpu_limit=LIMIT)
-        policy = {"settings": settings, "used_share": self._ask}
+        policy = {"settings": server_settings(model_load_gpu_limit=LIMIT), "used_share": self._ask}
         self.world = SupervisorHarness(*models, control_mode="explicit", **policy).start()
 
     def _ask(self, gpu: int) -> float | None:
@@ -173,8 +172,7 @@ def test_a_load_on_a_gpu_that_is_too_full_is_refused_until_it_is_not() -> None:
     assert [] == list(gpus.world.stub_names.values())
 
     gpus.used[0] = 0.8
-    assert "" == gpus.load()
-    assert [0, 0] == gpus.queries
+    assert ("", [0, 0]) == (gpus.load(), gpus.queries)
 
 
 def test_one_gpu_of_several_is_enough_to_refuse() -> None:

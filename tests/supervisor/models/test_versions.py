@@ -123,8 +123,7 @@ def test_code_is_rolled_out_in_place_where_it_is_that_of_one_version(
 
     assert world.call("load", {"model": "m"}).result is None
 
-    after = [world.generation("m", number) for number in (1, 2)]
-    assert is_rolled == (before == after)
+    assert is_rolled == (before == [world.generation("m", number) for number in (1, 2)])
     assert 2 == len(world.living("stub"))
 
 
@@ -164,8 +163,7 @@ def test_a_canary_that_fails_keeps_no_other_version_from_serving(kind: str) -> N
 def test_a_change_of_instances_waits_for_the_versions_that_are_new() -> None:
     world = world_with(blueprint(versions=(1,)))
     wider = make_blueprint("m", "2", versions=(1, 2), instances=2)
-    served = world.generation("m").blueprint.versions[1]
-    same = replace(served, fingerprint_without_instances="x")
+    same = replace(world.generation("m").blueprint.versions[1], fingerprint_without_instances="x")
     world.generation("m").blueprint = replace(world.generation("m").blueprint, versions={1: same})
     broken = replace(wider.versions[2], problem=InternalError("no file"))
     world.models["m"] = replace(wider, versions={1: same, 2: broken})

@@ -44,8 +44,7 @@ def test_a_generation_that_has_ended_and_its_successor_are_told_in_their_order(
 ) -> None:
     replay.settle(wire.Settled(1, S))
 
-    assert [OLD, NEW, REMOVED] == replay.all_messages()
-    assert [] == replay.retirements()
+    assert ([OLD, NEW, REMOVED], []) == (replay.all_messages(), replay.retirements())
 
 
 def test_of_a_stub_whose_end_no_broker_has_settled_the_next_one_hears(
@@ -61,8 +60,7 @@ def test_a_stub_that_was_settled_before_it_ends_is_expected_and_not_attached() -
 
     replay.settle(wire.Settled(1, S))
 
-    assert [EXPECTED, OLD] == replay.all_messages()
-    assert [] == replay.retirements()
+    assert ([EXPECTED, OLD], []) == (replay.all_messages(), replay.retirements())
     assert replay.is_alive(S)
     replay.record(GONE)
     assert [OLD] == replay.all_messages()

@@ -65,8 +65,7 @@ def test_everything_ends_in_order_and_the_status_is_0() -> None:
     unloading = sorted(line for line in world.log if "UNLOADING" in line)
     assert ["V a v1: UNLOADING", "V b v1: UNLOADING"] == unloading
     assert len(_retired(world)) == 2
-    assert len(world.messages_to("stub", wire.Finalize)) == 2
-    assert world.status == 0
+    assert (2, 0) == (len(world.messages_to("stub", wire.Finalize)), world.status)
     assert world.alive == set()
 
 
@@ -221,8 +220,7 @@ def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends() -> None:
         world.kill_process(world.serial(name), "killed by SIGSEGV")
 
     assert world.status == 0
-    removed = world.messages_to("broker", wire.RemoveGeneration)
-    assert "killed by SIGSEGV" in removed[0].reason
+    assert "killed by SIGSEGV" in world.messages_to("broker", wire.RemoveGeneration)[0].reason
 
 
 # ---------------------------------------------------------- open sequences
@@ -252,8 +250,7 @@ def test_frontends_end_when_no_sequence_is_open_any_more() -> None:
 
     _end_sequences(world)
 
-    assert 1 == len(world.messages_to("grpc", wire.Shutdown))
-    assert 0 == world.status
+    assert (1, 0) == (len(world.messages_to("grpc", wire.Shutdown)), world.status)
 
 
 @pytest.mark.row("E78", "F17")
@@ -327,8 +324,7 @@ def test_the_sequences_of_a_broker_that_dies_are_not_waited_for() -> None:
 
     world.kill_process(world.serial("broker")).advance(5.0)
 
-    assert 2 == len(world.messages_to("broker", wire.Bootstrap))
-    assert 0 == world.status
+    assert (2, 0) == (len(world.messages_to("broker", wire.Bootstrap)), world.status)
 
 
 def test_a_stop_while_there_is_no_broker_waits_for_no_sequences() -> None:

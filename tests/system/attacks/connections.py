@@ -26,6 +26,5 @@ def connect(server: Server, stack: ExitStack, data: bytes, room: int = 0) -> soc
 
 def is_served(server: Server) -> bool:
     """Return whether an inference over HTTP is answered."""
-    body = json.dumps({"inputs": [ONE]}).encode()
-    data = raw_request("POST", INFER, body, Connection="close")
+    data = raw_request("POST", INFER, json.dumps({"inputs": [ONE]}).encode(), Connection="close")
     return [200] == send_raw(server.http_port, data, 60).statuses

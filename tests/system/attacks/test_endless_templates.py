@@ -37,8 +37,7 @@ def renders(server: Server) -> bool:
 )
 def test_a_template_without_an_end_keeps_no_server_from_ending(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", options=["--allow-openai"], frontends=())
-    model = server.add_model("parrot", "endless")
-    (model / "chat_template.jinja").write_text(ENDLESS)
+    (server.add_model("parrot", "endless") / "chat_template.jinja").write_text(ENDLESS)
     body = json.dumps({"model": "endless", "messages": [{"role": "user", "content": "x"}]})
     request = raw_request("POST", "/v1/chat/completions", body.encode())
 

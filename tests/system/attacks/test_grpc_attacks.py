@@ -222,8 +222,7 @@ def test_who_floods_is_told_to_go(server: Server, name: str) -> None:
         for one in FLOODS[name]():
             if not connection.send(one):
                 break
-        goaway = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
-        connection.read_until(goaway)
+        connection.read_until(bytes([h2.GOAWAY, 0, 0, 0, 0, 0]))
 
         assert {h2.GOAWAY, h2.RESET} & set(connection.frame_types())
 
@@ -275,8 +274,7 @@ def test_streams_that_say_nothing_and_never_end_are_no_other_clients_trouble(
 ) -> None:
     with h2.Connection(server.grpc_port) as connection:
         for number in range(STREAMS):
-            path = (INFER, STREAM)[number % 2]
-            connection.send(h2.headers_frame(2 * number + 1, path))
+            connection.send(h2.headers_frame(2 * number + 1, (INFER, STREAM)[number % 2]))
 
         be_served(server)
 

@@ -169,8 +169,7 @@ def test_answers_that_are_not_read_have_room_and_leave_some(
 def test_answers_that_wait_to_be_written_have_room(server: Server) -> None:
     before = _own_mib(server, "http", "stub")
     tensor = {"name": "KIB", "datatype": "INT32", "shape": [1], "data": [24 << 10]}
-    body = json.dumps({"inputs": [tensor]}).encode()
-    data = raw_request("POST", "/v2/models/sized/infer", body)
+    data = raw_request("POST", "/v2/models/sized/infer", json.dumps({"inputs": [tensor]}).encode())
 
     with ExitStack() as stack:
         clients = [connect(server, stack, data, 4096) for _ in range(12)]
@@ -201,8 +200,7 @@ def _ask_over_grpc(server: Server, stack: ExitStack, kib: int, count: int) -> No
 
 def _ask_for_events(server: Server, stack: ExitStack, kib: int, count: int) -> None:
     body = json.dumps({"KIB": kib, "COUNT": count}).encode()
-    path = "/v2/models/streamed/generate_stream"
-    connect(server, stack, raw_request("POST", path, body), 4096)
+    connect(server, stack, raw_request("POST", "/v2/models/streamed/generate_stream", body), 4096)
 
 
 def _ask_at_the_door(server: Server, stack: ExitStack, kib: int, count: int) -> None:

@@ -166,8 +166,7 @@ def test_models_that_are_unknown_add_nothing_to_the_metrics(server: Server) -> N
         paths = [f"/v2/models/m{n}/infer" for n in range(number)]
         requests = b"".join(raw_request("POST", path, b"{}") for path in paths)
         last = raw_request("DELETE", "/v2", Connection="close")
-        got = send_raw(server.http_port, requests + last)
-        assert [400] * number + [405] == got.statuses
+        assert [400] * number + [405] == send_raw(server.http_port, requests + last).statuses
         code, _ = _call(server, "ModelInfer", "ModelInferRequest", model_name=f"m{number}")
         assert "INVALID_ARGUMENT" == code
         code, _ = _call(server, "Nothing", "ModelInferRequest")
@@ -206,8 +205,7 @@ BOMBS: dict[str, dict[str, Any]] = {
 def test_a_configuration_that_asks_for_too_much_is_refused(
     server: Server, change: dict[str, Any]
 ) -> None:
-    config = json.dumps({**CONFIG, **change})
-    body = json.dumps({"parameters": {"config": config}}).encode()
+    body = json.dumps({"parameters": {"config": json.dumps({**CONFIG, **change})}}).encode()
 
     status, text = _ask(server, "POST", "/v2/repository/models/victim/load", body)
 
@@ -274,8 +272,7 @@ ENDLESS_FILES = {
 
 def _peak_mib(server: Server) -> int:
     [pid] = server.pids()["supervisor"]
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) >> 10
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) >> 10
 
 
 def _beside_others(server: Server, ask: Callable[[], Any]) -> Any:
@@ -343,8 +340,7 @@ def test_a_model_of_very_many_inputs_is_loaded_beside_others(server: Server) -> 
 
 
 def test_an_ensemble_of_very_many_steps_is_answered_beside_others(server: Server) -> None:
-    config = json.dumps(_chain(1000))
-    body = json.dumps({"parameters": {"config": config}}).encode()
+    body = json.dumps({"parameters": {"config": json.dumps(_chain(1000))}}).encode()
     tensor = {"name": "t0", "shape": [1], "datatype": "FP32", "data": [7.0]}
     request_body = json.dumps({"inputs": [tensor]}).encode()
 

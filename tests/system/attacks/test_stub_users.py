@@ -163,8 +163,7 @@ def test_files_of_a_load_reach_models_of_both_users(server: Server) -> None:
         """
         assert "loaded" == tell(server, "scripted", script), server.log_text()[-2000:]
 
-        name = tell(server, "brought", "import os; return [reply(os.environ['USER'])]")
-        assert user == name
+        assert user == tell(server, "brought", "import os; return [reply(os.environ['USER'])]")
     assert "" == server.control_model("unload", "brought")
     eventually(lambda: server.pids() == before, 30, "its processes are gone")
 

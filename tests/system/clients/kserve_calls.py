@@ -76,8 +76,7 @@ def _grpc_calls(client: Any, types: Any) -> Iterator[tuple[str, Awaitable[Any]]]
     yield "grpc server is ready", client.is_server_ready()
     yield "grpc model is ready", client.is_model_ready("add_sub")
     for form in ("contents", "raw"):
-        request = _request(types, "add_sub", is_binary=form == "raw")
-        yield f"grpc {form}", client.infer(request)
+        yield f"grpc {form}", client.infer(_request(types, "add_sub", is_binary=form == "raw"))
     yield "grpc unknown model", client.infer(_request(types, "nobody"))
 
 

@@ -56,8 +56,7 @@ def _calls(url: str, types: Any, codecs: Any) -> Iterator[tuple[str, Any]]:
     answer = read(types.InferenceResponse, "/v2/models/string_upper/infer", request)
     yield "words", codecs.StringCodec.decode_output(answer.outputs[0])
 
-    wish = types.RequestOutput(name="OUTPUT1")
-    request = types.InferenceRequest(inputs=inputs, outputs=[wish])
+    request = types.InferenceRequest(inputs=inputs, outputs=[types.RequestOutput(name="OUTPUT1")])
     answer = read(types.InferenceResponse, "/v2/models/add_sub/infer", request)
     yield "output", [output.name for output in answer.outputs]
 

@@ -63,5 +63,4 @@ def test_the_javascript_client_of_the_guide(server: Server, tmp_path: Path) -> N
 
     address = f"127.0.0.1:{server.grpc_port}"
     command = [node, str(CLIENTS / "client.js"), address]
-    lines = printed(command, tmp_path, PROTOS=str(PROTOS), NODE_PATH=str(NODE_MODULES))
-    assert lines == PRINTED
+    assert printed(command, tmp_path, PROTOS=str(PROTOS), NODE_PATH=str(NODE_MODULES)) == PRINTED

@@ -140,8 +140,7 @@ def test_models_that_wait_for_other_models_get_their_answers(tmp_path: Path) -> 
                 broker_death.kill_and_measure(server, [load])
                 time.sleep(0.3)
         assert {model: server.stub_pids(model) for model in stubs} == stubs
-        wrong = broker_death.check_executed_once(server, load.outcomes)
-        assert wrong == []
+        assert broker_death.check_executed_once(server, load.outcomes) == []
 
 
 def _ask(server: Server, own_id: str, milliseconds: int, model: str = "journal") -> int:
@@ -227,8 +226,7 @@ def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path
     with server, ThreadPoolExecutor(count) as clients:
         answers = [clients.submit(_ask_for_much, server, f"http-{n}") for n in range(count)]
         eventually(executed.exists, 60, "the first execution")
-        frontend = server.pids()["http"][-1]
-        calls.fail(frontend, "recv", errno.EAGAIN, times=10**9)
+        calls.fail(server.pids()["http"][-1], "recv", errno.EAGAIN, times=10**9)
         try:
             with grpcclient.InferenceServerClient(server.grpc_address) as other:
                 name = grpcclient.InferInput("ID", [1], "BYTES")

@@ -90,8 +90,7 @@ def test_all_blocks_are_free_after_brokers_have_died_under_load(server: Server) 
         client.start()
     try:
         for _ in range(4):
-            enough = answered[0] + 5
-            eventually(partial(has_answers, enough), 60, "answers")
+            eventually(partial(has_answers, answered[0] + 5), 60, "answers")
             _kill_broker(server)
     finally:
         is_over.set()

@@ -78,8 +78,7 @@ def waiting() -> bytes:
         {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": ["held"]},
         {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [UNTIL_RELEASED]},
     ]
-    body = json.dumps({"inputs": inputs}).encode()
-    return raw_request("POST", "/v2/models/journal/infer", body)
+    return raw_request("POST", "/v2/models/journal/infer", json.dumps({"inputs": inputs}).encode())
 
 
 def test_clients_wait_while_no_connection_can_make_room(server: Server) -> None:

@@ -33,8 +33,7 @@ class ContainedServer(Server):
 
 def _post(server: Server, is_chunked: bool) -> int:
     """Send a large tensor over HTTP; the status, 0 if the connection broke."""
-    elements = SIZE // 4
-    tensor = {"name": "INPUT0", "shape": [elements], "datatype": "FP32"}
+    tensor = {"name": "INPUT0", "shape": [SIZE // 4], "datatype": "FP32"}
     text = json.dumps(
         {
             "inputs": [{**tensor, "parameters": {"binary_data_size": SIZE}}],

@@ -101,8 +101,7 @@ def test_frontends_are_connected_again_and_no_request_is_lost(
             30,
             "answers again",
         )
-    answers = broker_death.outcomes(loads)
-    failed = broker_death.check(server, answers, stubs, kills=1)
+    failed = broker_death.check(server, broker_death.outcomes(loads), stubs, kills=1)
 
     assert frontends == server.pids()[role]
     assert failed <= 2

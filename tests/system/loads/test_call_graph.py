@@ -58,8 +58,7 @@ def server(shared: SharedServer) -> Server:
         folder = shared.repository / name / "1"
         folder.mkdir(parents=True)
         (folder / "model.py").write_text(source.replace("{folder!r}", repr(str(shared.scratch))))
-        config = _CONFIG + (_NAMES if name == "caller" else "")
-        (folder.parent / "config.pbtxt").write_text(config)
+        (folder.parent / "config.pbtxt").write_text(_CONFIG + (_NAMES if name == "caller" else ""))
     return shared
 
 

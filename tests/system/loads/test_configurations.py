@@ -200,8 +200,7 @@ def test_a_configuration_of_another_name_is_taken_where_there_is_one(client: Any
 
 @pytest.mark.row("E09")
 def test_what_the_server_completes_is_logged(server: Server) -> None:
-    expected = '] "Server side auto-completed config: "\nname: "plain'
-    assert expected in server.log_text()
+    assert '] "Server side auto-completed config: "\nname: "plain' in server.log_text()
 
 
 def test_a_reason_names_file_line_and_what_was_meant(server: Server, client: Any) -> None:

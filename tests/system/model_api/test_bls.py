@@ -154,8 +154,7 @@ def test_the_memory_of_large_tensors_is_used_again(server: Server) -> None:
         _count(server, "bls_large", 1_000_000)
 
     # Four megabytes a hundred times; a few blocks more are needed where one comes back late.
-    more = [after - earlier for after, earlier in zip(usage(), before, strict=True)]
-    assert max(more) < 64 << 20
+    assert max([after - earlier for after, earlier in zip(usage(), before, strict=True)]) < 64 << 20
 
 
 # ----------------------------------------------------------------- streams
@@ -182,8 +181,7 @@ def test_a_stream_can_be_cancelled(server: Server) -> None:
 
 def test_inferences_that_models_ask_for_are_counted(server: Server) -> None:
     def counted() -> int:
-        entry = server.statistics("identity_fp32")
-        return int(entry["inference_count"])
+        return int(server.statistics("identity_fp32")["inference_count"])
 
     before = counted()
 

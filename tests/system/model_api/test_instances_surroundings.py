@@ -79,8 +79,7 @@ def test_instances_of_one_load_run_in_the_model_s_environment(
     server: Server, tmp_path: Path, instances: str
 ) -> None:
     environment = tmp_path / "environment"
-    command = [sys.executable, "-m", "venv", "--without-pip", str(environment)]
-    subprocess.run(command, check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     name = f"environment_{instances}"
     python = string_parameter("PYTHON_EXECUTABLE", str(environment / "bin" / "python"))
     write_model(server, name, 2, kind(instances) + python)

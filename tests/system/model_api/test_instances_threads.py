@@ -99,8 +99,7 @@ def write_model(
 
 
 def request_of(code: str, **more: Any) -> dict[str, Any]:
-    tensor = {"name": "IN", "datatype": "BYTES", "shape": [1], "data": [code]}
-    return {"inputs": [tensor], **more}
+    return {"inputs": [{"name": "IN", "datatype": "BYTES", "shape": [1], "data": [code]}], **more}
 
 
 def ask(server: Server, model: str, code: str) -> str:
@@ -383,8 +382,7 @@ def test_new_code_replaces_the_process_while_it_serves(server: Server) -> None:
 
 def test_a_load_that_fails_says_why(server: Server) -> None:
     write_model(server, "broken", code="raise ValueError('no weights')")
-    directory = write_model(server, "bad")
-    (directory / "bad").touch()
+    (write_model(server, "bad") / "bad").touch()
 
     assert "ValueError: no weights" in server.control_model("load", "broken")
     assert "ValueError: bad file" in server.control_model("load", "bad")

@@ -222,8 +222,7 @@ def _ask_slowly(port: int, milliseconds: int) -> int:
     for tensor, size in zip(tensors, (16 << 20, 4), strict=True):
         tensor["parameters"] = {"binary_data_size": size}
     head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}}).encode()
-    url = f"http://127.0.0.1:{port}/v2/models/keeper/infer"
-    request = urllib.request.Request(url, head + body)
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v2/models/keeper/infer", head + body)
     request.add_header("Inference-Header-Content-Length", str(len(head)))
     return status_of(request, within_s=60)
 

@@ -163,8 +163,7 @@ def test_two_instances_share_a_series(server: Server) -> None:
     # In initialize there is nobody to ask yet.
     assert "1.0" == ask(server, "self.at_first")
 
-    added = ask(server, "(self.starts.increment(10), self.starts.value())[1]")
-    assert f"{before + 10}.0" == added
+    assert f"{before + 10}.0" == ask(server, "(self.starts.increment(10), self.starts.value())[1]")
     assert f"{before + 10}" == starts(server)
 
 

@@ -91,8 +91,7 @@ def prepare(server: Server) -> None:
         f'parameters {{ key: "PYTHON_EXECUTABLE" value {{ string_value: "{ANOTHER_PYTHON}" }} }}',
     )
     config = server.repository / "add_sub" / "config.pbtxt"
-    text = config.read_text("utf-8").replace("count: 1", f"count: {INSTANCES}")
-    config.write_text(text, "utf-8")
+    config.write_text(config.read_text("utf-8").replace("count: 1", f"count: {INSTANCES}"), "utf-8")
 
 
 def ask(server: Server, model: str, question: str) -> Any:
@@ -176,8 +175,7 @@ def test_the_modules_are_those_of_a_spawned_one(server: Server) -> None:
         for model in ("born", "spawned")
     )
 
-    own = {f"zmqtriton_stub.{name}" for name in ("ending", "fork_server")}
-    assert own == born - spawned
+    assert {f"zmqtriton_stub.{name}" for name in ("ending", "fork_server")} == born - spawned
     assert set() == spawned - born
 
 

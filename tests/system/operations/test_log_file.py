@@ -41,6 +41,5 @@ def test_after_sighup_every_process_writes_to_a_new_file(tmp_path: Path) -> None
         loaded = re.compile("successfully loaded 'add_sub'")
         eventually(partial(_has, path, loaded), 30, "the line of the load")
         for pid in server.pids()["http"][1:]:
-            pattern = re.compile(f" {pid} request_log.py:")
-            eventually(partial(_has, path, pattern), 30, "a line")
+            eventually(partial(_has, path, re.compile(f" {pid} request_log.py:")), 30, "a line")
         assert rotated == (tmp_path / "rotated.log").read_text()

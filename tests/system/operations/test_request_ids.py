@@ -78,9 +78,7 @@ def test_lines_of_a_model_have_the_model_and_the_trace_in_fields_of_their_own(
     error = next(one for one in records if "no such column" in one["text"])
     for one in (by_text["printed"], by_text["said by Logger"], error):
         assert ("scripted", 1, "scripted_0_0") == (one["model"], one["version"], one["instance"])
-    assert "E" == error["level"]
-    assert 32 == len(error["trace_id"])
-    assert 16 == len(error["span_id"])
+    assert ("E", 32, 16) == (error["level"], len(error["trace_id"]), len(error["span_id"]))
     assert error["trace_id"] == by_text["said by Logger"]["trace_id"]
     [loaded] = [one for one in _records(server) if one["text"] == "successfully loaded 'together'"]
     assert "together" == loaded["model"]

@@ -249,8 +249,7 @@ def test_open_rpcs_stay_open_reflection_among_them(server: Server) -> None:
         assert _call(server, "inference.GRPCInferenceService", method) is None
     for method in ("Check", "Watch"):
         assert _call(server, "grpc.health.v1.Health", method) is None
-    service = "grpc.reflection.v1.ServerReflection"
-    assert _call(server, service, "ServerReflectionInfo") is None
+    assert _call(server, "grpc.reflection.v1.ServerReflection", "ServerReflectionInfo") is None
 
 
 # ------------------------------------------------------------------------- keys

@@ -127,8 +127,7 @@ def _infer(
     tensor = module.InferInput(source[0], [count], "FP32")
     tensor.set_shared_memory(source[1], size, changes.get("offset", 0))
     output = module.InferRequestedOutput(target[0])
-    room = changes.get("room", size)
-    output.set_shared_memory(target[1], room, changes.get("output_offset", 0))
+    output.set_shared_memory(target[1], changes.get("room", size), changes.get("output_offset", 0))
     others = [module.InferRequestedOutput(name) for name in _OTHERS.get(model, ())]
     return client.infer(model, [tensor], outputs=[output, *others])
 
@@ -271,8 +270,7 @@ def test_a_handle_that_opens_nothing_fails_the_requests_that_use_it(
     regions.create("out", SMALL)
     handle = regions.allocate("small", SMALL.nbytes)
     client.register_cuda_shared_memory("none", base64.b64encode(b"x" * 64), 0, 1 << 20)
-    raw = regions.cuda.get_raw_handle(handle)
-    client.register_cuda_shared_memory("less", raw, 0, 1 << 30)
+    client.register_cuda_shared_memory("less", regions.cuda.get_raw_handle(handle), 0, 1 << 30)
 
     for name, text in (
         ("none", "failed to open CUDA IPC handle"),

@@ -48,8 +48,7 @@ def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
 
         answer = infer(request.SerializeToString(), timeout=30)
 
-    gzip_magic = b"\x1f\x8b"
-    assert answer.startswith(gzip_magic)
+    assert answer.startswith(b"\x1f\x8b")
     assert len(answer) < 4 * _COUNT
 
 

@@ -87,8 +87,7 @@ MODELS = ["identity_fp32", "journal"]
 def prepare(server: Server) -> None:
     scripted.add_model(server, "scripted", "plain")
     scripted.add_model(server, "scripted", "decoupled", scripted.DECOUPLED)
-    rows = server.add_model("identity_fp32", "rows")
-    (rows / "config.pbtxt").write_text(ROWS)
+    (server.add_model("identity_fp32", "rows") / "config.pbtxt").write_text(ROWS)
     detector = server.add_model("identity_fp32", "detector")
     (detector / "config.pbtxt").write_text(DETECTOR)
     (detector / "1" / "model.py").write_text(DETECTOR_CODE)

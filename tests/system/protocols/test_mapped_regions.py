@@ -207,8 +207,7 @@ def test_requests_beside_each_other_read_the_same(region: Region) -> None:
     statuses: list[int] = []
 
     def ask() -> None:
-        answer = region.server.request_json("/v2/models/identity_fp32/infer", request())
-        statuses.append(answer[0])
+        statuses.append(region.server.request_json("/v2/models/identity_fp32/infer", request())[0])
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

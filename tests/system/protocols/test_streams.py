@@ -193,8 +193,7 @@ def test_one_stream_carries_many_decoupled_requests(server: Server) -> None:
     with triton.InferenceServerClient(server.grpc_address) as client:
         client.start_stream(inbox)
         for number in range(STREAMS):
-            inputs = count_input(triton, TOKENS)
-            client.async_stream_infer("tokens", inputs, request_id=str(number))
+            client.async_stream_infer("tokens", count_input(triton, TOKENS), request_id=str(number))
         results = inbox.wait(STREAMS * TOKENS)
         client.stop_stream()
 
@@ -227,8 +226,7 @@ def test_many_streams_over_grpc_are_complete_and_in_order(server: Server) -> Non
     async def check() -> None:
         async with triton_aio.InferenceServerClient(server.grpc_address) as client:
             streams = await asyncio.gather(*(follow(client, TOKENS) for _ in range(STREAMS)))
-        expected = [(i, i == TOKENS - 1) for i in range(TOKENS)]
-        assert [expected] * STREAMS == streams
+        assert [[(i, i == TOKENS - 1) for i in range(TOKENS)]] * STREAMS == streams
 
     asyncio.run(check())
 
@@ -290,8 +288,7 @@ def test_a_cancelled_stream_reaches_the_model(server: Server) -> None:
 @pytest.mark.row("C82")
 def test_responses_are_counted_by_their_index_whichever_way_they_went(server: Server) -> None:
     def counts() -> dict[str, dict[str, int]]:
-        stats = server.statistics("tokens")
-        rows = stats["response_stats"].items()
+        rows = server.statistics("tokens")["response_stats"].items()
         return {i: {kind: of["count"] for kind, of in row.items()} for i, row in rows}
 
     # Nothing of earlier tests goes on that would be counted meanwhile.

@@ -88,8 +88,7 @@ class TritonPythonModel:
 def load_with_code(server: Server, model: str, text: str) -> int:
     code = base64.b64encode(_CODE.replace("TEXT", text).encode()).decode()
     parameters = {"config": json.dumps(_CONFIG), "file:1/model.py": code}
-    path = f"/v2/repository/models/{model}/load"
-    return server.request_json(path, {"parameters": parameters})[0]
+    return server.request_json(f"/v2/repository/models/{model}/load", {"parameters": parameters})[0]
 
 
 def output_of(server: Server, model: str) -> str:

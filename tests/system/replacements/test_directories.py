@@ -57,8 +57,7 @@ def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacemen
         looking.join()
         way.close()
 
-    pids = [pid_of(server) for server in way.servers]
-    assert pids == [pid for pid, _ in itertools.groupby(seen)]
+    assert [pid_of(server) for server in way.servers] == [pid for pid, _ in itertools.groupby(seen)]
     assert not way.runtime.exists()
 
 

@@ -103,8 +103,7 @@ def test_a_client_is_answered_at_its_deadline_and_the_model_is_told(server: Serv
 
     assert (504, True) == (status, "model 'leaf' was executing the request for" in error)
     eventually(lambda: has_logged(server, "cancelled alone."), 30, "it is told")
-    after = sum_series(server, "zmqtriton_deadlines_exceeded_total", model="leaf")
-    assert before + 1 == after
+    assert before + 1 == sum_series(server, "zmqtriton_deadlines_exceeded_total", model="leaf")
 
 
 @pytest.mark.row("L18")

@@ -49,8 +49,7 @@ def log(server: Server) -> str:
 def infer(server: Server, color: tuple[int, int, int], own_id: str = "") -> Any:
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         image = http_client.InferInput("image", [1], "BYTES")
-        picture = np.array([image_repository.ppm_image(color)], dtype=np.object_)
-        image.set_data_from_numpy(picture)
+        image.set_data_from_numpy(np.array([image_repository.ppm_image(color)], dtype=np.object_))
         texts: Any = client.infer("ensemble", [image], request_id=own_id).as_numpy("result")
     return json.loads(texts[0])
 
@@ -95,8 +94,7 @@ def test_verbose_lines_tell_of_backend_configurations_and_instances(log: str) ->
     assert ["I"] == said(log, "'python' TRITONBACKEND API version: 1.19")
     assert ["I"] == said(log, "Collecting CPU metrics")
     assert ["I"] == said(log, r"ensemble model for ensemble\n")
-    setting = "Adding default backend config setting: default-max-batch-size,4"
-    assert ["I"] * 3 == said(log, setting)
+    assert ["I"] * 3 == said(log, "Adding default backend config setting: default-max-batch-size,4")
     for instance in ("core_0", "preprocessing_0_0", "postprocessing_0_0"):
         assert ["I"] == said(log, f"Creating instance {instance} on CPU using artifact 'model.py'")
     quoted = re.findall(r"\] (\"(?:backend|model) configuration:.*\")", log)

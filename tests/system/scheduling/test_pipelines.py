@@ -120,8 +120,7 @@ def test_an_error_in_a_step_names_the_ensemble(server: Server, protocol: str) ->
     message = str(error.value.message())
     assert message.startswith("in ensemble 'fails_late', Failed to process the request(s)")
     assert "ValueError: on purpose" in message
-    failures = server.statistics("fails_late")["inference_stats"]["fail"]["count"]
-    assert failures > 0
+    assert server.statistics("fails_late")["inference_stats"]["fail"]["count"] > 0
 
 
 def test_statistics_count_the_ensemble_and_its_steps(server: Server) -> None:

@@ -74,8 +74,7 @@ def stats(model: str) -> Http:
 
 
 def in_batch(model: str, size: int) -> Http:
-    texts = ["return [say(*[1])]"] * size
-    return infer(model, tensor("CODE", "BYTES", texts, [size, 1]))
+    return infer(model, tensor("CODE", "BYTES", ["return [say(*[1])]"] * size, [size, 1]))
 
 
 def counted(name: str, model: str, *requests: Request, why: str) -> Case:

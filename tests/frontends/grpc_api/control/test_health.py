@@ -379,8 +379,7 @@ def test_what_is_told_is_enough_to_make_a_request(
     pool = descriptor_pool.DescriptorPool()
     for data in reversed(answer.file_descriptor_response.file_descriptor_proto):
         pool.Add(descriptor_pb2.FileDescriptorProto.FromString(data))
-    service = pool.FindServiceByName("inference.GRPCInferenceService")
-    infer = service.methods_by_name["ModelInfer"]
+    infer = pool.FindServiceByName("inference.GRPCInferenceService").methods_by_name["ModelInfer"]
     assert "model_name" in infer.input_type.fields_by_name
 
 

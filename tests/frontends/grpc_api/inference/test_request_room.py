@@ -245,8 +245,7 @@ def read(data: bytes, call: FakeCall | None = None) -> ParsedRequest:
 
 
 def body_of(data: bytes, call: FakeCall | None = None) -> RequestBody:
-    parsed = read(data, call)
-    return read_content(*parse_request(parsed), True, ANY_MODEL).body
+    return read_content(*parse_request(read(data, call)), True, ANY_MODEL).body
 
 
 def expected(data: bytes) -> RequestBody:

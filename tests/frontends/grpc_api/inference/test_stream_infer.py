@@ -115,10 +115,8 @@ async def test_a_plain_model_answers_once_and_its_response_is_final(
     assert response.error_message == ""
     inner = response.infer_response
     assert (inner.id, inner.model_name, inner.model_version) == ("7", "n", "3")
-    assert inner.outputs[0].name == "OUTPUT0"
-    assert inner.outputs[0].datatype == "FP32"
-    assert list(inner.outputs[0].shape) == [1]
-    assert list(inner.raw_output_contents) == [b"abcd"]
+    assert ("OUTPUT0", "FP32") == (inner.outputs[0].name, inner.outputs[0].datatype)
+    assert ([1], [b"abcd"]) == (list(inner.outputs[0].shape), list(inner.raw_output_contents))
     assert is_final(response)
 
 
@@ -283,8 +281,7 @@ def test_an_end_without_a_response_is_sent_to_those_who_want_it(is_final_wanted:
             assert not inner.outputs
             assert not inner.raw_output_contents
 
-    gateway = converse(test)
-    assert gateway.requests[0].body.parameters == {}
+    assert converse(test).requests[0].body.parameters == {}
 
 
 @scenario(converse)
@@ -317,14 +314,12 @@ async def test_what_is_wrong_with_a_request_is_a_message_and_the_stream_goes_on(
     unknown, lacking, good = await conversation.rest()
 
     assert unknown.error_message == "Request for unknown model: 'nope' is not found"
-    assert unknown.infer_response.id == "a"
-    assert unknown.infer_response.model_name == ""
+    assert ("a", "") == (unknown.infer_response.id, unknown.infer_response.model_name)
     assert lacking.error_message == (
         "unable to find data for input tensor 'INPUT0' for model 'm' in request."
     )
     assert lacking.infer_response.id == "b"
-    assert good.error_message == ""
-    assert good.infer_response.id == "c"
+    assert ("", "c") == (good.error_message, good.infer_response.id)
 
 
 @scenario(converse)
@@ -386,8 +381,7 @@ async def test_an_error_amid_a_decoupled_stream_is_one_of_its_responses(
     first, second, third = await conversation.rest()
 
     assert text(first) == b"x"
-    assert second.error_message == "lost"
-    assert second.infer_response.model_name == "d"
+    assert ("lost", "d") == (second.error_message, second.infer_response.model_name)
     assert text(third) == b"y"
     assert [False, False, True] == [is_final(r) for r in (first, second, third)]
 

@@ -144,8 +144,7 @@ def test_a_sequence_that_begins_before_a_client_has_heard_is_left_to_the_next_se
         connection.send(step(7, start=True))
 
         unseen = h2.frame(h2.GOAWAY, 0, 0, (5).to_bytes(4, "big") + bytes(4))
-        refused = h2.frame(h2.RESET, 0, 7, (7).to_bytes(4, "big"))
-        assert unseen in connection.read_until(refused)
+        assert unseen in connection.read_until(h2.frame(h2.RESET, 0, 7, (7).to_bytes(4, "big")))
     assert 1 == len(server.gateway.requests), "what begins and ends at once goes on"
 
 

@@ -193,8 +193,7 @@ def test_other_refusals_say_why() -> None:
         unknown[b"grpc-status"],
         unknown[b"grpc-accept-encoding"],
     )
-    fields = HEADERS | {b":path": b"/a.B/D"}
-    opening = read_opening(tuple(fields.items()), {b"/a.B/C": RPC})
+    opening = read_opening(tuple((HEADERS | {b":path": b"/a.B/D"}).items()), {b"/a.B/C": RPC})
     assert opening is not None
     assert (only_trailers(12, ""), 12) == (opening.refusal, opening.refusal_code)
     opening = read_opening(tuple((HEADERS | {b":method": b"GET"}).items()), {})

@@ -338,8 +338,7 @@ def test_a_connection_that_cannot_be_checked_is_closed_and_no_other(
     async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect()
         other_reader, other = await party.connect()
-        first = next(iter(party.connections.room))
-        monkeypatch.setattr(first, "check", lambda now: 1 / 0)
+        monkeypatch.setattr(next(iter(party.connections.room)), "check", lambda now: 1 / 0)
 
         party.advance(1)
 

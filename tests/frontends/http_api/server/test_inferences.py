@@ -119,8 +119,7 @@ async def test_every_inference_is_answered_by_its_connection_which_goes_on(
         writer.write(request)
         assert int((await read(reader))[9:12]) == expected
 
-    assert house.falcon_requests == 0
-    assert house.connections.ledger.budget.held == 0
+    assert (0, 0) == (house.falcon_requests, house.connections.ledger.budget.held)
     writer.close()
 
 

@@ -372,8 +372,7 @@ async def test_who_leaves_amid_a_body_leaves_nothing_behind(
         writer.transport.abort()
         await house.connections.run_loop()
 
-        left = [o for o in gc.get_objects() if type(o) in (Connection, InferenceExchange)]
-        assert [] == left
+        assert [] == [o for o in gc.get_objects() if type(o) in (Connection, InferenceExchange)]
     finally:
         gc.enable()
 

@@ -202,8 +202,7 @@ def test_a_model_that_is_no_longer_known_leaves_nothing() -> None:
 def test_an_exporter_is_not_asked_for_tensors_in_silence(
     mode: str, level: str, is_warned: bool
 ) -> None:
-    settings = server_settings(trace=TraceOptions(mode, file="/t"))
-    world = SupervisorHarness(settings=settings).start()
+    world = SupervisorHarness(settings=server_settings(trace=TraceOptions(mode, file="/t"))).start()
 
     world.call("trace.settings", {"changes": {"trace_level": [level]}})
 

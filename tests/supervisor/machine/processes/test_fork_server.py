@@ -76,8 +76,7 @@ def test_at_the_start_stubs_wait_until_the_fork_server_is_ready(
     fork_server.ready()
     fork_server.answered(7, 700)
 
-    assert 700 == spawner.pending[7].pid
-    assert [] == spawner.spawned
+    assert (700, []) == (spawner.pending[7].pid, spawner.spawned)
     assert not fork_server.is_under_way
 
 

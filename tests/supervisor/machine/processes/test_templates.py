@@ -148,8 +148,7 @@ def test_stubs_of_a_template_that_dies_while_it_forks_are_forked_of_the_next_one
     # twice is enough: the model may be what kills it
     templates.ended(NUMBER, KILLED)
 
-    assert [7] == list(spawner.failed)
-    assert spawner.templates == 2
+    assert ([7], 2) == (list(spawner.failed), spawner.templates)
 
 
 @pytest.mark.parametrize(("served_s", "count"), [(1.0, 1), (60.0, 2)])
@@ -191,9 +190,7 @@ def test_the_end_of_a_template_is_that_of_stubs_that_wait(
     templates.ended(NUMBER, KILLED)
     templates.answered(NUMBER, 7, 700, "")
 
-    assert spawner.killed == [NUMBER]
-    assert spawner.templates == 1
-    assert [7] == list(spawner.failed)
+    assert ([NUMBER], 1, [7]) == (spawner.killed, spawner.templates, list(spawner.failed))
 
 
 def test_late_templates_are_killed(templates: Templates, spawner: FakeSpawner) -> None:
@@ -232,8 +229,7 @@ def test_one_with_threads_ends_with_the_last_of_them(
 
     templates.end(NUMBER)
 
-    assert [NUMBER] == spawner.finalized
-    assert [] == spawner.killed
+    assert ([NUMBER], []) == (spawner.finalized, spawner.killed)
 
 
 @pytest.mark.parametrize("is_ready", [False, True])
@@ -246,8 +242,7 @@ def test_one_with_threads_that_is_to_end_at_once_is_killed(
 
     templates.end(NUMBER, at_once=is_ready)
 
-    assert [NUMBER] == spawner.killed
-    assert [] == spawner.finalized
+    assert ([NUMBER], []) == (spawner.killed, spawner.finalized)
 
 
 def test_threads_may_begin_late_as_another_may_hold_the_interpreter(

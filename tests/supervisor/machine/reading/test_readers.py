@@ -191,8 +191,7 @@ def test_tasks_that_hang_hold_up_only_those_about_the_same(loop: Loop, pipe: str
     assert not any(one.answers for one in held)
 
     for one in held:
-        answer = eventually_written(loop, pipe, one)
-        assert "now" == answer
+        assert "now" == eventually_written(loop, pipe, one)
 
 
 def eventually_written(loop: Loop, pipe: str, task: Asked) -> Any:
@@ -302,8 +301,7 @@ def test_where_a_model_adds_nothing_its_reader_has_finished_the_configuration(
     assert [""] == merged
     assert finished == blueprint.finalize_config(finished.config)
     assert ["", finished.config] == merged
-    three = blueprint.scaled(Scale(3)).finalize_config("")
-    assert 3 == len(three.slots) > len(finished.slots)
+    assert 3 == len(blueprint.scaled(Scale(3)).finalize_config("").slots) > len(finished.slots)
 
 
 def test_an_error_that_its_reader_has_found_is_the_same(tmp_path: Path, merged: list[str]) -> None:

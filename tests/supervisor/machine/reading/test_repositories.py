@@ -84,8 +84,7 @@ class Repository:
 
     def listing(self, *, is_patient: bool = False, is_urgent: bool = False) -> list[Any]:
         answers: list[Any] = []
-        action = ListRepository(1, (), is_patient, is_urgent)
-        self.repositories.list(action, answers.append)
+        self.repositories.list(ListRepository(1, (), is_patient, is_urgent), answers.append)
         return answers
 
     def read(self, name: str, override: LoadOverride | None = None) -> list[Any]:
@@ -120,8 +119,7 @@ def test_a_listing_has_what_a_silent_repository_had_before(files: Repository) ->
 
 
 def test_an_urgent_listing_waits_a_moment_and_calls_nobody_silent(files: Repository) -> None:
-    unknown = files.listing(is_urgent=True)
-    assert [{"m": None, "n": None}] == unknown
+    assert [{"m": None, "n": None}] == files.listing(is_urgent=True)
     files.silence("two")
     add(files.directory / "one", "k")
 
