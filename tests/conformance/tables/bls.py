@@ -46,7 +46,6 @@ AMID = (
     "sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError('on purpose')))\n"
     f"sender.send(say(2))\nsender.send(flags={FINAL})"
 )
-GIVES_BACK = "return [pb_utils.InferenceResponse(tensors(request.inputs()[0].as_numpy()))]"
 
 CASES = (
     Case("asked_another_model", coded(exec_says("return [say(7)]")), "A56", "its answer"),
