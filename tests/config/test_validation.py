@@ -1,4 +1,4 @@
-"""What a config must say, what it need not say, and what is said of its faults."""
+"""Validation of configs: required fields, defaults, and the words of faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes have of each other: names, lifelines and staged files."""
+"""Processes of a server to each other: names, lifelines and staged files."""
 
 from __future__ import annotations
 

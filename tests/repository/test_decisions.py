@@ -1,4 +1,4 @@
-"""What is decided of a model in a repository: versions, agents, models of one file."""
+"""Decisions on a model in a repository: versions, agents, models of one file."""
 
 from __future__ import annotations
 

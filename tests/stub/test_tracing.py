@@ -1,4 +1,4 @@
-"""What a stub writes: output of models, the log of requests, and traces."""
+"""Lines that a stub writes: output of models, the log of requests, and traces."""
 
 from __future__ import annotations
 

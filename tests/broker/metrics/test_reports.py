@@ -1,4 +1,4 @@
-"""What is reported of requests and responses."""
+"""Reports on requests, and counts of responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each process has: turns of its loop, lines, named tuples and a clock."""
+"""Parts of each process: turns of its loop, lines, named tuples and a clock."""
 
 from __future__ import annotations
 

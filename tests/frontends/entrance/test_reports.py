@@ -1,4 +1,4 @@
-"""What the entrance reports and forwards."""
+"""Reports of the entrance, and requests that it forwards."""
 
 from __future__ import annotations
 

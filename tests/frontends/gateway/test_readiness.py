@@ -1,4 +1,4 @@
-"""What a frontend and the supervisor tell each other."""
+"""Messages between a frontend and the supervisor: readiness, reports and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is noted of requests: traces, times and open sequences."""
+"""Notes on requests: traces, times and open sequences."""
 
 from __future__ import annotations
 

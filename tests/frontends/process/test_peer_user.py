@@ -1,4 +1,4 @@
-"""Who a client is, how it is let in, and what is logged of it."""
+"""Clients of a process: users, hosts and TLS, and the lines of the log on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models call beside inference: control, metrics and their own config."""
+"""Calls of models beside inference: control, metrics and their own config."""
 
 from __future__ import annotations
 

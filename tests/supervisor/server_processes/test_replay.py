@@ -1,4 +1,4 @@
-"""What a new process and a service manager are told."""
+"""Messages to a new process of the server, and to a service manager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked of the machine before a start."""
+"""Checks of the machine before a start."""
 
 from __future__ import annotations
 

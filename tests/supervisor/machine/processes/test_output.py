@@ -1,4 +1,4 @@
-"""What processes print."""
+"""Lines that processes print, and the last words of those that crash."""
 
 from __future__ import annotations
 
