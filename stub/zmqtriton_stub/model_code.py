@@ -17,6 +17,7 @@ import os
 import re
 import stat
 import sys
+import threading
 from importlib.machinery import SourceFileLoader
 from typing import Any, Iterable
 
@@ -102,7 +103,7 @@ def _name(path: str, source: bytes) -> str:
 
 def _keep(path: str, data: bytes) -> None:
     """Write the file as a whole, or not at all: it is of use to the next instance only."""
-    draft = f"{path}.{os.getpid()}"
+    draft = f"{path}.{threading.get_native_id()}"  # several may load a file by its path
     try:
         with open(draft, "wb") as file:
             file.write(data)

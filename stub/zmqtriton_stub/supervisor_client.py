@@ -41,7 +41,9 @@ def _key_of_call(number: int) -> Key:
 class _Waiter:
     """A thread that waits for an answer."""
 
-    answer: Answer | None = None
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.answer: Answer | None = None
 
 
 class SupervisorClient:
@@ -63,14 +65,15 @@ class SupervisorClient:
         self.on_segment_opened: Callable[[wire.SegmentOpened, int], None]
         self._lifeline = lifeline
         self._reading = threading.Lock()
-        self._waiters: dict[Key, list[_Waiter]] = {}
+        #: Several may wait for one answer.
+        self._waiters: set[_Waiter] = set()
         self._call_numbers = itertools.count(1)
 
     def call(self, verb: str, arguments: str) -> Any:
         """The result of a control call, however long it takes. Raises the supervisor's error."""
         number = next(self._call_numbers)
-        key, waiter = _key_of_call(number), _Waiter()
-        self._waiters[key] = [waiter]
+        waiter = _Waiter(_key_of_call(number))
+        self._waiters.add(waiter)
         self.send(wire.Call(number, verb, arguments))
         while waiter.answer is None:
             self._read_for(waiter, _ATTEND_INTERVAL_S)
@@ -82,8 +85,8 @@ class SupervisorClient:
 
     def ask(self, question: Any, key: Key) -> Answer | None:
         """The answer to a question about a segment; None if it takes too long."""
-        waiter = _Waiter()
-        self._waiters.setdefault(key, []).append(waiter)
+        waiter = _Waiter(key)
+        self._waiters.add(waiter)
         self.send(question)
         deadline = time.monotonic() + _ANSWER_TIMEOUT_S
         try:
@@ -94,9 +97,7 @@ class SupervisorClient:
                 self._read_for(waiter, left_s)
             return waiter.answer
         finally:
-            others = [other for other in self._waiters.pop(key, []) if other is not waiter]
-            if others:
-                self._waiters[key] = others
+            self._waiters.discard(waiter)
 
     def take_descriptor(self, kind: type[Any]) -> int:
         """Return the last descriptor that has come with such a message, once; else -1."""
@@ -104,7 +105,8 @@ class SupervisorClient:
 
     def settle(self, key: Key, answer: Answer) -> bool:
         """Hands an answer to all that wait for it; False if nobody does."""
-        waiters = self._waiters.pop(key, [])
+        waiters = [waiter for waiter in list(self._waiters) if waiter.key == key]
+        self._waiters.difference_update(waiters)
         for waiter in waiters:
             waiter.answer = answer
         return bool(waiters)

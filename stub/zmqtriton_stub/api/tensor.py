@@ -82,9 +82,10 @@ class Tensor:
 
     def as_numpy(self) -> Any:
         """Return the array, the same at each call; the model may write into it."""
+        given = self._data  # before the array, by which another thread may just replace it
         array = self._array
         if array is None:
-            if type(self._data) is Span:
+            if type(given) is Span:
                 raise TritonModelException(
                     "Tensor is stored in GPU and cannot be converted to NumPy."
                 )
@@ -93,7 +94,7 @@ class Tensor:
                     f"Tensor dtype is {BY_NUMBER[self._datatype].name} and cannot be converted to "
                     "NumPy. Use to_dlpack() and from_dlpack() instead."
                 )
-            data: Any = b"" if self._data is None else self._data
+            data: Any = b"" if given is None else given
             array = self._array = to_numpy(self._datatype, self._shape, data)
             self._data = None
         return array

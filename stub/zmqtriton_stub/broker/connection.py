@@ -74,6 +74,7 @@ class BrokerConnection:
         self.tallies = ResponseCounter()
         #: Called by models that may be in a long execute(), to do what the loop would.
         self.poll_while_executing: Callable[[], None] = lambda: None
+        self._postponed: deque[Callable[[], None]] = deque()
         #: When nothing was left to be received.
         self._dry_ns = time.monotonic_ns()
         #: Set by the loop before it looks for batches and waits.
@@ -320,6 +321,16 @@ class BrokerConnection:
         for outcome, _ in answers:
             if outcome.blocks and not outcome.flags and memory is not None:
                 memory.arena.leases.send(memory.own(outcome.blocks))
+
+    def postpone(self, step: Callable[[], None]) -> None:
+        """Leave a step to the loop that a destructor cannot take, as it must not wait."""
+        self._postponed.append(step)
+        self.wake()
+
+    def settle(self) -> None:
+        """Take the steps of destructors; in the loop alone, which holds no lock."""
+        while self._postponed:
+            self._postponed.popleft()()
 
     def wake(self) -> None:
         """Make the loop look again; from any thread."""

@@ -116,7 +116,7 @@ class Executions:
 
     def pending(self) -> list[Pending]:
         """The requests of these batches."""
-        return [pending for batch in self._batches.values() for pending in batch]
+        return [pending for batch in list(self._batches.values()) for pending in batch]
 
     def _unsettled(self) -> list[tuple[int, int]]:
         """Return the requests here, and those whose answers the broker may not have passed on."""

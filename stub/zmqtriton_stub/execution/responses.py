@@ -8,6 +8,7 @@ request gets its final outcome, also if the model forgets it.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Collection, Tuple
 
 from zmqtriton_floor import wire
@@ -255,14 +256,15 @@ class Pending:
 
     def leave_inputs(self) -> None:
         """Leave the inputs: with the final outcome the requester may reuse their memory."""
-        blocks, memory = self.blocks, self._link.instance.memory
-        if blocks and memory is not None:
-            self.blocks = []
-            leased = memory.leave(blocks)
-            if leased:
-                self._link.send([wire.encode(wire.Lease(leased))])
-            if self.holds_inputs:
-                memory.release(wire.Release(blocks))
+        memory = self._link.instance.memory
+        with state_lock:  # a sender's thread and the loop may come to it together
+            blocks, self.blocks = self.blocks, []
+            if blocks and memory is not None:
+                leased = memory.leave(blocks)
+                if leased:
+                    self._link.send([wire.encode(wire.Lease(leased))])
+                if self.holds_inputs:
+                    memory.release(wire.Release(blocks))
 
     def finish(self, answer: OutcomeWithBody) -> None:
         """Finish: the final outcome is on its way."""
@@ -300,14 +302,22 @@ class Pending:
             if answer is not None and not is_sent:
                 self.withdraw(answer)
 
-    def let_go(self) -> None:
-        """Take note that one of those who could answer is gone."""
-        with state_lock:
+    def let_go(self, *, waits: bool = False) -> None:
+        """Take note that one of those who could answer is gone.
+
+        A destructor does not wait: its thread may hold what the one with the lock waits for.
+        """
+        if not state_lock.acquire(waits):
+            self._link.postpone(partial(self.let_go, waits=True))
+            return
+        try:
             self._senders -= 1
             is_last = not self._senders and not self.is_rescheduled
-        # one that is about to be rescheduled gets another sender
-        if is_last and not (self.wants_again and self._link.instance.is_iterative):
-            self.drop()
+            # one that is about to be rescheduled gets another sender
+            if is_last and not (self.wants_again and self._link.instance.is_iterative):
+                self.drop()
+        finally:
+            state_lock.release()
 
     def drop(self) -> None:
         """End the request: nobody is left who could answer."""

@@ -45,6 +45,7 @@ class Sink:
         #: What the model wants to execute once more.
         self.again: list[Pending] = []
         self._link = link
+        self.postpone = link.postpone
 
     @property
     def is_closed(self) -> bool:

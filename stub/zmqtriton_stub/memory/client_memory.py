@@ -22,7 +22,8 @@ class ClientMemory:
     def __init__(self, arena: Arena, limit: int) -> None:
         self._arena = arena
         self._limit = limit
-        self._lock = threading.Lock()
+        #: Reentrant, as a destructor within may end a stream.
+        self._lock = threading.RLock()
         #: The sizes of blocks by their numbers, by peer; and those of a peer together.
         self._blocks: dict[int, dict[int, int]] = {}
         self._bytes: dict[int, int] = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import select
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from zmqtriton_floor import wire
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker import unconfirmed_answers
 from zmqtriton_stub.broker.connection import BrokerConnection
-from zmqtriton_stub.execution.responses import Pending
+from zmqtriton_stub.execution.responses import Pending, state_lock
 from zmqtriton_stub.execution.streams import Stream
 from zmqtriton_stub.instance import Instance
 
@@ -443,3 +445,40 @@ def test_a_thread_that_finds_another_one_at_work_leaves_it_the_rest(connected: W
 
 def test_without_a_broker_there_is_nothing_to_wait_for_but_time(world: World) -> None:
     world.link.wait(0)
+
+
+# ----------------------------------------------------------------- destructors
+
+
+def test_a_sender_that_ends_waits_for_nobody_and_the_loop_ends_its_request(
+    connected: World,
+) -> None:
+    connected.execute(work(5))
+    senders = [connected.link.pending[A, 5].make_sender()]
+
+    with holding_in_another_thread(state_lock):
+        # what the other thread waits for may be held by this one, wherever a destructor comes
+        senders.clear()
+    assert (A, 5) in connected.link.pending
+    connected.link.settle()
+
+    [outcome] = connected.receive(wire.Results).outcomes
+    assert 5 == outcome.id
+    assert "let go" in outcome.text
+
+
+@contextmanager
+def holding_in_another_thread(lock: Any) -> Iterator[None]:
+    held, is_over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            is_over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    yield
+    is_over.set()
+    thread.join()
