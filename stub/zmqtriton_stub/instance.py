@@ -208,6 +208,11 @@ def here() -> Instance | None:
     return _of_thread.instance or current
 
 
+def runs_in_parallel() -> bool:
+    """Return whether threads do: this Python is free-threaded, and no extension has ended that."""
+    return not getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
 def take_thread(instance: Instance | None) -> None:
     """Take note that this thread runs for one of several instances of this process."""
     _of_thread.instance = instance

@@ -39,7 +39,8 @@ _now_ns = time.monotonic_ns
 
 _POLL_EVERY_NS = 20_000_000
 _COLLECT_AFTER_S = 0.5
-_COLLECT_AFTER_AT_MOST_S = 60.0
+#: A thread that runs beside this one leaves to it what this one has made, a sender for one.
+_COLLECT_AFTER_AT_MOST_S = 2.0 if this_process.runs_in_parallel() else 60.0
 _OVERWRITTEN = (
     "the model has written into memory that is not its own: the page in which this process tells "
     "how far it is was overwritten"
@@ -408,6 +409,7 @@ class Stub:
         if self._instance.measures.changes:
             self._instance.measures.flush()
         link.turn()
+        link.settle()
         while self._inbox:
             self._handle_message(self._inbox.popleft())
 
@@ -441,6 +443,7 @@ class Stub:
         while count != len(link.batches):
             count = len(link.batches)
             link.turn()
+        link.settle()
         if self._lifeline.is_backed_up != self._is_backed_up:
             self._watch_lifeline()
         for _ in range(len(self._inbox)):

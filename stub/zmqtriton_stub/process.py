@@ -74,8 +74,9 @@ def prepare(name: str) -> None:
 def watch_for_crashes() -> None:
     """Write the stack to stderr at a crash, and at SIGURG, in this process and its forks."""
     faulthandler.enable()
-    # for one that is asked where it is: works without Python's help, so also where it hangs
-    faulthandler.register(signal.SIGURG)
+    # For one that is asked where it is: works without Python's help, so also where it hangs. The
+    # stacks of threads that run meanwhile cannot be read.
+    faulthandler.register(signal.SIGURG, all_threads=not instance.runs_in_parallel())
 
 
 def _ignore(number: int, frame: Any) -> None:

@@ -8,6 +8,7 @@ a stub's loop. What ends one of them in a way that a process would not survive e
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import json
 import os
 import signal
@@ -103,7 +104,7 @@ class Host:
         #: The steps of each instance when this process forks.
         self.forks: Set[Forks] = set()
         #: The first instance reports metrics that model.py and preload() have made.
-        self.is_measured = False
+        self.begun = itertools.count()
 
     def run(self) -> int:
         take_priority(self._config, self.template.log)
@@ -114,7 +115,8 @@ class Host:
         )
         faulthandler.unregister(signal.SIGURG)
         signal.signal(signal.SIGURG, self._name_threads)
-        faulthandler.register(signal.SIGURG, chain=True)
+        if not this_process.runs_in_parallel():
+            faulthandler.register(signal.SIGURG, chain=True)
         self.template.tell(wire.Synced(0))
         while not self._is_ending:
             self._lifeline.wait()
@@ -158,6 +160,8 @@ class Host:
 
     def _name_threads(self, number: int, frame: Any) -> None:
         """Tell, behind the stacks of all threads, which of them is which instance's."""
+        if this_process.runs_in_parallel():
+            faulthandler.dump_traceback(2)  # which holds them meanwhile
         for thread in list(self._running):
             text = f"Thread 0x{thread.ident or 0:016x} is instance {thread.instance}\n"
             os.write(2, text.encode())
@@ -208,8 +212,7 @@ class _Surroundings(OwnProcess):
     def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
         this_process.take_thread(instance)
         _own.memory = memory
-        if not self._host.is_measured:
-            self._host.is_measured = True
+        if not next(self._host.begun):
             instance.measures = self._host.template.measures
         self.forks = forks = Forks(instance, bootstrap, memory)
         self._host.forks.add(forks)

@@ -20,8 +20,13 @@ from tests.conftest import LeftOut
 VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 #: Those that the server itself runs on.
 OF_SERVERS = VERSIONS[2:]
+#: Free-threaded ones, which models may name.
+FREE_THREADED = ("3.13t", "3.14t")
 _PACKAGES = ("pyzmq", "msgpack", "numpy")
-_VERSION_PROGRAM = "import sys; print('%d.%d' % sys.version_info[:2], sys.implementation.name)"
+_VERSION_PROGRAM = (
+    "import sys, sysconfig; free = bool(sysconfig.get_config_var('Py_GIL_DISABLED')); "
+    "print('%d.%d' % sys.version_info[:2] + 't' * free, sys.implementation.name)"
+)
 
 
 @cache
@@ -29,12 +34,13 @@ def find_python(version: str) -> str | None:
     """An interpreter of this version that runs; shims that only complain are passed over."""
     name = f"python{version}"
     pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
+    number = version.rstrip("t")
     candidates = [
         sys.executable,
         *(word for word in _words() if "/" in word),
         *(shutil.which(name, path=folder) for folder in os.get_exec_path()),
-        *glob.glob(f"{pyenv}/versions/{version}.*/bin/python"),
-        *glob.glob(os.path.expanduser(f"~/.local/share/uv/python/cpython-{version}.*/bin/python")),
+        *glob.glob(f"{pyenv}/versions/{number}.*/bin/python"),
+        *glob.glob(os.path.expanduser(f"~/.local/share/uv/python/cpython-{number}.*/bin/python")),
     ]
     for candidate in candidates:
         if candidate is not None and _runs_version(candidate, version):
@@ -115,7 +121,9 @@ def _create_venv(base: str, venv: Path, python: str) -> None:
     uv = shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
     if uv is not None:
         _run(uv, "venv", "--quiet", "--python", base, str(venv))
-        _run(uv, "pip", "install", "--quiet", "--python", python, *_PACKAGES)
+        # otherwise uv would build the newest ones where older ones have wheels
+        wheels = ("--only-binary", "pyzmq", "--only-binary", "numpy")
+        _run(uv, "pip", "install", "--quiet", *wheels, "--python", python, *_PACKAGES)
     else:
         _run(base, "-m", "venv", str(venv))
         _run(python, "-m", "pip", "install", "--quiet", *_PACKAGES)

@@ -35,7 +35,6 @@ _OUTPUT_MARK = "zmqtriton-probe "
 #: A cold disk may take long; a program that hangs must end.
 _TIMEOUT_S = 60
 _MIN_VERSION = (3, 8)
-_FREE_THREADED = re.compile(r"cpython-[0-9]+t")
 #: What Python writes behind the reason for which it could not begin.
 _SAYS_NOTHING = re.compile(r"\s*$|Current thread 0x|  <no Python frame>")
 _VERSIONED_NAME = re.compile(r"python(3\.[0-9]+)")
@@ -187,9 +186,6 @@ def probe(environment: Environment) -> Interpreter:
     if version < _MIN_VERSION:
         number = ".".join(map(str, version))
         raise InternalError(f"{python} is Python {number}; models need Python 3.8 or newer")
-    if _FREE_THREADED.match(facts.get("abi", "")):
-        text = f"{python} is a free-threaded build of Python, which is not supported"
-        raise InternalError(f"{text}; name the usual one")
     if facts["lacks"] and facts["closed"]:
         problem = f"Permission denied for {_user()} in {' and '.join(facts['closed'])}"
         raise _useless(python, "cannot see its packages", problem, is_forbidden=True)

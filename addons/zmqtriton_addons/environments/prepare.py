@@ -120,6 +120,7 @@ def _install_requirements(
 #: module -> project
 _PROJECTS = {"zmq": "pyzmq", "msgpack": "msgpack", "numpy": "numpy"}
 _TIMEOUT_S = 600
+_FREE_THREADED = re.compile(r"cpython-[0-9]+t")
 #: Its pip installs where there is no other.
 SERVER_PYTHON = sys.executable
 _QUIETLY = ("--no-warn-script-location", "--disable-pip-version-check", "--no-input")
@@ -247,7 +248,10 @@ def _tags(interpreter: Interpreter) -> list[str]:
         platforms.append(f"manylinux2014_{machine}")
         platforms += [f"manylinux_2_{minor}_{machine}" for minor in range(17, _glibc_minor() + 1)]
     number = "{}.{}".format(*interpreter.version)
-    abis = ["cp" + number.replace(".", ""), "abi3", "none"]
+    tag = "cp" + number.replace(".", "")
+    # a free-threaded Python, whose ABI has a t behind its number, takes none of the stable ABI
+    is_free_threaded = _FREE_THREADED.match(interpreter.abi)
+    abis = [f"{tag}t", "none"] if is_free_threaded else [tag, "abi3", "none"]
     return [
         "--python-version",
         number,

@@ -82,10 +82,10 @@ class Tensor:
 
     def as_numpy(self) -> Any:
         """Return the array, the same at each call; the model may write into it."""
-        given = self._data  # before the array, by which another thread may just replace it
+        source = self._data  # before the array, by which another thread may just replace it
         array = self._array
         if array is None:
-            if type(given) is Span:
+            if type(source) is Span:
                 raise TritonModelException(
                     "Tensor is stored in GPU and cannot be converted to NumPy."
                 )
@@ -94,7 +94,7 @@ class Tensor:
                     f"Tensor dtype is {BY_NUMBER[self._datatype].name} and cannot be converted to "
                     "NumPy. Use to_dlpack() and from_dlpack() instead."
                 )
-            data: Any = b"" if given is None else given
+            data: Any = b"" if source is None else source
             array = self._array = to_numpy(self._datatype, self._shape, data)
             self._data = None
         return array

@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
 
 from zmqtriton_floor import wire
+from zmqtriton_stub import instance as this_process
 
 if TYPE_CHECKING:
     from zmqtriton_stub.broker.bls_call import BlsCall
@@ -103,7 +104,7 @@ class DeadlockReport:
 
     def _of_main_thread(self) -> _Calls:
         """Return what the main thread waits for; it is in execute() and has not asked."""
-        frame = sys._current_frames().get(self._main)
+        frame = _frames().get(self._main)
         if not self._executions.running or frame is None or self._may_be_answered():
             return None
         return self._of_thread(_joined(frame))
@@ -117,8 +118,15 @@ class DeadlockReport:
         if not any(pending.has_senders for pending in self._executions.pending()):
             return False
         own_threads = {self._main, threading.get_ident(), *self._waits.threads}
-        frames = sys._current_frames()
+        frames = _frames()
+        if not frames:
+            return threading.active_count() > len(own_threads)
         return any(thread not in own_threads and not _is_idle(frames[thread]) for thread in frames)
+
+
+def _frames() -> dict[int, Any]:
+    """Return the innermost frame of each thread; none where the threads go on meanwhile."""
+    return {} if this_process.runs_in_parallel() else sys._current_frames()
 
 
 def _awaits(batch: int, questions: _Calls) -> list[wire.WaitEdge]:
@@ -167,7 +175,7 @@ def _source(future: Any) -> Any:
 
 def _running(work: Any) -> int | None:
     """Return the pool's thread that runs it now."""
-    for thread, innermost in sys._current_frames().items():
+    for thread, innermost in _frames().items():
         frame: Any = innermost
         while frame is not None:
             if frame.f_globals.get("__name__") == "concurrent.futures.thread":

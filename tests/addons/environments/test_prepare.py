@@ -173,11 +173,6 @@ def script(path: Path, text: str) -> str:
         ),
         (
             "#!/bin/sh\necho 'zmqtriton-probe "
-            '{"version": [3, 14, 0], "abi": "cpython-314t-x86_64-linux-gnu"}\'\n',
-            "is a free-threaded build of Python, which is not supported; name the usual one",
-        ),
-        (
-            "#!/bin/sh\necho 'zmqtriton-probe "
             '{"version": [3, 9], "lacks": ["zmq"], "closed": ["/x"]}\'\n',
             "cannot see its packages: Permission denied for the user",
         ),
@@ -303,11 +298,15 @@ def test_without_uv_the_environments_own_pip_supplies(
 
 @pytest.mark.row("B13")
 @pytest.mark.parametrize(
-    ("abi", "platform"),
-    [("cpython-399-other", "manylinux2014_"), ("cpython-399-other-linux-musl", "musllinux_1_2_")],
+    ("abi", "tags", "platform"),
+    [
+        ("cpython-399-other", "cp38 --abi abi3", "manylinux2014_"),
+        ("cpython-399-other-linux-musl", "cp38 --abi abi3", "musllinux_1_2_"),
+        ("cpython-399t-other", "cp38t", "manylinux2014_"),
+    ],
 )
 def test_without_uv_and_pip_the_servers_own_pip_supplies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abi: str, platform: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abi: str, tags: str, platform: str
 ) -> None:
     monkeypatch.setattr(interpreters, "find_uv", lambda: None)
     monkeypatch.setattr(prepare, "SERVER_PYTHON", script(tmp_path / "server", _PIP))
@@ -321,7 +320,7 @@ def test_without_uv_and_pip_the_servers_own_pip_supplies(
 
     words = Path(directory, "asked").read_text()
     assert ["asked"] == [path.name for path in Path(directory).iterdir()]
-    assert "--python-version 3.8 --implementation cp --abi cp38 --abi abi3" in words
+    assert f"--python-version 3.8 --implementation cp --abi {tags} --abi none" in words
     assert f"--platform {platform}" in words
     assert ("musllinux" in words) != ("manylinux" in words)
 

@@ -197,7 +197,7 @@ def test_metrics_of_the_import_and_of_each_instance_are_counted(threads: Server)
     ask_all(threads, "threads", "1", 3)  # and once more
 
     eventually(lambda: metric(threads, 'of_import{made="import"}') == before + 4, 60)
-    assert 3 == threads.metrics_text().count("of_threads{instance=")
+    assert 3 == threads.metrics_text().count('of_threads{instance="threads_')
 
 
 def metric(server: Server, series: str) -> float:

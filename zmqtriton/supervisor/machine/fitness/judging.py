@@ -68,7 +68,7 @@ _CALLS: dict[str, Callable[[], object]] = {
 
 PYTHON_ADVICE = (
     "gRPC and orjson, which the server needs, have no packages for it; install the server with the "
-    "usual build."
+    "usual build. Models may name this one (PYTHON_EXECUTABLE, EXECUTION_ENV_PATH)."
 )
 
 
