@@ -1,5 +1,8 @@
 """The cost of captures: `python -m tests.addons.capture.costs [--rounds 5] [--seconds 3] [--page]`.
 
+`--rate N` asks for N requests a second, whether or not answers have come: a share of what the
+server without captures can do, such as 0.3, or a number. It comes beside the closed loop.
+
 Five servers stand side by side: without captures, with a tenth and all of the requests captured, on
 a disk that is full, and on one that takes 20 ms for each record. Each gets the same clients in
 turns, one server at a time, in another order each round. The table has the medians of the rounds;
@@ -14,6 +17,7 @@ import re
 import statistics
 import sys
 import tempfile
+import time
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
@@ -33,11 +37,14 @@ _BEGIN, _END = (
     "\n<!-- end -->\n",
 )
 _HEAD = (
-    "| | Processor time of a request | In the frontend | Requests/s | p99 | Written | Lost |",
-    "|---|---|---|---|---|---|---|",
+    "| | Processor time of a request | In the frontend | Requests/s | p99 | p99 at {rate:,.0f}/s | "
+    "Written | Lost |",
+    "|---|---|---|---|---|---|---|---|",
 )
 _FULL_BYTES = 256 << 10
 _CONNECTIONS = 8
+#: So many that a request at a fixed rate need not wait for a connection.
+_CONNECTIONS_AT_RATE = 32
 #: In the process of captures alone.
 _SLOW_WRITES = """
 import os, sys, time
@@ -75,6 +82,9 @@ class _Window(NamedTuple):
     frontend_us: float
     per_s: float
     p99_ms: float
+    #: At a fixed rate.
+    steady_p50_ms: float = 0.0
+    steady_p99_ms: float = 0.0
 
 
 def _server(case: _Case, directory: Path) -> Server:
@@ -103,6 +113,20 @@ def _measure(server: Server, seconds: float) -> _Window:
     return _Window(sum(spent.values()), spent["http"], got.per_s, got.p99_ms)
 
 
+def _measure_at(server: Server, seconds: float, rate: float) -> tuple[float, float]:
+    """Return median and p99 of requests that come at a rate, in milliseconds."""
+    plan = clients.http_json(server.http_port)
+    got = clients.measure(plan, _CONNECTIONS_AT_RATE, seconds, rate=rate)
+    return got.p50_ms, got.p99_ms
+
+
+def _is_idle(server: Server) -> bool:
+    """True once what the process of captures still had to write is written, or lost."""
+    before = cpu.by_role(server).get("capture", 0.0)
+    time.sleep(0.2)
+    return cpu.by_role(server).get("capture", 0.0) - before < 0.05
+
+
 def _counts(server: Server) -> Counter[str]:
     """Return the numbers of requests, and of captures by result."""
     counts: Counter[str] = Counter()
@@ -122,6 +146,7 @@ def _row(case: _Case, windows: list[_Window], counts: Counter[str]) -> str:
         f"{median.frontend_us:.0f} µs",
         f"{median.per_s:,.0f}",
         f"{median.p99_ms:.1f} ms",
+        f"{median.steady_p99_ms:.2f} ms",
         f"{counts['written']:,} of {counts['requests']:,}",
         f"{counts['failed'] + counts['dropped']:,}",
     )
@@ -132,6 +157,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rate", type=float, default=0.3, help="a share, or requests a second")
     parser.add_argument("--page", action="store_true", help="write the table into the page")
     options = parser.parse_args()
     leaks.mark_session()
@@ -144,14 +170,29 @@ def main() -> int:
         }
         for server in servers.values():
             _measure(server, 1.0)
+        rate = (
+            options.rate if options.rate > 1 else options.rate * _measure(servers["off"], 2).per_s
+        )
         for number in range(options.rounds):
             first = number % len(servers)
             for title in [*servers][first:] + [*servers][:first]:
-                windows[title].append(_measure(servers[title], options.seconds))
+                fast = _measure(servers[title], options.seconds)
+                eventually(partial(_is_idle, servers[title]), 60)
+                steady = _measure_at(servers[title], options.seconds, rate)
+                windows[title].append(
+                    fast._replace(steady_p50_ms=steady[0], steady_p99_ms=steady[1])
+                )
+                sys.stderr.write(f"{number} {title}: {windows[title][-1]}\n")
         eventually(lambda: _is_complete(servers["100 %"]), 60)
         counts = {title: _counts(server) for title, server in servers.items()}
     rows = [_row(case, windows[case.title], counts[case.title]) for case in _CASES]
-    table = "".join(f"{line}\n" for line in (*_HEAD, *rows))
+    table = "".join(f"{line}\n" for line in (*_HEAD, *rows)).format(rate=rate)
+    off = [window.steady_p99_ms for window in windows["off"]]
+    sys.stdout.write(f"p99 of off at that rate by round: {', '.join(f'{p:.2f}' for p in off)} ms\n")
+    for title, of_case in windows.items():
+        times = sorted(w.steady_p99_ms - o for w, o in zip(of_case, off, strict=True))
+        text = f"{title}: p99 - off {statistics.median(times):+.2f} ms"
+        sys.stdout.write(f"{text} ({times[0]:+.2f} to {times[-1]:+.2f})\n")
     sys.stdout.write(table)
     if options.page:
         page = _PAGE.read_text("utf-8")
