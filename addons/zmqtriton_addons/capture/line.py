@@ -1,12 +1,14 @@
 """The way from a frontend to the process of captures, which no request waits for.
 
-Bytes that the socket does not take at once wait, up to a limit; captures beyond it are dropped
-and counted.
+Small records go together after a moment: one by one, each would wake that process beside a request
+that is answered. Bytes that the socket does not take wait, up to a limit; captures beyond it are
+dropped and counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import socket
 import time
 from contextlib import suppress
@@ -14,6 +16,11 @@ from contextlib import suppress
 #: The limit of bytes that wait for a process that does not keep up.
 MAX_BYTES = 32 << 20
 _AGAIN_AFTER_S = 1.0
+#: Less waits for this time.
+_TOGETHER_BYTES = 64 << 10
+_TOGETHER_S = 0.02
+#: For what is left when the frontend ends.
+_END_WITHIN_S = 1.0
 
 
 class Line:
@@ -22,6 +29,9 @@ class Line:
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._left = bytearray()
+        #: Bytes go when the socket takes more.
+        self._is_blocked = False
+        self._timer: asyncio.TimerHandle | None = None
         self._next_try_s = 0.0
         #: The number of the connection; 0 before the first.
         self.connection = 0
@@ -35,27 +45,36 @@ class Line:
         return self._socket is not None and len(self._left) + size <= MAX_BYTES
 
     def send(self, data: bytes) -> None:
-        """Send, or keep the rest for later; does nothing without a connection."""
+        """Send soon; does nothing without a connection."""
         if self._socket is None or self._loop is None:
             return
-        if self._left:
-            self._left += data
+        self._left += data
+        if self._is_blocked:
             return
-        sent = self._try(data)
-        if sent < len(data) and self._socket is not None:
-            self._left += memoryview(data)[sent:]
-            self._loop.add_writer(self._socket, self._flush)
+        if len(self._left) >= _TOGETHER_BYTES:
+            self._flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(_TOGETHER_S, self._flush)
 
     def close(self) -> None:
-        connection, self._socket = self._socket, None
-        if connection is not None:
-            if self._left and self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_writer(connection)
-            connection.close()
-        self._left.clear()
+        """Close the connection, once what is left is sent."""
+        if self._socket is not None and self._left:
+            self._socket.settimeout(_END_WITHIN_S)
+            with suppress(OSError):
+                self._socket.sendall(self._left)
+        self._drop_connection()
 
-    def __del__(self) -> None:
-        self.close()
+    def _drop_connection(self) -> None:
+        connection, self._socket = self._socket, None
+        self._left.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if connection is not None:
+            if self._is_blocked and self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_writer(connection)
+            self._is_blocked = False
+            connection.close()
 
     def _connect(self) -> None:
         if time.monotonic() < self._next_try_s:
@@ -70,23 +89,26 @@ class Line:
             return
         self._socket, self._loop = connection, asyncio.get_running_loop()
         self.connection += 1
-
-    def _try(self, data: bytes | bytearray) -> int:
-        """Send as many bytes as the socket takes at once; return how many."""
-        connection = self._socket
-        if connection is None:
-            return 0
-        with suppress(BlockingIOError, InterruptedError):
-            try:
-                return connection.send(data)
-            except (BlockingIOError, InterruptedError):
-                raise
-            except OSError:
-                self.close()
-        return 0
+        if self.connection == 1:
+            atexit.register(self.close)
 
     def _flush(self) -> None:
-        sent = self._try(self._left)
-        del self._left[:sent]
-        if not self._left and self._socket is not None and self._loop is not None:
-            self._loop.remove_writer(self._socket)
+        """Send as many bytes as the socket takes at once."""
+        connection, loop = self._socket, self._loop
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if connection is None or loop is None:
+            return
+        try:
+            with suppress(BlockingIOError, InterruptedError):
+                del self._left[: connection.send(self._left)]
+        except OSError:
+            self._drop_connection()
+            return
+        if bool(self._left) != self._is_blocked:
+            self._is_blocked = bool(self._left)
+            if self._is_blocked:
+                loop.add_writer(connection, self._flush)
+            else:
+                loop.remove_writer(connection)

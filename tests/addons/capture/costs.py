@@ -1,13 +1,12 @@
 """The cost of captures: `python -m tests.addons.capture.costs [--rounds 5] [--seconds 3] [--page]`.
 
-`--rate N` asks for N requests a second, whether or not answers have come: a share of what the
-server without captures can do, such as 0.3, or a number. It comes beside the closed loop.
-
 Five servers stand side by side: without captures, with a tenth and all of the requests captured, on
 a disk that is full, and on one that takes 20 ms for each record. Each gets the same clients in
-turns, one server at a time, in another order each round. The table has the medians of the rounds;
-`--page` writes it into docs/guides/capture.md. Exits with 1 if captures are lost where the disk
-takes them.
+turns, one server at a time, in another order each round: first requests at a fixed rate, a share of
+what the server without captures can do (`--rate 0.3`) or a number, whether or not answers have
+come; then as many as eight clients get answers for. The table has the medians of the rounds, and
+before it stands by how much the p99 at the fixed rate differs in pairs of one round. `--page`
+writes it into docs/guides/capture.md. Exits with 1 if captures are lost where the disk takes them.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import re
 import statistics
 import sys
 import tempfile
-import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -37,8 +36,8 @@ _BEGIN, _END = (
     "\n<!-- end -->\n",
 )
 _HEAD = (
-    "| | Processor time of a request | In the frontend | Requests/s | p99 | p99 at {rate:,.0f}/s | "
-    "Written | Lost |",
+    "| | p99 at {rate:,.0f}/s | Processor time of a request | In the frontend | At most | "
+    "p99 then | Written | Lost |",
     "|---|---|---|---|---|---|---|---|",
 )
 _FULL_BYTES = 256 << 10
@@ -82,9 +81,6 @@ class _Window(NamedTuple):
     frontend_us: float
     per_s: float
     p99_ms: float
-    #: At a fixed rate.
-    steady_p50_ms: float = 0.0
-    steady_p99_ms: float = 0.0
 
 
 def _server(case: _Case, directory: Path) -> Server:
@@ -113,18 +109,29 @@ def _measure(server: Server, seconds: float) -> _Window:
     return _Window(sum(spent.values()), spent["http"], got.per_s, got.p99_ms)
 
 
-def _measure_at(server: Server, seconds: float, rate: float) -> tuple[float, float]:
-    """Return median and p99 of requests that come at a rate, in milliseconds."""
+def _measure_at(server: Server, seconds: float, rate: float) -> float:
+    """Return the p99 of requests that come at a rate, in milliseconds."""
     plan = clients.http_json(server.http_port)
-    got = clients.measure(plan, _CONNECTIONS_AT_RATE, seconds, rate=rate)
-    return got.p50_ms, got.p99_ms
+    return clients.measure(plan, _CONNECTIONS_AT_RATE, seconds, rate=rate).p99_ms
 
 
-def _is_idle(server: Server) -> bool:
-    """True once what the process of captures still had to write is written, or lost."""
-    before = cpu.by_role(server).get("capture", 0.0)
-    time.sleep(0.2)
-    return cpu.by_role(server).get("capture", 0.0) - before < 0.05
+def _in_turns(titles: Iterable[str], rounds: int) -> Iterator[str]:
+    """Return all titles in each round, every time from another one on."""
+    order = [*titles]
+    for number in range(rounds):
+        first = number % len(order)
+        yield from order[first:] + order[:first]
+
+
+def _pairs(steady: dict[str, list[float]], rate: float) -> str:
+    """Return how the p99 of each case differs from that without captures in the same round."""
+    off = steady[_CASES[0].title]
+    lines = [f"p99 at {rate:,.0f}/s without captures: {min(off):.2f} to {max(off):.2f} ms"]
+    for title, times in steady.items():
+        more = sorted(p99 - base for p99, base in zip(times, off, strict=True))
+        text = f"{title}: {statistics.median(more):+.2f} ms"
+        lines.append(f"{text}, from {more[0]:+.2f} to {more[-1]:+.2f}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _counts(server: Server) -> Counter[str]:
@@ -138,15 +145,15 @@ def _counts(server: Server) -> Counter[str]:
     return counts
 
 
-def _row(case: _Case, windows: list[_Window], counts: Counter[str]) -> str:
+def _row(case: _Case, steady: list[float], windows: list[_Window], counts: Counter[str]) -> str:
     median = _Window(*map(statistics.median, zip(*windows, strict=True)))
     cells = (
         case.title,
+        f"{statistics.median(steady):.2f} ms",
         f"{median.cpu_us:.0f} µs",
         f"{median.frontend_us:.0f} µs",
         f"{median.per_s:,.0f}",
         f"{median.p99_ms:.1f} ms",
-        f"{median.steady_p99_ms:.2f} ms",
         f"{counts['written']:,} of {counts['requests']:,}",
         f"{counts['failed'] + counts['dropped']:,}",
     )
@@ -161,7 +168,8 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="write the table into the page")
     options = parser.parse_args()
     leaks.mark_session()
-    windows: dict[str, list[_Window]] = {case.title: [] for case in _CASES}
+    busy: dict[str, list[_Window]] = {case.title: [] for case in _CASES}
+    steady: dict[str, list[float]] = {case.title: [] for case in _CASES}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         servers = {
@@ -169,30 +177,20 @@ def main() -> int:
             for number, case in enumerate(_CASES)
         }
         for server in servers.values():
-            _measure(server, 1.0)
+            _measure_at(server, 1.0, 100)
         rate = (
             options.rate if options.rate > 1 else options.rate * _measure(servers["off"], 2).per_s
         )
-        for number in range(options.rounds):
-            first = number % len(servers)
-            for title in [*servers][first:] + [*servers][:first]:
-                fast = _measure(servers[title], options.seconds)
-                eventually(partial(_is_idle, servers[title]), 60)
-                steady = _measure_at(servers[title], options.seconds, rate)
-                windows[title].append(
-                    fast._replace(steady_p50_ms=steady[0], steady_p99_ms=steady[1])
-                )
-                sys.stderr.write(f"{number} {title}: {windows[title][-1]}\n")
+        for title in _in_turns(servers, options.rounds):
+            steady[title].append(_measure_at(servers[title], options.seconds, rate))
+        for title in _in_turns(servers, options.rounds):
+            busy[title].append(_measure(servers[title], options.seconds))
         eventually(lambda: _is_complete(servers["100 %"]), 60)
         counts = {title: _counts(server) for title, server in servers.items()}
-    rows = [_row(case, windows[case.title], counts[case.title]) for case in _CASES]
-    table = "".join(f"{line}\n" for line in (*_HEAD, *rows)).format(rate=rate)
-    off = [window.steady_p99_ms for window in windows["off"]]
-    sys.stdout.write(f"p99 of off at that rate by round: {', '.join(f'{p:.2f}' for p in off)} ms\n")
-    for title, of_case in windows.items():
-        times = sorted(w.steady_p99_ms - o for w, o in zip(of_case, off, strict=True))
-        text = f"{title}: p99 - off {statistics.median(times):+.2f} ms"
-        sys.stdout.write(f"{text} ({times[0]:+.2f} to {times[-1]:+.2f})\n")
+    sys.stdout.write(_pairs(steady, rate))
+    rows = [_row(case, steady[case.title], busy[case.title], counts[case.title]) for case in _CASES]
+    head = _HEAD[0].format(rate=rate), _HEAD[1]
+    table = "".join(f"{line}\n" for line in (*head, *rows))
     sys.stdout.write(table)
     if options.page:
         page = _PAGE.read_text("utf-8")
