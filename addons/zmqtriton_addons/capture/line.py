@@ -57,7 +57,7 @@ class Line:
             self._timer = self._loop.call_later(_TOGETHER_S, self._flush)
 
     def close(self) -> None:
-        """Close the connection, once what is left is sent."""
+        """Send the rest, and close the connection."""
         if self._socket is not None and self._left:
             self._socket.settimeout(_END_WITHIN_S)
             with suppress(OSError):
