@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 44_060,
     "tests": 66_180,
-    "tests/addons": 33_250,
+    "tests/addons": 33_330,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,
@@ -29,7 +29,7 @@ STATEMENTS = {
     f"{ADDONS}otlp_logs": 150,
     f"{ADDONS}otlp_metrics": 420,
     f"{ADDONS}backends": 1_620,
-    f"{ADDONS}capture": 1_390,
+    f"{ADDONS}capture": 1_410,
     f"{ADDONS}commands": 260,
     f"{ADDONS}ctl": 1_940,
     f"{ADDONS}storage": 1_680,
