@@ -154,7 +154,7 @@ def test_nothing_that_a_model_starts_commands_the_server(tmp_path: Path) -> None
 
         eventually(lambda: out.exists() and "over" in out.read_text(), 60, "it has tried")
         assert 200 == server.status("/v2/models/add_sub/ready")
-        assert "this server, or a model of it, has started it" in server.log_text()
+        eventually(lambda: "this server, or a model of it, has started it" in server.log_text(), 60)
         assert (
             0
             == subprocess.run(

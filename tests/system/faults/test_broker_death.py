@@ -53,7 +53,7 @@ def test_a_killed_broker_costs_nothing_that_was_not_being_executed(server: Serve
             broker_death.kill_and_measure(server, loads)
             time.sleep(0.3)
     broker_death.check(server, broker_death.outcomes(loads), stubs, kills=3)
-    assert "has died: killed by SIGKILL" in server.log_text()[logged:]
+    eventually(lambda: "has died: killed by SIGKILL" in server.log_text()[logged:], 60)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def _begin(server: Server, clients: ThreadPoolExecutor) -> Future[list[int]]:
 @pytest.mark.row("F12", "F14")
 def test_what_a_caller_still_has_is_answered_before_whom_it_asks_goes(server: Server) -> None:
     assert (200, "") == control_model(server, "load", "caller")
-    log = server.log_text()
+    last = "successfully loaded 'caller'"
+    log = eventually(lambda: text if last in (text := server.log_text()) else "", 60)
     loaded = [log.find(f"successfully loaded '{name}'") for name in ("callee", "caller")]
     assert -1 < loaded[0] < loaded[1], "it was brought along, and came first"
 

@@ -17,6 +17,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.support.server import Server
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -178,7 +179,7 @@ def test_the_version_policy_says_which_versions_are_served(server: Server, clien
     missing = (
         "version 9 is specified for model 'versions', but the version directory is not present"
     )
-    assert missing in server.log_text()
+    eventually(lambda: missing in server.log_text(), 60)
     nothing = "at least one version must be available under the version policy of model 'gone'"
     with pytest.raises(InferenceServerException, match=nothing):
         client.load_model("gone")
@@ -200,7 +201,8 @@ def test_a_configuration_of_another_name_is_taken_where_there_is_one(client: Any
 
 @pytest.mark.row("E09")
 def test_what_the_server_completes_is_logged(server: Server) -> None:
-    assert '] "Server side auto-completed config: "\nname: "plain' in server.log_text()
+    expected = '] "Server side auto-completed config: "\nname: "plain'
+    eventually(lambda: expected in server.log_text(), 60)
 
 
 def test_a_reason_names_file_line_and_what_was_meant(server: Server, client: Any) -> None:

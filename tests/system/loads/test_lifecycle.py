@@ -97,14 +97,15 @@ def test_a_name_in_two_repositories_is_nobody_s(server: Server) -> None:
     status, said = control_model(server, "load", "dup")
     assert (500, True) == (status, said.startswith(text))
     complaint = "failed to poll model 'dup': not unique across all model repositories"
-    assert complaint in server.log_text()
+    eventually(lambda: complaint in server.log_text(), 60)
 
 
 @pytest.mark.row("F05", "F07", "F13")
 def test_versions_are_whole_numbers_and_loads_are_told(server: Server) -> None:
     assert (200, "") == control_model(server, "load", "many")
 
-    log = server.log_text()
+    last = "successfully loaded 'many'"
+    log = eventually(lambda: text if last in (text := server.log_text()) else "", 60)
     for name, why in (
         ("01", "which contains leading zeros in its directory name"),
         ("python_env", "which fails to convert to integral number"),
@@ -115,7 +116,6 @@ def test_versions_are_whole_numbers_and_loads_are_told(server: Server) -> None:
     assert "'configs'" not in log
     assert [("3", "READY")] == [(e["version"], e["state"]) for e in _entries(server, "many")]
     assert "loading: many:3" in log
-    assert "successfully loaded 'many'" in log
 
     pids = server.stub_pids("many")
     assert (200, "") == control_model(server, "load", "many")

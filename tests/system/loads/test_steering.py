@@ -89,4 +89,4 @@ def test_instances_follow_the_load(server: Server) -> None:
     _, state = server.request_json("/v2/models/journal/scale")
     assert {"instances": 1, "ready": 1} == state["versions"]["1"]
     assert "were enough for 1 s" in state["autoscale"]["last_change"]
-    assert "autoscaling 'journal' to" in server.log_text()
+    eventually(lambda: "autoscaling 'journal' to" in server.log_text(), 60)

@@ -161,7 +161,7 @@ def test_what_a_model_makes_of_its_configuration_is_what_is_served(
     assert ["SEEN"] == [output["name"] for output in config["output"]]
     assert {} == config["parameters"]
     assert [directory, {}] == json.loads(answered["outputs"][0]["data"][0])
-    assert f'"completed in {directory}"' in server.log_text()
+    eventually(lambda: f'"completed in {directory}"' in server.log_text(), 60)
 
 
 @pytest.mark.row("A21")

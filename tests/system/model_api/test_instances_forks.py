@@ -101,7 +101,7 @@ def test_instances_share_what_was_preloaded_and_are_restarted_from_it(tmp_path: 
         template = psutil.Process(int(loaded_by))
         assert (name, version) == ("shared", "1")
         assert "template" in " ".join(template.cmdline())
-        assert 1 == server.log_text().count("is preloaded")
+        eventually(lambda: server.log_text().count("is preloaded") == 1, 60)
         pids = server.stub_pids("shared")
         assert 3 == len(pids)
         assert int(pid) in pids
@@ -124,13 +124,13 @@ def test_instances_share_what_was_preloaded_and_are_restarted_from_it(tmp_path: 
         assert before == server.stub_pids("shared")
         ctl(server, "scale", "shared", "5")
         eventually(lambda: len(server.stub_pids("shared")) == 5, 60)
-        assert 2 == server.log_text().count("is preloaded")
+        eventually(lambda: server.log_text().count("is preloaded") == 2, 60)
 
         # a reload has another one, and an unload none
         code = server.repository / "shared" / "1" / "model.py"
         code.write_text(code.read_text().replace("is preloaded", "is preloaded anew"))
         server.control_model("load", "shared")
-        assert "is preloaded anew" in server.log_text()
+        eventually(lambda: "is preloaded anew" in server.log_text(), 60)
         last = template_of(server, "shared")
         server.control_model("unload", "shared")
         eventually(lambda: not last.is_running(), 60)

@@ -373,11 +373,11 @@ def test_new_code_replaces_the_process_while_it_serves(server: Server) -> None:
     assert "True" == ask(server, "reloaded", "seen['new']")
     assert before != ask(server, "reloaded", "os.getpid()")
     eventually(lambda: not psutil.pid_exists(int(before)), 60)
-    assert 2 == server.log_text().count("finalized reloaded_0_")
+    eventually(lambda: server.log_text().count("finalized reloaded_0_") == 2, 60)
     now = int(ask(server, "reloaded", "os.getpid()"))
     server.control_model("unload", "reloaded")
     eventually(lambda: not psutil.pid_exists(now), 60)
-    assert 4 == server.log_text().count("finalized reloaded_0_")
+    eventually(lambda: server.log_text().count("finalized reloaded_0_") == 4, 60)
 
 
 def test_a_load_that_fails_says_why(server: Server) -> None:

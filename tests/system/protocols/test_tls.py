@@ -402,7 +402,10 @@ def test_grpcios_transport_is_encrypted_too(tmp_path: Path) -> None:
         renewed = server.authority.issue("renewed")
         shutil.copy(renewed.cert, server.pair.cert)
         assert before == _serial(server, server.grpc_port) == _serial(server, server.grpc_port)
-        assert "the certificate of grpc has changed and cannot be used" in server.log_text()
+        eventually(
+            lambda: "the certificate of grpc has changed and cannot be used" in server.log_text(),
+            60,
+        )
         server.install(renewed)
         eventually(lambda: _serial(server, server.grpc_port) != before, 60)
         assert _secure_caller(server, server.client_pair)

@@ -253,7 +253,7 @@ def test_a_token_for_some_models_sees_no_others(client: Client, server: Server) 
     assert 200 == client.ask("GET", "/v2/models/add_sub/ready", some)[0]
     assert 200 == client.ask("POST", "/v2/models/add_sub/infer", some, body=infer_body())[0]
     assert 200 == client.ask("POST", "/v2/repository/models/add_sub/load", someone)[0]
-    assert "load 'add_sub' for token 'someone' of 127." in server.log_text()
+    eventually(lambda: "load 'add_sub' for token 'someone' of 127." in server.log_text(), 60)
     assert 200 == client.ask("GET", "/v2/models/add_sub/trace/setting", someone)[0]
     for path in ("/v2/trace/setting", "/v2/logging"):
         status, text = client.ask("GET", path, someone)

@@ -18,6 +18,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.addons.backends.system import onnx_models
 from tests.support.server import Server
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -182,7 +183,10 @@ def test_a_tensor_of_nothing_but_the_batch_has_one_element_for_each(client: Any)
 @pytest.mark.row("K03")
 def test_settings_reach_the_session_and_samples_warm_it_up(server: Server, client: Any) -> None:
     assert {"Y": [[2, 0, 0]]} == ask(client, "configured", X=floats([1, 0, 0]))
-    assert "session of configured_0: ['CPUExecutionProvider'], 1 threads" in server.log_text()
+    eventually(
+        lambda: "session of configured_0: ['CPUExecutionProvider'], 1 threads" in server.log_text(),
+        60,
+    )
 
 
 def test_its_environment_may_be_its_own(server: Server, client: Any) -> None:

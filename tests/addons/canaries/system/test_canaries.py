@@ -115,7 +115,7 @@ def test_a_version_that_fails_is_aborted_by_itself(server: Server) -> None:
     assert state["is_automatic"]
     assert "requests failed, 100.0 % against 0.0 % of the stable version" in state["reason"]
     assert [stable] == serving(server)
-    assert state["reason"] in server.log_text()
+    eventually(lambda: state["reason"] in server.log_text(), 60)
     name = f'zmqtriton_canary_ends_total{{model="{MODEL}",result="aborted"}}'
     assert name in server.metrics_text()
 

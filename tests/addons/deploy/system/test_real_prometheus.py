@@ -125,7 +125,8 @@ def test_every_rule_is_evaluated_and_a_broken_model_is_on_its_way_to_an_alert(
     eventually(lambda: {"ZmqtritonModelNotReady", "ZmqtritonNotReady"} <= pending(), 60)
     groups = ask("rules")["groups"]
 
-    assert "ZmqtritonDown" not in pending()
+    # a busy machine may have been too late for one reading
+    eventually(lambda: "ZmqtritonDown" not in pending(), 60)
     health = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
     assert {"ok"} == set(health.values()), health
 

@@ -375,14 +375,17 @@ def test_coroutines_ask_side_by_side(server: zmqtriton.Server) -> None:
 def test_a_coroutine_that_is_cancelled_cancels_its_request(
     server: zmqtriton.Server, repository: Repository
 ) -> None:
-    async def read() -> None:
+    async def read(begun: asyncio.Event) -> None:
         inputs = {"COUNT": [100_000], "DELAY_US": [1000]}
         async for _ in server.model("tokens").async_infer(inputs=inputs, request_id="coroutine"):
-            pass
+            begun.set()
 
     async def scenario() -> None:
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(read(), 0.3)
+        reading = asyncio.create_task(read(begun := asyncio.Event()))
+        await begun.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
 
     asyncio.run(scenario())
     eventually(lambda: "coroutine" in repository.journal.read_text(), 30, "the cancelling")

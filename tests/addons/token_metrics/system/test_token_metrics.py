@@ -135,13 +135,9 @@ def test_tokens_that_a_model_counts_are_summed_over_routes(server: Server) -> No
         *(_MADE, "vllm:prompt_tokens_total"),
         *(f"vllm:time_{n}_seconds_count" for n in ("to_first_token", "per_output_token")),
     ]
-
-    def counted() -> list[float]:
-        return [sum_series(server, name, model_name="counting") for name in names]
-
-    eventually(lambda: counted() == [12, 14, 2, 2], 60)
-    first_s = sum_series(server, "vllm:time_to_first_token_seconds_sum", model_name="counting")
-    assert first_s > 0
+    of = {"model_name": "counting"}
+    eventually(lambda: [12, 14, 2, 2] == [sum_series(server, n, **of) for n in names], 60)
+    assert sum_series(server, "vllm:time_to_first_token_seconds_sum", **of) > 0
 
 
 def test_of_a_model_that_counts_none_responses_are_tokens(server: Server) -> None:
