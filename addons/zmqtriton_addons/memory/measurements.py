@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from zmqtriton.supervisor import (
@@ -16,7 +16,12 @@ from zmqtriton.supervisor import (
     Policy,
     available_bytes,
 )
-from zmqtriton_addons.memory.readings import family, gpu_memory, process_memory_bytes
+from zmqtriton_addons.memory.readings import (
+    family,
+    gpu_memory,
+    process_memory_bytes,
+    read_shares,
+)
 from zmqtriton_floor.reasons import Reason
 
 #: The place of memory that is no GPU's; these have their numbers.
@@ -44,6 +49,8 @@ class MemoryReport(NamedTuple):
     available_bytes: int
     #: Why the memory on GPUs is not known, or "".
     gpu_problem: str = ""
+    #: The bytes of its own that an instance has on average, of models whose instances are forks.
+    of_forks: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,8 @@ class MemoryQuestion:
 
     model_by_pid: Mapping[int, str]
     models_by_gpu: Mapping[int, Collection[str]]
+    #: The instances that are forks, by model.
+    forks: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     def __call__(self) -> MemoryReport:
         """Answer it, in the thread."""
@@ -64,7 +73,14 @@ class MemoryQuestion:
                 sums.setdefault(name, Sizes())[gpu] += size
         except (OSError, NvmlError) as error:
             problem = str(error)
-        return MemoryReport(sums, available_bytes(), problem)
+        of_forks = {name: own for name, pids in self.forks.items() if (own := _own_bytes(pids))}
+        return MemoryReport(sums, available_bytes(), problem, of_forks)
+
+
+def _own_bytes(pids: Collection[int]) -> int:
+    """Return the private bytes of a process on average; 0 if they are not known."""
+    sizes = [shares.private for pid in pids if (shares := read_shares(pid))]
+    return sum(sizes) // max(1, len(sizes))
 
 
 class ModelProcesses(HelperOwner):
@@ -89,14 +105,17 @@ class ModelProcesses(HelperOwner):
         """Have the processes of these measured; `then` gets the sums."""
         model_by_pid: dict[int, str] = {}
         models_by_gpu: dict[int, set[str]] = {gpu: set() for gpu in gpus}
+        forks: dict[str, list[int]] = {}
         for generation in generations:
             name, template = generation.blueprint.name, generation.template
             serials = [one.serial for one in generation.instances if one.is_alive]
-            serials += [template.serial] if template else []
-            pids = map(self._pids.get, serials)
-            model_by_pid.update((pid, name) for pid in pids if pid)
+            pids = [pid for serial in serials if (pid := self._pids.get(serial))]
+            if template and not template.has_threads:
+                forks.setdefault(name, []).extend(pids)
+            origin = self._pids.get(template.serial) if template else None
+            model_by_pid.update(dict.fromkeys([*pids, origin] if origin else pids, name))
             for one in generation.instances:
                 if one.is_alive and one.slot.kind == "GPU" and one.slot.device in models_by_gpu:
                     models_by_gpu[one.slot.device].add(name)
-        question = MemoryQuestion(model_by_pid, models_by_gpu)
+        question = MemoryQuestion(model_by_pid, models_by_gpu, forks)
         self._plan.enqueue(InBackground(self._plan.expect(then), question))

@@ -126,10 +126,31 @@ _BUSY_SHARE_WITH_FEWER = 0.65
 _CATCH_UP_TIMES = 10
 
 
+class _Growth:
+    """The memory of one more thread of a process, by that of the last ones.
+
+    What each loads anew, and what it shares, shows from the second one on.
+    """
+
+    def __init__(self) -> None:
+        self._count, self._sizes = 0, Sizes()
+        self._of_each: Sizes | None = None
+
+    def of_each(self, count: int, sizes: Sizes) -> Sizes | None:
+        """Return the bytes, by those of all that run now; None before there was a second one."""
+        if 0 < self._count < count:
+            more = count - self._count
+            grown = (sizes - self._sizes).items()
+            self._of_each = Sizes({place: size // more for place, size in grown})
+        self._count, self._sizes = count, sizes
+        return self._of_each
+
+
 class _ScaledModel:
     """A model whose instances follow its load."""
 
     def __init__(self) -> None:
+        self.growth = _Growth()
         #: By generation: counters begin anew with each.
         self.targets: dict[int, InstanceTarget] = {}
         #: The broker was asked and has not answered.
@@ -249,8 +270,16 @@ class Autoscaler(Feature):
         sizes = memory.by_model.get(model.name, Sizes())
         count = max(1, sum(map(_count, serving)))
         of_each = Sizes({place: size // count for place, size in sizes.items()})
+        is_trial = False
+        if any(one.template and one.template.has_threads for one in serving):
+            grown = scaled.growth.of_each(count, sizes)
+            is_trial, of_each = grown is None, of_each if grown is None else grown
+        elif model.name in memory.of_forks:
+            of_each[HOST] = memory.of_forks[model.name]
         fitting, place = self._fitting(of_each, len(serving), memory)
-        if present + fitting < instances:
+        if is_trial and present + fitting < instances:
+            instances = present + max(1, fitting)
+        elif present + fitting < instances:
             instances = present + fitting
             takes, where = of_each[place] >> 20, "" if place == HOST else f" on GPU {place}"
             why = f"each takes {takes} MiB{where}, and too little memory is left"

@@ -132,7 +132,7 @@ def test_the_template_of_forks_is_measured_and_models_are_known_by_gpu() -> None
     world.run_until_idle()
 
     assert [
-        MemoryQuestion({11: "m", 12: "m", 13: "n"}, {0: set(), 1: {"m"}}),
+        MemoryQuestion({11: "m", 12: "m", 13: "n"}, {0: set(), 1: {"m"}}, {"m": [11]}),
         MemoryQuestion({11: "m"}, {}),
     ] == questions
 

@@ -15,13 +15,14 @@ class WorldMemory:
         self.on_gpus: dict[str, dict[int, int]] = {}
         self.available_bytes = 1 << 40
         self.gpu_problem = ""
+        self.of_forks: dict[str, int] = {}
         self.questions: list[MemoryQuestion] = []
         world.answer_in_background = self._answer
 
     def _answer(self, question: MemoryQuestion) -> MemoryReport:
         self.questions.append(question)
         sums = {name: self._sizes(name, question) for name in question.model_by_pid.values()}
-        return MemoryReport(sums, self.available_bytes, self.gpu_problem)
+        return MemoryReport(sums, self.available_bytes, self.gpu_problem, self.of_forks)
 
     def _sizes(self, name: str, question: MemoryQuestion) -> Sizes:
         on_gpus = self.on_gpus.get(name, {})

@@ -45,6 +45,8 @@ class LoadedWorld:
         self.busy = "1"
         #: The memory of each instance, and what there is for all of them.
         self.mib_each, self.mib = 10, 1 << 20
+        #: The memory that all instances share.
+        self.mib_shared = 0
         #: The memory of each on GPU 1.
         self.gpu_mib_each = 0
 
@@ -56,7 +58,7 @@ class LoadedWorld:
                 self._entry(version, waiting if version == self.busy else 0)
                 for version in self.answered
             ]
-            used_mib = self.instances * self.mib_each
+            used_mib = self.mib_shared + self.instances * self.mib_each
             self.memory.by_model = {"m": used_mib << 20}
             self.memory.on_gpus = {"m": {1: self.instances * self.gpu_mib_each << 20}}
             self.memory.available_bytes = (self.mib - used_mib) << 20
@@ -150,6 +152,29 @@ def test_so_does_the_budget_of_a_gpu(tmp_path: Path) -> None:
     autoscale = served.scale().result["autoscale"]
     obstacle = "each takes 800 MiB on GPU 1, and too little memory is left"
     assert obstacle == autoscale["obstacle"]
+
+
+def test_an_instance_that_is_a_fork_takes_what_is_its_own(served: LoadedWorld) -> None:
+    served.mib_each, served.mib, served.mib_shared = 100, 1600, 1000
+    served.memory.of_forks = {"m": 100 << 20}
+
+    served.run(2, per_second=48, waiting=40)
+
+    autoscale = served.scale().result["autoscale"]
+    assert "each takes 100 MiB, and too little memory is left" == autoscale["obstacle"]
+    assert 5 == served.instances
+
+
+def test_of_threads_a_second_one_shows_what_each_takes(tmp_path: Path) -> None:
+    threads = 'parameters { key: "INSTANCES" value { string_value: "threads" } }'
+    served = LoadedWorld(tmp_path, f"{autoscaled()} {threads}")
+    served.mib_each, served.mib, served.mib_shared = 100, 1600, 1000
+
+    served.run(2, per_second=48, waiting=40)
+
+    autoscale = served.scale().result["autoscale"]
+    assert "each takes 100 MiB, and too little memory is left" == autoscale["obstacle"]
+    assert 5 == served.instances
 
 
 def test_what_cannot_be_started_is_not_tried_again_at_once(served: LoadedWorld) -> None:

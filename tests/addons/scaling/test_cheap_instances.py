@@ -1,0 +1,69 @@
+"""Instances that share one load have room where as many processes would not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.scripted import string_parameter
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+CODE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    @staticmethod
+    def preload(args):
+        TritonPythonModel.weights = np.ones(150 << 17)
+
+    def initialize(self, args):
+        weights = getattr(TritonPythonModel, "weights", None)
+        self.weights = np.ones(150 << 17) if weights is None else weights
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse() for _ in requests]
+"""
+#: Room for one load of the model, and for few instances of it.
+OPTIONS = ["--model-control-mode=explicit", "--load-on-demand", "--model-memory-budget=330M"]
+OUTPUT = 'output { name: "OUT" data_type: TYPE_INT32 dims: 1 }\n'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("scaling"), options=OPTIONS) as running:
+        yield running
+
+
+def write(directory: Path, kind: str) -> None:
+    (directory / "1").mkdir(parents=True)
+    limits = {"INSTANCES": kind, "autoscale_min_instances": 4, "autoscale_max_instances": 4}
+    parameters = "".join(string_parameter(key, str(value)) for key, value in limits.items())
+    group = "instance_group { count: 1 kind: KIND_CPU }\n"
+    (directory / "config.pbtxt").write_text(f'backend: "python"\n{OUTPUT}{group}{parameters}')
+    (directory / "1" / "model.py").write_text(CODE)
+
+
+@pytest.mark.row("L06")
+@pytest.mark.parametrize("kind", ["forks", "threads", "processes"])
+def test_more_instances_start_where_one_more_costs_little(server: Server, kind: str) -> None:
+    write(server.repository / kind, kind)
+    assert not server.control_model("load", kind)
+
+    def scale() -> Any:
+        return server.request_json(f"/v2/models/{kind}/scale")[1]
+
+    if kind == "processes":
+        refusal = eventually(lambda: scale()["autoscale"]["obstacle"], 60, "no room")
+        assert "and too little memory is left" in refusal
+        assert 1 == scale()["versions"]["1"]["ready"]
+    else:
+        eventually(lambda: scale()["versions"]["1"]["ready"] == 4, 60, "all four")
+    assert not server.control_model("unload", kind)
+    eventually(lambda: not server.pids().get("stub"), 60, "its memory is free")
