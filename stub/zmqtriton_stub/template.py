@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-from typing import Any, Callable, FrozenSet, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, FrozenSet, List, NamedTuple, NoReturn, Optional, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
@@ -29,6 +29,8 @@ from zmqtriton_stub.pre_import import check_files, take_priority
 
 _EPOLL = "anon_inode:[eventpoll]"
 _INSTEAD = "in initialize(), which each instance runs after its fork"
+#: Threads of libraries whose names say little.
+_ORIGINS = {name: "of an open gRPC channel" for name in ("event_engine", "grpc_global_tim")}
 
 
 class Refusal(Exception):
@@ -91,7 +93,7 @@ class Loaded(NamedTuple):
 def load_once(
     lifeline: Lifeline, check: Callable[[FrozenSet[_Descriptor]], None]
 ) -> Optional[Loaded]:
-    """Load the model that the supervisor names; None if it cannot be, and that was reported.
+    """Load the model that the supervisor names; None if that has gone.
 
     `check` may raise a Refusal; it gets the descriptors that were open before.
     """
@@ -106,12 +108,18 @@ def load_once(
         model_class = _preload(load)
         check(before)
     except Refusal as refusal:
-        lifeline.send(wire.LoadFailed(Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {refusal}"))))
-        return None
+        _fail(lifeline, Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {refusal}")))
     except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
-        lifeline.send(wire.LoadFailed(reason_of(error)))
-        return None
+        _fail(lifeline, reason_of(error))
     return Loaded(template, model_class, json.loads(load.config))
+
+
+def _fail(lifeline: Lifeline, reason: Reason) -> NoReturn:
+    """Report why, and end at once: Python would wait for threads that the model has left."""
+    lifeline.send(wire.LoadFailed(reason))
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
 
 
 def _await_load(lifeline: Lifeline) -> Optional[wire.LoadModel]:
@@ -201,7 +209,8 @@ def _threads_after_fork() -> List[str]:
             continue
         try:
             with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
-                names.append(f"'{file.read().strip()}' (native)")
+                name = file.read().strip()
+                names.append(f"'{name}' ({_ORIGINS.get(name, 'native')})")
         except OSError:
             continue  # it has just ended
     return names

@@ -156,6 +156,20 @@ class TritonPythonModel:
             "threads are alive after preload(), which a fork does not have: 'worker'. End them",
         ),
         (
+            "import threading, time; threading.Thread("
+            "target=time.sleep, args=(600,), name='endless').start()",
+            "threads are alive after preload(), which a fork does not have: 'endless'. End them",
+        ),
+        (
+            "import grpc; TritonPythonModel.channel = grpc.insecure_channel('127.0.0.1:1')",
+            "'event_engine' (of an open gRPC channel)",
+        ),
+        (
+            "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start();"
+            " raise ValueError('no luck')",
+            "ValueError: no luck",
+        ),
+        (
             "import asyncio; TritonPythonModel.loop = asyncio.new_event_loop()",
             "an event loop (or gRPC channel) is open after preload()",
         ),

@@ -381,7 +381,8 @@ def test_new_code_replaces_the_process_while_it_serves(server: Server) -> None:
 
 
 def test_a_load_that_fails_says_why(server: Server) -> None:
-    write_model(server, "broken", code="raise ValueError('no weights')")
+    thread = "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()"
+    write_model(server, "broken", code=f"{thread}; raise ValueError('no weights')")
     (write_model(server, "bad") / "bad").touch()
 
     assert "ValueError: no weights" in server.control_model("load", "broken")
