@@ -37,6 +37,8 @@ FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 MIN_LISTING_INTERVAL_S = 1.0
 #: A model that does not sleep within this time does not sleep at all.
 SLEEP_WITHIN_S = 30.0
+#: The time in which others must become idle for a model that wakes up.
+IDLE_WITHIN_S = 10.0
 MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
 #: Gets True when the model is loaded, False if there is none to load, or an error.
@@ -47,6 +49,7 @@ class LoadPhase(Enum):
     LISTING = "LISTING"  # is there such a model?
     WAITING = "WAITING"  # other models must end first
     SLEEPING = "SLEEPING"  # others fall asleep
+    BUSY = "BUSY"  # no other is idle
     MEASURING = "LOOKING"  # is there room?
     LOADING = "LOADING"
 
@@ -54,10 +57,11 @@ class LoadPhase(Enum):
 class _PendingLoad:
     """A requested model, and those who wait for it."""
 
-    def __init__(self, answer: Respond, *, wakes: bool = False) -> None:
+    def __init__(self, answer: Respond, *, wakes_until_s: float | None = None) -> None:
         self.responders = [answer]
-        #: It is loaded, and waits for room to wake up.
-        self.wakes = wakes
+        #: It is loaded, and waits for room to wake up, until others should have been idle.
+        self.wakes = wakes_until_s is not None
+        self.wakes_until_s = wakes_until_s or 0.0
         self.phase = LoadPhase.LISTING
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
@@ -151,7 +155,9 @@ class OnDemandLoader(Feature):
         elif name in self._falling_asleep:
             call.answer(True)  # this instance does not sleep again before it had its request
         else:
-            self._pending_loads[name] = _PendingLoad(call.answer, wakes=True)
+            self._pending_loads[name] = _PendingLoad(
+                call.answer, wakes_until_s=self._plan.now_s + IDLE_WITHIN_S
+            )
             self._go_on(name)
 
     def _note_sleep(self, call: ControlCall) -> None:
@@ -223,7 +229,10 @@ class OnDemandLoader(Feature):
         try:
             room = self._evictions.make_room(name, wakes=load.wakes)
         except Unavailable as error:
-            if load.wakes:
+            if load.wakes and self._plan.now_s < load.wakes_until_s:
+                load.phase = LoadPhase.BUSY
+                self._plan.call_later(MIN_CHECK_INTERVAL_S, partial(self._look_again, name))
+            elif load.wakes:
                 self._end(name, error)
             else:
                 self._fail(name, error)
@@ -239,6 +248,11 @@ class OnDemandLoader(Feature):
             self._end(name, True)
         else:
             self._load(name)
+
+    def _look_again(self, name: str) -> None:
+        load = self._pending_loads.get(name)
+        if load is not None and load.phase is LoadPhase.BUSY:
+            self._go_on(name)
 
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
         """Have models sleep; loads that need the room go on when all have, or cannot."""

@@ -8,7 +8,11 @@ from tests.addons.on_demand.test_on_demand import MIB, history, reason, stat, st
 from tests.addons.on_demand.test_sleeping import ASLEEP, UNABLE, World
 from tests.supervisor.world import Call
 from zmqtriton_addons.on_demand.evictions import GRACE_S
-from zmqtriton_addons.on_demand.on_demand import MAX_CHECK_INTERVAL_S, SLEEP_WITHIN_S
+from zmqtriton_addons.on_demand.on_demand import (
+    IDLE_WITHIN_S,
+    MAX_CHECK_INTERVAL_S,
+    SLEEP_WITHIN_S,
+)
 from zmqtriton_floor.errors import Unavailable
 
 
@@ -70,8 +74,12 @@ def test_a_model_that_finds_no_room_says_why_and_may_ask_again() -> None:
     world = sleeping()
     world.server.model_stats = [stat("b", unanswered=1)]
 
-    code, text = wake(world, "a").error
+    call = wake(world, "a")
+    world.server.advance(IDLE_WITHIN_S - 1)
+    assert call.answer is None
+    world.server.advance(1)
 
+    code, text = call.error
     assert Unavailable.number == code
     assert (
         "model 'a' cannot wake up: models take 41.0 MiB of the 70.0 MiB that "
@@ -81,6 +89,20 @@ def test_a_model_that_finds_no_room_says_why_and_may_ask_again() -> None:
     world.server.model_stats = [stat("b", world.server.now_s)]
     assert wake(world, "a").answer is None
     assert ["b"] == list(world.questions())
+
+
+def test_a_model_that_wakes_up_waits_until_another_one_is_idle() -> None:
+    world = sleeping()
+    world.server.model_stats = [stat("b", unanswered=1)]
+    call = wake(world, "a")
+    world.server.advance(1)
+    assert (None, {}) == (call.answer, world.questions())
+
+    world.server.model_stats = [stat("a", unanswered=1), stat("b", world.server.now_s)]
+    world.server.advance(1)
+    world.answer("b", world.questions()["b"], ASLEEP)
+
+    assert call.result is True
 
 
 def test_what_it_took_is_not_forgotten_while_some_of_its_instances_sleep() -> None:
