@@ -28,8 +28,7 @@ class SharedMemoryCalls(GrpcCalls):
             channel.unary_unary(_REGISTER)(register.SerializeToString())
         request = message("inference.ModelInferRequest")(model_name="identity_fp32")
         tensor = request.inputs.add(name="INPUT0", datatype="FP32", shape=[floats])
-        output = request.outputs.add(name="OUTPUT0")
-        for one, offset in (tensor, 0), (output, size):
+        for one, offset in (tensor, 0), (request.outputs.add(name="OUTPUT0"), size):
             one.parameters["shared_memory_region"].string_param = name
             one.parameters["shared_memory_byte_size"].int64_param = size
             one.parameters["shared_memory_offset"].int64_param = offset

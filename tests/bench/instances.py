@@ -156,8 +156,7 @@ def pids_of_model(server: Server) -> list[int]:
 
 
 def _memory(kind: str) -> dict[str, Any]:
-    code = _WEIGHTS.format(bytes=MEGABYTES << 20)
-    with _serving(code, kind, 1) as server:
+    with _serving(_WEIGHTS.format(bytes=MEGABYTES << 20), kind, 1) as server:
         one = pss_mib(pids_of_model(server))
         _scale(server, INSTANCES - 1)
         last_ms = 1000 * _scale(server, INSTANCES)

@@ -282,6 +282,4 @@ def test_the_text_for_the_log_is_a_configuration_again(tmp_path: Path) -> None:
 def test_a_document_can_be_read_back(tmp_path: Path) -> None:
     config = finished(make_model(tmp_path, "preprocessing", PREPROCESSING))
 
-    again = merge_completion(config, to_json(config))
-
-    assert config == again
+    assert config == merge_completion(config, to_json(config))

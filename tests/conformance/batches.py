@@ -125,8 +125,7 @@ class Stream:
 def _request(ask: Ask, model: str, *, has_rows: bool) -> Any:
     request = service_pb2.ModelInferRequest(model_name=model, id=ask.name)
     shape = [ask.rows, ask.columns] if has_rows else [ask.columns]
-    inputs = [("IN", shape)] + [("OPTION", [ask.rows, 1])] * ask.has_option
-    for name, dims in inputs:
+    for name, dims in [("IN", shape)] + [("OPTION", [ask.rows, 1])] * ask.has_option:
         count = 1
         for dim in dims:
             count *= dim

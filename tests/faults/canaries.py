@@ -1,26 +1,15 @@
-"""Canaries under a steady load: versions that are tried, promoted and aborted, and what failed.
-
-`python -m tests.faults.canaries` does so often and prints the figures;
-tests/addons/canaries/system/test_canaries.py has it in small.
-"""
+"""Canaries under a steady load: versions that are tried, promoted and aborted, and what failed."""
 
 from __future__ import annotations
 
-import argparse
-import random
 import re
 import shutil
-import tempfile
-import time
-from pathlib import Path
 from typing import Any
 
-from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
+from tests.faults.stamps import MODEL, SteadyLoad
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
-PER_SECOND = 100
 #: For the begin of execute.
 BROKEN = "        raise pb_utils.TritonModelException('broken on purpose')\n"
 
@@ -68,26 +57,3 @@ def try_and_end(server: Server, load: SteadyLoad, end: str, **settings: Any) -> 
     assert {stays} == versions_of(load, count + 20), "all go to one"
     eventually(lambda: canary(server)["phase"] in ("PROMOTED", "ABORTED"), 60, "the other's end")
     return version
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=50)
-    options = parser.parse_args()
-    chosen = random.Random(1)
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "s", [MODEL], options=OPTIONS)
-        write_stamp(server, 1)
-        with server, SteadyLoad(server.http_port, per_second=PER_SECOND) as load:
-            for number in range(options.times):
-                end = chosen.choice(["promote", "abort"])
-                began_s = time.monotonic()
-                version = try_and_end(server, load, end)
-                took_s = time.monotonic() - began_s
-                print(f"{number}: version {version}, {end}: {took_s:.2f} s", flush=True)
-            failed = load.failed()
-        print(f"{len(load.answers)} requests, {len(failed)} failed {failed[:3]}")
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,8 @@ import itertools
 import json
 import threading
 import time
-from typing import NamedTuple
+from contextlib import closing
+from typing import NamedTuple, TypeVar
 
 
 class Outcome(NamedTuple):
@@ -26,8 +27,50 @@ class Outcome(NamedTuple):
         return self.status == 200 and json.loads(self.text)["outputs"][0]["data"] == [self.id]
 
 
-class Load:
-    """A number of clients over HTTP, asking until the block ends."""
+_Own = TypeVar("_Own", bound="Clients")
+
+
+class Clients:
+    """Threads that ask one model over HTTP until the block ends; `_ask` is each one's work."""
+
+    def __init__(self, port: int, model: str, clients: int) -> None:
+        self._port = port
+        self._path = f"/v2/models/{model}/infer"
+        self._is_over = threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
+
+    def __enter__(self: _Own) -> _Own:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a request got no answer"
+
+    def _run(self) -> None:
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=50)) as connection:
+            while not self._is_over.is_set():
+                self._ask(connection)
+
+    def _ask(self, connection: http.client.HTTPConnection) -> None:
+        raise NotImplementedError
+
+    def _post(self, connection: http.client.HTTPConnection, body: str | bytes) -> tuple[int, str]:
+        """Return status and text of the answer; (0, the error) if the connection broke."""
+        try:
+            connection.request("POST", self._path, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            return 0, repr(error)
+
+
+class Load(Clients):
+    """A number of clients, each of which asks again as soon as it is answered."""
 
     _sessions = itertools.count()
 
@@ -40,54 +83,18 @@ class Load:
         pause_s: float = 0.0,
         model: str = "journal",
     ) -> None:
+        super().__init__(port, model, clients)
         self.outcomes: list[Outcome] = []
-        self._path = f"/v2/models/{model}/infer"
-        self._port = port
         self._milliseconds = milliseconds
         self._pause_s = pause_s
         self._prefix = f"load{next(self._sessions)}"
         self._numbers = itertools.count()
-        self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(clients)]
 
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive(), "a request got no answer"
-
-    def _ask(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=50)
-        while not self._is_over.is_set():
-            own_id = f"{self._prefix}-{next(self._numbers)}"
-            body = json.dumps(
-                {
-                    "inputs": [
-                        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
-                        {
-                            "name": "MS",
-                            "datatype": "INT32",
-                            "shape": [1, 1],
-                            "data": [self._milliseconds],
-                        },
-                    ]
-                }
-            )
-            sent_ns = time.monotonic_ns()
-            try:
-                connection.request("POST", self._path, body)
-                answer = connection.getresponse()
-                status, text = answer.status, answer.read().decode()
-            except (OSError, http.client.HTTPException) as error:
-                connection.close()
-                status, text = 0, repr(error)
-                self._is_over.wait(0.01)
-            self.outcomes.append(Outcome(own_id, sent_ns, time.monotonic_ns(), status, text))
-            if self._pause_s:
-                self._is_over.wait(self._pause_s)
-        connection.close()
+    def _ask(self, connection: http.client.HTTPConnection) -> None:
+        own_id = f"{self._prefix}-{next(self._numbers)}"
+        of_id = {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]}
+        of_ms = {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [self._milliseconds]}
+        sent_ns = time.monotonic_ns()
+        status, text = self._post(connection, json.dumps({"inputs": [of_id, of_ms]}))
+        self.outcomes.append(Outcome(own_id, sent_ns, time.monotonic_ns(), status, text))
+        self._is_over.wait(self._pause_s if status else max(self._pause_s, 0.01))

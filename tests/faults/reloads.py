@@ -1,14 +1,7 @@
-"""Reloads under load, of what is broken, loads and unloads without end, and slow imports.
-
-`python -m tests.faults.reloads` runs them in full and prints the figures;
-tests/system/loads/test_reloads.py has them in small.
-"""
+"""Reloads under load, of what is broken, loads and unloads without end, and slow imports."""
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,8 +20,6 @@ from tests.support.waiting import eventually
 
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 PER_SECOND = 100
-#: Between two reloads of a full run.
-PAUSE_S = 0.2
 #: Roles whose processes stay while models come and go.
 LASTING = ("supervisor", "fork-server", "broker", "http", "grpc", "metrics")
 
@@ -258,59 +249,3 @@ def import_slowly(server: Server, seconds: float, instances: int) -> tuple[float
 
 
 # -------------------------------------------------------------------- in full
-
-
-def _show_broken(server: Server) -> None:
-    failed, count = reload_broken(server)
-    for one in failed:
-        print(f"{one.name:20} {one.seconds:6.2f} s  {one.reason[-300:]!r}")
-    print(f"broken reloads: {count} requests, none failed", flush=True)
-
-
-def _show_reloads(server: Server, times: int) -> None:
-    done = reload_often(server, times, PAUSE_S)
-    median, maximum = statistics.median(done.seconds), max(done.seconds)
-    print(f"{times} reloads: median {median:.3f} s, max {maximum:.3f} s", flush=True)
-    print(
-        f"{done.request_count} requests, {done.failed_count} failed, "
-        f"{done.stale_count} answered by an earlier generation"
-    )
-
-
-def _show_imports(server: Server, seconds: float) -> None:
-    for instances in (1, 4):
-        took_s, times = import_slowly(server, seconds, instances)
-        print(f"imports of {seconds:g} s, {instances} instances: {took_s:.2f} s, {times} imports")
-    control_model(server, "unload", "slow")
-
-
-def _show_loads(server: Server, times: int) -> None:
-    control_model(server, "unload")
-    load_and_unload(server, 50)
-    before = sample_resources(server)
-    seconds = load_and_unload(server, times)
-    after = sample_resources(server)
-    tenth = max(1, times // 10)
-    first, last = statistics.mean(seconds[:tenth]), statistics.mean(seconds[-tenth:])
-    print(f"{times} loads and unloads: {first:.3f} s each at first, {last:.3f} at last")
-    for role, held in before.items():
-        print(f"{role:12} before {held}  after {after[role]}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--reloads", type=int, default=100)
-    parser.add_argument("--loads", type=int, default=1000)
-    arguments = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Server(Path(folder) / "s", [MODEL], options=OPTIONS) as server,
-    ):
-        _show_broken(server)
-        _show_reloads(server, arguments.reloads)
-        _show_imports(server, 5.0)
-        _show_loads(server, arguments.loads)
-
-
-if __name__ == "__main__":
-    main()

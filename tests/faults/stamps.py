@@ -12,11 +12,11 @@ import http.client
 import itertools
 import json
 import re
-import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.faults.load import Clients
 from tests.support.server import Server
 
 MODEL = "stamped"
@@ -36,55 +36,29 @@ class Answer(NamedTuple):
     text: str
 
 
-class SteadyLoad:
+class SteadyLoad(Clients):
     """So many requests a second from several connections, until the block ends."""
 
     def __init__(self, port: int, *, per_second: int, clients: int = 8, model: str = MODEL) -> None:
+        super().__init__(port, model, clients)
         self.answers: list[Answer] = []
-        self._port = port
-        self._path = f"/v2/models/{model}/infer"
-        self._clients = clients
         self._every_s = 1 / per_second
         self._turns = itertools.count()
-        self._began_s = 0.0
-        self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(clients)]
-
-    def __enter__(self) -> SteadyLoad:
         self._began_s = time.monotonic()
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive(), "a request got no answer"
 
     def failed(self) -> list[Answer]:
         """Return those that are not wholly of one state."""
         return [a for a in list(self.answers) if a.status != 200 or len(set(a.stamps)) != 1]
 
-    def _ask(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=50)
-        while not self._is_over.is_set():
-            due_s = self._began_s + next(self._turns) * self._every_s
-            if self._is_over.wait(max(0.0, due_s - time.monotonic())):
-                break
-            sent_ns = time.monotonic_ns()
-            stamps: tuple[int, ...] = ()
-            try:
-                connection.request("POST", self._path, BODY)
-                answer = connection.getresponse()
-                status, text = answer.status, answer.read().decode()
-            except (OSError, http.client.HTTPException) as error:
-                connection.close()
-                status, text = 0, repr(error)
-            if status == 200:
-                stamps = tuple(output["data"][0] for output in json.loads(text)["outputs"])
-            self.answers.append(Answer(sent_ns, time.monotonic_ns(), status, stamps, text))
-        connection.close()
+    def _ask(self, connection: http.client.HTTPConnection) -> None:
+        due_s = self._began_s + next(self._turns) * self._every_s
+        if self._is_over.wait(max(0.0, due_s - time.monotonic())):
+            return
+        sent_ns, stamps = time.monotonic_ns(), tuple[int, ...]()
+        status, text = self._post(connection, BODY)
+        if status == 200:
+            stamps = tuple(output["data"][0] for output in json.loads(text)["outputs"])
+        self.answers.append(Answer(sent_ns, time.monotonic_ns(), status, stamps, text))
 
 
 def model_file(server: Server) -> Path:

@@ -1,18 +1,9 @@
-"""Models that are steered under a steady load: which requests failed, and how long it took.
-
-`python -m tests.faults.steering` runs it in full and prints the figures;
-tests/system/loads/test_steering.py has it in small.
-"""
+"""Models that are steered under a steady load: which requests failed, and how long it took."""
 
 from __future__ import annotations
 
-import argparse
 import random
-import statistics
-import tempfile
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.faults import canaries
@@ -23,8 +14,6 @@ from tests.support.waiting import eventually
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 PER_SECOND = 200
 MAX_INSTANCES = 6
-#: Between two changes of a full run.
-PAUSE_S = 0.2
 
 
 class SteeringStats(NamedTuple):
@@ -131,36 +120,3 @@ def try_versions(server: Server) -> tuple[SteeringStats, dict[str, Any]]:
     failed = [answer for answer in asking.failed() if "broken on purpose" not in answer.text]
     seconds = [promoted_s - began_s, ended_s - promoted_s]
     return SteeringStats(seconds, len(asking.answers), len(failed)), canaries.canary(server)
-
-
-def _print(what: str, stats: SteeringStats) -> None:
-    milliseconds: Sequence[float] = [1000 * each for each in stats.seconds]
-    median, maximum = statistics.median(milliseconds), max(milliseconds)
-    print(
-        f"{what:40} {len(milliseconds):4} changes  median {median:7.1f} ms  max {maximum:7.1f} ms  "
-        f"{stats.request_count} requests, {stats.failed_count} failed",
-        flush=True,
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scales", type=int, default=100)
-    parser.add_argument("--rolls", type=int, default=50)
-    parser.add_argument("--drains", type=int, default=50)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "s", [MODEL], options=OPTIONS)
-        with server:
-            _print("another number of instances", scale_often(server, options.scales, PAUSE_S))
-            broken = options.rolls // 5
-            rolled = roll_often(server, options.rolls, broken_times=broken, pause_s=PAUSE_S)
-            _print(f"other code, {broken} times broken", rolled)
-            _print("a drain and a restart", drain_often(server, options.drains, PAUSE_S))
-            tried, ended = try_versions(server)
-            _print("versions tried, one of them broken", tried)
-            print(f"{ended['reason']}; {ended['counts']['canary']}")
-
-
-if __name__ == "__main__":
-    main()

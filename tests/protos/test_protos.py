@@ -101,9 +101,7 @@ def test_nothing_is_registered_in_the_default_pool() -> None:
 
 
 def test_the_same_name_gives_the_same_class() -> None:
-    first = zmqtriton_protos.message("inference.ModelConfig")
-
-    assert zmqtriton_protos.ModelConfig is first
+    assert zmqtriton_protos.ModelConfig is zmqtriton_protos.message("inference.ModelConfig")
 
 
 def test_an_unknown_message_is_a_key_error() -> None:

@@ -544,8 +544,7 @@ def test_coroutines_in_the_background_go_on_while_the_stub_waits(tmp_path: Path)
             for sender in senders:
                 sender.send(pb_utils.InferenceResponse(), wire.FINAL)
 
-    policy = {"decoupled": True}
-    with HostedStub(tmp_path, Later, model_transaction_policy=policy) as stub:
+    with HostedStub(tmp_path, Later, model_transaction_policy={"decoupled": True}) as stub:
         stub.begin()
         [own_id] = stub.send_batches([body()])
 
@@ -576,8 +575,7 @@ def test_coroutines_in_the_background_may_clean_up_at_the_end(tmp_path: Path) ->
                     await asyncio.sleep(0)
                 self.events.append("cleaned up")
 
-    policy = {"decoupled": True}
-    with HostedStub(tmp_path, Forever, model_transaction_policy=policy) as stub:
+    with HostedStub(tmp_path, Forever, model_transaction_policy={"decoupled": True}) as stub:
         stub.begin()
         stub.send_batches([body()])
         assert begun.wait(30)
@@ -602,8 +600,7 @@ def test_metrics_that_a_coroutine_changes_in_the_background_are_told(tmp_path: P
             for _ in range(2):  # what follows soon after another is not sent with it
                 measures.change(metric, "add", 1.0)
 
-    policy = {"decoupled": True}
-    with HostedStub(tmp_path, Counting, model_transaction_policy=policy) as stub:
+    with HostedStub(tmp_path, Counting, model_transaction_policy={"decoupled": True}) as stub:
         completed = stub.load(_PATH, stub.config)
         measures = stub.surroundings.instance.measures
         metric = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])

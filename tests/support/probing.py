@@ -33,8 +33,7 @@ class ErrorResponse(Exception):
 def add_probes(server: Server) -> None:
     """The models api_probe and api_probe_decoupled."""
     server.add_model("api_probe")
-    config = server.add_model("api_probe", "api_probe_decoupled") / "config.pbtxt"
-    with config.open("a") as file:
+    with (server.add_model("api_probe", "api_probe_decoupled") / "config.pbtxt").open("a") as file:
         file.write("model_transaction_policy { decoupled: true }\n")
 
 

@@ -351,8 +351,7 @@ class Invariants:
         ]
         limit = self._settings.limits.max_requests
         assert not limit or len(admitted) <= limit, "more than the server takes"
-        counts = Counter(tracked.model.number for tracked in admitted)
-        for number, count in counts.items():
+        for number, count in Counter(tracked.model.number for tracked in admitted).items():
             own = self.model_of(number).max_requests
             limit = own or self._settings.limits.max_model_requests
             assert not limit or count <= limit, "more than the model takes"

@@ -216,8 +216,7 @@ class Day:
             early = [r for r in replies if r.flags & wire.ABANDONED]
             assert (len(finals), len(early)) in ((1, 0), (0, 1), (1, 1)), (route, replies)
         assert all(count == 1 for count in self.executed.values())
-        waiting = [i for i in self.world.core.instances.values() if i.is_idle]
-        for instance in waiting:
+        for instance in [i for i in self.world.core.instances.values() if i.is_idle]:
             scheduler = self.world.core.generations.schedulers[instance.generation]
             assert not scheduler.queued() or scheduler.due_ns > self.world.now
         for scheduler in self.world.core.generations.schedulers.values():

@@ -218,8 +218,7 @@ def run(rounds: int, without: str = "") -> list[str]:
             except pytest.skip.Exception as reason:
                 print(f"standstills are not tried: {reason}")
                 return []
-            pipe = stack.enter_context(FullPipe())
-            with _make_server(folder, slow, pipe) as server:
+            with _make_server(folder, slow, stack.enter_context(FullPipe())) as server:
                 one = Round(server, slow, figures, without)
                 one.run()
                 broken += one.broken

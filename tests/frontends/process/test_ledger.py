@@ -232,8 +232,7 @@ async def test_what_waits_for_room_gets_it_when_others_are_done() -> None:
 
 def test_a_client_that_has_left_leaves_nothing() -> None:
     ledger = Ledger(16 * MIB)
-    clients = [Somebody(ledger, "a") for _ in range(3)]
-    for one in clients:
+    for one in [Somebody(ledger, "a") for _ in range(3)]:
         one._end()
 
     assert not ledger._clients

@@ -323,8 +323,7 @@ async def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
         lambda size: ArenaBody(arena, size, AnnouncedBytesBudget(), tensors_at),
         1000,
     )
-    sent = [(False, 1000), (True, 5000), (False, 0)]
-    for is_compressed, size in sent:
+    for is_compressed, size in [(False, 1000), (True, 5000), (False, 0)]:
         whole = prefix(is_compressed, size) + DATA[:size]
         assert [(is_compressed, DATA[:size])] == assembly.feed(memoryview(whole))
     assert [] == arena.reservations

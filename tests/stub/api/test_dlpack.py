@@ -268,8 +268,7 @@ def test_a_capsule_that_nobody_takes_lets_go_amid_an_exception() -> None:
     references = sys.getrefcount(array)
 
     def fail() -> None:
-        capsule = pb_utils.Tensor("A", array).to_dlpack()
-        raise KeyError(type(capsule).__name__)
+        raise KeyError(type(pb_utils.Tensor("A", array).to_dlpack()).__name__)
 
     with pytest.raises(KeyError, match="PyCapsule"):
         fail()

@@ -35,11 +35,13 @@ def gpu_server(
     source = Path(host_gpu.__file__)
     environment: Mapping[str, str] = {"PYTHONPATH": str(_HOST_NVML)}
     if memory == "cuda":
-        cupy = pytest.importorskip("cupy")
-        if not cupy.is_available():
+        if not pytest.importorskip("cupy").is_available():
             pytest.skip("cupy finds no GPU")
         source, environment = source.with_name("cuda_gpu.py"), {}
     server = Server(directory, models=models, environment=environment, frontends=frontends)
+    if "gpu_read" in models:  # and the same with inputs in the memory of the processor alone
+        config = server.add_model("gpu_read", "gpu_read_cpu") / "config.pbtxt"
+        config.write_text(config.read_text("utf-8").replace("FORCE_CPU_ONLY_INPUT_TENSORS", "-"))
     for code in server.repository.glob("*/1/model.py"):
         if _IMPORTED in code.read_text("utf-8"):
             shutil.copy(source, code.with_name(f"{_IMPORTED}.py"))

@@ -59,8 +59,7 @@ def test_large_responses_that_nobody_reads_leave_nothing(server: Server) -> None
     before = _mib(server)
 
     with ExitStack() as stack:
-        unread = [connect(server, stack, data, 4096) for _ in range(20)]
-        for connection in unread:
+        for connection in [connect(server, stack, data, 4096) for _ in range(20)]:
             assert connection.recv(12).startswith(b"HTTP/1.1 200")
         assert is_served(server)
         assert _mib(server) < before + 20 * 2 * 16 + 128

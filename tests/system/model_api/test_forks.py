@@ -130,9 +130,7 @@ def test_a_fork_reads_as_much_of_a_stream_as_it_likes(server: Server) -> None:
         return len(whole), whole[-1], first
     """
 
-    answer = scripted.generate(server, "scripted", forked(script))
-
-    assert "(1000, '999', '0')" == answer
+    assert "(1000, '999', '0')" == scripted.generate(server, "scripted", forked(script))
 
 
 @pytest.mark.row("A31")

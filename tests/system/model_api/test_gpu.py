@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-_MODELS = ["gpu_made", "gpu_read", "gpu_read_cpu", "gpu_asker", "gpu_chain"]
+_MODELS = ["gpu_made", "gpu_read", "gpu_asker", "gpu_chain"]
 LARGE = np.arange(100_000, dtype=np.float32)
 SMALL = np.arange(10, dtype=np.float32)
 

@@ -85,8 +85,7 @@ def pss(pid: int) -> int:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("server") / "server"
-    options = ["--model-control-mode=explicit"]
-    with Server(directory, frontends=(), options=options) as started:
+    with Server(directory, frontends=(), options=["--model-control-mode=explicit"]) as started:
         yield started
 
 

@@ -44,8 +44,7 @@ def said(server: Server, expressions: list[str], before: str = "") -> list[str]:
     """Return what each comes to, or the text of its error."""
     lines = ", ".join(f"text(lambda: ({expression}))" for expression in expressions)
     script = f"{_SETUP}{before}\nimport json\nreturn [reply(json.dumps([{lines}]))]"
-    answer = scripted.generate(server, "scripted", script)
-    texts: list[str] = json.loads(answer)
+    texts: list[str] = json.loads(scripted.generate(server, "scripted", script))
     return texts
 
 

@@ -93,9 +93,7 @@ def test_an_exception_among_several_fails_its_own_request(server: Server) -> Non
 
 @pytest.mark.row("A26")
 def test_decoupled_mode_begins_the_next_batch_at_once(server: Server) -> None:
-    texts = _all(server, "streams", f"{_MEET}\n    {_SEND}", ["12"] * 12)
-
-    assert [["12"]] * 12 == texts
+    assert [["12"]] * 12 == _all(server, "streams", f"{_MEET}\n    {_SEND}", ["12"] * 12)
 
 
 @pytest.mark.row("A26")

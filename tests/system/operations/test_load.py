@@ -285,8 +285,7 @@ backend servers
 """)
 
     def seen() -> tuple[str, int]:
-        url = f"http://127.0.0.1:{statistics_port}/;csv"
-        with urllib.request.urlopen(url, timeout=20) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{statistics_port}/;csv", timeout=20) as page:
             names, *rows = page.read().decode().removeprefix("# ").splitlines()
         row = next(row for row in rows if row.startswith("servers,a,"))
         fields = dict(zip(names.split(","), row.split(","), strict=True))

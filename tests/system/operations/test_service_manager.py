@@ -97,8 +97,7 @@ def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
         assert "STATUS=1 of 1 model versions are ready" in before + manager.hear_until("WATCHDOG=1")
 
         # Who could speak for the service must be nobody else, above all not gunicorn, which tries.
-        processes = server.pids()
-        for role, pids in processes.items():
+        for role, pids in server.pids().items():
             for pid in pids:
                 has_socket = b"NOTIFY_SOCKET=" in Path(f"/proc/{pid}/environ").read_bytes()
                 assert (role == "supervisor") == has_socket, role

@@ -27,7 +27,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-_MODELS = ["gpu_made", "gpu_read", "gpu_read_cpu", "gpu_chain", "identity_fp32"]
+_MODELS = ["gpu_made", "gpu_read", "gpu_chain", "identity_fp32"]
 LARGE = np.arange(100_000, dtype=np.float32)
 SMALL = np.arange(10, dtype=np.float32)
 
@@ -41,8 +41,7 @@ def memory(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def server(memory: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("cuda") / "s"
-    with gpu_server(directory, memory, _MODELS, ("grpc",)) as server:
+    with gpu_server(tmp_path_factory.mktemp("cuda") / "s", memory, _MODELS, ("grpc",)) as server:
         yield server
 
 

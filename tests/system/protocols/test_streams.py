@@ -142,8 +142,7 @@ def check_flood(indices: list[int | None], error: str | None) -> None:
 
 @pytest.mark.row("C33")
 def test_a_client_that_leaves_has_its_events_cancelled(server: Server) -> None:
-    document = {"id": "left", "COUNT": 10**6, "DELAY_US": 1000}
-    with EventReader(server, "tokens", document) as events:
+    with EventReader(server, "tokens", {"id": "left", "COUNT": 10**6, "DELAY_US": 1000}) as events:
         next(iter(events))
 
     eventually(lambda: was_cancelled(server, "left"), 30, "the model sees the cancellation")

@@ -310,8 +310,7 @@ def _secure_peer(server: TlsServer, pair: CertificatePair | None) -> bool:
 
 def _secure_caller(server: TlsServer, pair: CertificatePair | None) -> bool:
     """The same over gRPC."""
-    credentials = server.grpc_credentials(pair)
-    with grpc.secure_channel(server.grpc_address, credentials) as channel:
+    with grpc.secure_channel(server.grpc_address, server.grpc_credentials(pair)) as channel:
         call = channel.unary_unary(_LIVE)
         try:
             return bytes(call(b"", timeout=20)) == b"\x08\x01"

@@ -54,8 +54,7 @@ def prepare(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
-    address = server.url.removeprefix("http://")
-    with httpclient.InferenceServerClient(address) as client:
+    with httpclient.InferenceServerClient(server.url.removeprefix("http://")) as client:
         yield client
 
 

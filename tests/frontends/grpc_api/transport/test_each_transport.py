@@ -128,9 +128,7 @@ def test_the_aio_client_gets_a_hundred_answers_at_once(server: GrpcServerThread)
             assert await connected.is_server_ready()
             return await asyncio.gather(*(ask(connected, n) for n in range(1, 101)))
 
-    answers = asyncio.run(scenario())
-
-    assert answers == [[float(i) for i in range(n)] for n in range(1, 101)]
+    assert asyncio.run(scenario()) == [[float(i) for i in range(n)] for n in range(1, 101)]
 
 
 def test_the_smoke_test_passes(server: GrpcServerThread) -> None:

@@ -320,19 +320,20 @@ def test_a_little_that_is_read_of_a_flood_lets_the_model_go_on() -> None:
     streams = gateway.fake_streams
     streams.put("slow", *(item(b"x" * SLOW_SIZE) for _ in range(4000)))
 
-    with serving(gateway) as server:
-        port = int(server.address.rpartition(":")[2])
-        with connect_narrow(port) as client:
-            client.sendall(WIDEST + ask_slowly("slow"))
+    with (
+        serving(gateway) as server,
+        connect_narrow(int(server.address.rpartition(":")[2])) as client,
+    ):
+        client.sendall(WIDEST + ask_slowly("slow"))
 
-            def consumed() -> int:
-                return streams.consumed.get("slow", 0)
+        def consumed() -> int:
+            return streams.consumed.get("slow", 0)
 
-            for _ in range(3):
-                before = value_at_rest(consumed)
-                read_some(client, STEP_BYTES)
+        for _ in range(3):
+            before = value_at_rest(consumed)
+            read_some(client, STEP_BYTES)
 
-                assert before < value_at_rest(consumed)
+            assert before < value_at_rest(consumed)
 
 
 def test_over_tls_a_little_that_is_not_read_is_waited_for(
