@@ -1,4 +1,4 @@
-"""Initial states of sequences; texts as real Triton gives them, but for the last table."""
+"""Backends of models, and their states."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from zmqtriton import addons
+from zmqtriton.config.backends import complete_backend, find_backend_environment, find_model_file
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.states import check_states
-from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
+
+# ------------------------------------------------------------------------------ states
+# Initial states of sequences; texts as real Triton gives them, but for the last table.
+
 
 _INT32 = 'input_name: "I" output_name: "O" data_type: TYPE_INT32 '
+
+
 _FILE = 'data_file: "f"'
+
+
 _TEXT = _INT32.replace("INT32", "STRING")
 
 
@@ -150,3 +160,242 @@ def test_states_of_all_kinds_are_accepted(tmp_path: Path) -> None:
     _check(f"state {{ {_INT32} dims: [ -1 ] {_first('zero_data: true', '3')} }}", tmp_path)
     _check(f"state {{ {_TEXT} dims: [] }}", tmp_path)
     _check(f"state {{ {_INT32} dims: [ 1 ] use_growable_memory: true }}", tmp_path)
+
+
+# ---------------------------------------------------------------------------- backends
+# Which backend a directory is for, and which Python file runs it.
+
+
+def make_version(model: Path, *names: str, version: str = "1") -> Path:
+    directory = model / version
+    directory.mkdir(parents=True)
+    for name in names:
+        if name.endswith("/"):
+            (directory / name).mkdir()
+        else:
+            (directory / name).touch()
+    return model
+
+
+def completed(text: str, model: Path, name: str = "m") -> tuple[str, str, str]:
+    config = parse_text(text)
+    complete_backend(config, name, model)
+    return config.backend, config.platform, config.default_model_filename
+
+
+@pytest.mark.row("E03")
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["model.py"], ("python", "", "model.py")),
+        (["model.py", "model.onnx"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
+        (["model.onnx/"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
+        (["model.pt", "model.pt2"], ("pytorch", "pytorch_libtorch", "model.pt")),
+        (["model.pt2"], ("pytorch", "torch_aoti", "model.pt2")),
+        (["model.plan", "model.py"], ("tensorrt", "tensorrt_plan", "model.plan")),
+        (["model.xml"], ("openvino", "", "model.xml")),
+        (["model.savedmodel/"], ("tensorflow", "tensorflow_savedmodel", "model.savedmodel")),
+        (["model.graphdef"], ("tensorflow", "tensorflow_graphdef", "model.graphdef")),
+        (["model.savedmodel", "model.py"], ("python", "", "model.py")),
+    ],
+)
+def test_an_unconfigured_model_is_told_by_its_content(
+    tmp_path: Path, names: list[str], expected: tuple[str, str, str]
+) -> None:
+    make_version(tmp_path, *names)
+
+    assert expected == completed("", tmp_path)
+
+
+@pytest.mark.row("E03")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('backend: "python"', ("python", "", "model.py")),
+        ('backend: "python" platform: "x"', ("python", "x", "model.py")),
+        ('backend: "python" default_model_filename: "a.py"', ("python", "", "a.py")),
+        ('platform: "pytorch_libtorch"', ("pytorch", "pytorch_libtorch", "model.pt")),
+        ('backend: "onnxruntime"', ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
+        ('default_model_filename: "model.py"', ("python", "", "model.py")),
+        ('default_model_filename: "other.py"', ("", "", "other.py")),
+        ('backend: "custom"', ("custom", "", "")),
+        ('platform: "custom"', ("", "custom", "")),
+        ('platform: "ensemble"', ("", "ensemble", "")),
+    ],
+)
+def test_the_configuration_goes_before_the_content(
+    tmp_path: Path, text: str, expected: tuple[str, str, str]
+) -> None:
+    make_version(tmp_path, "model.onnx")
+
+    assert expected == completed(text, tmp_path)
+
+
+@pytest.mark.row("E04")
+def test_only_the_first_version_counts_and_hidden_directories_do_not(tmp_path: Path) -> None:
+    make_version(tmp_path, "model.onnx", version=".git")
+    make_version(tmp_path, "model.py", version="1")
+    make_version(tmp_path, "model.pt", version="2")
+
+    assert "python" == completed("", tmp_path)[0]
+
+
+def test_the_name_may_tell_a_custom_backend(tmp_path: Path) -> None:
+    assert ("identity", "", "model.identity") == completed("", tmp_path, "m.identity")
+
+
+@pytest.mark.row("E03")
+def test_a_directory_that_tells_nothing_is_refused_as_in_triton(tmp_path: Path) -> None:
+    make_version(tmp_path)
+
+    with pytest.raises(ConfigError) as error:
+        completed("", tmp_path, "temp")
+
+    assert (
+        "Invalid model name: Could not determine backend for model 'temp' with no backend in model "
+        "configuration. Expected model name of the form 'model.<backend_name>'."
+    ) == error.value.text
+
+
+def test_a_python_model_runs_its_own_file(tmp_path: Path) -> None:
+    make_version(tmp_path / "m", "model.py", "other.py")
+
+    default = find_model_file(parse_text('backend: "python"'), tmp_path / "m", 1, [])
+    named = find_model_file(
+        parse_text('backend: "python" default_model_filename: "other.py"'), tmp_path / "m", 1, []
+    )
+
+    assert tmp_path / "m" / "1" / "model.py" == default
+    assert tmp_path / "m" / "1" / "other.py" == named
+
+
+@pytest.mark.parametrize(
+    ("filename", "expected"),
+    [
+        (
+            "gone.py",
+            "Python model file not found in '{model}/1/gone.py' Did you mean 'model.py'?",
+        ),
+        ("model.txt", "Model name must end with '.py'. Model name is \"model.txt\"."),
+        ("../../x.py", "must stay within the model repository"),
+        ("/etc/x.py", "must stay within the model repository"),
+        ("a\\000b.py", "must stay within the model repository"),
+    ],
+)
+def test_a_wrong_model_file_is_refused(tmp_path: Path, filename: str, expected: str) -> None:
+    model = make_version(tmp_path / "m", "model.py")
+    config = parse_text(f'name: "m" backend: "python" default_model_filename: "{filename}"')
+
+    with pytest.raises(ZmqTritonError) as error:
+        find_model_file(config, model, 1, [])
+
+    assert expected.format(model=model) in error.value.text
+
+
+def test_a_link_may_lead_to_another_model_but_not_out_of_the_repository(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    shared = make_version(repository / "shared", "model.py") / "1" / "model.py"
+    (tmp_path / "secret.py").touch()
+    model = make_version(repository / "m", "x")
+    config = parse_text('name: "m" backend: "python"')
+    link = model / "1" / "model.py"
+
+    link.symlink_to(shared)
+    assert link == find_model_file(config, model, 1, [])
+
+    link.unlink()
+    link.symlink_to(tmp_path / "secret.py")
+    with pytest.raises(ConfigError, match=r"must stay within the model repository"):
+        find_model_file(config, model, 1, [])
+
+
+@pytest.mark.row("--backend-directory")
+def test_a_backend_written_in_python_runs_the_file_of_the_backend(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for directory in (first / "x", second / "vllm"):
+        directory.mkdir(parents=True)
+        (directory / "model.py").touch()
+
+    path = find_model_file(parse_text('backend: "vllm"'), tmp_path / "m", 1, [first, second])
+
+    assert second / "vllm" / "model.py" == path
+
+
+@pytest.mark.row("K08", "K11", "K22")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('backend: "tensorflow"', ""),
+        ('backend: "dali"', ""),
+        ('backend: "implicit_state"', ""),
+        ('backend: "distributed_addsub"', ""),
+        ('backend: "../x"', ""),
+        ('backend: "x" runtime: "libtriton_x.so"', ""),
+        ('backend: "torchscript"', " Did you mean 'pytorch'?"),
+        ('backend: "onnx_runtime"', " Did you mean 'onnxruntime'?"),
+    ],
+)
+def test_an_unknown_backend_is_refused_as_in_triton(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    backends = tmp_path / "backends"
+    (backends / "x").mkdir(parents=True)
+    (backends / "x" / "libtriton_x.so").touch()
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "model.py").touch()
+    config = parse_text(text)
+
+    with pytest.raises(ConfigError) as error:
+        find_model_file(config, tmp_path / "m", 1, [backends])
+
+    names = ", ".join(sorted(["python", *addons.frameworks()]))
+    where = f"This server has the backends {names}, and those in --backend-directory."
+    if config.backend == "x":
+        where = f"A backend is a Python file, such as {backends / 'x' / 'model.py'}."
+    assert (
+        f"unable to find backend library for backend '{config.backend}', "
+        f"try specifying runtime on the model configuration. {where}{expected}"
+    ) == error.value.text
+
+
+@pytest.mark.row("K20")
+def test_an_archive_beside_a_backend_is_the_environment_of_its_models(tmp_path: Path) -> None:
+    backend = tmp_path / "backends" / "x"
+    backend.mkdir(parents=True)
+    for name in ("model.py", "other.py", "pb_exec_env_model.py.tar.gz"):
+        (backend / name).touch()
+
+    def environment_of(text: str) -> str:
+        return find_backend_environment(parse_text(text), [tmp_path / "no", tmp_path / "backends"])
+
+    assert str(backend / "pb_exec_env_model.py.tar.gz") == environment_of('backend: "x"')
+    assert "" == environment_of('backend: "x" runtime: "other.py"')
+    assert "" == environment_of('backend: "y"')
+    assert "" == environment_of('backend: "python"')
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('backend: "openvino"', "unable to find '{model}/1/model.xml' for model 'm'"),
+        (
+            'backend: "openvino" default_model_filename: "mode.xml"',
+            "unable to find '{model}/1/mode.xml' for model 'm' Did you mean 'mode1.xml'?",
+        ),
+        ('backend: "x" default_model_filename: "/etc/x"', "must stay within the model repository"),
+    ],
+)
+def test_a_file_that_a_backend_would_not_find_is_told_at_once(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    model = make_version(tmp_path / "m", "mode1.xml")
+    for name in ("openvino", "x"):
+        (tmp_path / "backends" / name).mkdir(parents=True)
+        (tmp_path / "backends" / name / "model.py").touch()
+    config = parse_text(text)
+    complete_backend(config, "m", model)
+
+    with pytest.raises(ConfigError) as error:
+        find_model_file(config, model, 1, [tmp_path / "backends"])
+
+    assert expected.format(model=model) in error.value.text

@@ -1,13 +1,9 @@
-"""The rules on imports between packages, and on the size of files.
-
-The tables here and in layers.py are the rules.
-
-Reads the sources as syntax trees, so that an import inside a function counts like any other.
-"""
+"""Layers of the code, and its surface for others."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 
@@ -15,14 +11,24 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.repo.layers import LAYERS, Layer
-from tests.repo.sources import Source, imported, sources, within
+from tests.repo.sources import Source, imported, modules, sources, within
+from tests.repo.surface import SURFACE
+
+# ------------------------------------------------------------------------------ layers
+# The rules on imports between packages, and on the size of files.
+# The tables here and in layers.py are the rules.
+# Reads the sources as syntax trees, so that an import inside a function counts like any other.
+
 
 STDLIB = frozenset(sys.stdlib_module_names)
+
 
 #: Functions that scripts call as others have defined them.
 GIVEN_SIGNATURES = {("triton", "bind")}
 
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
 
 #: The only places of broker and supervisor that act, or look at the machine. All others decide.
 HANDS = (
@@ -35,6 +41,8 @@ HANDS = (
     "zmqtriton_addons.memory.readings",
     "zmqtriton_addons.scaling.limits",
 )
+
+
 #: The packages that decide, with the features of the supervisor that are add-ons.
 BRAINS = (
     "zmqtriton.broker",
@@ -55,15 +63,25 @@ BRAINS = (
     ),
     "zmqtriton_addons.storage.object_stores",
 )
+
+
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
+
 
 #: The rooms of the features of the supervisor. The seam, `feature.py`, is for all; the list is read
 #: where a core is built; a feature knows its own room.
 FEATURES = "zmqtriton.supervisor.features"
+
+
 FEATURE_LISTS = (f"{FEATURES}.table",)
+
+
 CORE_BUILDERS = {"zmqtriton.supervisor.service"}
 
+
 FORBIDDEN_NAMES = frozenset("common helper helpers manager managers misc util utils".split())
+
+
 #: Modules with such names, and why.
 FORBIDDEN_NAMES_IN_USE = {
     "zmqtriton.pytriton.check.utils": "scripts written for PyTriton import it",
@@ -76,6 +94,7 @@ FORBIDDEN_NAMES_IN_USE = {
     "zmqtriton.pytriton.utils.logging": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.utils.workspace": "scripts written for PyTriton import it",
 }
+
 
 #: Where a thing may stand, and nowhere else.
 ONLY_IN = (
@@ -96,7 +115,11 @@ ONLY_IN = (
         "processes are the supervisor's, but those that a guest runs what it binds in",
     ),
 )
+
+
 SPAWNING = frozenset({"Popen", "fork", "forkpty", "posix_spawn", "create_subprocess_exec"})
+
+
 SPAWNERS = {
     "zmqtriton.pytriton.check.utils",  # the script of a user's process, beside it
     "zmqtriton.supervisor.machine.processes.process",
@@ -109,8 +132,13 @@ SPAWNERS = {
     "zmqtriton_addons.fleet.serve.owned_server",  # a replica of Ray Serve, which holds one
 }
 
+
 FUNCTION_LINES = 60
+
+
 ARGUMENT_BUILDER_LINES = 100
+
+
 POSITIONAL_PARAMETERS = 6
 
 
@@ -317,3 +345,112 @@ def test_an_error_that_is_kept_is_not_raised() -> None:
                 yield f"{source.path.relative_to(ROOT)}:{raised.lineno} raises {raised.id}"
 
     assert [] == every(faults)
+
+
+# ----------------------------------------------------------------------------- surface
+# Add-ons import of the core what a list has, and packages on it have exactly the names in use.
+
+
+#: Two stand where scripts import them.
+ADD_ONS = ("zmqtriton_addons", "zmqtriton.embedded", "zmqtriton.pytriton")
+
+
+FLOOR = ("zmqtriton_floor",)
+
+
+#: The modules of the core that have names of an add-on.
+PUBLIC_NAMES = {
+    "zmqtriton",
+    "zmqtriton.addons",
+    "zmqtriton.ctl",
+    "zmqtriton.ctl.main",
+    "zmqtriton.door",
+    "zmqtriton.ray",
+    "zmqtriton.routes",
+    "zmqtriton.testing",
+}
+
+
+#: The packages on the list whose names come from their modules.
+FRONTS = sorted(
+    module
+    for module, path in modules().items()
+    if module in SURFACE and "lazy_names" in path.read_text("utf-8")
+)
+
+
+def core_imports(source: Source) -> Iterator[tuple[int, str, str]]:
+    """(line, module, name in it) of what an add-on imports of the core; of a module alone ""."""
+    for line, full_name in imported(source):
+        if full_name.startswith("zmqtriton") and not within(full_name, (*ADD_ONS, *FLOOR)):
+            is_module = full_name in modules()
+            module, _, name = (full_name, "", "") if is_module else full_name.rpartition(".")
+            yield line, module, name
+
+
+def of_add_ons() -> list[Source]:
+    return [source for source in sources() if within(source.module, ADD_ONS)]
+
+
+def faults(source: Source) -> list[str]:
+    return [
+        f"{source.path.relative_to(ROOT)}:{line} imports {module}, which surface.py does not list"
+        for line, module, name in core_imports(source)
+        if module not in SURFACE or name.startswith("_")
+    ]
+
+
+def test_add_ons_import_nothing_else_of_the_core() -> None:
+    assert [] == [fault for source in of_add_ons() for fault in faults(source)]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_allowed"),
+    [
+        ("from zmqtriton.config import Problem", True),
+        ("from zmqtriton_floor import wire", True),
+        ("from zmqtriton_addons.tools import doctor", True),
+        ("from zmqtriton.config.errors import Problem", False),
+        ("from zmqtriton.config import errors", False),
+        ("import zmqtriton.broker.requests.lifecycle", False),
+        ("def f():\n    from zmqtriton.supervisor.core import Core", False),
+    ],
+)
+def test_an_import_of_something_else_is_noticed(text: str, is_allowed: bool) -> None:
+    source = Source("zmqtriton_addons.tools.x", ROOT / "x.py", ast.parse(text))
+
+    assert is_allowed is not bool(faults(source))
+
+
+def test_the_core_knows_no_add_on() -> None:
+    """But by the names that programs import."""
+    of_core = [source for source in sources() if not within(source.module, ADD_ONS)]
+
+    assert PUBLIC_NAMES == {
+        source.module for source in of_core for _, name in imported(source) if within(name, ADD_ONS)
+    }
+
+
+def test_each_line_of_the_list_is_used() -> None:
+    used = {module for source in of_add_ons() for _, module, _ in core_imports(source)}
+
+    assert [] == sorted(SURFACE.keys() - used), "take it off the list"
+
+
+@pytest.mark.parametrize("package", FRONTS)
+def test_a_package_has_the_names_that_are_used_and_types_see_the_same(package: str) -> None:
+    used = {
+        name for each in of_add_ons() for _, module, name in core_imports(each) if module == package
+    }
+    [source] = [source for source in sources() if source.module == package]
+    typed = {
+        name.removeprefix(f"{package}.") for _, name in imported(source) if within(name, (package,))
+    }
+    loaded = importlib.import_module(package)
+    named = {
+        f"{module}.{name}" for module, names in loaded._NAMES.items() for name in names.split()
+    }
+
+    assert named == typed
+    assert used == {name.rpartition(".")[2] for name in named}
+    assert [] == [name for name in used if not hasattr(loaded, name)]

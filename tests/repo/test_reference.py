@@ -1,18 +1,28 @@
-"""The generated pages of docs/reference say what the sources say."""
+"""Generated pages: reference, manual and pictures."""
 
 from __future__ import annotations
 
+import html
 import re
+import subprocess
 import sys
 
 import pytest
 
+from tests.conftest import ROOT, find_tool
 from tests.repo.source_texts import is_in_the_source
+from tools import man_pages
 from tools.reference.__main__ import DIRECTORY, PAGES, text_of
+from tools.screenshots import COLUMNS, GUIDES, PICTURES, svg_of
 from zmqtriton.config import parameters
 from zmqtriton.config.known_parameters import PARAMETERS
 from zmqtriton.config.parameters import CANARY_PREFIX
 from zmqtriton.config.pbtxt import parse_text
+from zmqtriton_addons.ctl.statistics import _HEADER
+
+# --------------------------------------------------------------------------- reference
+# The generated pages of docs/reference say what the sources say.
+
 
 #: From 3.13 on argparse words options with two names in another way.
 _IS_WORDED_ALIKE = sys.version_info < (3, 13)
@@ -74,3 +84,62 @@ def test_no_parameter_that_the_server_reads_is_left_out() -> None:
     names = {one for value in constants for one in ([value] if type(value) is str else value)}
 
     assert names - {CANARY_PREFIX} <= {one.name for of in PARAMETERS.values() for one in of}
+
+
+# --------------------------------------------------------------------------- man pages
+# The manual pages say what the commands' help says, and can be read.
+
+
+def test_they_are_up_to_date() -> None:
+    written = {path.name: path.read_text("utf-8") for path in (ROOT / "man").iterdir()}
+
+    assert man_pages.pages() == written, "run: python -m tools.man_pages"
+
+
+@pytest.mark.parametrize("name", ["zmqtriton", "zmqtriton-ctl"])
+def test_troff_has_nothing_to_complain_about(name: str) -> None:
+    shown = subprocess.run(
+        [find_tool("groff"), "-man", "-Tutf8", "-ww", "-rLL=78n", f"man/{name}.1"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+
+    assert "" == shown.stderr
+    assert "SEE ALSO" in re.sub(".\b", "", shown.stdout)
+
+
+# ------------------------------------------------------------------------- screenshots
+# The pictures of README and guides, which `python -m tools.screenshots` makes.
+
+
+TOP = GUIDES / "top.svg"
+
+
+@pytest.mark.parametrize("file", [TOP.name, *(picture.file for picture in PICTURES)])
+def test_a_picture_is_small(file: str) -> None:
+    assert 1000 < (GUIDES / file).stat().st_size < 150_000
+
+
+def test_the_picture_of_top_has_the_columns_of_top() -> None:
+    words = _words(TOP.read_text("utf-8"))
+
+    assert "q: quit" in words
+    assert re.search(" +".join(_HEADER), words)
+
+
+def test_a_terminal_is_drawn_with_its_words_and_colours_and_loads_nothing() -> None:
+    svg = svg_of(f"\x1b[1mModel\x1b[0m\r\n\x1b[31m{'x' * COLUMNS}\x1b[0m  \n", "a <title>")
+
+    assert ["a <title>", "Model", "x" * COLUMNS] == _words(svg).split("\n")
+    assert re.search(r"font-weight: bold", svg)
+    assert [] == re.findall(r"https?://(?!www\.w3\.org|www\.textualize\.io)|@import|url\(h", svg)
+
+
+def _words(svg: str) -> str:
+    """The texts of a drawing, line by line."""
+    lines: dict[str, list[str]] = {}
+    for y, text in re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>([^<]*)</text>', svg):
+        lines.setdefault(y, []).append(html.unescape(text).replace("\xa0", " "))
+    return "\n".join(" ".join(line).strip() for line in lines.values())

@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.system,
     needs_pidfd_getfd,
     pytest.mark.long(
-        "system/faults/test_deaths.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else",
+        "system/faults/test_forks.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else",
         "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
         "system/faults/test_broker_death.py::test_a_killed_http_process_costs_its_connections",
         "system/faults/test_broker_death.py::test_a_killed_grpc_process_is_replaced",

@@ -1,22 +1,32 @@
-"""Processes that models start: they are no second stub, and they end with the stub."""
+"""Deaths of processes and their forks, and their last words in the log."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.faults import stub_death, supervisor_death
+from tests.faults.load import Load
 from tests.support import scripted
-from tests.support.server import Server
+from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
+from zmqtriton_floor import execution_progress
 
 pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
+
+
+# ------------------------------------------------------------------------------- forks
+# Processes that models start: they are no second stub, and they end with the stub.
+
 
 #: Starts a program in a session of its own, a process that has left everything, and a fork in
 #: another session; the argument names a file for their numbers.
@@ -139,3 +149,149 @@ def _is_running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+# -------------------------------------------------------------------------- last words
+# Messages of stubs that have died are delivered, however late the broker comes to read them.
+
+
+#: Begins, waits for the word, answers, and dies when the answer has been sent: when each of its
+#: threads has been found asleep ten times in a row, and none that wants to go on, however long the
+#: machine keeps it waiting.
+_LAST = """
+import os
+import pathlib
+import threading
+import time
+
+import triton_python_backend_utils as pb_utils
+
+def is_asleep(task):
+    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+def die():
+    own, looks = str(threading.get_native_id()), 0
+    while looks < 10:
+        time.sleep(0.02)
+        others = [t for t in pathlib.Path("/proc/self/task").iterdir() if t.name != own]
+        looks = looks + 1 if all(map(is_asleep, others)) else 0
+    os._exit(3)
+
+class TritonPythonModel:
+    def execute(self, requests):
+        tensor = pb_utils.get_input_tensor_by_name(requests[0], "DIRECTORY")
+        directory = pathlib.Path(tensor.as_numpy().ravel()[0].decode())
+        (directory / f"begun-{os.getpid()}").touch()
+        while not (directory / "answer").exists():
+            time.sleep(0.002)
+        threading.Thread(target=die).start()
+        return [pb_utils.InferenceResponse(output_tensors=[tensor])]
+"""
+
+
+_CONFIG = """
+backend: "python"
+input [ { name: "DIRECTORY" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "DIRECTORY" data_type: TYPE_STRING dims: [ 1 ] } ]
+instance_group [ { count: 4 kind: KIND_CPU } ]
+"""
+
+
+def _ask(server: Server) -> list[str]:
+    """Return what the model answers."""
+    tensor = {"name": "DIRECTORY", "datatype": "BYTES", "shape": [1], "data": [str(server.scratch)]}
+    status, answer = server.request_json("/v2/models/last/infer", {"inputs": [tensor]})
+    assert 200 == status, answer
+    data: list[str] = answer["outputs"][0]["data"]
+    return data
+
+
+def test_what_stubs_sent_while_the_broker_slept_is_delivered(shared: SharedServer) -> None:
+    server = shared
+    (server.repository / "last" / "1").mkdir(parents=True)
+    (server.repository / "last" / "config.pbtxt").write_text(_CONFIG)
+    (server.repository / "last" / "1" / "model.py").write_text(_LAST)
+    server.load("last")
+    with ThreadPoolExecutor(4) as clients:
+        [broker] = server.pids()["broker"]
+        stubs = set(server.stub_pids("last"))
+        answers = [clients.submit(_ask, server) for _ in stubs]
+        eventually(lambda: len([*server.scratch.glob("begun-*")]) == len(stubs), 30, "executions")
+
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            (server.scratch / "answer").touch()
+            eventually(lambda: not stubs & set(server.stub_pids("last")), 30, "deaths of the stubs")
+        finally:
+            os.kill(broker, signal.SIGCONT)
+
+        assert [[str(server.scratch)]] * 4 == [answer.result(60) for answer in answers]
+        assert [broker] == server.pids()["broker"]
+
+
+# ------------------------------------------------------------------------------ deaths
+# Deaths under load: only what was lost with a process fails, and it comes back.
+
+
+@pytest.mark.parametrize(("clients", "pause_s"), [(1, 0.03), (8, 0.0)], ids=["half", "full"])
+def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
+    shared: SharedServer, clients: int, pause_s: float
+) -> None:
+    server = shared
+    server.load("journal")
+    deaths = kills = 0
+    with Load(
+        server.http_port,
+        clients=clients,
+        milliseconds=stub_death.EXECUTION_MS,
+        pause_s=pause_s,
+    ) as load:
+        while deaths < 3:
+            kills += 1
+            deaths += stub_death.kill_and_measure(server, load) is not None
+            time.sleep(0.5)
+    stub_death.check(server, load.outcomes, deaths, kills)
+
+
+_SCRIBBLES = """
+import ctypes
+import triton_python_backend_utils as pb_utils
+
+def scribble():
+    for line in open("/proc/self/maps"):
+        place, rights, *_ = line.split()
+        begin, end = (int(part, 16) for part in place.split("-"))
+        if rights == "rw-s" and end - begin == SIZE:
+            ctypes.memset(begin, BYTE, SIZE)
+
+class TritonPythonModel:
+    def execute(self, requests):
+        scribble()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor(
+            "OUTPUT0", pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy()
+        ), pb_utils.Tensor(
+            "OUTPUT1", pb_utils.get_input_tensor_by_name(r, "INPUT1").as_numpy()
+        )]) for r in requests]
+"""
+
+
+def test_a_model_that_overwrites_its_progress_page_is_replaced(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["add_sub"], frontends=())
+    code = server.repository / "add_sub" / "1" / "model.py"
+    code.write_text(
+        _SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(execution_progress.SIZE))
+    )
+
+    with server:
+        first = server.stub_pids("add_sub")
+        assert 200 == ask_add_sub(server)
+
+        assert 200 == ask_add_sub(server), "what it had not begun goes to the next one"
+
+        assert first != server.stub_pids("add_sub")
+        eventually(lambda: "how far it is was overwritten" in server.log_text(), 30, "the reason")
+
+
+@pytest.mark.row("B19")
+def test_a_killed_supervisor_leaves_nothing_and_a_new_start_works(tmp_path: Path) -> None:
+    supervisor_death.kill_and_measure(tmp_path)

@@ -1,19 +1,29 @@
-"""The log file of `--log-file`, and how logrotate changes it."""
+"""The log file of a server, and the ids of requests in it."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support import scripted
+from tests.support.scripted import generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
+
+
+# ---------------------------------------------------------------------------- log file
+# The log file of `--log-file`, and how logrotate changes it.
 
 
 def _has(path: Path, pattern: re.Pattern[str]) -> bool:
@@ -43,3 +53,111 @@ def test_after_sighup_every_process_writes_to_a_new_file(tmp_path: Path) -> None
         for pid in server.pids()["http"][1:]:
             eventually(partial(_has, path, re.compile(f" {pid} request_log.py:")), 30, "a line")
         assert rotated == (tmp_path / "rotated.log").read_text()
+
+
+# ------------------------------------------------------------------------- request ids
+# The ids of requests in the log: whose request a line is about, however it was written.
+
+
+_PRINTS = """
+    import logging, os, sys, warnings
+    print("printed:", text_of(request))
+    sys.stderr.write("written\\nin two lines\\n")
+    logging.getLogger("own").warning("said by logging")
+    pb_utils.Logger.log_info("said by Logger")
+    raise ValueError("no such column")
+"""
+
+
+#: Both are between their lines at the same time.
+_INTERLEAVED = """
+    import asyncio
+    print("begins", text_of(request))
+    while len(self.kept.setdefault("met", set()) | {text_of(request)}) < 2:
+        self.kept["met"].add(text_of(request))
+        await asyncio.sleep(0.005)
+    self.kept["met"].add(text_of(request))
+    print("ends", text_of(request))
+    return [reply("through")]
+"""
+
+
+#: Every request is traced, and nobody collects that.
+_OPTIONS = [
+    "--log-format=json",
+    *(f"--trace-config={each}" for each in ("mode=opentelemetry", "rate=1", "level=TIMESTAMPS")),
+    "--trace-config=opentelemetry,url=http://127.0.0.1:1/v1/traces",
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    path = tmp_path_factory.mktemp("ids")
+    server = Server(path / "s", models=["scripted"], options=_OPTIONS, frontends=())
+    together = scripted.string_parameter("MAX_INFLIGHT", "2")
+    scripted.add_model(server, "scripted_async", "together", together)
+    with server:
+        yield server
+
+
+@pytest.mark.row("L21")
+def test_lines_of_a_model_name_the_requests_that_they_are_about(server: Server) -> None:
+    generate(server, "scripted", _PRINTS, "one", id="r-1")
+    generate(server, "scripted", 'print("printed without an id")\nreturn [reply("")]')
+
+    [without] = _wait_for(server, "printed without an id")
+    texts = ["printed: one", "written", "in two lines", "said by logging", "said by Logger"]
+    eventually(lambda: set(texts) <= set(_about(server, "r-1")), 30, "all lines")
+    assert texts == [text for text in _about(server, "r-1") if text in texts]
+    eventually(lambda: any("no such column" in text for text in _about(server, "r-1")), 30)
+    assert "request_id" not in without
+
+
+def test_lines_of_a_model_have_the_model_and_the_trace_in_fields_of_their_own(
+    server: Server,
+) -> None:
+    generate(server, "scripted", _PRINTS, "two", id="r-2")
+
+    eventually(lambda: any("no such column" in text for text in _about(server, "r-2")), 30)
+    records = [one for one in _records(server) if one.get("request_id") == "r-2"]
+    by_text = {one["text"].partition(":")[0]: one for one in records}
+    error = next(one for one in records if "no such column" in one["text"])
+    for one in (by_text["printed"], by_text["said by Logger"], error):
+        assert ("scripted", 1, "scripted_0_0") == (one["model"], one["version"], one["instance"])
+    assert ("E", 32, 16) == (error["level"], len(error["trace_id"]), len(error["span_id"]))
+    assert error["trace_id"] == by_text["said by Logger"]["trace_id"]
+    [loaded] = [one for one in _records(server) if one["text"] == "successfully loaded 'together'"]
+    assert "together" == loaded["model"]
+
+
+def test_coroutines_that_print_in_turn_name_their_own_requests(server: Server) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        answers = [
+            pool.submit(generate, server, "together", _INTERLEAVED, own_id, id=own_id)
+            for own_id in ("left", "right")
+        ]
+        assert ["through", "through"] == [answer.result() for answer in answers]
+
+    for own_id in ("left", "right"):
+        _wait_for(server, f"ends {own_id}")
+        assert [f"begins {own_id}", f"ends {own_id}"] == _about(server, own_id)
+
+
+def _wait_for(server: Server, text: str) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        records[:] = [record for record in _records(server) if text in record["text"]]
+        return bool(records)
+
+    eventually(look, 30, f"a line with {text}")
+    return records
+
+
+def _about(server: Server, own_id: str) -> list[str]:
+    return [record["text"] for record in _records(server) if record.get("request_id") == own_id]
+
+
+def _records(server: Server) -> list[dict[str, Any]]:
+    lines = server.log_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]

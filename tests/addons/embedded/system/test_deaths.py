@@ -122,7 +122,7 @@ def test_a_server_that_cannot_start_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.long(
-    "system/faults/test_deaths.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else"
+    "system/faults/test_forks.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else"
 )
 def test_a_stub_that_is_killed_fails_what_it_had_and_comes_back(repository: Path) -> None:
     with zmqtriton.Server(repository) as server:
