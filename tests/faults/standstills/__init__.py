@@ -1,1 +1,1 @@
-"""`python -m tests.faults.standstills`: all that could make loops wait; see rounds.py."""
+"""All that could make loops wait, as a part of `make faults`; see rounds.py."""

@@ -64,11 +64,10 @@ Figures = dict[str, list[float]]
 class Round:
     """One server, from its start to its end."""
 
-    def __init__(self, server: Server, slow: SlowFiles, figures: Figures, without: str) -> None:
+    def __init__(self, server: Server, slow: SlowFiles, figures: Figures) -> None:
         self._server = server
         self._slow = slow
         self._figures = figures
-        self._kinds = [name for name in KINDS if name != without]
         self._is_over = threading.Event()
         self.broken: list[str] = []
 
@@ -159,9 +158,7 @@ class Round:
         server = self._server
         ports = str(server.http_port), str(server.grpc_port)
         module = "tests.faults.standstills.hostile"
-        running = [
-            subprocess.Popen([sys.executable, "-m", module, kind, *ports]) for kind in self._kinds
-        ]
+        running = [subprocess.Popen([sys.executable, "-m", module, kind, *ports]) for kind in KINDS]
         loads = [threading.Thread(target=self._load, args=(name,)) for name in _SLOW_MODELS]
         for load in loads:
             load.start()
@@ -203,7 +200,7 @@ def _make_server(folder: Path, slow: SlowFiles, pipe: FullPipe) -> Server:
     return server
 
 
-def run(rounds: int, without: str = "") -> list[str]:
+def run(rounds: int) -> list[str]:
     """Print the figures; return the promises that were broken."""
     figures: Figures = defaultdict(list)
     broken: list[str] = []
@@ -219,7 +216,7 @@ def run(rounds: int, without: str = "") -> list[str]:
                 print(f"standstills are not tried: {reason}")
                 return []
             with _make_server(folder, slow, stack.enter_context(FullPipe())) as server:
-                one = Round(server, slow, figures, without)
+                one = Round(server, slow, figures)
                 one.run()
                 broken += one.broken
     for name, values in figures.items():
