@@ -4,7 +4,8 @@
 
 Each instance has 500 MiB of arrays, made in `initialize` as processes, in `preload` as forks, and
 by `pb_utils.shared` as threads. The memory is what all processes of the model have (PSS). One model
-of the throughput waits, two compute without Python's lock, NumPy and ONNX Runtime, and one with it.
+of the throughput waits, two compute without Python's lock, NumPy and ONNX Runtime, and one with it,
+also by threads on free-threaded Pythons that are here.
 `make bench` has these rows, too. Measures and prints; asserts nothing.
 """
 
@@ -22,6 +23,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from tests.bench import clients, cpu, results
+from tests.stub import interpreters
 from tests.support import leaks
 from tests.support.scripted import string_parameter
 from tests.support.server import Server
@@ -140,7 +142,11 @@ def _serving(code: str, kind: str, count: int) -> Iterator[Server]:
         )
         directory = server.repository / "m"
         (directory / "1").mkdir(parents=True)
+        kind, _, version = kind.partition(" on ")
         config = _CONFIG.format(count=count) + string_parameter("INSTANCES", kind)
+        if version:
+            python = Path(interpreters.python_or_skip(version))
+            config += string_parameter("EXECUTION_ENV_PATH", str(python.parents[1]))
         (directory / "config.pbtxt").write_text(config, "utf-8")
         (directory / "1" / "model.py").write_text(code, "utf-8")
         with server:
@@ -179,10 +185,14 @@ def _throughput(name: str) -> Iterator[dict[str, Any]]:
     """Measure the kinds in turns, so that other work on the machine meets them alike."""
     work = WORK[name]
     code = _WORK.format(work=work.request, prepare=work.prepare)
+    kinds = [*KINDS]
+    if name == "Python":
+        here = filter(interpreters.find_python, interpreters.FREE_THREADED)
+        kinds += [f"threads on {version}" for version in here]
     with ExitStack() as stack:
-        servers = {kind: stack.enter_context(_serving(code, kind, _SERVING)) for kind in KINDS}
+        servers = {kind: stack.enter_context(_serving(code, kind, _SERVING)) for kind in kinds}
         for connections in _CLIENTS:
-            windows: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+            windows: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
             for kind, server in [*servers.items()] * _WINDOWS:
                 plan = clients.http_binary(server.http_port, model="m")
                 read = partial(cpu.by_role, server)
@@ -209,7 +219,7 @@ def print_throughput(only: str = "") -> list[dict[str, Any]]:
             ratio = row["per_s"] / base.setdefault(row["clients"], row["per_s"])
             figures = f"{row['clients']:3} {row['per_s']:8.0f}/s {ratio:6.2f}"
             figures += f" {row['cpu_us']:8.0f} us of CPU"
-            print(f"instances: {name:17} {row['kind']:10} {figures}", flush=True)
+            print(f"instances: {name:17} {row['kind']:16} {figures}", flush=True)
     return rows
 
 
