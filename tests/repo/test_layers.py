@@ -32,7 +32,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 #: The only places of broker and supervisor that act, or look at the machine. All others decide.
 HANDS = (
-    "zmqtriton.broker.requests.traces",
+    "zmqtriton.broker.requests.answers",
     "zmqtriton.broker.sending",
     "zmqtriton.broker.service",
     "zmqtriton.supervisor.machine",

@@ -27,7 +27,7 @@ class Room(NamedTuple):
 #: Add-ons that are features of the supervisor.
 FEATURES = ("canaries", "draining", "on_demand", "operations", "reloading", "scaling")
 ROOMS = (
-    Room("broker", "zmqtriton/broker", ("requests/traces.py", "sending.py", "service.py")),
+    Room("broker", "zmqtriton/broker", ("requests/answers.py", "sending.py", "service.py")),
     Room(
         "supervisor",
         "zmqtriton/supervisor",

@@ -1,7 +1,7 @@
 """The broker's process: two ROUTERs, the lifeline and the clock around `core.Core`.
 
 One thread, one poll. What one turn has brought in is answered at its end (`sending`), so that
-messages to one destination travel together.
+messages to one destination travel together. A hello that is longer than a message comes in parts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from zmqtriton.broker.core import Core
-from zmqtriton.broker.hellos import Hellos
 from zmqtriton.broker.idle_checks import IdleChecks
-from zmqtriton.broker.router import Router
-from zmqtriton.broker.sending import SUPERVISOR, Sending
+from zmqtriton.broker.sending import SUPERVISOR, Router, Sending
 from zmqtriton_floor import endpoints, logs, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.execution_progress import Progress
@@ -33,6 +32,7 @@ from zmqtriton_floor.process.loop_turns import LoopTurns
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.variables import stub_mark
+from zmqtriton_floor.wire import Hello
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +46,29 @@ _MESSAGES_A_TURN = 64
 _SHORTAGE_PAUSE_S = 0.01
 #: How long a supervisor whose lifeline has ended may take to be seen dead.
 _DEATH_WITHIN_MS = 2000
+
+
+class Hellos:
+    def __init__(self) -> None:
+        #: What has come so far, by connections: if one ends, all of it comes again by the next.
+        self._begun: WeakKeyDictionary[object, tuple[Hello, list[bytes]]] = WeakKeyDictionary()
+
+    def join(
+        self, connection: object, part: Hello, bodies: list[bytes]
+    ) -> tuple[Hello, list[bytes]] | None:
+        """Return the whole hello, and its bodies; None if another part follows."""
+        before = self._begun.pop(connection, None)
+        if before is not None:
+            told, earlier = before
+            part = part._replace(
+                received=told.received + part.received,
+                unconfirmed=told.unconfirmed + part.unconfirmed,
+            )
+            bodies = earlier + bodies
+        if part.is_continued:
+            self._begun[connection] = part, bodies
+            return None
+        return part, bodies
 
 
 class _OutOfStepError(Exception):

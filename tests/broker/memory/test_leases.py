@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.broker.world import BrokerHarness, request
-from zmqtriton.broker.memory.leases import Leases
+from zmqtriton.broker.memory.blocks import Leases
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block
 

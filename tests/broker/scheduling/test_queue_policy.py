@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.world import S2, S3, BrokerHarness, F, Page, S, request
-from zmqtriton.broker.scheduling.queue_policy import PriorityLevel, QueuePolicy
+from zmqtriton.broker.scheduling.batching import PriorityLevel, QueuePolicy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 

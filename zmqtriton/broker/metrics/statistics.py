@@ -1,18 +1,20 @@
 """Triton's counters of one model version.
 
 Durations are in nanoseconds and count per request: each request of a batch adds the whole time of
-the batch.
+the batch. Stubs count the responses of decoupled models, most of which do not pass through the
+broker. A version that is compared with another one has its durations counted by size, too: memory
+is bounded, counts can be subtracted, and a percentile is wrong by a sixteenth at most.
 """
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from zmqtriton.broker.metrics.response_counts import ResponseCounts
-from zmqtriton.broker.metrics.trial_times import TrialTimes
+from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
 from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
@@ -26,6 +28,91 @@ _BOUNDS_NS = [round(bound * 1e9) for bound in REQUEST_BOUNDS_S]
 MAX_REQUESTS, MAX_MODEL_REQUESTS, MEMORY = "max_requests", "max_model_requests", "memory"
 QUEUE_SIZE, QUEUE_TIMEOUT, TOKEN = "max_queue_size", "queue_timeout", "token"
 DEADLOCK = "deadlock"
+#: Durations below this are one size.
+_LEAST_NS = 1024
+#: Where the fields of each kind begin: its count, the time to compute it, the time to send it.
+_SUCCESS, _FAIL, _EMPTY, _CANCEL = 0, 3, 6, 9
+_FIELDS = 12
+#: The stubs' own limit; a larger index is malformed.
+_MAX_INDEXES = 1024
+
+
+class ResponseCounts:
+    """The response counters of one generation."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, list[int]] = {}
+
+    def add(self, text: str) -> None:
+        """Add what a stub has counted since its last message. Raises ProtocolError."""
+        try:
+            rows = json.loads(text)
+            if any(type(x) is not int or x < 0 for row in rows for x in row):
+                raise ValueError
+            for index, *counts in rows:
+                if len(counts) != _FIELDS or index >= _MAX_INDEXES:
+                    raise ValueError
+                sums = self._rows.get(index)
+                self._rows[index] = (
+                    counts if sums is None else [a + b for a, b in zip(sums, counts, strict=True)]
+                )
+        except (ValueError, TypeError, RecursionError):
+            raise ProtocolError("Results: malformed response counts") from None
+
+    def as_dict(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Return the counters by index, as the protocol has them."""
+        return {str(index): _describe(row) for index, row in sorted(self._rows.items())}
+
+
+def _describe(row: list[int]) -> dict[str, dict[str, int]]:
+    answered = row[_SUCCESS] + row[_FAIL]
+    durations: dict[str, tuple[int, int]] = {
+        "compute_infer": (answered, row[_SUCCESS + 1] + row[_FAIL + 1]),
+        "compute_output": (answered, row[_SUCCESS + 2] + row[_FAIL + 2]),
+    }
+    kinds = {"success": _SUCCESS, "fail": _FAIL, "empty_response": _EMPTY, "cancel": _CANCEL}
+    for name, place in kinds.items():
+        durations[name] = row[place], row[place + 1] + row[place + 2]
+    return {name: {"count": count, "ns": ns} for name, (count, ns) in durations.items()}
+
+
+class TrialTimes:
+    __slots__ = ("_compute", "_request", "uncopied")
+
+    def __init__(self) -> None:
+        #: Requests of models and ensembles that a canary would have got copies of.
+        self.uncopied = 0
+        self._compute: dict[int, int] = {}
+        self._request: dict[int, int] = {}
+
+    def add_request(self, ns: int) -> None:
+        """Count a request that has succeeded: the time from its arrival to its answer."""
+        _add(self._request, ns, 1)
+
+    def add_execution(self, ns: int, requests: int) -> None:
+        """Count an execution, once for each of its requests."""
+        _add(self._compute, ns, requests)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts of durations by nanoseconds, and that of requests."""
+        times = {
+            name: {str(_middle_ns(size)): count for size, count in sizes.items()}
+            for name, sizes in (("compute", self._compute), ("request", self._request))
+        }
+        return {**times, "uncopied": self.uncopied}
+
+
+def _add(sizes: dict[int, int], ns: int, count: int) -> None:
+    """Count a duration by its highest bit and the three bits after that."""
+    ns = max(ns, _LEAST_NS)
+    bits = ns.bit_length()
+    size = bits << 3 | (ns >> (bits - 4)) & 7
+    sizes[size] = sizes.get(size, 0) + count
+
+
+def _middle_ns(size: int) -> int:
+    bits, eighth = size >> 3, size & 7
+    return (17 + 2 * eighth) << (bits - 5)
 
 
 class CountedRequest(Protocol):

@@ -1,11 +1,13 @@
 """The way out of every request: it is finished once, and its replies go to the peer that made it.
 
 The answer itself is decided elsewhere. Where a model preserves the order of its requests, replies
-wait here for those of earlier requests.
+wait here for those of earlier requests. A traced request's span leaves before its answer; other
+requests pay for a look at one field.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -17,15 +19,44 @@ from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.response_order import Addressed
-from zmqtriton.broker.requests.traces import Traces
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton_floor import wire
+from zmqtriton_floor import spans, wire
 from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError
 from zmqtriton_floor.execution_progress import RequestKey
 
 CANCELLED = Cancelled("request was cancelled")
+
+
+class Traces:
+    def __init__(self) -> None:
+        self._sender: spans.Sender | None = None
+
+    def begin(self, directory: str) -> None:
+        """Note that there is a process to send spans to."""
+        self._sender = spans.Sender(directory)
+
+    def finished(self, request: InflightRequest, *, is_client: bool) -> None:
+        if self._sender is None:
+            return
+        marks = [
+            ("REQUEST_START", request.arrived_ns),
+            ("QUEUE_START", request.arrived_ns),
+            ("REQUEST_END", time.monotonic_ns()),
+        ]
+        generation = request.generation
+        span = {
+            "parent": spans.span_of(request.row.trace),
+            "is_root": is_client,
+            "model": generation.model,
+            "version": generation.version,
+            "executed": request.stub != 0,
+            "marks": marks,
+        }
+        if request.error:
+            span["error"] = request.error
+        self._sender.send(request.trace, span)
 
 
 class Answers:

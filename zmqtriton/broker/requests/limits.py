@@ -3,19 +3,128 @@
 Asked before a request is admitted. The limits that operators set are for clients: what an admitted
 request needs of other models is part of it, and is refused only where memory ends. Requests that an
 earlier broker admitted are not refused either. Knows neither queues nor clocks.
+
+The clients of a bearer token have limits of their own: a rate, and a number of unanswered requests.
+A frontend sends these before the token's first request, and numbers it. Tokens of the same name
+share their limits, whichever frontend their clients ask.
 """
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.requests.token_limits import TokenLimits
+from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton_floor.errors import OVERLOADED, Unavailable
+from zmqtriton_floor.errors import OVERLOADED, LimitExceeded, ProtocolError, Unavailable
 from zmqtriton_floor.settings.broker import RequestLimits
+from zmqtriton_floor.wire import RESENT, Call, Request
 
 #: The limit that holds for everybody; the next request is refused, whoever asks.
 MAX_UNANSWERED = 100_000
 MAX_UNANSWERED_BYTES = 1 << 30
+#: Beyond so many names tokens are not told apart, and have no limits.
+MAX_TOKENS = 1000
+_OTHERS = "other tokens"
+
+
+class Token:
+    """The requests of clients with one token, and their limits."""
+
+    def __init__(self) -> None:
+        #: 0: no limit.
+        self.requests_per_second = 0.0
+        self.concurrency = 0
+        self.requests = 0
+        self.refused = 0
+        #: How many requests may come at once, and when that was so.
+        self._room = math.inf
+        self._at_ns = 0
+        #: Requests that may be unanswered: the serials of their frontends and their ids there.
+        self._open: list[tuple[int, int]] = []
+
+    def admit(self, key: tuple[int, int], peers: Mapping[int, Peer], now_ns: int) -> None:
+        """Count a request. Raises LimitExceeded if there is no room for it."""
+        if self.concurrency and len(self._open) >= self.concurrency:
+            self._open = [
+                (serial, own_id)
+                for serial, own_id in self._open
+                if serial in peers and own_id in peers[serial].requests
+            ]
+            if len(self._open) >= self.concurrency:
+                self.refused += 1
+                count = self.concurrency
+                raise LimitExceeded(
+                    f"The token may have {count} unanswered request{'s' * (count != 1)}, retry "
+                    "after an answer"
+                )
+        if self.requests_per_second:
+            self._take_room(now_ns)
+        self.requests += 1
+        if self.concurrency:
+            self._open.append(key)
+
+    def count_resent(self, key: tuple[int, int]) -> None:
+        """Count a request that an earlier broker had admitted."""
+        if self.concurrency:
+            self._open.append(key)
+
+    def _take_room(self, now_ns: int) -> None:
+        rate = self.requests_per_second
+        grown = rate * (now_ns - self._at_ns) / 1e9
+        self._room, self._at_ns = min(max(1.0, rate), self._room + grown), now_ns
+        if self._room < 1:
+            self.refused += 1
+            wait_s = (1 - self._room) / rate
+            raise LimitExceeded(
+                f"The token may ask {rate:g} times a second, retry after {wait_s:.3g} s"
+            )
+        self._room -= 1
+
+
+class TokenLimits:
+    def __init__(self) -> None:
+        self._by_name: dict[str, Token] = {}
+        #: By frontend, and its number for the token.
+        self._by_number: dict[tuple[int, int], Token] = {}
+
+    def take_call(self, serial: int, call: Call) -> None:
+        """Take what a frontend tells of a token. Raises ProtocolError."""
+        try:
+            arguments = json.loads(call.arguments)
+            name, number = str(arguments["name"]), int(arguments["number"])
+            rate = float(arguments["requests_per_second"])
+            concurrency = int(arguments["concurrency"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise ProtocolError("Call: malformed limits of a token") from None
+        if name not in self._by_name and len(self._by_name) >= MAX_TOKENS:
+            name, rate, concurrency = _OTHERS, 0.0, 0
+        token = self._by_name.setdefault(name, Token())
+        token.requests_per_second, token.concurrency = max(0.0, rate), max(0, concurrency)
+        self._by_number[serial, number] = token
+
+    def admit(self, serial: int, row: Request, peers: Mapping[int, Peer], now_ns: int) -> None:
+        """Count a frontend's request with a token. Raises LimitExceeded."""
+        token = self._by_number.get((serial, row.caller_id))
+        if token is None:
+            return  # no frontend sends such a number
+        if row.flags & RESENT:
+            token.count_resent((serial, row.id))
+        else:
+            token.admit((serial, row.id), peers, now_ns)
+
+    def forget_peer(self, serial: int) -> None:
+        for key in [key for key in self._by_number if key[0] == serial]:
+            del self._by_number[key]
+
+    def report(self) -> list[dict[str, Any]]:
+        return [
+            {"token": name, "requests": token.requests, "refused": token.refused}
+            for name, token in self._by_name.items()
+        ]
 
 
 class Limits:

@@ -11,8 +11,7 @@ from typing import Any
 
 from zmqtriton.broker.ensembles.plan import EnsemblePlan
 from zmqtriton.broker.metrics.latencies import StatisticsFactory
-from zmqtriton.broker.metrics.response_counts import ResponseCounts
-from zmqtriton.broker.metrics.statistics import ModelStatistics
+from zmqtriton.broker.metrics.statistics import ModelStatistics, ResponseCounts
 from zmqtriton.broker.requests.response_order import order_of
 from zmqtriton.broker.scheduling.execution_rate import MAX_EXECUTIONS
 from zmqtriton_floor.cache_keys import is_cached

@@ -6,12 +6,11 @@ Any idle instance takes what the queue gives; `batching` decides what goes toget
 from __future__ import annotations
 
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.scheduling.ahead import SendingAhead
 from zmqtriton.broker.scheduling.batching import queue_of
 from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, Refusal
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.scheduling.placement import Placement
+from zmqtriton.broker.scheduling.placement import Placement, SendingAhead
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
 from zmqtriton_floor.errors import ZmqTritonError
 

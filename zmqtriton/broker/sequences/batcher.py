@@ -1,7 +1,8 @@
 """The sequences of a generation, from their START to their END or their idle timeout.
 
 The requests of a sequence are executed one by one and in order, all on the instance whose slot it
-has. Methods return the requests that must be refused; the caller refuses them.
+has. Methods return the requests that must be refused; the caller refuses them. The next request of
+a sequence that was ended by anything but its client is told why.
 """
 
 from __future__ import annotations
@@ -14,14 +15,52 @@ from typing import Any
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.sequences.controls import SequenceControls
-from zmqtriton.broker.sequences.losses import LostSequences
-from zmqtriton.broker.sequences.slot_assignment import SlotAssignment
-from zmqtriton.broker.sequences.slots import Sequence
+from zmqtriton.broker.sequences.slots import Sequence, SlotAssignment
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import BROKER, BatchedRequest, Correlation, Request
 
 _NOT_EXECUTED = "one of its requests was not executed: "
+#: How many of them are remembered.
+_MAX_CAUSES = 10_000
+
+
+class LostSequences:
+    """The lost sequences of one generation."""
+
+    def __init__(self, idle_ns: int) -> None:
+        self._idle_ns = idle_ns
+        self._causes: OrderedDict[Correlation, ZmqTritonError] = OrderedDict()
+        #: What became of the sequences of an earlier broker.
+        self._forgotten: ZmqTritonError | None = None
+        self._recovered_ns: Callable[[], int] = lambda: 0
+
+    def assume_earlier_lost(self, cause: ZmqTritonError, recovered_ns: Callable[[], int]) -> None:
+        """Assume that an earlier broker may have known sequences that this one does not.
+
+        `recovered_ns` returns since when all its clients are here again, 0 before; they may have
+        left a sequence idle for as long as any.
+        """
+        self._forgotten, self._recovered_ns = cause, recovered_ns
+
+    def add(self, correlation: Correlation, cause: ZmqTritonError) -> None:
+        self._causes[correlation] = cause
+        if len(self._causes) > _MAX_CAUSES:
+            self._causes.popitem(last=False)
+
+    def drop(self, correlation: Correlation) -> None:
+        """Forget a sequence whose next request need not be told."""
+        self._causes.pop(correlation, None)
+
+    def find_cause(self, correlation: Correlation, now_ns: int) -> ZmqTritonError | None:
+        """Return why a sequence was lost; None if it is not known to have existed."""
+        cause = self._causes.get(correlation)
+        if cause is None and self._forgotten is not None:
+            since_ns = self._recovered_ns()
+            if not since_ns or now_ns < since_ns + self._idle_ns:
+                cause = self._forgotten
+                self.add(correlation, cause)
+        return cause
 
 
 class SequenceBatcher:
