@@ -17,12 +17,11 @@ from zmqtriton.supervisor.actions import (
     RepositoryNames,
 )
 from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
-from zmqtriton.supervisor.machine.reading.model_lookups import ModelLookups
+from zmqtriton.supervisor.machine.reading.model_files import ModelLookups
 from zmqtriton.supervisor.machine.reading.plain import loads
-from zmqtriton.supervisor.machine.reading.reader_process import answer
+from zmqtriton.supervisor.machine.reading.reader_process import ReaderTasks, answer
 from zmqtriton.supervisor.machine.reading.readers import Task, Then, Topic
 from zmqtriton.supervisor.machine.reading.repositories import Repositories
-from zmqtriton.supervisor.machine.reading.tasks import ReaderTasks
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire

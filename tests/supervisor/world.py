@@ -30,8 +30,8 @@ from zmqtriton.supervisor.models.blueprint import (
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.policy import Policy
-from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
+from zmqtriton.supervisor.settings import BYTECODE_FOLDER
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
@@ -286,7 +286,7 @@ class SupervisorHarness:
             case actions.PrintError(text):
                 self.complaints.append(text)
             case actions.RemoveDirectory(path):
-                is_bytecode = path.startswith(f"/run/x/{bytecode.FOLDER}/")
+                is_bytecode = path.startswith(f"/run/x/{BYTECODE_FOLDER}/")
                 (self.removed_bytecode if is_bytecode else self.removed).append(path)
             case actions.Exit(status):
                 self.status = status

@@ -33,7 +33,7 @@ ROOMS = (
         "zmqtriton/supervisor",
         ("machine/", "service.py"),
         (
-            "machine/host_policies.py",
+            "machine/instance_slots.py",
             "machine/model_reading.py",
             "machine/policy_reading.py",
             "machine/process_settings.py",

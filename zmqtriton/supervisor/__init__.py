@@ -59,11 +59,6 @@ if TYPE_CHECKING:
         Signal,
         Spawn,
     )
-    from zmqtriton.supervisor.control.arguments import (
-        check_names,
-        optional_model_name,
-        required_model_name,
-    )
     from zmqtriton.supervisor.control.load_calls import HOW_TO_BE_EXPLICIT
     from zmqtriton.supervisor.control.verbs import (
         OWN_CALLER,
@@ -73,12 +68,15 @@ if TYPE_CHECKING:
         Verbs,
         always,
         at_once,
+        check_names,
+        optional_model_name,
+        required_model_name,
         the_same,
     )
     from zmqtriton.supervisor.features.feature import CoreParts, Feature, Server
+    from zmqtriton.supervisor.machine.action_runner import OpenedServer
     from zmqtriton.supervisor.machine.capacity import available_bytes
-    from zmqtriton.supervisor.machine.fitness.judging import lacks
-    from zmqtriton.supervisor.machine.fitness.start_checks import find_problems
+    from zmqtriton.supervisor.machine.fitness import lacks
     from zmqtriton.supervisor.machine.gpus import (
         NvmlError,
         chosen_gpus,
@@ -91,6 +89,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
     from zmqtriton.supervisor.machine.python_settings import check_settings
     from zmqtriton.supervisor.machine.quotas import NoControlGroups
+    from zmqtriton.supervisor.machine.start_checks import find_problems
     from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, Scale
     from zmqtriton.supervisor.models.call_graph import LoadCallback, reaches
     from zmqtriton.supervisor.models.generation import Generation
@@ -100,7 +99,6 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.models.preparations import ModelSource, PreparationStatus
     from zmqtriton.supervisor.models.startup import find_gone
     from zmqtriton.supervisor.models.version import serving_generations
-    from zmqtriton.supervisor.opened_server import OpenedServer
     from zmqtriton.supervisor.plan import Plan, Timer
     from zmqtriton.supervisor.policy import Policy
     from zmqtriton.supervisor.server_processes.audience import Audience

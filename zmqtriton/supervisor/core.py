@@ -13,11 +13,10 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.control import ControlCallHandler
-from zmqtriton.supervisor.control.load_calls import LoadCalls
+from zmqtriton.supervisor.control.load_calls import LoadCalls, StagedFiles
 from zmqtriton.supervisor.control.queries import Queries
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
-from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.features.feature import CoreParts, Feature, Features

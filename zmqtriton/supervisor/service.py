@@ -23,12 +23,13 @@ from zmqtriton.supervisor.machine import (
     capacity,
     certificates,
     listeners,
+    log_ring,
     own_process,
     predecessors,
     secrets,
     tables,
 )
-from zmqtriton.supervisor.machine.action_runner import ActionRunner
+from zmqtriton.supervisor.machine.action_runner import ActionRunner, OpenedServer
 from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all, claim_storage
@@ -36,8 +37,7 @@ from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
 from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
 from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
-from zmqtriton.supervisor.machine.log import ring
-from zmqtriton.supervisor.machine.log.setup import ServerLog, take_over_output
+from zmqtriton.supervisor.machine.log import ServerLog, take_over_output
 from zmqtriton.supervisor.machine.policy_reading import read_policy
 from zmqtriton.supervisor.machine.process_settings import bound_ports, process_settings
 from zmqtriton.supervisor.machine.processes.children import Children
@@ -45,7 +45,6 @@ from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.reading.model_files import ModelFiles
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.machine.secrets import SecretError
-from zmqtriton.supervisor.opened_server import OpenedServer
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 
 _log = logging.getLogger(__name__)
@@ -116,7 +115,7 @@ class Service:
         self._region_files = RegionFiles(
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
         )
-        self._log_ring = ring.attach()
+        self._log_ring = log_ring.attach()
         self._turns = own_process.measured_loop()
         server = self._server_info(gpus, log)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())

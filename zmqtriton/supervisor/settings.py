@@ -19,6 +19,13 @@ from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.settings.tracing import TracerSettings, Tracing
 
 STUB, TRACER = "stub", "tracer"
+#: In the runtime directory.
+BYTECODE_FOLDER = "bytecode"
+
+
+def bytecode_directory(runtime: str, generation: int) -> str:
+    """Return that of one generation, which its first stub makes, and the server removes."""
+    return f"{runtime}/{BYTECODE_FOLDER}/{generation}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from tests.broker.imagined_peers import FakeFrontend, FakePeer, FakeStub
 from tests.broker.world import TOKEN, Page
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.sending import Sending
-from zmqtriton.supervisor.server_processes.replay import BrokerReplay
+from zmqtriton.supervisor.server_processes.introductions import BrokerReplay
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.execution_progress import FENCE_NS

@@ -1,18 +1,20 @@
 """Control calls that load, unload and list models: their arguments, answers and Triton's texts.
 
-Does no I/O.
+A load may bring along a directory, written by the process that asks for it. It belongs to the
+supervisor from that call on, until the load has ended and the last generation that runs from it is
+gone. Does no I/O.
 """
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.environments.demand import Host
-from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
-from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
-from zmqtriton.supervisor.control.staged_files import StagedFiles
+from zmqtriton.supervisor.actions import LoadOverride, RemoveDirectory, RepositoryListing
 from zmqtriton.supervisor.control.verbs import (
     OWN_CALLER,
     ControlCall,
@@ -20,13 +22,17 @@ from zmqtriton.supervisor.control.verbs import (
     Verb,
     Verbs,
     always,
+    optional_model_name,
+    required_model_name,
     the_same,
 )
 from zmqtriton.supervisor.models.call_graph import LoadCallback, NestedLoads
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import repository_index
+from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.roles import GUEST, LOCAL_SERVICES
+from zmqtriton_floor import staging
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Reason
 
@@ -36,6 +42,64 @@ NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enable
 _COPIED = "copied"
 #: Behind the texts of Triton, which clients may look for.
 HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
+
+
+class StagedFiles:
+    def __init__(self, plan: Plan, runtime: str) -> None:
+        self._plan = plan
+        self._folder = staging.folder(runtime)
+        #: By path: True while its load is under way.
+        self._is_loading: dict[str, bool] = {}
+
+    def claim(self, caller: int, parameters: Any) -> str:
+        """Take over the directory that a load names; "" if it names none.
+
+        Raises InvalidArgument.
+        """
+        path = self.place(caller, parameters)
+        if path in self._is_loading:
+            raise InvalidArgument("the files of a load can be loaded once")
+        if path:
+            self._is_loading[path] = True
+        return path
+
+    def place(self, caller: int, parameters: Any) -> str:
+        """Return the directory that a load names, or "". Raises InvalidArgument."""
+        name = parameters.get("staged", "") if isinstance(parameters, dict) else None
+        if name == "":
+            return ""
+        # A model can make its stub say anything, so it may not name another process's directory.
+        if not isinstance(name, str) or not re.fullmatch(rf"{caller}-[0-9a-f]{{16}}", name):
+            raise InvalidArgument("the process that requests a load must have staged its files")
+        return posixpath.join(self._folder, name)
+
+    def claim_copy(self) -> str:
+        """Return a place for a copy of what another server has."""
+        path = posixpath.join(self._folder, f"{OWN_CALLER}-{self._plan.new_ticket():016x}")
+        self._is_loading[path] = True
+        return path
+
+    def load_ended(self, path: str) -> None:
+        """Note that the load has ended, well or badly."""
+        if path:
+            self._is_loading[path] = False
+
+    def is_claimed(self, path: str) -> bool:
+        return path in self._is_loading
+
+    def remove_unused(self, used: Iterable[str]) -> None:
+        """Remove the directories that neither a load nor one of these generations needs."""
+        if not self._is_loading:
+            return
+        still_used = set(used)
+        gone = [
+            p
+            for p, is_loading in self._is_loading.items()
+            if not is_loading and p not in still_used
+        ]
+        for path in gone:
+            del self._is_loading[path]
+            self._plan.enqueue(RemoveDirectory(path))
 
 
 class LoadingServer(Protocol):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.control.arguments import optional_model_name
 from zmqtriton.supervisor.control.server_status import ServerStatus
-from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
+from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once, optional_model_name
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import code_of, is_ready, serving_config
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.actions import ConfigureLogging
-from zmqtriton.supervisor.control.arguments import changes_of, optional_model_name
 from zmqtriton.supervisor.control.verbs import (
     RepeatedCall,
     Verb,
     Verbs,
     at_once,
+    changes_of,
     has_changes,
+    optional_model_name,
     the_same_changes,
 )
 from zmqtriton.supervisor.features.feature import CoreParts, Feature

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
@@ -15,14 +15,13 @@ from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.machine import listeners, tables
 from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.guard import guarded
-from zmqtriton.supervisor.machine.log.setup import ServerLog
+from zmqtriton.supervisor.machine.log import ServerLog
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.reading.model_files import ModelFiles
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.models.model_report import serving_config
-from zmqtriton.supervisor.opened_server import OpenedServer
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -35,6 +34,13 @@ _ADVICE = "--state-directory names another place"
 
 #: Of a larger document nobody reads each line, and the loop has other things to do.
 _MAX_INDENTED_LETTERS = 65536
+
+
+class OpenedServer(NamedTuple):
+    #: None if it has no HTTP.
+    http_port: int | None
+    #: Returns the configuration of a serving version of a model, -1 for the highest; or nothing.
+    serving_config: Callable[[str, int], dict[str, Any]]
 
 
 def indented(document: str) -> str:

@@ -2,14 +2,15 @@
 
 Runs in a reader (`reading/reader_process`), since any file system may be slow. Does I/O on small
 files only. An error in a model becomes a ReadFailure or the problem of a version, never an
-exception.
+exception. A version has the fingerprints of the files that make it load anew if they change.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from zmqtriton.config.files import ClientFiles, check_paths, read_client_files
 from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
 from zmqtriton.config.of_add_ons import CANARIES, SCALING
 from zmqtriton.config.parameters import (
+    CANARY_PARAMETERS,
     MODEL_SOURCE,
     chosen_user,
     declared_callees,
@@ -65,11 +67,10 @@ from zmqtriton.repository.tried_versions import (
 )
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
 from zmqtriton.supervisor.machine.directories.staged import copy_files, take_over
-from zmqtriton.supervisor.machine.fingerprints import with_fingerprints
 from zmqtriton.supervisor.machine.instance_slots import expected_slots
 from zmqtriton.supervisor.machine.python_settings import check_settings
 from zmqtriton.supervisor.machine.reading.blueprints import finish_reading, finished_config
-from zmqtriton.supervisor.machine.reading.findings import ModelReading, SourceText
+from zmqtriton.supervisor.machine.reading.plain import ModelReading, SourceText
 from zmqtriton.supervisor.models.blueprint import (
     BackendCode,
     Blueprint,
@@ -82,6 +83,66 @@ from zmqtriton_floor.errors import InternalError, Unsupported, ZmqTritonError
 
 #: The stub lies beside the floor package; it is started by path and imported by nobody.
 STUB_DIRECTORY = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
+#: Fields that only decide which versions and how many instances there are.
+_ONLY_INSTANCES = ("instance_group", "version_policy")
+
+
+def with_fingerprints(
+    versions: Mapping[int, VersionBlueprint],
+    config: Any,
+    scanned: ScannedModel,
+    environment: Environment | EnvironmentSpec,
+    of_backend: str,
+) -> dict[int, VersionBlueprint]:
+    """Return the versions with the fingerprints of what they are."""
+    contents = {number: scanned.version_fingerprints[number] for number in versions}
+    return {
+        number: _of_changes(
+            replace(version, contents=contents[number]),
+            config,
+            environment,
+            contents[number] + of_backend,
+        )
+        for number, version in versions.items()
+    }
+
+
+def _of_changes(
+    version: VersionBlueprint,
+    config: Any,
+    environment: Environment | EnvironmentSpec,
+    contents: str,
+) -> VersionBlueprint:
+    """Return the version with fingerprints for changes that need no new generation.
+
+    It has none if instances are bound to more than their number: a sequence belongs to one, a rate
+    limiter counts them. Nor may other code answer from the cache of what served before.
+    """
+    groups = config.instance_group
+    is_bound = config.HasField("sequence_batching") or any(g.passive for g in groups)
+    if is_bound or config.HasField("ensemble_scheduling"):
+        return version
+    if any(group.HasField("rate_limiter") for group in groups):
+        return version
+    without_code = _fingerprint(config, tuple(environment))
+    rest = type(config)()
+    rest.CopyFrom(config)
+    for member in _ONLY_INSTANCES:
+        rest.ClearField(member)
+    for name in CANARY_PARAMETERS:
+        rest.parameters.pop(name, None)
+    return replace(
+        version,
+        fingerprint_without_instances=_fingerprint(rest, contents, tuple(environment)),
+        fingerprint_without_code="" if config.response_cache.enable else without_code,
+    )
+
+
+def _fingerprint(config: Any, *more: object) -> str:
+    digest = hashlib.blake2b(config.SerializeToString(deterministic=True), digest_size=16)
+    for part in more:
+        digest.update(f"{part}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 class ModelReader:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import descriptors
-from zmqtriton.supervisor.machine.fitness import file_size, judging, start_checks
+from zmqtriton.supervisor.machine import descriptors, fitness, start_checks
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton_floor import prctl
 from zmqtriton_floor.process.loop_turns import LoopTurns
@@ -45,10 +44,10 @@ _MEANINGLESS = frozenset(
 
 def set_up(options: Options) -> None:
     """Prepare this process. Raises OSError, with a text, where no server can start."""
-    judging.check(options)
+    fitness.check(options)
     start_checks.check_numbers(options)
     _restore_inheritance()
-    file_size.raise_limit()
+    fitness.raise_file_size()
     prctl.set_name("zmqtriton")
     prctl.hide_memory()
     prctl.adopt_orphans()
@@ -67,7 +66,7 @@ def _restore_inheritance() -> None:
 
 def warn(options: Options) -> None:
     """Log the lacks of this machine with which a server can start."""
-    for lack in judging.lacks(options):
+    for lack in fitness.lacks(options):
         _log.warning("%s", lack.text)
 
 

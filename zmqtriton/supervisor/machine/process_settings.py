@@ -17,7 +17,7 @@ from zmqtriton.supervisor.machine import listeners, tables
 from zmqtriton.supervisor.machine.capacity import available_bytes, segment_budget_bytes
 from zmqtriton.supervisor.machine.directories.local_services import services_of
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
-from zmqtriton.supervisor.machine.log.setup import log_options
+from zmqtriton.supervisor.machine.log import log_options
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.machine.secrets import access_by_role, cache_secrets
 from zmqtriton.supervisor.server_processes.roles import SERVING_ROLES

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment
-from zmqtriton.supervisor.machine.log.ring import StubName
+from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServer, StubSpec
 
 pytestmark = pytest.mark.slow

@@ -22,15 +22,15 @@ from zmqtriton.supervisor.actions import (
     RepositoriesInUse,
 )
 from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
-from zmqtriton.supervisor.machine.reading.gathering import Gathering
-from zmqtriton.supervisor.machine.reading.model_lookups import PATIENCE_S, ModelLookups
+from zmqtriton.supervisor.machine.reading.model_files import PATIENCE_S, ModelLookups
+from zmqtriton.supervisor.machine.reading.reader_process import ReaderTasks
 from zmqtriton.supervisor.machine.reading.readers import Task, Then, Topic
 from zmqtriton.supervisor.machine.reading.repositories import (
     LISTING_PATIENCE_S,
     URGENT_PATIENCE_S,
+    Gathering,
     Repositories,
 )
-from zmqtriton.supervisor.machine.reading.tasks import ReaderTasks
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.reasons import Kind

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton import runtime_places
-from zmqtriton.supervisor.server_processes import bytecode
+from zmqtriton.supervisor import settings
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor import staging
 from zmqtriton_floor.endpoints import stream_path
@@ -35,7 +35,7 @@ from zmqtriton_floor.process import named_places
 PREFIX = "zmqtriton-"
 _DRAFT = "draft"
 #: In which stubs make directories of their own, whoever they run as.
-_FOLDERS_OF_STUBS = (staging.folder(""), bytecode.FOLDER)
+_FOLDERS_OF_STUBS = (staging.folder(""), settings.BYTECODE_FOLDER)
 #: The names of a server's files in here, apart from sockets.
 _OWN_NAMES = frozenset((named_places.LOCK, _DRAFT, *_FOLDERS_OF_STUBS))
 _OUR_SOCKETS = ("requests-", "stubs-", "stream-")
@@ -95,7 +95,7 @@ class RuntimeDirectory:
         """Let the stubs of this group in. Raises OSError."""
         self._group = group
         for name in _FOLDERS_OF_STUBS:
-            if name == bytecode.FOLDER and os.geteuid():
+            if name == settings.BYTECODE_FOLDER and os.geteuid():
                 continue  # only root can remove what is left in a directory of another user
             folder = self.path / name
             folder.mkdir(exist_ok=True)

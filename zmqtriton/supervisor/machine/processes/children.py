@@ -23,8 +23,8 @@ from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import variable_overrides
 from zmqtriton.supervisor.machine import descriptors
 from zmqtriton.supervisor.machine.guard import guarded
-from zmqtriton.supervisor.machine.host_policies import pin_to_cores
-from zmqtriton.supervisor.machine.log.ring import StubName
+from zmqtriton.supervisor.machine.instance_slots import pin_to_cores
+from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (

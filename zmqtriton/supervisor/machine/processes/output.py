@@ -21,9 +21,9 @@ from contextlib import suppress
 from typing import Any
 
 from zmqtriton.addons import OWN_PACKAGE
-from zmqtriton.supervisor.machine.fitness import task_limits
+from zmqtriton.supervisor.machine import fitness
 from zmqtriton.supervisor.machine.guard import guarded
-from zmqtriton.supervisor.machine.log.ring import StubName
+from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.output_reader import OutputReader
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -235,8 +235,8 @@ class StubOutput:
         A line about a thread that cannot be had says more than the crash by which a library ends.
         """
         lines = [line.strip() for line in self._recent_lines if line.strip()]
-        for line in filter(task_limits.is_shortage, lines):
-            return f"{line}; {task_limits.explain()}"
+        for line in filter(fitness.is_task_shortage, lines):
+            return f"{line}; {fitness.explain_task_limits()}"
         return self.crash or (lines[-1] if lines else "")
 
     def _log_line(self, data: bytes) -> None:

@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton.environments.users import StubUser
+from zmqtriton.supervisor.machine import fitness
 from zmqtriton.supervisor.machine.descriptors import restore_limit
-from zmqtriton.supervisor.machine.fitness import task_limits
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -181,7 +181,7 @@ def not_started(error: Exception) -> Reason:
     """Return why there is no process that was to be started."""
     text = f"it cannot be started: {error}"
     if isinstance(error, BlockingIOError):  # EAGAIN, which is said of processes, too
-        text += f"; {task_limits.explain()}"
+        text += f"; {fitness.explain_task_limits()}"
     return Reason.of(Kind.NOT_STARTED, text)
 
 

@@ -23,7 +23,7 @@ from zmqtriton.supervisor.machine.instance_slots import (
     instance_slots,
     scaled_config,
 )
-from zmqtriton.supervisor.machine.reading.findings import ModelReading, SourceText
+from zmqtriton.supervisor.machine.reading.plain import ModelReading, SourceText
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig, Scale
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 

@@ -1,7 +1,7 @@
 """Turns what crosses between the supervisor and its readers into text, and back.
 
-Only values of the types in the table are made anew: a text can have nothing executed. Functions in
-a value stay behind.
+Answers that are no types of the core are plain data, too. Only values of the types in the table are
+made anew: a text can have nothing executed. Functions in a value stay behind.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import base64
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from zmqtriton.config import of_add_ons
 from zmqtriton.config.files import ClientFiles
@@ -19,7 +20,6 @@ from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
 from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import Promotion, VersionSelection
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
-from zmqtriton.supervisor.machine.reading.findings import FoundModel, ModelReading, SourceText
 from zmqtriton.supervisor.models.blueprint import (
     BackendCode,
     Blueprint,
@@ -32,6 +32,37 @@ from zmqtriton.supervisor.models.blueprint import (
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
+
+
+class SourceText(NamedTuple):
+    """The file of a configuration as it was read, for errors that are found later."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ModelReading:
+    """A blueprint without its functions, and what these are made of."""
+
+    blueprint: Blueprint
+    #: The configuration as protobuf.
+    config: bytes
+    files: ClientFiles
+    #: None if the load brought a configuration along, or there is no file.
+    source: SourceText | None
+    #: What it comes to if the model adds nothing: of a client's it may be large, and takes long.
+    #: None if that is not known here.
+    finished: FinalConfig | ZmqTritonError | None = None
+
+
+class FoundModel(NamedTuple):
+    """A model that a repository has."""
+
+    #: Where it lies, links followed: two repositories may name the same place.
+    place: str
+    reading: ModelReading | ReadFailure
+
 
 _TYPES = {
     kind.__name__: kind

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import capacity, certificates, listeners, secrets
-from zmqtriton.supervisor.machine.fitness import judging
+from zmqtriton.supervisor.machine import capacity, certificates, fitness, listeners, secrets
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
 from zmqtriton.supervisor.machine.processes.port_holder import is_listener
 
@@ -53,7 +52,7 @@ def _check_processes(options: Options) -> None:
 def find_problems(options: Options) -> Iterator[str]:
     """Yield all that would stop the start, but for models."""
     checks: tuple[Callable[[Options], object], ...] = (
-        judging.check,
+        fitness.check,
         _check_timeout,
         _check_processes,
         secrets.resolve_key_files,
