@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 from zmqtriton.control_client import NoServerError
 from zmqtriton.embedded import Connection, Server, connect
 from zmqtriton.pytriton.binding import Binding, check_model_name
-from zmqtriton.pytriton.client.wire.url import TritonUrl
+from zmqtriton.pytriton.client.wire.calls import TritonUrl
 from zmqtriton.pytriton.constants import (
     DEFAULT_TRITON_STARTUP_TIMEOUT_S,
     TRITON_ACCESS_HEADER,
 )
-from zmqtriton.pytriton.decorators.context import TritonContext
+from zmqtriton.pytriton.decorators import TritonContext
 from zmqtriton.pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonValidationError,
@@ -32,13 +32,14 @@ from zmqtriton.pytriton.proxy.telemetry import (
     get_telemetry_tracer,
     set_telemetry_tracer,
 )
-from zmqtriton.pytriton.security import (
+from zmqtriton.pytriton.server_options import (
     DEFAULT_PROTECTED_ENDPOINTS,
     VALID_TRITON_ENDPOINTS,
+    TritonConfig,
     TritonSecurityConfig,
+    endpoint,
+    server_options,
 )
-from zmqtriton.pytriton.server_options import endpoint, server_options
-from zmqtriton.pytriton.triton_config import TritonConfig
 from zmqtriton.pytriton.utils.workspace import Workspace
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.bindings import plain
+from zmqtriton.pytriton.binding import ResponseValidator
 from zmqtriton.pytriton.model_config.triton_model_config import TritonModelConfig
 from zmqtriton.pytriton.proxy.types import Request, Response
-from zmqtriton.pytriton.validation import ResponseValidator
 
 
 @pytest.mark.row("J06")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zmqtriton.pytriton.exceptions import PyTritonValidationError
-from zmqtriton.pytriton.security import TritonSecurityConfig
+from zmqtriton.pytriton.server_options import TritonSecurityConfig
 from zmqtriton.pytriton.triton import (
     DefaultTritonLifecyclePolicy,
     TritonLifecyclePolicy,

@@ -11,9 +11,13 @@ import pytest
 from zmqtriton.embedded.server import Server
 from zmqtriton.options import Options, Restriction, Setting, parse
 from zmqtriton.pytriton.exceptions import PyTritonValidationError
-from zmqtriton.pytriton.security import TritonSecurityConfig
-from zmqtriton.pytriton.server_options import endpoint, server_options, unsupported_options
-from zmqtriton.pytriton.triton_config import TritonConfig
+from zmqtriton.pytriton.server_options import (
+    TritonConfig,
+    TritonSecurityConfig,
+    endpoint,
+    server_options,
+    unsupported_options,
+)
 
 TOKEN = Path("/run/token")
 OPEN = TritonSecurityConfig(restricted_endpoints=[])

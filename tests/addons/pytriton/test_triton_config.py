@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.pytriton.exceptions import PyTritonError, PyTritonValidationError
-from zmqtriton.pytriton.triton_config import TritonConfig
+from zmqtriton.pytriton.server_options import TritonConfig
 
 PREFIX = "PYTRITON_TRITON_CONFIG_"
 NEITHER = "The `http` or `grpc` endpoint has to be allowed."

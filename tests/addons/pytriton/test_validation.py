@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.bindings import model
+from zmqtriton.pytriton.binding import ResponseValidator
 from zmqtriton.pytriton.model_config.triton_model_config import TensorSpec
-from zmqtriton.pytriton.validation import ResponseValidator
 
 OUTPUTS = [
     TensorSpec("sum", (-1, 2), np.float32),

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from zmqtriton.pytriton.check.utils import ScriptThread
-from zmqtriton.pytriton.client.sync_clients import ModelClient
+from zmqtriton.pytriton.client.client import ModelClient
 from zmqtriton.pytriton.decorators import batch
 from zmqtriton.pytriton.exceptions import PyTritonRuntimeError
 from zmqtriton.pytriton.model_config import ModelConfig, Tensor

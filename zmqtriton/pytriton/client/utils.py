@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from zmqtriton.pytriton.client.exceptions import PyTritonClientTimeoutError
-from zmqtriton.pytriton.client.wire.calls import Headers, ServerError
+from zmqtriton.pytriton.client.wire.calls import Headers, ServerError, TritonUrl
 from zmqtriton.pytriton.client.wire.server_clients import ServerClient
-from zmqtriton.pytriton.client.wire.url import TritonUrl
 from zmqtriton.pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
 from zmqtriton.pytriton.model_config.parser import ModelConfigParser
 from zmqtriton.pytriton.model_config.triton_model_config import TritonModelConfig

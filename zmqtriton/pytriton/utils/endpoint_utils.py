@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from zmqtriton.pytriton.server_options import TritonConfig
 from zmqtriton.pytriton.server_options import endpoint as endpoint_of
-from zmqtriton.pytriton.triton_config import TritonConfig
 
 _FIELDS = (
     "http_address",

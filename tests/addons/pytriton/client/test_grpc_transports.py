@@ -9,10 +9,12 @@ import pytest
 
 from tests.support.server import free_ports
 from zmqtriton.pytriton.client.exceptions import PyTritonClientValueError
-from zmqtriton.pytriton.client.wire.calls import ServerError
-from zmqtriton.pytriton.client.wire.grpc_calls import GrpcCalls
-from zmqtriton.pytriton.client.wire.grpc_transports import AsyncGrpcTransport, GrpcTransport
-from zmqtriton.pytriton.client.wire.url import TritonUrl
+from zmqtriton.pytriton.client.wire.calls import ServerError, TritonUrl
+from zmqtriton.pytriton.client.wire.grpc_transports import (
+    AsyncGrpcTransport,
+    GrpcCalls,
+    GrpcTransport,
+)
 
 Ask = Callable[[dict[str, str]], object]
 

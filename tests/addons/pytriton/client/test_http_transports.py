@@ -10,10 +10,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from zmqtriton.pytriton.client.wire.calls import ServerError
-from zmqtriton.pytriton.client.wire.http_calls import HttpCalls, HttpRequest, HttpResponse
-from zmqtriton.pytriton.client.wire.http_transports import AsyncHttpTransport, HttpTransport
-from zmqtriton.pytriton.client.wire.url import TritonUrl
+from zmqtriton.pytriton.client.wire.calls import ServerError, TritonUrl
+from zmqtriton.pytriton.client.wire.http_transports import (
+    AsyncHttpTransport,
+    HttpCalls,
+    HttpRequest,
+    HttpResponse,
+    HttpTransport,
+)
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LIMIT_S = 10.0

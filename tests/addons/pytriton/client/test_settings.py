@@ -13,8 +13,7 @@ from zmqtriton.pytriton.client.auth import (
 )
 from zmqtriton.pytriton.client.exceptions import PyTritonClientInvalidUrlError
 from zmqtriton.pytriton.client.utils import ModelState, find_state, questions
-from zmqtriton.pytriton.client.wire.calls import datatype_name, to_array, to_data
-from zmqtriton.pytriton.client.wire.url import TritonUrl
+from zmqtriton.pytriton.client.wire.calls import TritonUrl, datatype_name, to_array, to_data
 
 
 @pytest.mark.row("J40")

@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from zmqtriton.pytriton.client import DecoupledModelClient
-from zmqtriton.pytriton.client.asyncio_clients import AsyncioDecoupledModelClient
+from zmqtriton.pytriton.client.client import AsyncioDecoupledModelClient
 from zmqtriton.pytriton.client.exceptions import PyTritonClientValueError
-from zmqtriton.pytriton.client.wire.stream_timeouts import StreamTimeout, TimeoutScope
+from zmqtriton.pytriton.client.wire.calls import StreamTimeout, TimeoutScope
 
 
 @pytest.mark.parametrize(("scope", "waits"), [("none", [None] * 9), ("response", [3.0] * 9)])

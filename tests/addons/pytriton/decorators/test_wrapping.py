@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.bindings import bind, model, plain, request
-from zmqtriton.pytriton.decorators import TritonContext, batch, sample, triton_context
-from zmqtriton.pytriton.decorators.context import set_triton_context
+from zmqtriton.pytriton.decorators import (
+    TritonContext,
+    batch,
+    sample,
+    set_triton_context,
+    triton_context,
+)
 
 ONE = [request(a=[[1]])]
 SUM = [{"sum": [[1.0]]}]

@@ -10,7 +10,7 @@ import pytest
 
 from zmqtriton.pytriton.exceptions import PyTritonBadParameterError
 from zmqtriton.pytriton.model_config import ModelWarmup, WarmupInput
-from zmqtriton.pytriton.model_config.warmup import (
+from zmqtriton.pytriton.model_config.generator import (
     generate_warmup_data,
     generate_warmup_requests,
 )

@@ -18,7 +18,7 @@ from tests.addons.pytriton.system.served import FLOATS, Served, configured, ones
 from tests.support.waiting import eventually
 from zmqtriton.embedded.server import Server
 from zmqtriton.pytriton.binding import Binding
-from zmqtriton.pytriton.decorators.context import TritonContext
+from zmqtriton.pytriton.decorators import TritonContext
 from zmqtriton.pytriton.exceptions import (
     PyTritonUnrecoverableError,
     PyTritonValidationError,

@@ -1,13 +1,20 @@
-"""The calls that clients make of a server, and what both protocols share of them."""
+"""The calls that clients make of a server, and what both protocols share of them.
+
+The address of the server, and the time that a client waits for the responses of a stream.
+"""
 
 from __future__ import annotations
 
+import time
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 
+from zmqtriton.pytriton.client.exceptions import PyTritonClientInvalidUrlError
+from zmqtriton.pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
 from zmqtriton_floor import tensors
 from zmqtriton_floor.datatypes import BY_NAME, DATATYPES, Datatype
 
@@ -30,6 +37,69 @@ _RESERVED_PARAMETERS = frozenset(
     )
 )
 _RESERVED_PREFIX = "triton_"
+#: What a timeout counts for: nothing, each response, or all of them together.
+TimeoutScope = Literal["none", "response", "stream"]
+TIMEOUT_SCOPES: tuple[TimeoutScope, ...] = get_args(TimeoutScope)
+_PORTS = {"http": DEFAULT_HTTP_PORT, "grpc": DEFAULT_GRPC_PORT}
+
+
+@dataclass
+class TritonUrl:
+    """A server's protocol, host and port."""
+
+    scheme: str
+    hostname: str
+    port: int
+
+    @classmethod
+    def from_url(cls, url: Any) -> TritonUrl:
+        """Parse a URL; without a scheme it is HTTP's, without a port Triton's own.
+
+        Raises PyTritonClientInvalidUrlError.
+        """
+        if not isinstance(url, str):
+            raise PyTritonClientInvalidUrlError(f"Invalid url {url}. Url must be a string.")
+        try:
+            # Not urlparse's scheme: it takes the host of `localhost:8000` for one.
+            parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port
+        except ValueError as error:
+            raise PyTritonClientInvalidUrlError(f"Invalid url {url}") from error
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise PyTritonClientInvalidUrlError(f"Invalid url {url}")
+        return cls(parts.scheme, parts.hostname, port or _PORTS[parts.scheme])
+
+    @property
+    def with_scheme(self) -> str:
+        return f"{self.scheme}://{self.without_scheme}"
+
+    @property
+    def without_scheme(self) -> str:
+        host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
+        return f"{host}:{self.port}"
+
+
+class StreamTimeout(NamedTuple):
+    """A timeout, and what it counts for."""
+
+    seconds: float
+    scope: TimeoutScope
+
+    def begin(self, clock: Callable[[], float] = time.monotonic) -> Callable[[], float | None]:
+        """Start a stream; return a function that says how long to wait for its next response.
+
+        None is for ever. The function raises TimeoutError when the stream may take no longer.
+        """
+        deadline_s = clock() + self.seconds
+
+        def left_s() -> float | None:
+            if self.scope != "stream":
+                return self.seconds if self.scope == "response" else None
+            if (left := deadline_s - clock()) > 0:
+                return left
+            raise TimeoutError(f"the stream did not end within {self.seconds:g} s")
+
+        return left_s
 
 
 class ServerError(Exception):

@@ -6,11 +6,20 @@ from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
-from zmqtriton.pytriton.client.wire.calls import Array, Call, Calls, Headers, Inference
-from zmqtriton.pytriton.client.wire.http_calls import HttpCalls
-from zmqtriton.pytriton.client.wire.http_transports import AsyncHttpTransport, HttpTransport
-from zmqtriton.pytriton.client.wire.stream_timeouts import StreamTimeout
-from zmqtriton.pytriton.client.wire.url import TritonUrl
+from zmqtriton.pytriton.client.wire.calls import (
+    Array,
+    Call,
+    Calls,
+    Headers,
+    Inference,
+    StreamTimeout,
+    TritonUrl,
+)
+from zmqtriton.pytriton.client.wire.http_transports import (
+    AsyncHttpTransport,
+    HttpCalls,
+    HttpTransport,
+)
 
 T = TypeVar("T")
 
@@ -29,7 +38,7 @@ def _calls(url: TritonUrl) -> Calls:
     if url.scheme == "http":
         return HttpCalls()
     with _grpc_imports():
-        from zmqtriton.pytriton.client.wire.grpc_calls import GrpcCalls
+        from zmqtriton.pytriton.client.wire.grpc_transports import GrpcCalls
 
     return GrpcCalls()
 
