@@ -11,7 +11,7 @@ from typing import Any
 from tools.reference.markdown import code, heading, table
 from zmqtriton import addons
 from zmqtriton.options import Options
-from zmqtriton.options.restrictions import HTTP_CATEGORIES
+from zmqtriton.options.values import HTTP_CATEGORIES
 from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
 from zmqtriton_addons.cockpit.description import all_operations
 from zmqtriton_floor.settings.codec import decode

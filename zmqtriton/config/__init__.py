@@ -45,13 +45,14 @@ if TYPE_CHECKING:
         find_runtime,
     )
     from zmqtriton.config.document import to_dict, to_json, to_text
-    from zmqtriton.config.ensemble_members import (
+    from zmqtriton.config.ensembles import (
+        check_cycle,
         check_members,
+        member_names,
         member_problems,
         no_loaded_version_text,
         version_not_loaded_text,
     )
-    from zmqtriton.config.ensembles import check_cycle, member_names
     from zmqtriton.config.errors import ConfigError, FieldPath, Problem
     from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
     from zmqtriton.config.instances import (
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
         merge_completion,
         source_of,
     )
-    from zmqtriton.config.names import unknown_name_problems
     from zmqtriton.config.parameters import (
         AUTOSCALE_DOWN_AFTER_SECONDS,
         AUTOSCALE_MAX_INSTANCES,
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
         whole_number_problem,
     )
     from zmqtriton.config.pbtxt import parse_json, parse_text, read_config, read_text
-    from zmqtriton.config.positions import PositionIndex, locate
+    from zmqtriton.config.positions import PositionIndex, locate, unknown_name_problems
     from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota
     from zmqtriton.config.states import state_problems
     from zmqtriton.config.validation import config_problems, tensor_problems

@@ -2,6 +2,9 @@
 
 All other parameters are the model's own, or its backend's, so that a similar name is only a
 warning. The reference is written from this table.
+
+A feature that is an add-on has a module with `problems` and `read`, which take a configuration, and
+with the `TYPES` of values.
 """
 
 from __future__ import annotations
@@ -10,13 +13,14 @@ import difflib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.config import of_add_ons
+from zmqtriton import addons
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.instances import MAX_INSTANCES
 from zmqtriton.config.parameters import (
     AUTOSCALE_DOWN_AFTER_SECONDS,
     AUTOSCALE_MAX_INSTANCES,
     AUTOSCALE_MIN_INSTANCES,
+    AUTOSCALE_PARAMETERS,
     AUTOSCALE_QUEUE_MILLISECONDS,
     BLS_MODELS,
     CANARY_PARAMETERS,
@@ -37,10 +41,41 @@ from zmqtriton.config.parameters import (
 )
 from zmqtriton.config.quotas import MAX_CPU_WEIGHT, MAX_EXECUTIONS, quota_problems
 from zmqtriton.findings import Severity
+from zmqtriton_floor.process import references
 
 #: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
 #: 0.9.
 _SIMILARITY_CUTOFF = 0.87
+CANARIES, SCALING = "canaries", "scaling"
+_PARAMETERS = {CANARIES: CANARY_PARAMETERS, SCALING: AUTOSCALE_PARAMETERS}
+
+
+def problems(add_on: str, config: Any) -> Iterator[Problem]:
+    """Yield the faults of the parameters for an add-on."""
+    named = next((name for name in _PARAMETERS[add_on] if name in config.parameters), None)
+    module = _module(add_on)
+    if named is not None and module is None:
+        text = f"{named}: the add-on '{add_on}' is not installed"
+        yield Problem(text, ("parameters", named))
+    elif named is not None:
+        yield from module.problems(config)
+
+
+def read(add_on: str, config: Any) -> Any:
+    """Return the values of the parameters for an add-on; None without any."""
+    module = _module(add_on)
+    return None if module is None else module.read(config)
+
+
+def types() -> Iterator[type]:
+    """Yield the types of all values."""
+    for module in filter(None, map(_module, _PARAMETERS)):
+        yield from module.TYPES
+
+
+def _module(add_on: str) -> Any:
+    reference = addons.part(f"parameters_of_{add_on}")
+    return references.load(reference) if reference else None
 
 
 class Parameter(NamedTuple):
@@ -391,8 +426,8 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     """Return values that cannot be meant."""
     yield from parameter_problems(config)
     yield from quota_problems(config)
-    for add_on in (of_add_ons.CANARIES, of_add_ons.SCALING):
-        yield from of_add_ons.problems(add_on, config)
+    for add_on in (CANARIES, SCALING):
+        yield from problems(add_on, config)
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:

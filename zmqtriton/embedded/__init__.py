@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zmqtriton.embedded.connection import Connection, connect
     from zmqtriton.embedded.hosted_process import report
     from zmqtriton.embedded.model import Model
-    from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
+    from zmqtriton.embedded.pending_stream import InferenceRequest, InferenceResponse
     from zmqtriton.embedded.server import Server, command_words
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

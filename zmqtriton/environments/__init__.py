@@ -33,10 +33,11 @@ if TYPE_CHECKING:
         process_variables,
         resolve_environment,
     )
-    from zmqtriton.environments.places import IN_USE, default_root
     from zmqtriton.environments.users import (
+        IN_USE,
         StubUsers,
         UserError,
+        default_root,
         downloads_directory,
         find_user,
         give_directory,

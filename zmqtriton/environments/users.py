@@ -1,12 +1,14 @@
-"""The users that models run as, apart from the server's own.
+"""The users that models run as, apart from the server's own, and the directory of environments.
 
 A model of another user can neither signal nor read what belongs to the server, and the kernel sees
-to it. The first user of `--stub-user` is for every model that names no other one of them.
+to it. The first user of `--stub-user` is for every model that names no other one of them. The
+directory has environments that are unpacked and built, and a mark that it is in use.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import importlib.util
 import os
 import pwd
@@ -17,7 +19,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.environments.places import IN_USE
 from zmqtriton_floor import prctl
 
 _PROBE_TIMEOUT_S = 30
@@ -31,6 +32,40 @@ for path in sys.argv[1:]:
 """
 #: Directories of the server's user.
 _VARIABLES_OF_USERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+#: Locked by servers, whose models use what is in the cache.
+IN_USE = "in-use"
+
+
+def default_root(*, is_shared: bool = False) -> str:
+    """Return the directory that systemd names, or below the cache directory of the user.
+
+    Of the system, if it is shared with other users.
+    """
+    directory = os.environ.get("CACHE_DIRECTORY", "").partition(":")[0]
+    if directory:
+        return os.path.join(directory, "environments")
+    if is_shared:
+        return "/var/cache/zmqtriton/environments"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(home, "zmqtriton", "environments")
+
+
+def lock_in_use(root: str) -> int | None:
+    """Return a descriptor that keeps everybody from cleaning while it is open.
+
+    For a server, whose models use entries.
+    """
+    path = os.path.join(root, IN_USE)
+    try:
+        os.makedirs(root, 0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return None  # whoever prepares the environment will report it
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass  # it is being cleaned: what is missing then will be made again
+    return descriptor
 
 
 class UserError(Exception):

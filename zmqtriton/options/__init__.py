@@ -13,12 +13,12 @@ from zmqtriton.options.parser import (
     with_environment,
 )
 from zmqtriton.options.report import describe_options
-from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton.options.result import Options
 from zmqtriton.options.sources import COMMAND
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import OPENTELEMETRY, TraceOptions
 from zmqtriton.options.values import (
+    CATEGORIES,
     BadValue,
     RateLimitResource,
     Restriction,

@@ -11,9 +11,8 @@ from enum import Enum
 from typing import Any
 
 from zmqtriton.options import values
-from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS
-from zmqtriton.options.values import Setting
+from zmqtriton.options.values import CATEGORIES, Setting
 
 
 class OptionSupport(Enum):

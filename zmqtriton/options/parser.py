@@ -17,12 +17,11 @@ from zmqtriton.commit import full_version
 from zmqtriton.options import clouds, sources
 from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
-from zmqtriton.options.restrictions import RESTRICTING_OPTIONS
 from zmqtriton.options.result import Options
 from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import trace_options, with_exporter_environment
-from zmqtriton.options.values import BadValue, Restriction, Setting
+from zmqtriton.options.values import RESTRICTING_OPTIONS, BadValue, Restriction, Setting
 from zmqtriton_floor.access import hosts
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.process import references

@@ -1,7 +1,8 @@
 """Parses the value of one command-line option, as Triton's parser does.
 
 Each reader takes the text after `=` and returns the typed value, or raises `BadValue` with Triton's
-text. Knows no option by name and checks none against another.
+text. Knows no option by name and checks none against another. An operator restricts clients by
+category; each route and RPC has one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from zmqtriton.options.restrictions import CATEGORIES
+from zmqtriton import addons
 from zmqtriton_floor.settings.broker import RateLimitResource as RateLimitResource
 from zmqtriton_floor.settings.frontends import Restriction as Restriction
 
@@ -26,6 +27,25 @@ _LONG_LIMIT = 2**63
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
 _SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt]?)")
 _LEADING_FLOAT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
+CATEGORIES = (
+    "health",
+    "metadata",
+    "inference",
+    "shared-memory",
+    "model-config",
+    "model-repository",
+    "statistics",
+    "trace",
+    "logging",
+)
+#: The options that restrict clients, by field, and what each calls a category.
+RESTRICTING_OPTIONS = {
+    "http_restricted_api": "api",
+    "grpc_restricted_protocol": "protocol",
+    **{s.restrictions: "verb" for s in addons.local_services().values() if s.restrictions},
+}
+#: HTTP alone has OpenAI's API, steers models while they serve, and shows people state and log.
+HTTP_CATEGORIES = (*CATEGORIES, "openai", "steering", "status", "logs")
 
 
 class BadValue(Exception):

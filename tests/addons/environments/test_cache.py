@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.reports import Reports
-from zmqtriton.environments.places import default_root, lock_in_use
+from zmqtriton.environments.users import default_root, lock_in_use
 from zmqtriton.long_steps import StepProgress
 from zmqtriton_addons.environments.cache import (
     BUILT,

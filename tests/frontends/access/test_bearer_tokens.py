@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.options.restrictions import HTTP_CATEGORIES
+from zmqtriton.options.values import HTTP_CATEGORIES
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant
 from zmqtriton_floor.errors import InvalidArgument

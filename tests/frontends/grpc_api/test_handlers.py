@@ -17,7 +17,7 @@ from tests.frontends.grpc_api.fake_gateway import (
     InMemoryTransport,
     version_info,
 )
-from zmqtriton.options.restrictions import CATEGORIES
+from zmqtriton.options.values import CATEGORIES
 from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import (
     InvalidArgument,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway, version_info
-from zmqtriton.options.restrictions import HTTP_CATEGORIES
+from zmqtriton.options.values import HTTP_CATEGORIES
 from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_frontends.http_api.app import routes

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
-from zmqtriton.config import of_add_ons
+from zmqtriton.config import known_parameters
 from zmqtriton.config.backends import (
     PYTHON,
     backend_places,
@@ -28,8 +28,8 @@ from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.files import ClientFiles, check_paths, read_client_files
+from zmqtriton.config.known_parameters import CANARIES, SCALING
 from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
-from zmqtriton.config.of_add_ons import CANARIES, SCALING
 from zmqtriton.config.parameters import (
     CANARY_PARAMETERS,
     MODEL_SOURCE,
@@ -51,19 +51,19 @@ from zmqtriton.environments.demand import (
 )
 from zmqtriton.options import Options
 from zmqtriton.repository.agents import agent_problems
+from zmqtriton.repository.decisions import (
+    TriedVersions,
+    choose_with_canary,
+    configured_canary,
+    policy_versions,
+    version_policy,
+)
 from zmqtriton.repository.place import ModelPlace
 from zmqtriton.repository.scan import (
     NO_EXCEPTIONS,
     ScannedModel,
     VersionSelection,
     code_fingerprint,
-)
-from zmqtriton.repository.tried_versions import (
-    TriedVersions,
-    choose_with_canary,
-    configured_canary,
-    policy_versions,
-    version_policy,
 )
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
 from zmqtriton.supervisor.machine.directories.staged import copy_files, take_over
@@ -226,7 +226,7 @@ class ModelReader:
         config = self._config(scanned, override, completed.append)
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
-        raise_first(locate(each, source) for each in of_add_ons.problems(CANARIES, config))
+        raise_first(locate(each, source) for each in known_parameters.problems(CANARIES, config))
         canary = configured_canary(config, scanned)
         versions, warnings = self._versions(config, scanned, source, canary)
         files = ClientFiles()
@@ -264,7 +264,7 @@ class ModelReader:
             instances=kind_of_instances(config),
             retry_after_s=self._retry_after_s,
             quota=quota_of(config, self._usual_quota),
-            autoscale=of_add_ons.read(SCALING, config),
+            autoscale=known_parameters.read(SCALING, config),
             callees=() if ensemble else declared_callees(config),
             backend=runtime and BackendCode(config.backend, *map(str, runtime)),
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
@@ -320,7 +320,7 @@ class ModelReader:
             check_paths(config, directory)
         except ConfigError as error:
             raise locate_error(error, source) from None
-        problems = (*quota_problems(config), *of_add_ons.problems(SCALING, config))
+        problems = (*quota_problems(config), *known_parameters.problems(SCALING, config))
         raise_first(locate(problem, source) for problem in problems)
         check_states(config, directory)
         if not self._auto_complete:

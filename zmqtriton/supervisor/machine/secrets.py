@@ -17,7 +17,7 @@ from typing import Any
 
 from zmqtriton import addons
 from zmqtriton.options import Options, Restriction
-from zmqtriton.options.restrictions import RESTRICTING_OPTIONS
+from zmqtriton.options.values import RESTRICTING_OPTIONS
 from zmqtriton.supervisor.server_processes.roles import BROKER, GRPC, HTTP, LOCAL_SERVICES, METRICS
 from zmqtriton.supervisor.settings import STUB
 from zmqtriton_floor import prctl

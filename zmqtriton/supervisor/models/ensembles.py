@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from zmqtriton.config.ensemble_members import no_loaded_version_text, version_not_loaded_text
-from zmqtriton.config.ensembles import check_cycle
+from zmqtriton.config.ensembles import check_cycle, no_loaded_version_text, version_not_loaded_text
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner

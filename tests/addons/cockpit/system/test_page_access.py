@@ -9,7 +9,7 @@ import pytest
 from tests.addons.cockpit.system.front_page import choose, part, run, shown, state
 from tests.support.browser import Browser
 from tests.support.server import Server
-from zmqtriton.options.restrictions import CATEGORIES
+from zmqtriton.options.values import CATEGORIES
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import Grant
 

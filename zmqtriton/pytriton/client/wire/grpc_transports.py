@@ -1,4 +1,4 @@
-"""Calls over gRPC, in Triton's messages with tensors as raw contents: for threads, and for asyncio."""
+"""Calls over gRPC: Triton's messages, tensors as raw contents; for threads, and for asyncio."""
 
 from __future__ import annotations
 

@@ -14,8 +14,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from zmqtriton import addons
-from zmqtriton.environments.places import default_root, lock_in_use
-from zmqtriton.environments.users import downloads_directory, give_directory
+from zmqtriton.environments.users import (
+    default_root,
+    downloads_directory,
+    give_directory,
+    lock_in_use,
+)
 from zmqtriton.options import Options
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor import actions

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.config.document import from_bytes, to_json
-from zmqtriton.config.ensemble_members import complete_ensemble
+from zmqtriton.config.ensembles import complete_ensemble
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import ClientFiles, inherit_labels
 from zmqtriton.config.model_config import Host, merge_completion

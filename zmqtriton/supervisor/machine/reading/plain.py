@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from zmqtriton.config import of_add_ons
+from zmqtriton.config import known_parameters
 from zmqtriton.config.files import ClientFiles
 from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
@@ -71,7 +71,7 @@ _TYPES = {
         Blueprint,
         ClientFiles,
         Decision,
-        *of_add_ons.types(),
+        *known_parameters.types(),
         EnsembleBlueprint,
         Environment,
         EnvironmentSpec,
