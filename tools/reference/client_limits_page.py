@@ -22,7 +22,7 @@ from zmqtriton_frontends.http2 import connection as http2_connection
 from zmqtriton_frontends.http2.header_blocks import MAX_FIELDS, MAX_LIST_BYTES
 from zmqtriton_frontends.http_api.inference import http_inference
 from zmqtriton_frontends.http_api.server import connection as http_connection
-from zmqtriton_frontends.process import client_progress, inflating, ledger, room, turns
+from zmqtriton_frontends.process import client_progress, codecs, ledger, room, turns
 from zmqtriton_frontends.tensors import arena_body
 
 #: What a client does, where, the most that it makes the server hold or do, and how that ends.
@@ -104,7 +104,7 @@ def _memory() -> Iterator[Row]:
     yield (
         "has very much inflated",
         "HTTP, gRPC",
-        f"{_size(inflating.MAX_BYTES)} at once, then {_size(inflating.BYTES_PER_S)} a second",
+        f"{_size(codecs.MAX_BYTES)} at once, then {_size(codecs.BYTES_PER_S)} a second",
         "waits",
     )
     yield (

@@ -15,20 +15,20 @@ _NAMES = {
     "backends": "BackendPlace PYTHON PYTHON_FILE backend_places complete_backend find_model_file "
     "find_runtime",
     "document": "to_dict to_json to_text",
-    "ensemble_members": "check_members member_problems no_loaded_version_text "
-    "version_not_loaded_text",
-    "ensembles": "check_cycle member_names",
+    "ensembles": (
+        "check_cycle check_members member_names member_problems no_loaded_version_text "
+        "version_not_loaded_text"
+    ),
     "errors": "ConfigError FieldPath Problem",
     "files": "path_problems read_client_files unreadable_file_problems",
     "instances": "MAX_INSTANCES apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
     "model_config": "Host apply_defaults load_config merge_completion source_of",
-    "names": "unknown_name_problems",
     "parameters": "AUTOSCALE_DOWN_AFTER_SECONDS AUTOSCALE_MAX_INSTANCES AUTOSCALE_MIN_INSTANCES "
     "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS CANARY_PARAMETERS CANARY_PREFIX "
     "INSTANCES declared_callees load_timeout_s parameter_text whole_number_problem",
     "pbtxt": "parse_json parse_text read_config read_text",
-    "positions": "PositionIndex locate",
+    "positions": "PositionIndex locate unknown_name_problems",
     "quotas": "Quota USUAL_CPU_WEIGHT",
     "states": "state_problems",
     "validation": "config_problems tensor_problems",

@@ -15,7 +15,7 @@ _NAMES = {
     "connection": "Connection connect",
     "hosted_process": "report",
     "model": "Model",
-    "requests": "InferenceRequest InferenceResponse",
+    "pending_stream": "InferenceRequest InferenceResponse",
     "server": "Server command_words",
 }
 

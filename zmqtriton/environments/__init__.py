@@ -14,8 +14,9 @@ _NAMES = {
     "demand": "ARCHIVE DIRECTORY Environment EnvironmentSpec INTERPRETER REQUIREMENTS "
     "SERVER_ENVIRONMENT check_directory ignored_stub_warnings interpreter_path process_variables "
     "resolve_environment",
-    "places": "IN_USE default_root",
-    "users": "StubUsers UserError downloads_directory find_user give_directory",
+    "users": (
+        "IN_USE StubUsers UserError default_root downloads_directory find_user give_directory"
+    ),
 }
 
 if TYPE_CHECKING:

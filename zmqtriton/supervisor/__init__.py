@@ -13,18 +13,20 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "actions": "ChangeRepositories FileReport InBackground KeepDecisions LocalCopy LookAtFiles "
     "RemoteListing RepositoriesInUse RepositoryListing Send Signal Spawn",
-    "control.arguments": "check_names optional_model_name required_model_name",
     "control.load_calls": "HOW_TO_BE_EXPLICIT",
-    "control.verbs": "OWN_CALLER ControlCall RepeatedCall Verb Verbs always at_once the_same",
+    "control.verbs": (
+        "ControlCall OWN_CALLER RepeatedCall Verb Verbs always at_once check_names "
+        "optional_model_name required_model_name the_same"
+    ),
     "features.feature": "CoreParts Feature Server",
     "machine.capacity": "available_bytes",
     "machine.gpus": "NvmlError chosen_gpus list_nvml_gpus nvml_device nvml_library "
     "used_nvml_memory visible_gpus",
-    "machine.fitness.judging": "lacks",
+    "machine.fitness": "lacks",
     "machine.processes.port_holder": "describe_listener",
     "machine.python_settings": "check_settings",
     "machine.quotas": "NoControlGroups",
-    "machine.fitness.start_checks": "find_problems",
+    "machine.start_checks": "find_problems",
     "models.blueprint": "Blueprint FileSource Scale",
     "models.call_graph": "LoadCallback reaches",
     "models.generation": "Generation",
@@ -34,7 +36,7 @@ _NAMES = {
     "models.preparations": "ModelSource PreparationStatus",
     "models.startup": "find_gone",
     "models.version": "serving_generations",
-    "opened_server": "OpenedServer",
+    "machine.action_runner": "OpenedServer",
     "plan": "Plan Timer",
     "policy": "Policy",
     "server_processes.audience": "Audience",

@@ -19,7 +19,7 @@ from zmqtriton_floor.access.token_file import METRICS
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
 from zmqtriton_frontends.access.refusals import AccessRefused, Headers
-from zmqtriton_frontends.http1 import responses
+from zmqtriton_frontends.http1 import heads
 from zmqtriton_frontends.http1.heads import Head, Refused
 from zmqtriton_frontends.http1.requests import RequestReader
 from zmqtriton_frontends.process import codecs
@@ -225,10 +225,10 @@ class _Answers:
         rows = [("Content-Type", content_type), ("Content-Length", str(len(data))), *headers]
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
             rows.append(("Allow", ", ".join(_METHODS)))
-        head = responses.status_line(status.value) + responses.fields(
+        head = heads.status_line(status.value) + heads.fields(
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in rows
         )
-        head += b"\r\n" if keep_alive else responses.CLOSE + b"\r\n"
-        has_no_body = responses.has_no_body(self.method, status.value)
+        head += b"\r\n" if keep_alive else heads.CLOSE + b"\r\n"
+        has_no_body = heads.has_no_body(self.method, status.value)
         self.writer.write(head if has_no_body else head + data)
         await asyncio.wait_for(self.writer.drain(), WRITE_WITHIN_S)

@@ -13,12 +13,12 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "ask": "Ask Content Division",
     "entrance": "Entrance",
-    "steps.reports": "REPORT_HEADERS are_wanted",
+    "steps": "REPORT_HEADERS are_wanted",
 }
 
 if TYPE_CHECKING:
     from zmqtriton_frontends.entrance.ask import Ask, Content, Division
     from zmqtriton_frontends.entrance.entrance import Entrance
-    from zmqtriton_frontends.entrance.steps.reports import REPORT_HEADERS, are_wanted
+    from zmqtriton_frontends.entrance.steps import REPORT_HEADERS, are_wanted
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

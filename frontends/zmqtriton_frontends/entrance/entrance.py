@@ -15,7 +15,7 @@ from zmqtriton_floor.process import references
 from zmqtriton_floor.wire import ANY_VERSION
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Division, Step, TakesLong
-from zmqtriton_frontends.entrance.steps.forwarding import Forwarding
+from zmqtriton_frontends.entrance.steps import Forwarding
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks

@@ -85,7 +85,7 @@ class Call(Protocol):
 
     @property
     def has_wishes(self) -> bool:
-        """Return whether the metadata ask for more (entrance/steps/reports.py)."""
+        """Return whether the metadata ask for more (entrance/steps.py)."""
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         """Add to the trailing metadata of the answer; for calls with one response."""

@@ -1,4 +1,4 @@
-"""The head of a request: its grammar, its limits, and how its body is framed.
+"""Heads: those of requests are read, with their grammar and limits; those of responses are written.
 
 As strict as RFC 9112 allows: whatever two parties could read in two ways is refused, as is what
 this server has no use for. A compressed body may have a length and chunks, because clients of
@@ -10,7 +10,10 @@ whole of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.utils import formatdate
+from http import HTTPStatus
 from typing import NamedTuple
 
 #: The request line, and each line of a field, with their ends.
@@ -29,6 +32,17 @@ _BEGINNINGS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\r")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 #: Who sends one of these twice leaves open which of them counts.
 _SINGLE = frozenset((b"host", b"content-type", b"content-length", b"transfer-encoding"))
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+CLOSE = b"Connection: close\r\n"
+#: For clients of HTTP/1.0, who would not expect it.
+KEEP_ALIVE = b"Connection: keep-alive\r\n"
+
+#: The status lines of all statuses that have a phrase.
+STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+_date: tuple[int, bytes] = (0, b"")
 
 
 class Refused(Exception):
@@ -192,3 +206,33 @@ def _too_large(what: str) -> Refused:
 
 def _too_many_fields() -> Refused:
     return Refused(431, f"Request has more than {MAX_FIELDS} header fields")
+
+
+def status_line(status: int) -> bytes:
+    line = STATUS_LINES.get(status)
+    return line if line is not None else f"HTTP/1.1 {status} \r\n".encode()
+
+
+def date() -> bytes:
+    """Return the field with the time, which changes once a second."""
+    global _date
+    now = int(time.time())
+    if now != _date[0]:
+        _date = now, f"Date: {formatdate(now, usegmt=True)}\r\n".encode()
+    return _date[1]
+
+
+def fields(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write fields. Raises ValueError for a value that would be more than one."""
+    written = b"".join([b"%s: %s\r\n" % row for row in rows])
+    if written.count(b"\n") != written.count(b"\r\n") or b"\0" in written:
+        raise ValueError("a header field with a line in it")
+    return written
+
+
+def chunk(data: bytes | memoryview) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def has_no_body(method: str, status: int) -> bool:
+    return method == "HEAD" or status in (204, 304) or status < 200

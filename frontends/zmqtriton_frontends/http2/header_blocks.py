@@ -1,8 +1,10 @@
 """Header blocks (RFC 7541): decodes those of clients, and encodes ours.
 
 A client sends nearly the same with each request, in a block that refers to its table: the meaning
-of such a block is kept as long as the table stays as it is. Our own blocks never touch the client's
-table, so they can be encoded once and sent on every connection.
+of such a block is kept as long as the table stays as it is. The table has the fields that all
+tables have, and then those that this client has added. Our own blocks never touch it, so they can
+be encoded once and sent on every connection. Strings of clients come in the code of appendix B,
+which is decoded four bits a step; ours are not coded.
 
 A block is decoded before anybody knows who sends it, so what one may cost is bounded: its fields,
 their size, and changes of the table.
@@ -10,18 +12,11 @@ their size, and changes of the table.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from zmqtriton_frontends.http2 import huffman
-from zmqtriton_frontends.http2.header_table import (
-    FIELD_BYTES,
-    TABLE_BYTES,
-    Field,
-    HeaderTable,
-    NoEntryError,
-)
-
+Field = tuple[bytes, bytes]
 Read = TypeVar("Read")
 Headers = tuple[Field, ...]
 
@@ -40,6 +35,225 @@ _MAX_SAID = 4096
 _KEPT_FIELD_BYTES = 96
 #: Bytes of a number after the first one; more would only be zeros.
 _NUMBER_BYTES = 5
+
+#: The size of a client's table, as both sides have it unless they say otherwise.
+TABLE_BYTES = 4096
+#: What a field takes besides its name and value.
+FIELD_BYTES = 32
+
+#: From 1 on (RFC 7541, appendix A).
+_COMMON: tuple[Field, ...] = (
+    (b":authority", b""),
+    (b":method", b"GET"),
+    (b":method", b"POST"),
+    (b":path", b"/"),
+    (b":path", b"/index.html"),
+    (b":scheme", b"http"),
+    (b":scheme", b"https"),
+    (b":status", b"200"),
+    (b":status", b"204"),
+    (b":status", b"206"),
+    (b":status", b"304"),
+    (b":status", b"400"),
+    (b":status", b"404"),
+    (b":status", b"500"),
+    (b"accept-charset", b""),
+    (b"accept-encoding", b"gzip, deflate"),
+    (b"accept-language", b""),
+    (b"accept-ranges", b""),
+    (b"accept", b""),
+    (b"access-control-allow-origin", b""),
+    (b"age", b""),
+    (b"allow", b""),
+    (b"authorization", b""),
+    (b"cache-control", b""),
+    (b"content-disposition", b""),
+    (b"content-encoding", b""),
+    (b"content-language", b""),
+    (b"content-length", b""),
+    (b"content-location", b""),
+    (b"content-range", b""),
+    (b"content-type", b""),
+    (b"cookie", b""),
+    (b"date", b""),
+    (b"etag", b""),
+    (b"expect", b""),
+    (b"expires", b""),
+    (b"from", b""),
+    (b"host", b""),
+    (b"if-match", b""),
+    (b"if-modified-since", b""),
+    (b"if-none-match", b""),
+    (b"if-range", b""),
+    (b"if-unmodified-since", b""),
+    (b"last-modified", b""),
+    (b"link", b""),
+    (b"location", b""),
+    (b"max-forwards", b""),
+    (b"proxy-authenticate", b""),
+    (b"proxy-authorization", b""),
+    (b"range", b""),
+    (b"referer", b""),
+    (b"refresh", b""),
+    (b"retry-after", b""),
+    (b"server", b""),
+    (b"set-cookie", b""),
+    (b"strict-transport-security", b""),
+    (b"transfer-encoding", b""),
+    (b"user-agent", b""),
+    (b"vary", b""),
+    (b"via", b""),
+    (b"www-authenticate", b""),
+)
+FIRST_OWN = len(_COMMON) + 1
+#: The bytes that have a code of so many bits. Codes are numbers in this order, each one more than
+#: the one before; the last of the longest is the end of a string, which no string may have.
+_BY_LENGTH = {
+    5: b"012aceiost",
+    6: b" %-./3456789=A_bdfghlmnpru",
+    7: b":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz",
+    8: b"&*,;XZ",
+    10: b'!"()?',
+    11: b"'+|",
+    12: b"#>",
+    13: b"\x00$@[]~",
+    14: b"^}",
+    15: b"<`{",
+    19: b"\\\xc3\xd0",
+    20: b"\x80\x82\x83\xa2\xb8\xc2\xe0\xe2",
+    21: b"\x99\xa1\xa7\xac\xb0\xb1\xb3\xd1\xd8\xd9\xe3\xe5\xe6",
+    22: b"\x81\x84\x85\x86\x88\x92\x9a\x9c\xa0\xa3\xa4\xa9\xaa"
+    b"\xad\xb2\xb5\xb9\xba\xbb\xbd\xbe\xc4\xc6\xe4\xe8\xe9",
+    23: b"\x01\x87\x89\x8a\x8b\x8c\x8d\x8f\x93\x95\x96\x97\x98\x9b"
+    b"\x9d\x9e\xa5\xa6\xa8\xae\xaf\xb4\xb6\xb7\xbc\xbf\xc5\xe7\xef",
+    24: b"\t\x8e\x90\x91\x94\x9f\xab\xce\xd7\xe1\xec\xed",
+    25: b"\xc7\xcf\xea\xeb",
+    26: b"\xc0\xc1\xc8\xc9\xca\xcd\xd2\xd5\xda\xdb\xee\xf0\xf2\xf3\xff",
+    27: b"\xcb\xcc\xd3\xd4\xd6\xdd\xde\xdf\xf1\xf4\xf5\xf6\xf7\xf8\xfa\xfb\xfc\xfd\xfe",
+    28: b"\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12"
+    b"\x13\x14\x15\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f\xdc\xf9",
+    30: b"\n\r\x16",
+}
+_END = 256
+#: Where a code has led that there is not; every step from there leads there.
+_NOWHERE = 256
+#: Padding are the first bits of the end, fewer than these.
+_PADDING_BITS = 8
+
+
+class BadCodeError(ValueError):
+    """Raised for bytes that are no string in this code."""
+
+
+def decode(data: bytes) -> bytes:
+    """Decode a string. Raises BadCodeError."""
+    text, state, steps = bytearray(), 0, _STEPS
+    for byte in data:
+        state, symbol = steps[state | byte >> 4]
+        if symbol:
+            text += symbol
+        state, symbol = steps[state | byte & 15]
+        if symbol:
+            text += symbol
+    if state not in _FINAL:
+        raise BadCodeError("a header's string is no code")
+    return bytes(text)
+
+
+def _tree() -> list[list[int]]:
+    """Return the node or, below zero, the symbol that each bit leads to from each node."""
+    nodes = [[0, 0]]
+    code, length = -1, min(_BY_LENGTH)
+    for bits, symbols in _BY_LENGTH.items():
+        for symbol in (*symbols, *((_END,) if bits == max(_BY_LENGTH) else ())):
+            code, length = (code + 1) << (bits - length), bits
+            node = 0
+            for place in range(bits - 1, 0, -1):
+                bit = code >> place & 1
+                if not nodes[node][bit]:
+                    nodes.append([0, 0])
+                    nodes[node][bit] = len(nodes) - 1
+                node = nodes[node][bit]
+            nodes[node][code & 1] = ~symbol
+    return nodes
+
+
+def _steps(nodes: list[list[int]]) -> list[tuple[int, bytes]]:
+    """Return where four bits lead from each node, and the symbol that they complete, or b""."""
+    steps = []
+    for start in range(len(nodes)):
+        for bits in range(16):
+            node, symbol = start, b""
+            for place in (3, 2, 1, 0):
+                node = nodes[node][bits >> place & 1] if node != _NOWHERE else _NOWHERE
+                if node == ~_END:
+                    node = _NOWHERE
+                elif node < 0:
+                    node, symbol = 0, bytes((~node,))
+            steps.append((node << 4, symbol))
+    return steps + [(_NOWHERE << 4, b"")] * 16
+
+
+def _final(nodes: list[list[int]]) -> frozenset[int]:
+    """Return the states in which a string may end."""
+    path = [0]
+    while len(path) < _PADDING_BITS:
+        path.append(nodes[path[-1]][1])
+    return frozenset(node << 4 for node in path)
+
+
+_NODES = _tree()
+_STEPS = _steps(_NODES)
+_FINAL = _final(_NODES)
+
+
+class NoEntryError(LookupError):
+    """Raised for a number that no field has."""
+
+
+class HeaderTable:
+    """Changes with each field that a client adds; the oldest ones go."""
+
+    __slots__ = ("_bytes", "_own", "_size", "changes")
+
+    def __init__(self) -> None:
+        #: The newest last.
+        self._own: deque[Field] = deque()
+        self._bytes = 0
+        self._size = TABLE_BYTES
+        #: How often it has changed.
+        self.changes = 0
+
+    def get(self, number: int) -> Field:
+        """Return a field by its number. Raises NoEntryError."""
+        if 0 < number < FIRST_OWN:
+            return _COMMON[number - 1]
+        place = number - FIRST_OWN
+        if 0 <= place < len(self._own):
+            return self._own[-1 - place]
+        raise NoEntryError(f"no header has the number {number}")
+
+    def add(self, field: Field) -> None:
+        """Add a field; a field larger than the table empties it."""
+        self.changes += 1
+        self._own.append(field)
+        self._bytes += _entry_size(field)
+        self._shrink()
+
+    def resize(self, size: int) -> None:
+        """Take a new size, of at most TABLE_BYTES."""
+        if size != self._size:
+            self.changes += 1
+            self._size = size
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self._bytes > self._size:
+            self._bytes -= _entry_size(self._own.popleft())
+
+
+def _entry_size(field: Field) -> int:
+    return FIELD_BYTES + len(field[0]) + len(field[1])
 
 
 class BadBlockError(Exception):
@@ -77,7 +291,7 @@ class HeaderBlocks(Generic[Read]):
             headers = tuple(_decode(block, self._table))
         except IndexError:
             raise BadBlockError("a header block is cut off") from None
-        except (NoEntryError, huffman.BadCodeError) as error:
+        except (NoEntryError, BadCodeError) as error:
             raise BadBlockError(str(error)) from None
         read = self._read(headers)
         if self._table.changes != changes:
@@ -87,7 +301,7 @@ class HeaderBlocks(Generic[Read]):
         return read
 
     def _keep(self, block: bytes, headers: Headers, read: Read) -> None:
-        said = sum(map(_size, headers))
+        said = sum(map(_field_size, headers))
         if said > _MAX_SAID:
             return
         if len(self._kept) >= _MAX_KEPT:
@@ -104,7 +318,7 @@ class HeaderBlocks(Generic[Read]):
             self._kept_bytes = 0
 
 
-def _size(field: Field) -> int:
+def _field_size(field: Field) -> int:
     return len(field[0]) + len(field[1])
 
 
@@ -168,7 +382,7 @@ def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
     text = block[at:end]
     if len(text) < size:
         raise IndexError
-    return (huffman.decode(text) if first & 0x80 else text), end
+    return (decode(text) if first & 0x80 else text), end
 
 
 def literal(headers: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -14,7 +14,7 @@ _NAMES = {
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionContents RegionSlice",
     "load_on_demand": "attempt",
-    "model_load": "utilization",
+    "load_metrics": "utilization",
     "open_sequences": "OpenSequences",
     "request_trace": "now_ns",
     "restrictions": "by_category",
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     )
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
     from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionContents, RegionSlice
+    from zmqtriton_frontends.inference.load_metrics import utilization
     from zmqtriton_frontends.inference.load_on_demand import attempt
-    from zmqtriton_frontends.inference.model_load import utilization
     from zmqtriton_frontends.inference.open_sequences import OpenSequences
     from zmqtriton_frontends.inference.request_trace import now_ns
     from zmqtriton_frontends.inference.restrictions import by_category

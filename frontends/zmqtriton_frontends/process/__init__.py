@@ -14,7 +14,7 @@ _NAMES = {
     "ledger": "Application Client Ledger Share",
     "own_threads": "in_own_thread settle settle_here",
     "peer_user": "Place",
-    "tls": "Certificates",
+    "handshakes": "Certificates",
     "turns": "TaskTurn",
 }
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.arrivals import Arrivals
     from zmqtriton_frontends.process.client_progress import Progress
     from zmqtriton_frontends.process.descriptors import max_connections
+    from zmqtriton_frontends.process.handshakes import Certificates
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
     from zmqtriton_frontends.process.own_threads import in_own_thread, settle, settle_here
     from zmqtriton_frontends.process.peer_user import Place
-    from zmqtriton_frontends.process.tls import Certificates
     from zmqtriton_frontends.process.turns import TaskTurn
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

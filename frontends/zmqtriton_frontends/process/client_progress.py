@@ -1,9 +1,13 @@
 """The progress of a client with what the server waits for: sending a request, reading an answer.
 
-The more is held for it, the faster it has to be.
+The more is held for it, the faster it has to be. The writer of a stream notices its pace.
 """
 
 from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import Protocol
 
 #: The time in which so much has to move.
 STALL_S = 30.0
@@ -16,6 +20,8 @@ PART = 32
 #: room, the ledger ends it earlier.
 PAUSE_S = 600.0
 PAUSE_BYTES = 1 << 20
+#: How much the kernel keeps that it cannot send yet. Whoever writes is woken at half of it.
+UNSENT_BYTES = 64 << 10
 
 
 class Progress:
@@ -38,3 +44,24 @@ class Progress:
         if doing != self._doing or done - self._done >= enough:
             self._doing, self._done, self._moved_at = doing, done, now
         return bool(doing) and now - self._moved_at > max_s
+
+
+class Connection(Protocol):
+    @property
+    def family(self) -> int:
+        """The kind of its addresses."""
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """Set an option of the kernel."""
+
+
+def limit_unsent_bytes(connection: Connection | None) -> None:
+    """Limit the kernel's unsent bytes, so that the socket is writable at the reader's pace.
+
+    Otherwise it keeps megabytes, and is writable when it is rid of a third of them: a slow reader
+    would seem to stand still for seconds, and a model would be told that it has stopped.
+    """
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with suppress(OSError, ValueError):  # it is closed, and its protocol has not heard of it yet
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)

@@ -16,7 +16,7 @@ from tests.support.streams import FakeStreams
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body, references_in
-from zmqtriton_frontends.entrance.steps.reports import REPORT_HEADERS
+from zmqtriton_frontends.entrance.steps import REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks

@@ -10,8 +10,8 @@ import zlib
 import pytest
 
 from tests.support.server import ROOT
-from zmqtriton_frontends.process import inflating
-from zmqtriton_frontends.process.inflating import (
+from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.process.codecs import (
     BYTES_PER_S,
     MAX_BYTES,
     InflatingBudgets,
@@ -89,7 +89,7 @@ def test_what_comes_out_is_what_was_deflated_and_all_of_it_is_held(size: int) ->
 def test_what_comes_in_steps_is_whole(
     monkeypatch: pytest.MonkeyPatch, size: int, joined: int
 ) -> None:
-    monkeypatch.setattr(inflating, "_JOINED_BYTES", joined)
+    monkeypatch.setattr(codecs, "_JOINED_BYTES", joined)
     data, held = random.Random(1).randbytes(1000) * (size // 1000), [0]
 
     def hold(more: int) -> None:
@@ -111,7 +111,7 @@ def test_what_comes_in_steps_is_whole(
 _SIDE_BY_SIDE = """
 import asyncio, resource, zlib
 from zmqtriton_frontends.process.allocator import keep_freed_memory
-from zmqtriton_frontends.process.inflating import inflate
+from zmqtriton_frontends.process.codecs import inflate
 
 async def run():
     async def one():

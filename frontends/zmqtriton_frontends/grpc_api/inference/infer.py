@@ -1,13 +1,21 @@
 """The inference RPC: bytes in, the gateway's one response as bytes out.
 
-Knows no transport; cancelling what was begun cancels the request.
+The message becomes an Ask, as that of a stream does. Knows no transport; cancelling what was begun
+cancels the request.
 """
 
 from __future__ import annotations
 
-from zmqtriton_floor.wire import ResponseBody
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from zmqtriton_floor.wire import ResponseBody, make
+from zmqtriton_frontends.entrance.ask import Ask, Step
 from zmqtriton_frontends.entrance.entrance import Entrance
-from zmqtriton_frontends.entrance.steps.reports import Reports
+from zmqtriton_frontends.entrance.steps import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.grpc_api.call import (
@@ -17,12 +25,74 @@ from zmqtriton_frontends.grpc_api.call import (
     hold_answer,
     kept_bytes,
 )
-from zmqtriton_frontends.grpc_api.inference.gradual_parsing import LargeMessage, ParsedRequest
-from zmqtriton_frontends.grpc_api.inference.infer_request import ask_of, parse_request
+from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_content
+from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
+    LARGE_BYTES,
+    LargeMessage,
+    ParsedRequest,
+)
+from zmqtriton_frontends.grpc_api.inference.raw_tensors import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
 from zmqtriton_frontends.grpc_api.unary import Answer
 from zmqtriton_frontends.inference.admission import CheckedRequest, reported
 from zmqtriton_frontends.inference.classification import classify
+from zmqtriton_frontends.inference.request_trace import now_ns
+from zmqtriton_protos import message
+
+_REQUEST = message("inference.ModelInferRequest")
+
+
+def header_of(call: Call, name: bytes) -> str | None:
+    """Return the value of a client's metadata; values of one name have commas between them.
+
+    None if there is no such text.
+    """
+    key = name.decode()
+    values = [value for k, value in call.metadata if k == key and isinstance(value, str)]
+    return ",".join(values) if values else None
+
+
+def parse_request(data: bytes | ParsedRequest) -> tuple[Any, Sequence[Any]]:
+    """Return an inference.ModelInferRequest and its raw tensors.
+
+    Raises InvalidArgument, and LargeMessage for one that is to be given again when it is parsed.
+    """
+    if isinstance(data, ParsedRequest):
+        return data.request, data.raw
+    parts = split_raw(data) if len(data) >= MIN_BYTES else None
+    rest, raw = (data, None) if parts is None else parts
+    if len(rest) >= LARGE_BYTES:
+        raise LargeMessage(rest, [] if raw is None else raw)
+    try:  # as parse() does, by a call less
+        request = _REQUEST.FromString(rest)
+    except DecodeError:
+        raise malformed(_REQUEST) from None
+    return request, request.raw_input_contents if raw is None else raw
+
+
+def ask_of(
+    request: Any,
+    raw: Sequence[Any],
+    call: Call,
+    steps: tuple[Step, ...] = (),
+    *,
+    takes_streams: bool = False,
+) -> Ask:
+    """Return what a message asks for, for a client that reads many responses or just one."""
+    target = request.model_name, request.model_version
+    read = partial(read_content, request, raw, takes_streams)
+    header = partial(header_of, call)
+    parts = (
+        target,
+        read,
+        header,
+        lambda: call.metadata,
+        call.grant,
+        call.deadline_ns,
+        now_ns(),
+        steps,
+    )
+    return make(Ask, parts)
 
 
 class Inference:

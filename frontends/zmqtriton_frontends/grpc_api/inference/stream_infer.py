@@ -58,7 +58,7 @@ from zmqtriton_frontends.grpc_api.call import (
     kept_bytes,
 )
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import LargeMessage, ParsedRequest
-from zmqtriton_frontends.grpc_api.inference.infer_request import ask_of, parse_request
+from zmqtriton_frontends.grpc_api.inference.infer import ask_of, parse_request
 from zmqtriton_frontends.grpc_api.inference.outbox import Message, Outbox, QuietEnd
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest

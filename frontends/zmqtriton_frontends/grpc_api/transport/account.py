@@ -1,4 +1,7 @@
-"""An account of what one client makes the server hold, and whether it goes on with it."""
+"""An account of what one client makes the server hold, and whether it goes on with it.
+
+Beside it stand the counters of the calls that have ended, by the status that their clients get.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,34 @@ from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 HIGH_WATER = 1 << 18
 #: Room for streams is taken in steps of so much, which cover a plain request.
 _STEP_BYTES = 16 << 10
+#: The names of gRPC's statuses, each at its number.
+NAMES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+OK, CANCELLED = NAMES.index("OK"), NAMES.index("CANCELLED")
+
+#: A list: whoever ends a call adds to it in place, which is no call of a function.
+by_status = [0] * len(NAMES)
+
+
+def counts() -> dict[str, int]:
+    return {name: count for name, count in zip(NAMES, by_status, strict=True) if count}
 
 
 class Account:

@@ -14,7 +14,7 @@ from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import DeadlineExceeded, InternalError
-from zmqtriton_frontends.entrance.steps.reports import REPORT_HEADERS
+from zmqtriton_frontends.entrance.steps import REPORT_HEADERS
 from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
     FREE_REQUEST_BYTES,
@@ -22,8 +22,7 @@ from zmqtriton_frontends.grpc_api.call import (
     NoRoomError,
     hold_answer,
 )
-from zmqtriton_frontends.grpc_api.transport.account import Account
-from zmqtriton_frontends.grpc_api.transport.call_counts import OK, by_status
+from zmqtriton_frontends.grpc_api.transport.account import OK, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, Opening
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
@@ -44,8 +43,8 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
 from zmqtriton_frontends.grpc_api.unary import Pending, Response
 from zmqtriton_frontends.http2.connection import Begin
 from zmqtriton_frontends.inference.open_sequences import TooLateError
+from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
 from zmqtriton_frontends.process.kept_parts import copy_some
-from zmqtriton_frontends.process.slow_client import limit_unsent_bytes
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: So many messages of a stream are handled before others have their turn.

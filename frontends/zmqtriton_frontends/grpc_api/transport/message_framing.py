@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
-from zmqtriton_frontends.process import codecs, inflating
+from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.tensors.arena_body import MIN_BYTES
 
@@ -265,7 +265,7 @@ async def inflate(
     limit = unfinished.max_message
     if encoding not in codecs.CODINGS:
         raise InternalError("a compressed message without a grpc-encoding")
-    whole = await inflating.inflate(data, encoding, limit, client, hold=holder(held))
+    whole = await codecs.inflate(data, encoding, limit, client, hold=holder(held))
     if whole is None:
         raise InternalError(f"the message is not compressed with {encoding}")
     if len(whole) > limit:

@@ -16,7 +16,7 @@ from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
-from zmqtriton_frontends.grpc_api.transport import call_counts, call_headers
+from zmqtriton_frontends.grpc_api.transport import account, call_headers
 from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
@@ -125,7 +125,7 @@ class NativeServer(Service):
     def counts(self) -> Counts:
         return {
             "connections": {"": self._connections.added},
-            "calls": call_counts.counts(),
+            "calls": account.counts(),
             "access_refusals": refusals.counts,
         }
 

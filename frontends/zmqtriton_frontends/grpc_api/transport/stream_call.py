@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
-from zmqtriton_frontends.grpc_api.transport.account import Account
-from zmqtriton_frontends.grpc_api.transport.call_counts import CANCELLED, OK, by_status
+from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, OK, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import (
     HEADS,
     TAIL,

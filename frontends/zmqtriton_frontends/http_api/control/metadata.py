@@ -13,7 +13,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import model_load
+from zmqtriton_frontends.inference import load_metrics
 from zmqtriton_frontends.inference.load_on_demand import attempt
 
 
@@ -82,7 +82,7 @@ class Metadata:
         self._gateway.catalogue.check_serving()
         answer = await self._gateway.statistics(kind=wire.LOAD)
         is_ready = await self._readiness.of_server()
-        load = model_load.of_server(answer)
+        load = load_metrics.of_server(answer)
         load["models"] = [m for m in load["models"] if may_see(req.grant, m["name"])]
         resp.data = json_documents.write({"ready": is_ready, **load})
 
@@ -94,7 +94,7 @@ class Metadata:
         number = int(version) if version else -1
         answer = await self._gateway.statistics(model, number, kind=wire.LOAD)
         is_ready = await self._readiness.of_model(model, version)
-        load = model_load.of_model(answer["loads"])
+        load = load_metrics.of_model(answer["loads"])
         named = {"name": model, "version": version} if version else {"name": model}
         resp.data = json_documents.write({**named, "ready": is_ready, **load})
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.process import codecs, inflating
+from zmqtriton_frontends.process import codecs
 
 
 class UnsupportedCoding(Unsupported):
@@ -30,7 +30,7 @@ async def inflate(
     if coding not in codecs.CODINGS:
         raise UnsupportedCoding("Unsupported compression type")
     aside = partial(json_documents.aside, len(data))
-    whole = await inflating.inflate(data, coding, limit, client, hold=hold, aside=aside)
+    whole = await codecs.inflate(data, coding, limit, client, hold=hold, aside=aside)
     if whole is None:
         raise InvalidArgument(f"failed to decompress the request body as {coding}")
     if len(whole) > limit:

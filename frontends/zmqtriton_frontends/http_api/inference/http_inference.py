@@ -19,8 +19,8 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 from zmqtriton_floor.wire import ResponseBody, make
+from zmqtriton_frontends.entrance import steps
 from zmqtriton_frontends.entrance.ask import Ask, Content
-from zmqtriton_frontends.entrance.steps import reports
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi import problems
@@ -109,7 +109,7 @@ def read_head(head: InferenceHead) -> InferenceHead:
         coding=coding,
         accepted=header(b"accept-encoding"),
         timeout_ns=0 if timeout is None else request_timeout.read_ns(timeout),
-        has_wishes=reports.are_wanted(header),
+        has_wishes=steps.are_wanted(header),
     )
 
 

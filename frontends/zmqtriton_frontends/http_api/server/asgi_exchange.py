@@ -9,18 +9,17 @@ from urllib.parse import unquote_to_bytes
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import TOO_MANY_UNREAD, Unavailable
-from zmqtriton_frontends.http1 import responses
+from zmqtriton_frontends.http1 import heads
 from zmqtriton_frontends.http1.heads import Head
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.http_inference import refusal
 from zmqtriton_frontends.http_api.inference.large_answer import Piece
-from zmqtriton_frontends.http_api.server.answer_counts import by_status
-from zmqtriton_frontends.http_api.server.exchange import Exchange, Owner
+from zmqtriton_frontends.http_api.server.exchange import Exchange, Owner, by_status
 from zmqtriton_frontends.http_api.server.upgraded import Upgraded
 from zmqtriton_frontends.process.arrivals import Arrivals
+from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
-from zmqtriton_frontends.process.slow_client import limit_unsent_bytes
 from zmqtriton_frontends.process.turns import TaskTurn, Turns
 
 #: Of an answer that had room while it was written this part more has it, too.
@@ -179,7 +178,7 @@ class AsgiExchange(Exchange):
                 return self._take_body()
             if self._must_continue and self._start is None:
                 self._must_continue = False
-                self._channel.write(responses.CONTINUE)
+                self._channel.write(heads.CONTINUE)
             self._news = self._loop.create_future()
             await self._news
         return {"type": "http.disconnect"}
@@ -260,7 +259,7 @@ class AsgiExchange(Exchange):
         self.has_begun_answer = self._is_answered = True
         by_status[101] += 1
         limit_unsent_bytes(self._channel.info("socket"))
-        self._write(responses.status_line(101) + responses.fields(fields) + b"\r\n")
+        self._write(heads.status_line(101) + heads.fields(fields) + b"\r\n")
         upgraded = Upgraded(self._owner, self._channel)
         self._owner.hand_over(upgraded)
         return upgraded
@@ -300,8 +299,8 @@ class AsgiExchange(Exchange):
         status: int = self._start["status"]
         rows: Iterable[tuple[bytes, bytes]] = self._start["headers"]
         lengths = [value for name, value in rows if name == _LENGTH]
-        self._has_no_body = responses.has_no_body(self._head.method, status)
-        written = responses.fields(rows)
+        self._has_no_body = heads.has_no_body(self._head.method, status)
+        written = heads.fields(rows)
         if self._has_no_body and (lengths or not body):
             pass
         elif lengths:
@@ -312,7 +311,7 @@ class AsgiExchange(Exchange):
             written += self._begin_stream()
         self.has_begun_answer = True
         by_status[status] += 1
-        line = responses.status_line(status)
+        line = heads.status_line(status)
         return b"".join((line, written, self._owner.last_fields, b"\r\n"))
 
     def _begin_stream(self) -> bytes:
@@ -354,8 +353,8 @@ class AsgiExchange(Exchange):
         if is_piece:
             self._channel.write_all((head + body.head, body.view))
         elif self._is_chunked:
-            chunk = responses.chunk(body) if size else b""
-            self._write(b"".join((head, chunk, responses.LAST_CHUNK if is_last else b"")))
+            chunk = heads.chunk(body) if size else b""
+            self._write(b"".join((head, chunk, heads.LAST_CHUNK if is_last else b"")))
         else:
             self._write(head + body)
 

@@ -11,19 +11,17 @@ import asyncio
 from typing import Any, Protocol
 
 from zmqtriton_floor.errors import NO_MEMORY
-from zmqtriton_frontends.http1 import responses
+from zmqtriton_frontends.http1 import heads
 from zmqtriton_frontends.http1.heads import Head, Refused
 from zmqtriton_frontends.http1.requests import RequestReader
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.http_inference import InferenceHead
-from zmqtriton_frontends.http_api.server.answer_counts import by_status
 from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
-from zmqtriton_frontends.http_api.server.channel import Channel
-from zmqtriton_frontends.http_api.server.exchange import Exchange
+from zmqtriton_frontends.http_api.server.channel import Channel, acknowledged_bytes
+from zmqtriton_frontends.http_api.server.exchange import Exchange, by_status
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
-from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
 from zmqtriton_frontends.inference.catalogue import STOPPING
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.client_progress import Progress
@@ -146,7 +144,7 @@ class Connection(asyncio.Protocol):
             or not (self._reader.is_whole and head.minor_version and self.channel.can_write_eof)
         ):
             return False
-        self.channel.write(responses.CONTINUE)
+        self.channel.write(heads.CONTINUE)
         self.channel.half_close()
         return True
 
@@ -279,8 +277,8 @@ class Connection(asyncio.Protocol):
             self._is_leaving or is_leaving or not head.keeps_alive or not reader.is_whole
         )
         if self._is_last:
-            return responses.date() + responses.CLOSE
-        return responses.date() if head.minor_version else responses.date() + responses.KEEP_ALIVE
+            return heads.date() + heads.CLOSE
+        return heads.date() if head.minor_version else heads.date() + heads.KEEP_ALIVE
 
     def leave(self) -> None:
         """Leave: the next answer is the last."""
@@ -345,13 +343,11 @@ class Connection(asyncio.Protocol):
         if self._closing_since:
             return  # the last answer was given
         by_status[status] += 1
-        head = responses.status_line(status) + b"content-type: application/json\r\n"
+        head = heads.status_line(status) + b"content-type: application/json\r\n"
         for name, value in problems.headers(status):
             head += f"{name}: {value}\r\n".encode()
         length = b"content-length: %d\r\n" % len(body)
-        self.channel.write(
-            b"".join((head, length, responses.date(), responses.CLOSE, b"\r\n", body))
-        )
+        self.channel.write(b"".join((head, length, heads.date(), heads.CLOSE, b"\r\n", body)))
         self.close(is_amid_request=True)
 
     def _end_exchange(self) -> None:

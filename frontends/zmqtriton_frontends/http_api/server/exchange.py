@@ -1,4 +1,4 @@
-"""The interface between a connection and the exchange on it.
+"""The interface between a connection and the exchange on it, and the count of answers by status.
 
 An exchange is one request and its answer: an inference, or a request of the Falcon application. The
 connection gives it the body as it comes; it writes to the connection's channel, and says when all
@@ -8,6 +8,7 @@ of the answer is written.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import Protocol
 
 from zmqtriton_frontends.http_api.server.channel import Channel
@@ -15,6 +16,12 @@ from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Client
 from zmqtriton_frontends.process.turns import Cost, WorkTurn
 from zmqtriton_frontends.tensors.arena_body import ArenaBody
+
+by_status: defaultdict[int, int] = defaultdict(int)
+
+
+def counts() -> dict[str, int]:
+    return {str(status): count for status, count in by_status.items()}
 
 
 class Exchange(Protocol):

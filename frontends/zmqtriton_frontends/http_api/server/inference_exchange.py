@@ -13,7 +13,7 @@ from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
-from zmqtriton_frontends.http1 import responses
+from zmqtriton_frontends.http1 import heads
 from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
 from zmqtriton_frontends.http_api.inference import binary, compression, large_answer
@@ -25,8 +25,7 @@ from zmqtriton_frontends.http_api.inference.http_inference import (
 )
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
-from zmqtriton_frontends.http_api.server.answer_counts import by_status
-from zmqtriton_frontends.http_api.server.exchange import Owner
+from zmqtriton_frontends.http_api.server.exchange import Owner, by_status
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.process import request_log
@@ -89,7 +88,7 @@ class InferenceExchange(HttpInference):
 
     def say_continue(self) -> None:
         """Tell a client that waits for it to send the body."""
-        self._owner.channel.write(responses.CONTINUE)
+        self._owner.channel.write(heads.CONTINUE)
 
     def receive(self, part: bytes, *, is_last: bool) -> None:
         """Take more of the body; begin to answer after the last part."""
@@ -255,7 +254,7 @@ class InferenceExchange(HttpInference):
         if headers:
             lines = "".join(map(_as_line, headers)).encode("latin-1")
             named = lines if headers[0][0] == "content-type" else _JSON + lines
-        line, last = responses.STATUS_LINES[status], owner.last_fields
+        line, last = heads.STATUS_LINES[status], owner.last_fields
         head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
         if size > INLINE_BYTES:
             self.has_begun_answer = True

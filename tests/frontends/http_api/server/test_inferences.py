@@ -21,7 +21,7 @@ from zmqtriton_floor.access.token_file import Grant, digest
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.frontends import Restriction
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.access.failure_limit import MAX_AT_ONCE
+from zmqtriton_frontends.access.bearer_tokens import MAX_AT_ONCE
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.server import inference_exchange
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange

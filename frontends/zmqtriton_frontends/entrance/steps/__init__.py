@@ -1,1 +1,0 @@
-"""The features of requests, each a step that the entrance calls and does not know."""
