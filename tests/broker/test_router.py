@@ -16,11 +16,10 @@ from tests.broker.world import TOKEN
 from tests.support.waiting import eventually
 from zmqtriton.broker import sending as module
 from zmqtriton.broker.core import Core
-from zmqtriton.broker.hellos import Hellos
 from zmqtriton.broker.idle_checks import ANSWER_WITHIN_NS, EVERY_NS, IdleChecks
-from zmqtriton.broker.router import Router
 from zmqtriton.broker.scheduling.instances import InstanceState
-from zmqtriton.broker.sending import Sending
+from zmqtriton.broker.sending import Router, Sending
+from zmqtriton.broker.service import Hellos
 from zmqtriton_floor import wire
 from zmqtriton_floor.zmtp import Connection, Dealer
 

@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.ensemble_members import check_members, member_problems
-from zmqtriton.config.ensembles import check_cycle, member_names, step_problems
+from zmqtriton.config.ensembles import (
+    check_cycle,
+    check_members,
+    member_names,
+    member_problems,
+    step_problems,
+)
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.pbtxt import parse_text
 

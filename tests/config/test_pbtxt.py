@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import zmqtriton_protos
 from tests.config.growth import growth
 from zmqtriton.config.errors import ConfigError, FieldPath, Problem
-from zmqtriton.config.names import unknown_name_problems
 from zmqtriton.config.pbtxt import (
     MAX_CONFIG_BYTES,
     parse_json,
@@ -25,7 +24,7 @@ from zmqtriton.config.pbtxt import (
     read_config,
     strict,
 )
-from zmqtriton.config.positions import PositionIndex, locate, locate_error
+from zmqtriton.config.positions import PositionIndex, locate, locate_error, unknown_name_problems
 
 # ------------------------------------------------------------------------------- pbtxt
 # Reading config.pbtxt and JSON overrides, and what their errors tell.

@@ -20,7 +20,7 @@ from zmqtriton.config.instances import (
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.quotas import Quota, quota_of, quota_problems
 from zmqtriton.config.resources import NO_DEVICE, ResourceNeed, ResourcePool
-from zmqtriton.config.scheduling import dynamic_batching_problems, sequence_batching_problems
+from zmqtriton.config.validation import dynamic_batching_problems, sequence_batching_problems
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.settings.broker import RateLimitResource, RateLimits
 

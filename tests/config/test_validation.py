@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.scripted import string_parameter
-from zmqtriton.config import of_add_ons
+from zmqtriton.config import known_parameters
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.model_config import apply_defaults
 from zmqtriton.config.parameters import parameter_problems
@@ -249,8 +249,8 @@ def test_a_program_gets_the_fields_that_it_is_promised() -> None:
 @pytest.mark.parametrize(
     ("add_on", "name"),
     [
-        (of_add_ons.CANARIES, "canary_version"),
-        (of_add_ons.SCALING, "autoscale_max_instances"),
+        (known_parameters.CANARIES, "canary_version"),
+        (known_parameters.SCALING, "autoscale_max_instances"),
     ],
 )
 def test_a_model_that_asks_for_a_missing_add_on_is_refused(
@@ -260,11 +260,11 @@ def test_a_model_that_asks_for_a_missing_add_on_is_refused(
     parameter = f'parameters {{ key: "{name}" value {{ string_value: "2" }} }}'
     asking, plain = (parse_text(f'name: "m" {text}') for text in (parameter, ""))
 
-    [problem] = of_add_ons.problems(add_on, asking)
+    [problem] = known_parameters.problems(add_on, asking)
 
     assert f"{name}: the add-on '{add_on}' is not installed" == problem.text
-    assert of_add_ons.read(add_on, asking) is None
-    assert [] == [*of_add_ons.problems(add_on, plain)]
+    assert known_parameters.read(add_on, asking) is None
+    assert [] == [*known_parameters.problems(add_on, plain)]
 
 
 # ---------------------------------------------------------------------------- defaults

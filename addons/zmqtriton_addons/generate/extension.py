@@ -25,8 +25,8 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import (
     binary,
     infer_request,
-    infer_response,
     json_documents,
+    response_encoding,
 )
 from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, now_ns, reported, texts_of
 
@@ -157,7 +157,7 @@ class InferWriter(Writer):
     """Writes the responses to one request as infer does."""
 
     def _fields(self, body: ResponseBody) -> dict[str, Any]:
-        return infer_response.describe(self.model, self.request_id, body, _ALL_JSON)[0]
+        return response_encoding.describe(self.model, self.request_id, body, _ALL_JSON)[0]
 
     def _pieces(self, fields: dict[str, Any]) -> list[bytes]:
         return json_documents.pieces(fields, "outputs", "data")

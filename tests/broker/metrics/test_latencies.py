@@ -10,7 +10,7 @@ import pytest
 
 from tests.broker.world import MILLISECOND, SECOND, BrokerHarness, F, S, request
 from zmqtriton.broker.metrics.latencies import Histogram, Summary
-from zmqtriton.broker.metrics.trial_times import TrialTimes
+from zmqtriton.broker.metrics.statistics import TrialTimes
 from zmqtriton_floor import wire
 from zmqtriton_floor.metrics import config_of
 from zmqtriton_floor.settings.broker import BrokerSettings

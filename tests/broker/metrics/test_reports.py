@@ -12,8 +12,7 @@ import pytest
 
 from tests.broker.world import MILLISECOND, S2, SECOND, BrokerHarness, F, S, request
 from zmqtriton.broker.metrics.reports import _MAX_ERROR, WINDOW_NS, RecentTimes, execution_age_ns
-from zmqtriton.broker.metrics.response_counts import ResponseCounts
-from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics
+from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics, ResponseCounts
 from zmqtriton.broker.requests.inflight import Batch
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError

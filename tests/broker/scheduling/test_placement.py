@@ -9,11 +9,10 @@ import pytest
 
 from tests.broker.world import BrokerHarness, F, Page, S, request
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
-from zmqtriton.broker.scheduling.ahead import SendingAhead
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
-from zmqtriton.broker.scheduling.placement import Placement
+from zmqtriton.broker.scheduling.placement import Placement, SendingAhead
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton_floor import wire
 from zmqtriton_floor.routing import ALL

@@ -21,8 +21,8 @@ from tests.broker.sequence_world import (
 )
 from tests.broker.world import request
 from zmqtriton.broker.requests.recovery import LEFTOVER_NS
+from zmqtriton.broker.sequences.batcher import _MAX_CAUSES, LostSequences
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
-from zmqtriton.broker.sequences.losses import _MAX_CAUSES, LostSequences
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.wire import SEQUENCE_END as END

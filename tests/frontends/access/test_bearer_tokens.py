@@ -16,17 +16,15 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.access import bearer_tokens
 from zmqtriton_frontends.access.bearer_tokens import (
     ANY,
+    MAX_ADDRESSES,
+    MAX_AT_ONCE,
     OPEN,
+    SECONDS_FOR_ONE,
     BearerTokens,
+    FailureLimit,
     check_target,
     may_see,
     need_of,
-)
-from zmqtriton_frontends.access.failure_limit import (
-    MAX_ADDRESSES,
-    MAX_AT_ONCE,
-    SECONDS_FOR_ONE,
-    FailureLimit,
 )
 from zmqtriton_frontends.access.hidden_places import places_hidden, visible_entries, without_places
 from zmqtriton_frontends.access.refusals import (

@@ -15,9 +15,8 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.frontends import FrontendSettings, Restriction
 from zmqtriton_floor.wire import RequestBody, StageTimes, Tensor
 from zmqtriton_frontends.entrance.ask import Ask, Content
-from zmqtriton_frontends.entrance.steps.forwarding import Forwarding
-from zmqtriton_frontends.entrance.steps.reports import Reports, are_wanted
-from zmqtriton_frontends.inference import load_metrics, model_load
+from zmqtriton_frontends.entrance.steps import Forwarding, Reports, are_wanted
+from zmqtriton_frontends.inference import load_metrics
 from zmqtriton_frontends.inference.admission import (
     CheckedRequest,
     Options,
@@ -31,7 +30,7 @@ from zmqtriton_frontends.inference.catalogue import Catalogue
 # Reports to a client beside its answer: what it asks for, and no more than it may know.
 
 
-SUMS = dict.fromkeys((*model_load._SUMS, "limit"), 1)
+SUMS = dict.fromkeys((*load_metrics._SUMS, "limit"), 1)
 
 
 class World:
@@ -106,7 +105,7 @@ def test_the_load_is_that_of_the_version_in_the_form_that_is_asked_for(form: str
 
     pairs = world.pairs(endpoint_load_metrics_format=form)
 
-    load = model_load.of_model([SUMS])
+    load = load_metrics.of_model([SUMS])
     assert [("endpoint-load-metrics", load_metrics.write(form.strip().lower(), load))] == pairs
     assert [("m", 1, wire.LOAD)] == world.questions
 
@@ -114,7 +113,7 @@ def test_the_load_is_that_of_the_version_in_the_form_that_is_asked_for(form: str
 def test_the_load_as_bytes_has_a_name_of_its_own() -> None:
     pairs = World().pairs(endpoint_load_metrics_format="bin")
 
-    load = model_load.of_model([SUMS])
+    load = load_metrics.of_model([SUMS])
     assert [("endpoint-load-metrics-bin", load_metrics.write_binary(load))] == pairs
 
 

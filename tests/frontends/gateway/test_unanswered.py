@@ -22,10 +22,10 @@ from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import Call, RequestBody
 from zmqtriton_frontends.gateway import publishers
+from zmqtriton_frontends.gateway.broker_link import Unanswered
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.gateway.publishers import Publishers
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
-from zmqtriton_frontends.gateway.unanswered import Unanswered
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
 
 # -------------------------------------------------------------------------- unanswered

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
-from zmqtriton_frontends.http_api.server.server import Connections
+from zmqtriton_frontends.http_api.server.service import Connections
 from zmqtriton_frontends.process.handshakes import Handshakes
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.serving.listener import Listener

@@ -22,9 +22,14 @@ from zmqtriton_floor.wire import RepositoryState
 from zmqtriton_frontends.http_api.inference.http_inference import HttpInference, InferenceHead
 from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.inference.catalogue import Catalogue
-from zmqtriton_frontends.inference.load_metrics import write, write_binary
+from zmqtriton_frontends.inference.load_metrics import (
+    of_model,
+    of_server,
+    utilization,
+    write,
+    write_binary,
+)
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
-from zmqtriton_frontends.inference.model_load import of_model, of_server, utilization
 
 # ---------------------------------------------------------------------- load on demand
 # Clients in a frontend that wait for a model to be loaded.

@@ -22,6 +22,8 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings.frontends import Tls
 from zmqtriton_frontends.process import peer_user, request_log
+from zmqtriton_frontends.process.client_progress import UNSENT_BYTES, limit_unsent_bytes
+from zmqtriton_frontends.process.handshakes import Encryption
 from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 from zmqtriton_frontends.process.peer_user import (
     UNKNOWN,
@@ -30,8 +32,6 @@ from zmqtriton_frontends.process.peer_user import (
     find_user,
     place_of,
 )
-from zmqtriton_frontends.process.slow_client import UNSENT_BYTES, limit_unsent_bytes
-from zmqtriton_frontends.process.tls import Encryption
 
 # --------------------------------------------------------------------------- peer user
 # The user at the other end of a connection.

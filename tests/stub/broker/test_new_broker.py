@@ -15,7 +15,7 @@ from tests.stub.conftest import Write
 from tests.stub.fakes import body, fp32
 from tests.stub.running import RunningStub
 from tests.support.waiting import eventually
-from zmqtriton.broker.hellos import Hellos
+from zmqtriton.broker.service import Hellos
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker import unconfirmed_answers
 from zmqtriton_stub.broker.connection import hellos

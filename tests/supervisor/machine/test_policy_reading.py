@@ -18,8 +18,8 @@ from tests.support.waiting import eventually
 from zmqtriton import addons
 from zmqtriton.config.quotas import Quota
 from zmqtriton.options import Options, Setting, parse
-from zmqtriton.supervisor.machine import networks
-from zmqtriton.supervisor.machine.host_policies import (
+from zmqtriton.supervisor.machine import listeners
+from zmqtriton.supervisor.machine.instance_slots import (
     cores_of_policy,
     host_policy_name,
     pin_to_cores,
@@ -379,17 +379,17 @@ LOOPBACK = ["127.0.0.1", "::1"]
     ],
 )
 def test_machines_that_others_reach_by_ipv6_alone(addresses: list[str], is_so: bool) -> None:
-    assert is_so == networks.has_only_ipv6(addresses)
+    assert is_so == listeners.has_only_ipv6(addresses)
 
 
 def test_all_addresses_are_those_that_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(grpc_address="127.0.0.1", metrics_address="0.0.0.0")
 
-    monkeypatch.setattr(networks, "_own_addresses", lambda: LOOPBACK)
-    assert options == networks.widen(options)
+    monkeypatch.setattr(listeners, "_own_addresses", lambda: LOOPBACK)
+    assert options == listeners.widen(options)
 
-    monkeypatch.setattr(networks, "_own_addresses", lambda: [*LOOPBACK, "2001:db8::7"])
-    wide = networks.widen(options)
+    monkeypatch.setattr(listeners, "_own_addresses", lambda: [*LOOPBACK, "2001:db8::7"])
+    wide = listeners.widen(options)
     assert ("::", "127.0.0.1", "::") == (
         wide.http_address,
         wide.grpc_address,
@@ -403,4 +403,4 @@ def test_the_addresses_of_this_machine_are_found() -> None:
         r.address.partition("%")[0] for r in rows if r.family in (socket.AF_INET, socket.AF_INET6)
     }
 
-    assert expected == set(networks._own_addresses())
+    assert expected == set(listeners._own_addresses())

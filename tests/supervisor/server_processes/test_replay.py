@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.server_processes.replay import BrokerReplay
+from zmqtriton.supervisor.server_processes.introductions import BrokerReplay
 from zmqtriton_floor import wire
 
 # ------------------------------------------------------------------------------ replay

@@ -65,7 +65,7 @@ ALLOWED = (
     ),
     Allowed(
         "os.utime",
-        "zmqtriton_frontends.http_api.server.server:check",
+        "zmqtriton_frontends.http_api.server.service:check",
         "gunicorn's heartbeat, a file in the runtime directory",
     ),
     *(

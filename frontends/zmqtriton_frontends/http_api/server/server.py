@@ -1,8 +1,7 @@
 """Gunicorn as this server needs it: an arbiter that watches processes, and in each an ASGI loop.
 
 Each process that the arbiter forks makes a lifeline of its own, and dies with the arbiter; it lives
-as every process that serves, and serves an `HttpService`: the connections of endpoints with a
-socket each. No ZeroMQ before the fork.
+as every process that serves, and serves an `HttpService`. No ZeroMQ before the fork.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ import logging
 import os
 import select
 import signal
-import socket
-from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import uvloop
@@ -27,233 +23,15 @@ from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import WorkerForked
-from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.gateway.client_report import Counts
-from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
+from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api import app
-from zmqtriton_frontends.http_api.asgi.access import Access, Route
-from zmqtriton_frontends.http_api.server import exchange
-from zmqtriton_frontends.http_api.server.connection import Connection
-from zmqtriton_frontends.http_api.server.endpoints import MAIN, SOCKETS, all_endpoints
-from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
-from zmqtriton_frontends.process import request_log
+from zmqtriton_frontends.http_api.server.service import Build, HttpService
 from zmqtriton_frontends.process.allocator import keep_freed_memory
-from zmqtriton_frontends.process.descriptors import max_connections
-from zmqtriton_frontends.process.handshakes import handshakes_of
-from zmqtriton_frontends.process.ledger import Application, Ledger, with_share
-from zmqtriton_frontends.process.room import Room
-from zmqtriton_frontends.process.turns import Turns
-from zmqtriton_frontends.serving.listener import BACKLOG, Listener, Listeners, address_of
-from zmqtriton_frontends.serving.process import Service, ServingProcess
+from zmqtriton_frontends.serving.listener import BACKLOG
+from zmqtriton_frontends.serving.process import ServingProcess
 
 #: A loop that does not turn for so long hangs; requests that wait for a model never stop it.
 _HANG_S = 120
-_log = logging.getLogger(__name__)
-
-
-class Connections:
-    """The open connections of one process, and what they share.
-
-    There are at most as many as there are descriptors for. Those whose clients do not go on make
-    room for new ones; while all do, nothing is accepted, and those who connect wait.
-    """
-
-    def __init__(
-        self,
-        application: Application,
-        inferences: InferenceHeads | None,
-        ledger: Ledger,
-        now: Callable[[], float],
-    ) -> None:
-        self._application = application
-        self._inferences = inferences
-        self.ledger = ledger
-        self.turns = Turns(asyncio.get_running_loop().call_soon)
-        self.now = now
-        self.is_leaving = self.is_ending = False
-        self.room: Room[Connection] = Room(max_connections(), now)
-        #: Where they come from.
-        self.listeners: list[Listener] = []
-        self._is_full = False
-
-    def make(self, below: Any = None) -> Connection:
-        """Make a connection for the loop, perhaps one whose transport encrypts for another."""
-        connection = Connection(self, self._application, self._inferences)
-        connection.below = below
-        return connection
-
-    def make_other(self, application: Application, below: Any = None) -> Connection:
-        """Make a connection to another application, which answers all requests itself."""
-        return Connection(self, application)
-
-    def add(self, connection: Connection) -> None:
-        if self.room.is_full and not self._make_room():
-            self._is_full = True
-            for listener in self.listeners:
-                listener.pause()
-        self.room.add(connection)
-
-    def _make_room(self) -> bool:
-        """Close connections whose clients do not go on; False without any."""
-        still = self.room.take_still()
-        for connection in still:
-            if connection.is_idle:
-                connection.close()
-            else:
-                connection.channel.abort()
-        return bool(still)
-
-    def remove(self, connection: Connection) -> None:
-        self.room.remove(connection)
-        self._accept_again()
-
-    def _accept_again(self) -> None:
-        if self._is_full and not self.room.is_full:
-            self._is_full = False
-            for listener in self.listeners:
-                listener.resume()
-
-    def check(self) -> None:
-        """Check all connections. To be called once a second."""
-        now = self.now()
-        for connection in self.room:
-            try:
-                connection.check(now)
-            except Exception:  # noqa: BLE001 - an edge: a defect ends one connection, not all
-                _log.exception("a connection could not be checked, and is closed")
-                connection.channel.abort()
-        self.room.check()
-        if self._is_full:
-            self._make_room()  # of those that have become idle, or do not go on
-        else:
-            for listener in self.listeners:
-                listener.resume()  # if the last attempt failed
-
-    @property
-    def has_any(self) -> bool:
-        return bool(len(self.room))
-
-    def end(self, *, is_followed: bool) -> None:
-        """Make the next answer on each connection its last, also amid the sequences it has now.
-
-        Where another server follows, those that have crossed with that end here: no other one
-        knows them.
-        """
-        self.is_leaving, self.is_ending = True, not is_followed
-        for connection in self.room:
-            connection.sequences.clear()
-
-    def end_still(self, still_s: float) -> None:
-        """End those on which nothing has been under way for so long."""
-        now = self.now()
-        for connection in self.room:
-            connection.end_if_still(now, still_s)
-
-    def close(self) -> None:
-        for connection in self.room:
-            connection.close()
-
-
-#: Makes the application of a table of routes.
-Build = Callable[[Gateway, list[Route], Access], Any]
-
-#: A connection on which nothing has been under way for so long is closed at the end: a client
-#: that asks more often is told so by an answer.
-_STILL_S = 1.0
-_TOLD = b'{"error":"this port speaks TLS: use https://"}'
-_ANSWER = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(_TOLD), _TOLD)
-)
-
-
-class HttpService(Service):
-    role = "http"
-
-    def __init__(
-        self,
-        gateway: Gateway,
-        build: Build,
-        bound: Mapping[str, socket.socket],
-        processes: int,
-        beat: Callable[[], None],
-    ) -> None:
-        """Set up with bound sockets by endpoint; `beat` is called while the loop turns."""
-        self._gateway = gateway
-        self._bound = bound
-        self._beat = beat
-        settings = gateway.settings
-        # systemd has the first socket alone, that of the main endpoint
-        is_passed = "http-arbiter" in settings.server.passed_sockets
-        self.shares_port = is_passed or settings.http.reuse_port
-        self.ledger = ledger = Ledger(settings.memory.client_bytes // processes)
-        table, access = app.routes(gateway), Access(settings)
-        served = all_endpoints(bound, gateway, build(gateway, table, access), access)
-        endpoints = {
-            name: with_share(request_log.with_request_log(application), ledger.requests)
-            for name, application in served.items()
-        }
-        self._connections = connections = Connections(
-            endpoints[MAIN],
-            app.inference_heads(gateway, table, access),
-            ledger,
-            asyncio.get_running_loop().time,
-        )
-        handshakes = handshakes_of(settings.access.tls, "http", "http/1.1", PlainRequest)
-        self._listeners = Listeners(gateway, handshakes, passed=int(is_passed))
-        for name, one in bound.items():
-            if name == MAIN:
-                self._listeners.add(connections.make, one)
-            else:
-                make = partial(connections.make_other, endpoints[name])
-                self._listeners.add(make, one, is_secure=False)
-        connections.listeners = self._listeners.all
-
-    async def open(self) -> list[tuple[str, str]]:
-        await self._listeners.open()
-        return [(SOCKETS[name], address_of(bound)) for name, bound in self._bound.items()]
-
-    def count_connections(self) -> int:
-        return len(self._connections.room)
-
-    def counts(self) -> Counts:
-        return {
-            "connections": {"": self._connections.room.added},
-            "answers": exchange.counts(),
-            "access_refusals": refusals.counts,
-        }
-
-    def check(self) -> None:
-        self._beat()
-        self._connections.check()
-        self._listeners.check()
-
-    def leave(self, is_leaving: bool) -> None:
-        self._connections.is_leaving = is_leaving
-        self._listeners.leave()
-
-    async def end(self, within_s: float) -> None:
-        await self._listeners.end()
-        self._connections.end(is_followed=is_followed(self._gateway))
-
-    def end_idle(self) -> bool:
-        self._connections.end_still(_STILL_S)
-        return not self._connections.has_any
-
-    async def close(self) -> None:
-        self._connections.close()
-        self._listeners.close()
-
-
-class PlainRequest:
-    """The refusal of the request on one connection, however much of it has come."""
-
-    def __init__(self) -> None:
-        self.is_complete = False
-
-    def answer(self, data: bytes, /) -> bytes:
-        self.is_complete = True
-        return _ANSWER
 
 
 class Server(BaseApplication):  # type: ignore[misc]

@@ -32,8 +32,7 @@ from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
     LargeMessage,
     ParsedRequest,
 )
-from zmqtriton_frontends.grpc_api.inference.infer import Inference
-from zmqtriton_frontends.grpc_api.inference.infer_request import parse_request
+from zmqtriton_frontends.grpc_api.inference.infer import Inference, parse_request
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import split_raw
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.grpc_api.unary import Response

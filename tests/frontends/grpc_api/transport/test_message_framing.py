@@ -28,7 +28,7 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
     inflate,
     prefix,
 )
-from zmqtriton_frontends.process import inflating
+from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.codecs import deflate
 from zmqtriton_frontends.process.ledger import Book, Share
 
@@ -163,7 +163,7 @@ class Inflated(bytearray):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrpcServerThread]:
-    monkeypatch.setattr(inflating, "bytearray", Inflated, raising=False)
+    monkeypatch.setattr(codecs, "bytearray", Inflated, raising=False)
     Inflated.all.clear()
     gateway = FakeGateway(version_info("m"), settings={"client_memory_byte_size": LIMIT})
     with serving(gateway) as running:

@@ -17,7 +17,7 @@ from tests.frontends.http2.talk import REQUEST, Frame, Heard, Talk, frames_of, k
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.handlers import Rpc
-from zmqtriton_frontends.grpc_api.transport import call_counts
+from zmqtriton_frontends.grpc_api.transport import account
 from zmqtriton_frontends.grpc_api.transport.call_headers import (
     Opening,
     only_trailers,
@@ -247,7 +247,7 @@ def server() -> Iterator[GrpcServerThread]:
 
 
 def forget_now() -> None:
-    call_counts.by_status[:] = [0] * len(call_counts.NAMES)
+    account.by_status[:] = [0] * len(account.NAMES)
 
 
 @pytest.fixture(autouse=True)
@@ -274,7 +274,7 @@ def status_of(call: Any) -> str:
 
 
 def is_counted(counts: dict[str, int]) -> None:
-    eventually(lambda: call_counts.counts() == counts, 60, f"{counts}")
+    eventually(lambda: account.counts() == counts, 60, f"{counts}")
 
 
 def test_each_call_is_counted_once_by_the_status_that_its_client_gets(
@@ -302,7 +302,7 @@ def test_calls_that_are_not_answered_are_counted_too(server: GrpcServerThread) -
         infer = channel.unary_unary(INFER)
         assert "DEADLINE_EXCEEDED" == status_of(lambda: infer(request(), timeout=0.2))
     # a client may end its call a moment before the server does
-    eventually(lambda: sum(call_counts.counts().values()) == 1, 60)
+    eventually(lambda: sum(account.counts().values()) == 1, 60)
     forget_now()
 
     # When clients leave, one of them with a stream
@@ -326,9 +326,9 @@ def test_a_client_that_leaves_an_answer_unread_does_not_make_it_two(
         is_counted({"OK": 1})
         connection.send(h2.reset_frame(1))
         connection.send(h2.headers_frame(3, LIVE), h2.data_frame(3, b"", flags=h2.END_STREAM))
-        eventually(lambda: call_counts.counts() != {"OK": 1}, 60)
+        eventually(lambda: account.counts() != {"OK": 1}, 60)
 
-    assert {"OK": 2} == call_counts.counts()
+    assert {"OK": 2} == account.counts()
 
 
 # ------------------------------------------------------------------------------- inbox

@@ -21,7 +21,7 @@ from zmqtriton_frontends.http_api.server.connection import (
     HEADERS_WITHIN_S,
     SILENT_S,
 )
-from zmqtriton_frontends.http_api.server.server import PlainRequest
+from zmqtriton_frontends.http_api.server.service import PlainRequest
 from zmqtriton_frontends.process.client_progress import MIN_BYTES, STALL_S
 from zmqtriton_frontends.process.handshakes import handshakes_of
 

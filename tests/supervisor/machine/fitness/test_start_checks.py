@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.options import parse
-from zmqtriton.supervisor.machine.fitness import judging, task_limits
-from zmqtriton.supervisor.machine.fitness.start_checks import check_numbers, find_problems
-from zmqtriton.supervisor.machine.fitness.task_limits import TaskLimit
+from zmqtriton.supervisor.machine import fitness
+from zmqtriton.supervisor.machine.fitness import TaskLimit
+from zmqtriton.supervisor.machine.start_checks import check_numbers, find_problems
 
 # ------------------------------------------------------------------------ start checks
 # The problems that would stop the start of a server, all of them at once.
@@ -129,12 +129,12 @@ def write(path: Path, text: str) -> None:
 
 
 def limits(root: Path) -> list[TaskLimit]:
-    return list(task_limits.task_limits(root))
+    return list(fitness.task_limits(root))
 
 
 def test_a_machine_may_have_none(root: Path) -> None:
     assert [] == limits(root)
-    assert "see kernel.pid_max and kernel.threads-max" == task_limits.explain(root)
+    assert "see kernel.pid_max and kernel.threads-max" == fitness.explain_task_limits(root)
 
 
 def test_each_control_group_around_the_process_counts(root: Path) -> None:
@@ -145,7 +145,7 @@ def test_each_control_group_around_the_process_counts(root: Path) -> None:
 
     name = "pids.max of the control group"
     assert [TaskLimit(name, 20, 15), TaskLimit(name, 100, 90)] == limits(root)
-    assert f"{name} allows 20 processes and threads" == task_limits.explain(root)
+    assert f"{name} allows 20 processes and threads" == fitness.explain_task_limits(root)
 
 
 def test_a_container_sees_its_group_as_the_root_of_the_first_version(root: Path) -> None:
@@ -181,14 +181,14 @@ def test_a_server_needs_more_with_more_frontends_and_threads_of_libraries(
     words = ["--model-repository=/srv", "--http-workers=3", "--grpc-processes=2"]
 
     # fork server, its fork, broker; arbiter and workers; gRPC; metrics; an instance
-    assert 3 + 4 + 2 + 1 + 1 == task_limits.needed(parse(words)).least
+    assert 3 + 4 + 2 + 1 + 1 == fitness.needed_tasks(parse(words)).least
     assert (
         3 + 4 + 0 + 0 + 1
-        == task_limits.needed(parse([*words, "--allow-grpc=false", "--allow-metrics=false"])).least
+        == fitness.needed_tasks(parse([*words, "--allow-grpc=false", "--allow-metrics=false"])).least
     )
-    assert 5 * 3 + 4 == task_limits.needed(parse(words)).usual - 11
+    assert 5 * 3 + 4 == fitness.needed_tasks(parse(words)).usual - 11
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    assert 11 + 2 * 7 == task_limits.needed(parse(words)).least
+    assert 11 + 2 * 7 == fitness.needed_tasks(parse(words)).least
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_a_server_needs_more_with_more_frontends_and_threads_of_libraries(
     ],
 )
 def test_programs_say_in_their_own_words_that_they_cannot_have_a_thread(line: str) -> None:
-    assert task_limits.is_shortage(line)
-    assert not task_limits.is_shortage("ValueError: a thread is missing")
+    assert fitness.is_task_shortage(line)
+    assert not fitness.is_task_shortage("ValueError: a thread is missing")
 
 
 # ----------------------------------------------------------------------------- judging
@@ -210,11 +210,11 @@ def test_programs_say_in_their_own_words_that_they_cannot_have_a_thread(line: st
 
 def test_a_machine_without_proc_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     options = parse(["--model-repository=/models"])
-    assert not [lack for lack in judging.lacks(options) if "/proc" in lack.text]
+    assert not [lack for lack in fitness.lacks(options) if "/proc" in lack.text]
 
     monkeypatch.setattr(os.path, "exists", lambda path: not path.startswith("/proc"))
 
-    first = next(judging.lacks(options))
+    first = next(fitness.lacks(options))
     assert ("/proc is not mounted", True) == (first.text, first.is_fatal)
 
 
@@ -224,18 +224,18 @@ def test_a_machine_without_proc_is_told_so(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_free_threaded_build_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     options = parse(["--model-repository=/m"])
-    judging.check(options)
+    fitness.check(options)
     monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
 
     with pytest.raises(OSError, match="is not supported") as raised:
-        judging.check(options)
+        fitness.check(options)
 
     sentence = f"{sys.executable} is a free-threaded build of Python, which is not supported"
-    assert f"{sentence}\n  {judging.PYTHON_ADVICE}" == str(raised.value)
+    assert f"{sentence}\n  {fitness.PYTHON_ADVICE}" == str(raised.value)
 
 
 @pytest.mark.parametrize("value", [0, None], ids=["the usual build", "Python 3.12"])
 def test_others_are_taken(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
     monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": value}.get)
 
-    assert "" == judging.python_problem()
+    assert "" == fitness.python_problem()

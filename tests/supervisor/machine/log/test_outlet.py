@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton.supervisor.machine.log import outlet as module
-from zmqtriton.supervisor.machine.log.outlet import LogOutlet
-from zmqtriton.supervisor.machine.log.ring import LogLine, LogRing, ProcessLines, StubName
+from zmqtriton.supervisor.machine import log as module
+from zmqtriton.supervisor.machine.log import LogOutlet
+from zmqtriton.supervisor.machine.log_ring import LogLine, LogRing, ProcessLines, StubName
 
 # ------------------------------------------------------------------------------ outlet
 # The log leaves the server through a thread, whatever stands at the other end.

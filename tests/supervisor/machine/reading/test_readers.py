@@ -26,8 +26,7 @@ from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.processes import process
 from zmqtriton.supervisor.machine.reading import blueprints, reader_process, readers
-from zmqtriton.supervisor.machine.reading.findings import FoundModel, ModelReading
-from zmqtriton.supervisor.machine.reading.plain import dumps, loads
+from zmqtriton.supervisor.machine.reading.plain import FoundModel, ModelReading, dumps, loads
 from zmqtriton.supervisor.machine.reading.readers import PER_GROUP, Readers, Task, Topic
 from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
 from zmqtriton.supervisor.plan import Plan

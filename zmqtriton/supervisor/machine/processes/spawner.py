@@ -1,19 +1,10 @@
-"""Starts the processes that actions name.
-
-A model's process gets the variables of the server's environment, but for those that the server is
-to keep.
-"""
+"""Starts the processes that actions name."""
 
 from __future__ import annotations
 
-import fnmatch
-import json
-import logging
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
-from zmqtriton import addons
 from zmqtriton.environments.users import (
     default_root,
     downloads_directory,
@@ -21,7 +12,6 @@ from zmqtriton.environments.users import (
     lock_in_use,
 )
 from zmqtriton.options import Options
-from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.machine import listeners, segments
 from zmqtriton.supervisor.machine.directories.claims import Claims
@@ -32,12 +22,10 @@ from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
+from zmqtriton.supervisor.machine.processes.model_variables import model_variables
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
 from zmqtriton.supervisor.server_processes.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
-from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import execution_progress
-from zmqtriton_floor.process import references
-from zmqtriton_floor.variables.withheld import VARIABLE as WITHHELD
 
 #: The further sockets that the processes of a role serve.
 _SERVED_TOO = {
@@ -49,113 +37,6 @@ _SERVED_TOO = {
 
 #: The size of the memory in which each broker writes for the next one.
 _BEGUN_BYTES = 1 << 18
-_log = logging.getLogger(__name__)
-
-#: What libraries need to find their files, devices and settings.
-_USUAL = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "HOSTNAME",
-    "TERM",
-    "TMPDIR",
-    "TZ",
-    "LANG",
-    "LANGUAGE",
-    "LC_*",
-    "XDG_*",
-    "LD_*",
-    "MALLOC_*",
-    "GLIBC_TUNABLES",
-    "PYTHON*",
-    "VIRTUAL_ENV",
-    "CONDA_*",
-    "CUDA_*",
-    "NVIDIA_*",
-    "NCCL_*",
-    "CUBLAS*",
-    "CUDNN*",
-    "CUPY_*",
-    "HIP_*",
-    "ROCR_*",
-    "OMP_*",
-    "GOMP_*",
-    "KMP_*",
-    "MKL_*",
-    "OPENBLAS_*",
-    "BLIS_*",
-    "NUMEXPR_*",
-    "NUMBA_*",
-    "TORCH*",
-    "PYTORCH_*",
-    "TF_*",
-    "XLA_*",
-    "JAX_*",
-    "ORT_*",
-    "ONNX*",
-    "TENSORRT_*",
-    "TRT_*",
-    "TRITON*",
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HF_HUB_OFFLINE",
-    "HF_DATASETS_*",
-    "TRANSFORMERS_*",
-    "TOKENIZERS_*",
-    "SENTENCE_TRANSFORMERS_*",
-    "NLTK_DATA",
-    "SSL_CERT_*",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "NO_PROXY",
-    "no_proxy",
-    "COVERAGE_PROCESS_*",
-)
-#: The server's options may hold keys of restricted APIs.
-_OWN = (*SERVICE_VARIABLES, "CREDENTIALS_DIRECTORY", "ZMQTRITON_OPTIONS", "ZMQTRITON_OPTION_*")
-
-
-def withheld(
-    environment: Mapping[str, str], named: Iterable[str], repositories: Iterable[str]
-) -> dict[str, str]:
-    """Return the variables that models do not get, each with the `--model-env` that passes it.
-
-    `named` has names, and beginnings of names with a `*` behind, that the operator lets pass.
-
-    All but those that hold what the server itself was given to keep: its credentials, and what
-    systemd has told it. An operator who names variables restricts models to these and to what
-    libraries need.
-    """
-    patterns = tuple(named)
-    if patterns:
-        passing = _pattern((*_USUAL, *patterns))
-        return {name: name for name in sorted(environment) if not passing.fullmatch(name)}
-    urls = list(filter(is_remote, repositories))
-    of_stores = references.load(addons.part("stores")).credentials(urls) if urls else ()
-    kept = _pattern((*_OWN, *of_stores))
-    return {name: "*" for name in sorted(environment) if kept.fullmatch(name)}
-
-
-def _pattern(names: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{fnmatch.translate(name)})" for name in names))
-
-
-def model_variables(options: Options) -> dict[str, str | None]:
-    """Return the differences of models' variables from the server's own; None removes one."""
-    names = withheld(os.environ, options.model_env, (*options.model_repository, options.capture_to))
-    if not names:
-        return {}
-    if options.model_env:
-        text = "models do not get %d variables of the environment; --log-verbose=1 names them"
-        _log.info(text, len(names))
-        text = "variables that models get only if --model-env names them: %s"
-        _log.debug(text, ", ".join(names))
-    else:
-        text = "models do not get the server's own variables (--model-env=* passes them): %s"
-        _log.info(text, ", ".join(names))
-    return {**dict.fromkeys(names), WITHHELD: json.dumps(names)}
 
 
 class Spawner:
