@@ -184,7 +184,9 @@ def test_a_server_needs_more_with_more_frontends_and_threads_of_libraries(
     assert 3 + 4 + 2 + 1 + 1 == fitness.needed_tasks(parse(words)).least
     assert (
         3 + 4 + 0 + 0 + 1
-        == fitness.needed_tasks(parse([*words, "--allow-grpc=false", "--allow-metrics=false"])).least
+        == fitness.needed_tasks(
+            parse([*words, "--allow-grpc=false", "--allow-metrics=false"])
+        ).least
     )
     assert 5 * 3 + 4 == fitness.needed_tasks(parse(words)).usual - 11
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
