@@ -37,7 +37,7 @@ from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import Inference, Request, ResponseFormat, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, OpenSequences, now_ns
-from zmqtriton_frontends.process import Arrivals, Share
+from zmqtriton_frontends.process import Arrivals, RequestShares, Share
 from zmqtriton_frontends.tensors.references import is_large
 
 _log = logging.getLogger(__name__)
@@ -45,9 +45,6 @@ _log = logging.getLogger(__name__)
 #: While this much of one client is under way, nothing more is read of it.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
-#: While requests of all clients of this process reach this number, nothing more is read of clients
-#: with more than their share: a collection of garbage, during which all wait, visits each request.
-_MAX_REQUESTS_OF_ALL = 2048
 #: The bytes of the length before the JSON of a binary message.
 _LENGTH_BYTES = 4
 #: A message to cancel is no longer.
@@ -61,39 +58,12 @@ _NO_BODY = ResponseBody({}, [])
 _CANCELLED = "the client has cancelled the request"
 
 
-class _Shares:
-    """The requests under way of all clients of a process, and the share of each."""
-
-    def __init__(self) -> None:
-        self.requests = 0
-        #: The number of clients with requests.
-        self.clients = 0
-        #: Done when clients with more than their share may have more again.
-        self.waiting: set[asyncio.Future[None]] = set()
-
-    def is_full(self, own: int) -> bool:
-        """Return whether a client with this number of requests has to wait."""
-        return self.requests >= _MAX_REQUESTS_OF_ALL <= own * self.clients
-
-    def begin(self, *, is_first: bool) -> None:
-        """Note a request; is_first: its client has no other one."""
-        self.requests += 1
-        self.clients += is_first
-
-    def end(self, *, was_last: bool) -> None:
-        self.requests -= 1
-        self.clients -= was_last
-        if self.requests < _MAX_REQUESTS_OF_ALL:
-            for room in self.waiting:
-                _settle(room)
-
-
 class Streams:
     """The streams of a process."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._shares = _Shares()
+        self._shares = RequestShares()
         self._inference = Inference(gateway)
 
     async def converse(
@@ -138,7 +108,7 @@ class _Conversation:
         self,
         gateway: Gateway,
         inference: Inference,
-        shares: _Shares,
+        shares: RequestShares,
         req: Request,
         socket: WebSocket,
         target: tuple[str, str],
@@ -194,12 +164,8 @@ class _Conversation:
                 await self._begin(message)
             del message
             while self._is_full():
-                self._room = room = self._loop.create_future()
-                self._shares.waiting.add(room)
-                try:
-                    await room
-                finally:
-                    self._shares.waiting.discard(room)
+                self._room = self._loop.create_future()
+                await self._shares.wait(self._room)
 
     def _is_full(self) -> bool:
         own = len(self._requests)

@@ -15,7 +15,7 @@ _NAMES = {
     "own_threads": "in_own_thread settle settle_here",
     "peer_user": "Place",
     "handshakes": "Certificates",
-    "turns": "TaskTurn",
+    "turns": "RequestShares TaskTurn",
 }
 
 if TYPE_CHECKING:
@@ -26,6 +26,6 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
     from zmqtriton_frontends.process.own_threads import in_own_thread, settle, settle_here
     from zmqtriton_frontends.process.peer_user import Place
-    from zmqtriton_frontends.process.turns import TaskTurn
+    from zmqtriton_frontends.process.turns import RequestShares, TaskTurn
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

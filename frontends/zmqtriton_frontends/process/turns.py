@@ -48,6 +48,9 @@ _NEW_S = 0.002
 _EARLIER_S = 50.0
 #: What it can cost to read something, and each byte of it: more is time that went elsewhere.
 READ_S, BYTE_S = 0.0005, 8e-6
+#: While requests of all clients of a process reach this number, nothing more is read of clients
+#: with more than their share: a collection of garbage, during which all wait, visits each request.
+MAX_REQUESTS = 2048
 #: The part of the last turn of a task in the length that is expected of one.
 _WEIGHT = 0.1
 
@@ -292,3 +295,39 @@ class TaskTurn:
                     del waits_for
         finally:
             work.close()
+
+
+class RequestShares:
+    """The requests under way on streams of all clients of a process, and the share of each."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        #: The number of clients with requests.
+        self.clients = 0
+        #: Done when clients with more than their share may have more again.
+        self.waiting: set[asyncio.Future[None]] = set()
+
+    def is_full(self, own: int) -> bool:
+        """Return whether a client with this number of requests has to wait."""
+        return self.requests >= MAX_REQUESTS <= own * self.clients
+
+    async def wait(self, room: asyncio.Future[None]) -> None:
+        """Wait for room, which the client has when a request of its own ends, too."""
+        self.waiting.add(room)
+        try:
+            await room
+        finally:
+            self.waiting.discard(room)
+
+    def begin(self, *, is_first: bool) -> None:
+        """Note a request; is_first: its client has no other one."""
+        self.requests += 1
+        self.clients += is_first
+
+    def end(self, count: int = 1, *, was_last: bool) -> None:
+        self.requests -= count
+        self.clients -= was_last
+        if self.requests < MAX_REQUESTS:
+            for room in self.waiting:
+                if not room.done():
+                    room.set_result(None)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.web_sockets import stream
 from zmqtriton_addons.web_sockets.frames import TEXT, Message
-from zmqtriton_addons.web_sockets.stream import _Conversation, _Shares
+from zmqtriton_addons.web_sockets.stream import _Conversation
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.gateway import StreamItem
+from zmqtriton_frontends.process import turns
 from zmqtriton_frontends.process.ledger import Ledger, Share
-from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns
+from zmqtriton_frontends.process.turns import Cost, RequestShares, TaskTurn, Turns
 
 CHECKED: Any = SimpleNamespace(
     body=SimpleNamespace(request_id="", inputs=[]),
@@ -35,7 +35,7 @@ class World:
         self.sent: list[str] = []
         #: The number of streams that have ended.
         self.ended = 0
-        self.shares = _Shares()
+        self.shares = RequestShares()
 
     async def send(self, name: str) -> None:
         self.sent.append(name)
@@ -178,5 +178,5 @@ def test_clients_with_many_requests_have_their_share_of_those_of_the_process(
             world.shares.waiting,
         )
 
-    monkeypatch.setattr(stream, "_MAX_REQUESTS_OF_ALL", 200)
+    monkeypatch.setattr(turns, "MAX_REQUESTS", 200)
     asyncio.run(asyncio.wait_for(test(), 20))

@@ -10,7 +10,8 @@ The rules:
   next one is not read while one is parsed aside, waits for its model to be loaded, or waits for
   memory for large tensors.
 * Reading pauses while too much of the stream is in flight: requests, their bytes, or bytes of
-  answers that the client has not taken. gRPC's flow control then stops the client.
+  answers that the client has not taken; or its share of the requests of all streams. gRPC's flow
+  control then stops the client.
 * An answer in order is a `_Turn`. It may be over long before its turn; only the first in the
   queue is offered to the outbox, and the next one once there was room for it. Decoupled responses
   have no turn: each request has a task that sends them, and that takes no more of the model's
@@ -66,6 +67,7 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.process.arrivals import Arrivals
+from zmqtriton_frontends.process.turns import RequestShares
 from zmqtriton_frontends.tensors.references import is_large
 
 #: While this much of one stream is in flight, its next request is not read: gRPC's flow control
@@ -87,6 +89,7 @@ class Streaming:
         self._gateway = gateway
         pattern = gateway.settings.grpc.header_forward_pattern
         self._entrance = Entrance(gateway, "GRPC_WAITREAD", "GRPC_SEND", pattern)
+        self._shares = RequestShares()
         self._exchanges: WeakSet[_Exchange] = WeakSet()
 
     def infer(self, requests: AsyncIterator[bytes], call: Call) -> _Exchange:
@@ -96,7 +99,7 @@ class Streaming:
         first. Raises InvalidArgument if metadata must not be forwarded.
         """
         self._entrance.check_headers(call.metadata)
-        exchange = _Exchange(self._gateway, self._entrance, call)
+        exchange = _Exchange(self._gateway, self._entrance, self._shares, call)
         self._exchanges.add(exchange)
         exchange.start(requests)
         return exchange
@@ -110,12 +113,15 @@ class Streaming:
 class _Exchange:
     """One stream; its responses are iterated over until it is closed."""
 
-    def __init__(self, gateway: Gateway, entrance: Entrance, call: Call) -> None:
+    def __init__(
+        self, gateway: Gateway, entrance: Entrance, shares: RequestShares, call: Call
+    ) -> None:
         self.outbox = Outbox(call.answers, self._go_on)
         #: For responses that have come and are not encoded.
         self._arrived = call.answers.another()
         self._gateway = gateway
         self._entrance = entrance
+        self._shares = shares
         self._call = call
         self._loop = asyncio.get_running_loop()
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
@@ -154,6 +160,8 @@ class _Exchange:
         self._quiet_end.close()
         for answering in self._answering:
             answering.cancel()
+        if self._answering:
+            self._shares.end(len(self._answering), was_last=True)
         self._answering.clear()
         self._turns.clear()
         self._held.release()
@@ -174,9 +182,10 @@ class _Exchange:
                 len(self._answering) >= _MAX_REQUESTS
                 or self._bytes >= _MAX_REQUEST_BYTES
                 or self.outbox.held + self._arrived.held >= _MAX_ANSWER_BYTES
+                or self._shares.is_full(len(self._answering))
             ):
                 self._room = self._loop.create_future()
-                await self._room
+                await self._shares.wait(self._room)
 
     def _go_on(self) -> None:
         """Let the next request be read, if there is room for it."""
@@ -270,6 +279,7 @@ class _Exchange:
             encoder, (responses, arrivals), (checked.model, checked.classes), wants_empty_final
         )
         answering = self._loop.create_task(following)
+        self._shares.begin(is_first=not self._answering)
         self._answering[answering] = size
         self._bytes += size
         self.request_bytes += kept
@@ -291,6 +301,7 @@ class _Exchange:
         """Take a place in the order of answers."""
         turn = _Turn(self._gateway, self, encoder, self._sending, kept)
         self._turns.append(turn)
+        self._shares.begin(is_first=not self._answering)
         self._answering[turn] = len(data)
         self._bytes += len(data)
         self.request_bytes += kept
@@ -317,7 +328,9 @@ class _Exchange:
         self._have_answered(answering)
 
     def _have_answered(self, answering: asyncio.Task[None] | _Turn) -> None:
-        self._bytes -= self._answering.pop(answering, 0)
+        if answering in self._answering:
+            self._bytes -= self._answering.pop(answering)
+            self._shares.end(was_last=not self._answering)
         if self._held.held and self.request_bytes <= FREE_REQUEST_BYTES:
             self._held.release()
         if self._room is not None:

@@ -22,6 +22,8 @@ from zmqtriton_frontends.grpc_api.inference import outbox
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming, _Exchange
 from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.process import turns
+from zmqtriton_frontends.process.turns import RequestShares
 from zmqtriton_protos import message
 
 REQUEST = message("inference.ModelInferRequest")
@@ -38,9 +40,14 @@ def request(model: str, request_id: str, **fields: Any) -> Any:
 class Conversation:
     """One stream: what the test sends and what it has got."""
 
-    def __init__(self, gateway: FakeGateway, call: FakeCall | None = None) -> None:
+    def __init__(
+        self,
+        gateway: FakeGateway,
+        call: FakeCall | None = None,
+        streaming: Streaming | None = None,
+    ) -> None:
         self.gateway = gateway
-        self.streaming = Streaming(gateway)
+        self.streaming = streaming or Streaming(gateway)
         self._sent: asyncio.Queue[bytes | None] = asyncio.Queue()
         #: How many requests the handler has read.
         self.read = 0
@@ -139,7 +146,8 @@ async def test_a_fault_amid_one_request_is_its_error_and_the_stream_goes_on(
 def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() -> None:
     async def run() -> None:
         gateway = FakeGateway(version_info("m"), version_info("d", decoupled=True))
-        exchange = _Exchange(gateway, Entrance(gateway, "RECV", "SEND"), FakeCall())
+        entrance, shares = Entrance(gateway, "RECV", "SEND"), RequestShares()
+        exchange = _Exchange(gateway, entrance, shares, FakeCall())
         for model in ("m", "d", "nobody"):
             exchange._begin(request(model, "1").SerializeToString())
         reading = exchange._reading = asyncio.create_task(settle())
@@ -147,6 +155,7 @@ def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() ->
         await asyncio.wait([reading])
         await settle()
         assert [] == gateway.requests
+        assert (0, 0) == (shares.requests, shares.clients)
 
     asyncio.run(run())
     gc.collect()  # a coroutine that was made and not begun would be an error of its own
@@ -516,6 +525,28 @@ async def test_no_more_requests_are_read_than_can_be_under_way(
     gate.set()
 
     assert len(await reading) == 1500
+
+
+@scenario(converse)
+async def test_streams_with_many_requests_have_their_share_of_those_of_the_process(
+    conversation: Conversation, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "MAX_REQUESTS", 40)
+    gate = conversation.gateway.gate = asyncio.Event()
+    streaming, gateway = conversation.streaming, conversation.gateway
+    streams = [conversation, *(Conversation(gateway, streaming=streaming) for _ in range(4))]
+    for stream in streams:
+        stream.send(*(request("m", str(number)) for number in range(100)))
+        stream.half_close()
+    reading = [asyncio.ensure_future(stream.rest()) for stream in streams[:-1]]
+    await settle()
+    assert [8, 10, 14, 20, 40] == sorted(stream.read for stream in streams)
+
+    await streams[-1].responses.aclose()
+    gate.set()
+
+    assert [100] * 4 == [len(await each) for each in reading]
+    assert (0, 0) == (streaming._shares.requests, streaming._shares.clients)
 
 
 @scenario(converse)
