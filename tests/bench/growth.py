@@ -2,10 +2,10 @@
 
     python -m tests.bench.growth [--only models] [--reloads 10000] [--save]
 
-Each figure is measured with requests of 16 floats, eight at a time. Those of reloads, each with
-other code, tell what they leave behind, and by how much each process grows with a reload. Measures
-and prints; asserts nothing. With --save the figures are kept in tests/bench/results, and the plot
-in docs/guides.
+Each figure is measured with requests of 16 floats, eight at a time. Those of reloads, of eight
+models at once and each with other code, tell what they leave behind, and by how much each process
+grows with a reload. Measures and prints; asserts nothing. With --save the figures are kept in
+tests/bench/results, and the plot in docs/guides.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -173,9 +174,9 @@ def _server(
         )
         for number in range(1, models):
             server.add_model(_MODEL, f"model_{number}")
-        config = server.repository / _MODEL / "config.pbtxt"
-        text = config.read_text().replace("count: 1", f"count: {instances}")
-        config.write_text(text + string_parameter("INSTANCES", of))
+        for config in server.repository.glob("*/config.pbtxt"):
+            text = config.read_text().replace("count: 1", f"count: {instances}")
+            config.write_text(text + string_parameter("INSTANCES", of))
         before = time.monotonic()
         with server:
             yield server, time.monotonic() - before
@@ -198,16 +199,26 @@ def _instances(size: int, of: str = "processes") -> Figure:
 
 
 def _reloads(size: int, of: str) -> Figure:
-    options = ["--model-control-mode=explicit", f"--load-model={_MODEL}"]
-    with _server(instances=2, of=of, options=options) as (server, ready_s):
-        code = server.repository / _MODEL / "1" / "model.py"
-        text, readings = code.read_text(), []
-        for number in range(size):
-            code.write_text(f"{text}# {number}\n")
-            if error := server.control_model("load", _MODEL):
-                raise RuntimeError(f"reload {number}: {error}")
-            if number % max(1, size // _READINGS) == 0:
-                readings.append((number, _own_kib(server)))
+    options = ["--model-control-mode=explicit", "--load-model=*"]
+    with (
+        _server(models=_AT_ONCE, instances=2, of=of, options=options) as (server, ready_s),
+        ThreadPoolExecutor(_AT_ONCE) as pool,
+    ):
+        codes = sorted(server.repository.glob("*/1/model.py"))
+        text, readings = codes[0].read_text(), []
+
+        def reload(code: Path, numbers: range) -> None:
+            for number in numbers:
+                code.write_text(f"{text}# {number}\n")
+                if error := server.control_model("load", code.parent.parent.name):
+                    raise RuntimeError(f"reload {number}: {error}")
+
+        step = max(1, size // _READINGS)
+        for begin in range(0, size, step):
+            readings.append((begin, _own_kib(server)))
+            end = min(size, begin + step)
+            numbers = [range(first, end, _AT_ONCE) for first in range(begin, begin + len(codes))]
+            list(pool.map(reload, codes, numbers))
         figure = _measure("reloads", size, server, ready_s)
         return _with_stop(figure._replace(growth=_growth(readings)), server)
 
