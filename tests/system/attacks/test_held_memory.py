@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -64,6 +65,11 @@ def _own_mib(server: Server, role: str) -> int:
     return sum(psutil.Process(pid).memory_full_info().uss for pid in pids) // MIB
 
 
+def _mapped_mib(server: Server) -> int:
+    """Return what the process of gRPC has, its part of shared memory included."""
+    return sum(psutil.Process(pid).memory_full_info().pss for pid in server.pids()["grpc"]) // MIB
+
+
 def _total_mib(server: Server) -> int:
     pids = [pid for own in server.pids().values() for pid in own]
     return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
@@ -106,6 +112,31 @@ def _ask_large(mib: int) -> bytes:
         raw_input_contents=[mib.to_bytes(4, "little")],
     )
     return bytes(request.SerializeToString())
+
+
+@pytest.mark.long(
+    "frontends/http_api/server/test_inferences.py::test_who_does_not_read_is_not_read_of"
+)
+def test_many_who_send_requests_without_waiting_fill_nothing(server: Server) -> None:
+    many = raw_request("GET", "/v2/models/identity_fp32/config") * 2000
+    before = _own_mib(server, "http")
+
+    with ExitStack() as stack, _others_are_served(server):
+        clients = [connect(server, stack, b"") for _ in range(120)]
+        for client in clients:
+            client.setblocking(False)
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            for client in clients:
+                try:
+                    client.send(many)
+                except BlockingIOError:
+                    continue
+            time.sleep(0.01)
+        # 128 KiB is read ahead of each, and 64 KiB of answers wait
+        assert _own_mib(server, "http") < before + 120 // 4 + 32
+
+    assert _own_mib(server, "http") < before + 120 // 4 + 32
 
 
 @pytest.mark.long(
@@ -200,3 +231,50 @@ def test_memory_is_made_for_what_has_come_and_not_for_what_is_announced(
     # a process of HTTP has only its part of the limit
     eventually(lambda: _total_mib(server) < held - 90, 60, "what has come was held, and is free")
     eventually(lambda: _total_mib(server) < before + KEPT_MIB, 60, "all of it is free")
+
+
+@pytest.mark.long(
+    "frontends/process/test_inflating.py::test_each_step_has_room_before_it_is_made",
+    "frontends/grpc_api/transport/test_message_framing.py::test_messages_of_many_clients_have_room_before_they_are_inflated",
+)
+def test_messages_that_inflate_a_thousandfold_have_room_before(server: Server) -> None:
+    def packed(mib: int) -> bytes:
+        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [mib << 18]}
+        request: Any = message("inference.ModelInferRequest")(
+            model_name="identity_fp32", inputs=[tensor], raw_input_contents=[bytes(mib * MIB)]
+        )
+        stream = zlib.compressobj(9, zlib.DEFLATED, 31)
+        return stream.compress(request.SerializeToString()) + stream.flush()
+
+    def ask(client: h2.Connection, data: bytes) -> None:
+        whole = b"\1" + len(data).to_bytes(4, "big") + data
+        parts = [h2.frame(0, 0, 1, whole[at : at + 16_000]) for at in range(0, len(whole), 16_000)]
+        encoding = b"\0\x0dgrpc-encoding\4gzip"
+        block = h2.header_block(GRPC_INFER) + encoding
+        client.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, block), *parts)
+        client.send(h2.frame(0, h2.END_STREAM, 1))
+
+    bomb = packed(200)
+    before, peaks, is_over = _mapped_mib(server), list[int](), threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.02):
+            peaks.append(_mapped_mib(server))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    with _others_are_served(server), ExitStack() as stack:
+        clients = [stack.enter_context(h2.Connection(server.grpc_port)) for _ in range(6)]
+        for client in clients:
+            ask(client, bomb)
+        for client in clients:
+            client.read_until(b"grpc-status", 60)
+    is_over.set()
+    looking.join()
+
+    # a look reads one mapping after the other, and counts twice what is copied meanwhile
+    lasting = [min(three) for three in zip(peaks, peaks[1:], peaks[2:], strict=False)]
+    assert max(lasting) < before + LIMIT // MIB + 64
+    with h2.Connection(server.grpc_port) as client:
+        ask(client, packed(60))
+        assert b"OUTPUT0" in client.read_until(b"OUTPUT0")

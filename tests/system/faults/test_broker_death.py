@@ -103,6 +103,46 @@ def _scalar(name: str, value: int) -> grpcclient.InferInput:
     return tensor
 
 
+#: Asks the model `journal` for what it is asked.
+_ASKING = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self._ask(request) for request in requests]
+
+    def _ask(self, request):
+        asked = pb_utils.InferenceRequest(
+            model_name="journal", requested_output_names=["ID"], inputs=request.inputs()
+        )
+        response = asked.exec()
+        if response.has_error():
+            return pb_utils.InferenceResponse(error=response.error())
+        return pb_utils.InferenceResponse(output_tensors=response.output_tensors())
+"""
+
+
+@pytest.mark.long(
+    "system/model_api/test_modes_steps.py::test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death"
+)
+def test_models_that_wait_for_other_models_get_their_answers(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["journal"], frontends=())
+    config = (server.repository / "journal" / "config.pbtxt").read_text()
+    (server.repository / "asking" / "1").mkdir(parents=True)
+    (server.repository / "asking" / "config.pbtxt").write_text(
+        config.replace("count: 1", "count: 3")
+    )
+    (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
+    with server:
+        stubs = {model: server.stub_pids(model) for model in ("journal", "asking")}
+        with Load(server.http_port, clients=5, milliseconds=10, model="asking") as load:
+            for _ in range(3):
+                broker_death.kill_and_measure(server, [load])
+                time.sleep(0.3)
+        assert {model: server.stub_pids(model) for model in stubs} == stubs
+        assert broker_death.check_executed_once(server, load.outcomes) == []
+
+
 def _ask(server: Server, own_id: str, milliseconds: int, model: str = "journal") -> int:
     tensors = [
         {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},

@@ -20,6 +20,7 @@ import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
 from tests.faults.load import Load
+from tests.support.journal import read_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
@@ -91,6 +92,23 @@ def _stopping(server: Server) -> Iterator[None]:
     finally:
         if server.returncode is None:
             server.stop()
+
+
+@pytest.mark.long(
+    "system/operations/test_start_and_end.py::test_the_end_waits_for_requests_and_names_those_who_have_them",
+    "frontends/http_api/server/test_arbiter.py::test_a_request_that_is_on_its_way_at_the_stop_is_answered",
+)
+def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["journal"], frontends=()).start()
+    with Load(server.http_port, clients=4, milliseconds=200) as load:
+        eventually(lambda: any(read_journal(server.journal)), 30, "an execution")
+        accepted = {r.id for r in read_journal(server.journal)}
+
+        assert 0 == server.stop()
+
+    outcomes = {o.id: o for o in load.outcomes}
+    assert all(outcomes[own_id].is_right for own_id in accepted)
+    assert not [o for o in load.outcomes if not o.is_right and o.status not in (0, 503)]
 
 
 def test_a_hung_execution_is_ended_at_its_bound(shared: SharedServer) -> None:

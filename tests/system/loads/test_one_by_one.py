@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
-import urllib.request
+import os
+import re
+import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.replacements.ways import OneByOne
+from tests.faults.replacements.ways import InOneDirectory, OneByOne
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.replacements.replacing import (
+    begin_stream,
+    pids_in,
+)
 
 pytestmark = pytest.mark.system
 
@@ -49,6 +56,53 @@ def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> N
         eventually(new.is_ready, 60, "ready")
 
 
+@pytest.mark.long(
+    "system/loads/test_one_by_one.py::test_models_are_loaded_when_the_server_before_has_ended",
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+)
+def test_the_command_tells_the_longest_wait_and_goes_back_if_the_new_server_dies(
+    tmp_path: Path,
+) -> None:
+    way = InOneDirectory(tmp_path)
+    way.start()
+    [server] = way.servers
+    imports = server.block_imports("add_sub")
+    imports.touch()
+
+    def begin() -> Any:
+        command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{way.http_port}"]
+        return subprocess.Popen(
+            [*command, "replace", "--one-by-one", "-o", "json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    pids = []
+    try:
+        dying = begin()
+        assert 0 == ended(server)
+        [killed] = eventually(lambda: pids_in(way.runtime), 60, "it is alone")
+        os.kill(killed, signal.SIGKILL)
+        _, said = dying.communicate(timeout=60)
+        pids = pids_in(way.runtime)
+        assert 1 == dying.returncode
+        assert f"status -9; the one before is started again, as pid {pids[0]}" in said
+
+        imports.unlink()
+        eventually(server.is_ready, 60, "it serves")
+        done, said = begin().communicate(timeout=300)
+        assert re.search(r"requests wait for up to \d+ s: .* within 90 s, .* in [\d.]+ s \(", said)
+        assert server.is_ready()
+        assert pids == [json.loads(done)["before"]]
+        pids = pids_in(way.runtime)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
+        way.close()
+
+
 def identity(server: Server, values: list[float]) -> Any:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [len(values)], "data": values}
     _, document = server.request_json("/v2/models/identity_fp32/infer", {"inputs": [tensor]})
@@ -58,13 +112,3 @@ def identity(server: Server, values: list[float]) -> Any:
 def ended(server: Server) -> int:
     assert server.process is not None
     return server.process.wait(60)
-
-
-def begin_stream(server: Server) -> HTTPResponse:
-    """Begin what keeps a server that leaves for longer than a test takes."""
-    body = json.dumps({"COUNT": 1_000_000, "DELAY_US": 50_000}).encode()
-    request = urllib.request.Request(f"{server.url}/v2/models/tokens/generate_stream", body)
-    response = urllib.request.urlopen(request, timeout=60)
-    assert isinstance(response, HTTPResponse)
-    assert response.readline().startswith(b"data:")
-    return response

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -274,3 +275,39 @@ def test_a_dead_fork_server_harms_no_stub_and_is_replaced(server: Server) -> Non
     described = json.loads(ctl(server, "status", "--json").stdout)
     (row,) = [p for p in described["processes"] if p["role"] == "fork-server"]
     assert (fork_server_of(server), "killed by SIGKILL") == (row["pid"], row["last_reason"])
+
+
+@pytest.mark.long(
+    "system/operations/test_fork_server.py::test_a_dead_fork_server_harms_no_stub_and_is_replaced",
+    "supervisor/machine/processes/test_fork_server.py::test_what_a_dead_fork_server_owes_is_spawned",
+)
+def test_a_fork_server_killed_amid_forks_costs_none_of_them(server: Server) -> None:
+    """Loads and unloads follow each other while fork servers are killed as they come."""
+    over = threading.Event()
+    killed = []
+
+    def kill() -> None:
+        while not over.wait(0.05):
+            for pid in server.pids().get("fork-server", []):
+                # It may be gone already, or be a stub that is just becoming one: that cannot
+                # change while it is stopped.
+                with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                    is_fork_server = "--fork-server" in psutil.Process(pid).cmdline()
+                    os.kill(pid, signal.SIGKILL if is_fork_server else signal.SIGCONT)
+                    killed.append(pid)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+            for _ in range(6):
+                client.unload_model("add_sub")
+                client.load_model("add_sub")
+                assert client.is_model_ready("add_sub")
+    finally:
+        over.set()
+        killing.join()
+
+    assert killed
+    eventually(lambda: INSTANCES == len(server.stub_pids("add_sub")), 30)

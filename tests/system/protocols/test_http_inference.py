@@ -26,6 +26,7 @@ from tritonclient.utils import InferenceServerException
 from tests.conftest import find_tool
 from tests.faults import frontend_death
 from tests.support import scripted
+from tests.support.browser import Browser
 from tests.support.clients import infer_inputs
 from tests.support.journal import UNTIL_RELEASED, executions, read_journal, release_execution
 from tests.support.raw_http import raw_request, send_raw
@@ -123,6 +124,16 @@ def test_a_stream_is_asked_with_a_picture(server: Server, tmp_path: Path, size: 
     for answer in answers:
         events = [json.loads(line[5:]) for line in answer.decode().splitlines() if line]
         assert expected == [event["FOUND"] for event in events]
+
+
+@pytest.mark.long("system/protocols/test_http_inference.py::test_a_stream_is_asked_with_a_picture")
+def test_a_page_asks_a_stream_with_a_picture(server: Server, tmp_path: Path) -> None:
+    with Browser(tmp_path) as browser:
+        browser.open(f"{server.url}/v2/health/live")
+        browser.wait_for("location.pathname === '/v2/health/live'")
+        text = browser.evaluate(ASK_WITH_A_PICTURE.replace("SERVER", server.url))
+
+    assert OF_THE_PICTURE == [json.loads(line[5:])["FOUND"] for line in text.splitlines() if line]
 
 
 def test_node_asks_a_stream_with_a_picture(server: Server) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from multiprocessing import resource_tracker
@@ -203,6 +205,84 @@ def test_links_and_other_files_are_not_opened(server: Server, tmp_path: Path) ->
 def test_a_region_must_lie_in_its_file(server: Server, region: Any, changes: Any) -> None:
     assert 400 == register(server, **changes)[0]
     assert (200, []) == server.request_json("/v2/systemsharedmemory/status")
+
+
+class Users:
+    """Threads that have half of region a copied to its other half, again and again."""
+
+    HALF = SIZE // 2
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._is_over = threading.Event()
+        self.right = 0
+        self.wrong: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._use, args=(p,)) for p in ("http", "grpc") * 4
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _use(self, protocol: str) -> None:
+        with open_client(self._server, "grpc") as client:
+            while not self._is_over.is_set():
+                try:
+                    if protocol == "http":  # its library leaves descriptors to each thread
+                        self._infer_over_http()
+                    else:
+                        half = self.HALF
+                        place = {"shape": [half // 4], "size": half, "room": half}
+                        infer(client, "a", "a", **place, output_offset=half)
+                    self.right += 1
+                except InferenceServerException as error:
+                    if "Unable to find shared memory region: 'a'" not in str(error):
+                        self.wrong.append(str(error))
+                self._is_over.wait(0.005)
+
+    def _infer_over_http(self) -> None:
+        half = self.HALF
+        place = {"shared_memory_region": "a", "shared_memory_byte_size": half}
+        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [half // 4], "parameters": place}
+        output = {"name": "OUTPUT0", "parameters": {**place, "shared_memory_offset": half}}
+        document = {"inputs": [tensor], "outputs": [output]}
+        status, answer = self._server.request_json("/v2/models/identity_fp32/infer", document)
+        if status != 200:
+            raise InferenceServerException(answer["error"])
+
+
+@pytest.mark.long(
+    "system/protocols/test_mapped_regions.py::test_an_unregistration_waits_for_what_a_stub_reads_and_writes",
+    "supervisor/control/test_regions.py::test_an_unregistration_waits_for_the_requests_that_use_the_region",
+)
+def test_what_is_unregistered_in_the_midst_of_requests_is_right_or_not_found(
+    server: Server, region: Any
+) -> None:
+    pids = server.pids()
+    data = np.arange(SHAPE[0], dtype=np.float32)
+    shm.set_shared_memory_region(region, [data])
+
+    users = Users(server)
+    deadline = time.monotonic() + 3
+    with open_client(server, "http") as client:
+        # However long the machine takes to get one of them through.
+        while time.monotonic() < deadline or not users.right + len(users.wrong):
+            register(server)
+            time.sleep(0.02)
+            client.unregister_system_shared_memory()
+    users.stop()
+
+    assert [] == users.wrong
+    assert users.right > 0
+    assert pids == server.pids()
+    first, second = shm.get_contents_as_numpy(region, np.float32, SHAPE).reshape(2, -1)
+    assert np.array_equal(data[: len(first)], first)
+    assert np.array_equal(first, second)
+    assert [] == [name for name in open_files(server) if f"{OWN}a" in name]
 
 
 def open_files(server: Server) -> Iterator[str]:

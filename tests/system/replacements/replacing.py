@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import urllib.request
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +65,43 @@ def pids_in(directory: Path) -> list[int]:
     finally:
         for client in clients:
             client.close()
+
+
+_CONFIG = {
+    "backend": "python",
+    "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}],
+    "output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [1]}],
+}
+
+
+_CODE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        array = np.array(["TEXT"], dtype=object)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for _ in requests]
+"""
+
+
+def load_with_code(server: Server, model: str, text: str) -> int:
+    code = base64.b64encode(_CODE.replace("TEXT", text).encode()).decode()
+    parameters = {"config": json.dumps(_CONFIG), "file:1/model.py": code}
+    return server.request_json(f"/v2/repository/models/{model}/load", {"parameters": parameters})[0]
+
+
+def output_of(server: Server, model: str) -> str:
+    tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}
+    _, document = server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})
+    return str(document["outputs"][0]["data"][0])
+
+
+def begin_stream(server: Server) -> HTTPResponse:
+    """Begin what keeps a server that leaves for longer than a test takes."""
+    body = json.dumps({"COUNT": 1_000_000, "DELAY_US": 50_000}).encode()
+    request = urllib.request.Request(f"{server.url}/v2/models/tokens/generate_stream", body)
+    response = urllib.request.urlopen(request, timeout=60)
+    assert isinstance(response, HTTPResponse)
+    assert response.readline().startswith(b"data:")
+    return response

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ import pytest
 from tests.faults.replacements.ways import ByTakeOver, InOneDirectory
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import SMALL, pid_of, pids_in
+from zmqtriton.control_client import ServerSelector, connect
 
 pytestmark = pytest.mark.system
 
@@ -24,6 +29,36 @@ def way(tmp_path: Path) -> InOneDirectory:
     way = InOneDirectory(tmp_path, SMALL)
     way.models = ("add_sub",)
     return way
+
+
+@pytest.mark.long(
+    "system/replacements/test_directories.py::test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+)
+def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacement(
+    way: InOneDirectory,
+) -> None:
+    selector, seen, is_over = ServerSelector(str(way.runtime)), list[int](), threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            with connect(selector) as client:
+                seen.append(client.identity.pid)
+            time.sleep(0.01)
+
+    way.start()
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(2):
+            way.replace()
+    finally:
+        is_over.set()
+        looking.join()
+        way.close()
+
+    assert [pid_of(server) for server in way.servers] == [pid for pid, _ in itertools.groupby(seen)]
+    assert not way.runtime.exists()
 
 
 @pytest.mark.parametrize(
@@ -107,4 +142,34 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
         os.kill(answer["pid"], signal.SIGTERM)
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
     finally:
+        way.close()
+
+
+@pytest.mark.long(
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+    "system/replacements/test_directories.py::test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
+)
+def test_a_new_server_whose_predecessor_is_killed_serves_all_the_same(way: InOneDirectory) -> None:
+    way.start()
+    [server] = way.servers
+    before = pid_of(server)
+    imports = server.block_imports("add_sub")
+    imports.touch()
+    pids = [before]
+    try:
+        with ThreadPoolExecutor() as threads:
+            running = threads.submit(_replace, way)
+            eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
+            pids = pids_in(way.runtime)
+            server.kill()
+            done = running.result()
+        assert 1 == done.returncode
+        assert f"the running server has ended; pid {pids[1]} serves when" in done.stderr
+        assert pids[1:] == pids_in(way.runtime)
+        imports.unlink()
+        eventually(server.is_ready, 60, "it serves")
+    finally:
+        for pid in pids[1:]:
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
         way.close()

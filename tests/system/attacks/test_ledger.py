@@ -1,0 +1,251 @@
+"""Answers that wait for nobody, and what streams make the server keep: all of it has room first."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+
+from tests.addons.door.raw_door import RawDoor
+from tests.support import raw_http2 as h2
+from tests.support.raw_http import raw_request
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.attacks.connections import connect
+from zmqtriton_protos import message
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "frontends/process/test_ledger.py::test_requests_and_answers_come_out_of_one_budget",
+        "frontends/process/test_ledger.py::test_answers_of_one_client_leave_as_much_for_others",
+        "frontends/grpc_api/transport/test_large_answers.py::test_answers_that_are_not_read_are_bounded_and_go_with_their_clients",
+        "frontends/gateway/test_streams.py::test_a_grant_waits_for_room",
+    ),
+]
+
+MIB = 1 << 20
+LIMIT = 64 * MIB
+#: What an allocator keeps for later messages, and what lies between two processes.
+KEPT_MIB = 64
+#: Between two looks at the memory of processes, each of which walks through their pages.
+_LOOK_S = 0.05
+_SERVICE = "/inference.GRPCInferenceService"
+INFER, STREAM = f"{_SERVICE}/ModelInfer", f"{_SERVICE}/ModelStreamInfer"
+_MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sizes = [int(pb_utils.get_input_tensor_by_name(r, "KIB").as_numpy()[0]) for r in requests]
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(size << 8, np.float32))])
+            for size in sizes
+        ]
+"""
+_STREAM_MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            kib, count = (
+                int(pb_utils.get_input_tensor_by_name(request, name).as_numpy()[0])
+                for name in ("KIB", "COUNT")
+            )
+            sender = request.get_response_sender()
+            for _ in range(count):
+                output = pb_utils.Tensor("OUT", np.zeros(kib << 8, np.float32))
+                sender.send(pb_utils.InferenceResponse([output]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+_STREAM_CONFIG = """
+backend: "python"
+model_transaction_policy { decoupled: true }
+input [
+  { name: "KIB" data_type: TYPE_INT32 dims: [ 1 ] },
+  { name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] }
+]
+output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+_CONFIG = """
+backend: "python"
+input { name: "KIB" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+#: Nothing is read of the data, and all frames of an answer fit.
+UNREAD = h2.PREFACE + h2.NO_WINDOW
+
+MODELS = ("identity_fp32",)
+OPTIONS = (
+    f"--client-memory-byte-size={LIMIT}",
+    "--grpc-processes=1",
+    "--zmq-door",
+    "--runtime-directory=@DIRECTORY@/r",
+)
+
+
+def prepare(server: Server) -> None:
+    # what attackers ask keeps nobody else waiting for its model
+    models = {"sized": (_MODEL, _CONFIG), "another": (_MODEL, _CONFIG)}
+    models["streamed"] = _STREAM_MODEL, _STREAM_CONFIG
+    for name, (code, config) in models.items():
+        model = server.repository / name / "1" / "model.py"
+        model.parent.mkdir(parents=True)
+        model.write_text(code)
+        (model.parent.parent / "config.pbtxt").write_text(config)
+
+
+def _own_mib(server: Server, *roles: str) -> int:
+    pids = [pid for role in roles for pid in server.pids()[role]]
+    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
+
+
+def _counter(server: Server, name: str, kind: str, role: str) -> int:
+    lines = server.metrics_text().splitlines()
+    beginning = f'{name}{{kind="{kind}",role="{role}"}} '
+    return sum(int(line.removeprefix(beginning)) for line in lines if line.startswith(beginning))
+
+
+def _held_mib(server: Server, role: str) -> float:
+    return _counter(server, "zmqtriton_client_memory_bytes", "answers", role) / MIB
+
+
+def _request(kib: int, model: str = "sized") -> bytes:
+    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
+    request: Any = message("inference.ModelInferRequest")(
+        model_name=model, inputs=[tensor], raw_input_contents=[kib.to_bytes(4, "little")]
+    )
+    return bytes(request.SerializeToString())
+
+
+def _is_answered(server: Server, kib: int) -> bool:
+    """Return whether another client gets an answer of that size."""
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        try:
+            return len(channel.unary_unary(INFER)(_request(kib, "another"), timeout=10)) > kib << 10
+        except grpc.RpcError:
+            return False
+
+
+def _ask_on_a_stream(client: h2.Connection, kib: int, count: int) -> None:
+    client.send(h2.headers_frame(1, STREAM), *[h2.data_frame(1, _request(kib))] * count)
+
+
+def _ask_at_once(client: h2.Connection, kib: int, count: int) -> None:
+    for number in range(1, 2 * count, 2):
+        data = h2.data_frame(number, _request(kib), flags=h2.END_STREAM)
+        client.send(h2.headers_frame(number, INFER), data)
+
+
+@pytest.mark.parametrize("ask", [_ask_on_a_stream, _ask_at_once], ids=["stream", "unary"])
+@pytest.mark.parametrize(("kib", "count", "clients"), [(1000, 250, 1), (20, 400, 30)])
+def test_answers_that_are_not_read_have_room_and_leave_some(
+    server: Server, ask: Callable[..., None], kib: int, count: int, clients: int
+) -> None:
+    before = _own_mib(server, "grpc", "stub")
+    with ExitStack() as stack:
+        for _ in range(clients):
+            ask(stack.enter_context(h2.Connection(server.grpc_port, UNREAD)), kib, count)
+        eventually(lambda: _held_mib(server, "grpc") > 8, 30, "they wait")
+        eventually(lambda: _is_answered(server, 2000), 60, "another client is answered")
+        limit_mib = before + LIMIT // MIB + KEPT_MIB
+        eventually(
+            lambda: _own_mib(server, "grpc", "stub") < limit_mib, 20, "what is held is bounded"
+        )
+
+    eventually(lambda: _held_mib(server, "grpc") == 0, 40, "all of it is free")
+
+
+def test_answers_that_wait_to_be_written_have_room(server: Server) -> None:
+    before = _own_mib(server, "http", "stub")
+    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1], "data": [24 << 10]}
+    data = raw_request("POST", "/v2/models/sized/infer", json.dumps({"inputs": [tensor]}).encode())
+
+    with ExitStack() as stack:
+        clients = [connect(server, stack, data, 4096) for _ in range(12)]
+        peak, begun, refused = 0, time.monotonic(), 0
+        while (seconds := time.monotonic() - begun) < 3 or (not refused and seconds < 60):
+            peak = max(peak, _own_mib(server, "http", "stub"))
+            refused = _counter(server, "zmqtriton_client_memory_refused_total", "answers", "http")
+            time.sleep(_LOOK_S)
+
+        assert refused, len(clients)
+        # a model has made what is refused, and keeps the room for a while
+        assert peak < before + 12 * 24, "24 MiB of each client, and the same as text"
+
+
+def _streamed(kib: int, count: int) -> tuple[list[dict[str, Any]], list[bytes]]:
+    inputs = [{"name": name, "datatype": "INT32", "shape": [1]} for name in ("KIB", "COUNT")]
+    return inputs, [struct.pack("<i", number) for number in (kib, count)]
+
+
+def _ask_over_grpc(server: Server, stack: ExitStack, kib: int, count: int) -> None:
+    inputs, data = _streamed(kib, count)
+    request: Any = message("inference.ModelInferRequest")(
+        model_name="streamed", inputs=inputs, raw_input_contents=data
+    )
+    client = stack.enter_context(h2.Connection(server.grpc_port, UNREAD))
+    client.send(h2.headers_frame(1, STREAM), h2.data_frame(1, bytes(request.SerializeToString())))
+
+
+def _ask_for_events(server: Server, stack: ExitStack, kib: int, count: int) -> None:
+    body = json.dumps({"KIB": kib, "COUNT": count}).encode()
+    connect(server, stack, raw_request("POST", "/v2/models/streamed/generate_stream", body), 4096)
+
+
+def _ask_at_the_door(server: Server, stack: ExitStack, kib: int, count: int) -> None:
+    client = stack.enter_context(RawDoor(f"{server.directory.parent}/r/door", receive_limit=1))
+    inputs, data = _streamed(kib, count)
+    client.send("infer", {"model": "streamed", "inputs": inputs}, *data)
+
+
+#: What all processes have, stubs and their shared memory among them.
+def _all_mib(server: Server) -> int:
+    return _own_mib(server, *server.pids())
+
+
+@pytest.mark.parametrize(
+    ("ask", "role"),
+    [(_ask_over_grpc, "grpc"), (_ask_for_events, "http"), (_ask_at_the_door, "door")],
+    ids=["grpc", "generate_stream", "door"],
+)
+def test_what_a_model_makes_for_a_stream_that_is_not_read_is_bounded(
+    server: Server, ask: Callable[..., None], role: str
+) -> None:
+    before = _all_mib(server)
+    with ExitStack() as stack:
+        ask(server, stack, 8 << 10, 100)  # 800 MiB
+        eventually(lambda: _held_mib(server, role) >= 7, 30, "something waits for the client")
+        peak, end = 0, time.monotonic() + 2
+        while time.monotonic() < end:
+            peak = max(peak, _all_mib(server))
+            time.sleep(_LOOK_S)
+        assert peak < before + LIMIT // MIB + KEPT_MIB
+
+    eventually(lambda: _held_mib(server, role) == 0, 40, "all of it is free")
+
+
+def test_a_stream_of_much_more_than_there_is_room_for_arrives(server: Server) -> None:
+    inputs, data = _streamed(4 << 10, 40)  # 160 MiB
+    request: Any = message("inference.ModelInferRequest")(
+        model_name="streamed", inputs=inputs, raw_input_contents=data
+    )
+    with grpc.insecure_channel(
+        server.grpc_address, options=[("grpc.max_receive_message_length", -1)]
+    ) as channel:
+        answers = channel.stream_stream(STREAM)(
+            iter([bytes(request.SerializeToString())]), timeout=60
+        )
+        sizes = [len(answer) for answer in answers]
+
+    assert 40 == len([size for size in sizes if size > 4 * MIB])
