@@ -19,7 +19,7 @@ ADDONS = "addons/zmqtriton_addons/"
 #: Of the core, of the tests but those of add-ons, and of each add-on with its own.
 STATEMENTS = {
     "core": 43_840,
-    "tests": 66_690,
+    "tests": 66_700,
     "tests/addons": 33_390,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
@@ -50,7 +50,7 @@ STATEMENTS = {
     f"{ADDONS}metrics": 1_040,
     f"{ADDONS}history": 300,
     f"{ADDONS}scaling": 360,
-    "zmqtriton/embedded": 840,
+    "zmqtriton/embedded": 850,
     "zmqtriton/pytriton": 2_780,
     f"{ADDONS}routes": 1_050,
     f"{ADDONS}tools": 5_990,
@@ -61,7 +61,7 @@ STATEMENTS = {
     f"{ADDONS}batches": 950,
 }
 #: The modules of core and add-ons.
-FILES = 960
+FILES = 970
 #: So far above what is there a budget may stand.
 SLACK = 100
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -35,6 +36,9 @@ class FakeLink:
 
     def put(self, answer: OutcomeWithBody) -> None:
         self.send(frames([answer]))
+
+    def postpone(self, step: Callable[[], None]) -> None:
+        step()
 
     def poll_while_executing(self) -> None:
         """Nothing else is to be looked after."""

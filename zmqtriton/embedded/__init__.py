@@ -15,7 +15,7 @@ _NAMES = {
     "connection": "Connection connect",
     "hosted_process": "report",
     "model": "Model",
-    "pending_stream": "InferenceRequest InferenceResponse",
+    "requests": "InferenceRequest InferenceResponse",
     "server": "Server command_words",
 }
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zmqtriton.embedded.connection import Connection, connect
     from zmqtriton.embedded.hosted_process import report
     from zmqtriton.embedded.model import Model
-    from zmqtriton.embedded.pending_stream import InferenceRequest, InferenceResponse
+    from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
     from zmqtriton.embedded.server import Server, command_words
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

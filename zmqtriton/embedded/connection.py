@@ -23,12 +23,8 @@ from zmqtriton.control_client import ServerSelector, own_name
 from zmqtriton.control_client import connect as connect_client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.model import Model
-from zmqtriton.embedded.pending_stream import (
-    Coming,
-    InferenceRequest,
-    InferenceResponse,
-    PendingStream,
-)
+from zmqtriton.embedded.pending_stream import Coming, PendingStream
+from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_addons.metrics.scraper import Scraper
 from zmqtriton_floor.arena import Allocation, Arena
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError

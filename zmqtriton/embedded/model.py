@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Protocol
 
-from zmqtriton.embedded.pending_stream import InferenceRequest, InferenceResponse, merged
+from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse, merged
 
 
 class ModelChannel(Protocol):

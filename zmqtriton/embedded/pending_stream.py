@@ -1,4 +1,4 @@
-"""One request and its responses, on the loop of the guest, and the form in which users see both."""
+"""One request and its responses, on the loop of the guest."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import operator
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
+from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody
@@ -29,51 +30,6 @@ from zmqtriton_frontends.inference import (
 # InvalidArgument.
 
 _MAX_SEQUENCE_ID = 128
-
-
-class InferenceResponse(NamedTuple):
-    """One response of a model."""
-
-    model: str
-    version: int
-    request_id: str
-    #: numpy arrays by name.
-    outputs: Mapping[str, Any]
-    parameters: Mapping[str, Any]
-    #: An error in place of outputs; only a decoupled model sends one and goes on.
-    error: ZmqTritonError | None
-    #: No other response follows.
-    final: bool
-
-
-class InferenceRequest(NamedTuple):
-    """A request to a model; `create_request` makes one."""
-
-    inputs: Mapping[str, Any]
-    request_id: str = ""
-    #: The wanted outputs; none means all.
-    outputs: Sequence[str] = ()
-    parameters: Mapping[str, Any] = {}
-    priority: int = 0
-    #: How long it may wait for the model, in microseconds; 0 means the model's default.
-    timeout: int = 0
-    #: The sequence that it belongs to; 0 or "" for none.
-    correlation_id: int | str = 0
-    sequence_start: bool = False
-    sequence_end: bool = False
-    #: How long all of it may take, in seconds; it is cancelled then.
-    deadline_s: float | None = None
-
-
-def merged(
-    request: InferenceRequest | None, inputs: Mapping[str, Any] | None, options: dict[str, Any]
-) -> InferenceRequest:
-    """Return a request with these inputs and options in place of its own."""
-    if request is None:
-        return InferenceRequest(inputs or {}, **options)
-    if inputs is not None:
-        options["inputs"] = inputs
-    return request._replace(**options)
 
 
 def read_body(request: InferenceRequest, config: Mapping[str, Any]) -> RequestBody:

@@ -140,7 +140,7 @@ def test_with_its_extra_it_asks_over_grpc(server: Server, target: Path) -> None:
     [
         (
             "from zmqtriton.pytriton.client import ModelClient; ModelClient('grpc://h', 'm')",
-            "No module named 'google', which gRPC needs: pip install 'zmqtriton-client[grpc]'",
+            "No module named 'grpc', which gRPC needs: pip install 'zmqtriton-client[grpc]'",
         ),
         pytest.param(
             "import zmqtriton; zmqtriton.Door('/nowhere')",

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 import falcon.asgi
 
 from zmqtriton_addons.web_apis.openai import fields, problems
-from zmqtriton_addons.web_apis.openai.embeddings import Embeddings
-from zmqtriton_addons.web_apis.openai.models import Models
 from zmqtriton_addons.web_apis.openai.tensor_names import names_of
-from zmqtriton_addons.web_apis.openai.text import Texts
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
     BOOLEAN,
@@ -31,6 +28,7 @@ from zmqtriton_frontends.inference import ModelVersion
 
 if TYPE_CHECKING:
     from zmqtriton_addons.web_apis.openai.realtime import Sessions
+    from zmqtriton_addons.web_apis.openai.text import Texts
 
 _CATEGORY = "openai"
 _JSON = "application/json"
@@ -293,6 +291,11 @@ class Realtime:
 
 def routes(gateway: Gateway) -> list[Route]:
     """Return the routes; who restricts `inference` or `metadata` has restricted these, too."""
+    # only now: a server without the API need not load it
+    from zmqtriton_addons.web_apis.openai.embeddings import Embeddings
+    from zmqtriton_addons.web_apis.openai.models import Models
+    from zmqtriton_addons.web_apis.openai.text import Texts
+
     texts, embeddings, models = Texts(gateway), Embeddings(gateway), Models(gateway)
     return [
         Route("POST", "/v1/chat/completions", _CATEGORY, texts.chat, "inference"),
@@ -306,18 +309,11 @@ def routes(gateway: Gateway) -> list[Route]:
 
 
 def _routes(gateway: Gateway) -> Sequence[Route]:
-    if not gateway.settings.http.allow_openai:
-        return ()
-    # only now: a server without the API need not load it
-
-    return routes(gateway)
+    return routes(gateway) if gateway.settings.http.allow_openai else ()
 
 
 def _descriptions(gateway: Gateway) -> RouteDescriptions:
-    if not gateway.settings.http.allow_openai:
-        return RouteDescriptions()
-
-    return DESCRIPTIONS
+    return DESCRIPTIONS if gateway.settings.http.allow_openai else RouteDescriptions()
 
 
 EXTENSION = HttpExtension(_routes, problems.PREFIX, problems.Form(), _descriptions)
