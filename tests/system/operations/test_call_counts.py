@@ -21,7 +21,7 @@ LIMITS = {
     "http binary": (59, 60, 48),
     "http json": (58, 60, 48),
     "grpc unary": (72, 60, 48),
-    "grpc stream": (78, 60, 48),
+    "grpc stream": (80, 60, 48),
     "http binary 600 KB": (130, 76, 70),
     "grpc 600 KB": (212, 76, 70),
     "shared memory 600 KB": (95, 60, 64),

@@ -56,6 +56,19 @@ def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Pat
     assert (2, 400) == (documents["instances"], documents["ready"])
 
 
+def test_a_server_with_a_port_for_its_name_is_no_predecessor(tmp_path: Path) -> None:
+    """As is one whose pid is that number."""
+    way = ByTakeOver(tmp_path, SMALL)
+    options = [f"--id={way.http_port}", *SMALL]
+    with Server(tmp_path / "other", ["identity_fp32"], options=options) as other:
+        try:
+            way.start()
+            way.replace()
+        finally:
+            way.close()
+        assert other.returncode is None
+
+
 @pytest.mark.long(
     "system/replacements/test_take_over.py::test_a_server_that_takes_over_has_what_the_one_before_was_told",
     "supervisor/control/test_succession.py::test_what_is_told_after_it_has_asked_is_told_before_the_answer",

@@ -56,7 +56,8 @@ def find(options: Options) -> Predecessor | None:
 
     None if nobody has. Raises PortError if several have.
     """
-    ports = [str(port) for port in served_ports(options)]
+    # a bare number may also be the pid of another server, or its id
+    ports = [f":{port}" for port in served_ports(options)]
     named = named_directory(options.runtime_directory)
     directory = Path(named).absolute() if named else None
 

@@ -67,7 +67,7 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.process.arrivals import Arrivals
-from zmqtriton_frontends.process.turns import RequestShares
+from zmqtriton_frontends.process.turns import MAX_REQUESTS, RequestShares
 from zmqtriton_frontends.tensors.references import is_large
 
 #: While this much of one stream is in flight, its next request is not read: gRPC's flow control
@@ -169,6 +169,7 @@ class _Exchange:
     # ---------------------------------------------------------------- requests
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        shares = self._shares
         async for data in requests:
             self._quiet_end.asked_s = self._loop.time()
             # what comes next must not overtake it
@@ -182,10 +183,10 @@ class _Exchange:
                 len(self._answering) >= _MAX_REQUESTS
                 or self._bytes >= _MAX_REQUEST_BYTES
                 or self.outbox.held + self._arrived.held >= _MAX_ANSWER_BYTES
-                or self._shares.is_full(len(self._answering))
+                or (shares.requests >= MAX_REQUESTS and shares.is_full(len(self._answering)))
             ):
                 self._room = self._loop.create_future()
-                await self._shares.wait(self._room)
+                await shares.wait(self._room)
 
     def _go_on(self) -> None:
         """Let the next request be read, if there is room for it."""
