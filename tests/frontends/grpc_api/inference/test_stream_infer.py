@@ -18,7 +18,7 @@ from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTrit
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.grpc_api.inference import outbox
+from zmqtriton_frontends.grpc_api.inference import outbox, stream_infer
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming, _Exchange
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -531,7 +531,8 @@ async def test_no_more_requests_are_read_than_can_be_under_way(
 async def test_streams_with_many_requests_have_their_share_of_those_of_the_process(
     conversation: Conversation, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "MAX_REQUESTS", 40)
+    for module in (turns, stream_infer):
+        monkeypatch.setattr(module, "MAX_REQUESTS", 40)
     gate = conversation.gateway.gate = asyncio.Event()
     streaming, gateway = conversation.streaming, conversation.gateway
     streams = [conversation, *(Conversation(gateway, streaming=streaming) for _ in range(4))]
