@@ -19,7 +19,7 @@ from zmqtriton_addons.access_log import SERVICE
 from zmqtriton_addons.capture.receiver import Receiver
 from zmqtriton_floor import prctl
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.serving import run
+from zmqtriton_frontends.serving import run_local
 
 _log = logging.getLogger(__name__)
 
@@ -143,12 +143,7 @@ class _Connection(asyncio.Protocol):
 
 
 def main() -> int:
-    return run(
-        "zmqtriton-access-log",
-        ["socket"],
-        lambda gateway, bound: AccessLogService(gateway, bound["socket"]),
-        is_small=True,
-    )
+    return run_local("zmqtriton-access-log", AccessLogService)
 
 
 if __name__ == "__main__":

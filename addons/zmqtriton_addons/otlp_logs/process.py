@@ -25,7 +25,7 @@ from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.process import in_own_thread
-from zmqtriton_frontends.serving import run
+from zmqtriton_frontends.serving import run_local
 from zmqtriton_protos import message
 
 _log = logging.getLogger(__name__)
@@ -167,12 +167,7 @@ class LogsPusher(Pusher):
 
 
 def main() -> int:
-    return run(
-        "zmqtriton-logs",
-        ["socket"],
-        lambda gateway, bound: LogsPusher(gateway, bound["socket"]),
-        is_small=True,
-    )
+    return run_local("zmqtriton-logs", LogsPusher)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.process import in_own_thread
-from zmqtriton_frontends.serving import run
+from zmqtriton_frontends.serving import run_local
 
 _log = logging.getLogger(__name__)
 
@@ -145,12 +145,7 @@ class MetricsPusher(Pusher):
 
 
 def main() -> int:
-    return run(
-        "zmqtriton-otlp",
-        ["socket"],
-        lambda gateway, bound: MetricsPusher(gateway, bound["socket"]),
-        is_small=True,
-    )
+    return run_local("zmqtriton-otlp", MetricsPusher)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from zmqtriton_addons.routes import names
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway, load, on_behalf_of
-from zmqtriton_frontends.serving import Service, run
+from zmqtriton_frontends.serving import Service, run_local
 
 _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.25
@@ -265,12 +265,7 @@ def _files_of(code: Code, config: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def main() -> int:
-    return run(
-        "zmqtriton-routes",
-        ["socket"],
-        lambda gateway, bound: RoutesService(gateway, bound["socket"]),
-        is_small=True,
-    )
+    return run_local("zmqtriton-routes", RoutesService)
 
 
 if __name__ == "__main__":

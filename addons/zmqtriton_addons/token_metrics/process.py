@@ -21,7 +21,7 @@ from zmqtriton_addons.metrics.model_metrics import render
 from zmqtriton_addons.token_metrics import QUESTION, SUMS
 from zmqtriton_addons.token_metrics.allowances import Allowances, Counted, Key
 from zmqtriton_floor import prctl
-from zmqtriton_frontends.serving import Service, run
+from zmqtriton_frontends.serving import Service, run_local
 
 _log = logging.getLogger(__name__)
 
@@ -252,12 +252,7 @@ class TokenMetrics(Service):
 
 
 def main() -> int:
-    return run(
-        "zmqtriton-tokens",
-        ["socket"],
-        lambda gateway, bound: TokenMetrics(bound["socket"]),
-        is_small=True,
-    )
+    return run_local("zmqtriton-tokens", lambda gateway, bound: TokenMetrics(bound))
 
 
 if __name__ == "__main__":

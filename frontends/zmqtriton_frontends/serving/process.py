@@ -241,6 +241,13 @@ def run(
     return 0
 
 
+def run_local(name: str, make: Callable[[Gateway, socket.socket], Service]) -> int:
+    """Be a small process with one socket, at which frontends and local programs reach it."""
+    return run(
+        name, ["socket"], lambda gateway, bound: make(gateway, bound["socket"]), is_small=True
+    )
+
+
 def _runner(*, is_small: bool) -> Callable[[Any], None]:
     if is_small:
         return asyncio.run

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from zmqtriton_addons.capture.process.service import CaptureService
 from zmqtriton_floor import prctl
-from zmqtriton_frontends.serving import run
+from zmqtriton_frontends.serving import run_local
 
 
 def main() -> int:
-    return run(
-        "zmqtriton-capture",
-        ["socket"],
-        lambda gateway, bound: CaptureService(gateway, bound["socket"]),
-        is_small=True,
-    )
+    return run_local("zmqtriton-capture", CaptureService)
 
 
 if __name__ == "__main__":

@@ -183,6 +183,7 @@ class _Exchange:
                 len(self._answering) >= _MAX_REQUESTS
                 or self._bytes >= _MAX_REQUEST_BYTES
                 or self.outbox.held + self._arrived.held >= _MAX_ANSWER_BYTES
+                # a call less for each request, while there is room
                 or (shares.requests >= MAX_REQUESTS and shares.is_full(len(self._answering)))
             ):
                 self._room = self._loop.create_future()
