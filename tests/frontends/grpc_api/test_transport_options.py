@@ -254,6 +254,7 @@ def test_what_is_inflated_may_not_have_more_either(
 
 
 @pytest.mark.parametrize("path", [INFER, STREAM])
+@pytest.mark.row("D27")
 def test_more_is_refused_by_what_is_announced(server: GrpcServerThread, path: str) -> None:
     with h2.Connection(int(server.address.rpartition(":")[2])) as connection:
         connection.send(h2.headers_frame(1, path), h2.data_frame(1, b"x", length=LIMIT + 1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -65,11 +64,6 @@ def _own_mib(server: Server, role: str) -> int:
     return sum(psutil.Process(pid).memory_full_info().uss for pid in pids) // MIB
 
 
-def _mapped_mib(server: Server) -> int:
-    """Return what the process of gRPC has, its part of shared memory included."""
-    return sum(psutil.Process(pid).memory_full_info().pss for pid in server.pids()["grpc"]) // MIB
-
-
 def _total_mib(server: Server) -> int:
     pids = [pid for own in server.pids().values() for pid in own]
     return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
@@ -112,52 +106,6 @@ def _ask_large(mib: int) -> bytes:
         raw_input_contents=[mib.to_bytes(4, "little")],
     )
     return bytes(request.SerializeToString())
-
-
-@pytest.mark.long(
-    "frontends/http_api/server/test_inferences.py::test_who_does_not_read_is_not_read_of"
-)
-def test_many_who_send_requests_without_waiting_fill_nothing(server: Server) -> None:
-    many = raw_request("GET", "/v2/models/identity_fp32/config") * 2000
-    before = _own_mib(server, "http")
-
-    with ExitStack() as stack, _others_are_served(server):
-        clients = [connect(server, stack, b"") for _ in range(120)]
-        for client in clients:
-            client.setblocking(False)
-        end = time.monotonic() + 2
-        while time.monotonic() < end:
-            for client in clients:
-                try:
-                    client.send(many)
-                except BlockingIOError:
-                    continue
-            time.sleep(0.01)
-        # 128 KiB is read ahead of each, and 64 KiB of answers wait
-        assert _own_mib(server, "http") < before + 120 // 4 + 32
-
-    assert _own_mib(server, "http") < before + 120 // 4 + 32
-
-
-@pytest.mark.long(
-    "frontends/grpc_api/transport/test_large_answers.py::test_answers_that_are_not_read_are_bounded_and_go_with_their_clients"
-)
-def test_answers_over_grpc_that_nobody_reads_are_bounded(server: Server) -> None:
-    before = _total_mib(server)
-    with _others_are_served(server), ExitStack() as stack:
-        port = int(server.grpc_address.rpartition(":")[2])
-        for _ in range(4):
-            client = stack.enter_context(h2.Connection(port))
-            for number in range(1, 11, 2):
-                data = h2.data_frame(number, _ask_large(64), flags=h2.END_STREAM)
-                client.send(h2.headers_frame(number, GRPC_INFER), data)
-        time.sleep(2)
-
-        # for a moment the stub keeps what was refused
-        limit_mib = before + LIMIT // MIB + 64
-        eventually(lambda: _total_mib(server) < limit_mib, 30, "what is held is bounded")
-
-    eventually(lambda: _total_mib(server) < before + 96, 60, "all of it is free")
 
 
 def test_messages_that_never_end_keep_nobody_else_out(server: Server) -> None:
@@ -212,7 +160,7 @@ def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
 
 @pytest.mark.long(
     "frontends/http_api/server/test_large_bodies.py::test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time",
-    "system/attacks/test_grpc_attacks.py::test_a_message_at_the_limit_that_never_comes_holds_no_memory",
+    "frontends/tensors/test_arena_body.py::test_memory_is_made_a_step_ahead_of_what_has_come_and_accounted_for_before",
 )
 @pytest.mark.parametrize(
     ("send", "port"), [(send_endless_message, "grpc_port"), (send_endless_body, "http_port")]
@@ -231,50 +179,3 @@ def test_memory_is_made_for_what_has_come_and_not_for_what_is_announced(
     # a process of HTTP has only its part of the limit
     eventually(lambda: _total_mib(server) < held - 90, 60, "what has come was held, and is free")
     eventually(lambda: _total_mib(server) < before + KEPT_MIB, 60, "all of it is free")
-
-
-@pytest.mark.long(
-    "frontends/process/test_inflating.py::test_each_step_has_room_before_it_is_made",
-    "frontends/grpc_api/transport/test_message_framing.py::test_messages_of_many_clients_have_room_before_they_are_inflated",
-)
-def test_messages_that_inflate_a_thousandfold_have_room_before(server: Server) -> None:
-    def packed(mib: int) -> bytes:
-        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [mib << 18]}
-        request: Any = message("inference.ModelInferRequest")(
-            model_name="identity_fp32", inputs=[tensor], raw_input_contents=[bytes(mib * MIB)]
-        )
-        stream = zlib.compressobj(9, zlib.DEFLATED, 31)
-        return stream.compress(request.SerializeToString()) + stream.flush()
-
-    def ask(client: h2.Connection, data: bytes) -> None:
-        whole = b"\1" + len(data).to_bytes(4, "big") + data
-        parts = [h2.frame(0, 0, 1, whole[at : at + 16_000]) for at in range(0, len(whole), 16_000)]
-        encoding = b"\0\x0dgrpc-encoding\4gzip"
-        block = h2.header_block(GRPC_INFER) + encoding
-        client.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, block), *parts)
-        client.send(h2.frame(0, h2.END_STREAM, 1))
-
-    bomb = packed(200)
-    before, peaks, is_over = _mapped_mib(server), list[int](), threading.Event()
-
-    def look() -> None:
-        while not is_over.wait(0.02):
-            peaks.append(_mapped_mib(server))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    with _others_are_served(server), ExitStack() as stack:
-        clients = [stack.enter_context(h2.Connection(server.grpc_port)) for _ in range(6)]
-        for client in clients:
-            ask(client, bomb)
-        for client in clients:
-            client.read_until(b"grpc-status", 60)
-    is_over.set()
-    looking.join()
-
-    # a look reads one mapping after the other, and counts twice what is copied meanwhile
-    lasting = [min(three) for three in zip(peaks, peaks[1:], peaks[2:], strict=False)]
-    assert max(lasting) < before + LIMIT // MIB + 64
-    with h2.Connection(server.grpc_port) as client:
-        ask(client, packed(60))
-        assert b"OUTPUT0" in client.read_until(b"OUTPUT0")

@@ -207,6 +207,10 @@ def test_an_empty_tensor_is_legal_where_the_model_allows_it() -> None:
             "[request id: <id_unknown>] input 'INPUT0' already exists in request",
         ),
         (
+            document(outputs=[{"name": "OUTPUT0"}] * 2),
+            "output 'OUTPUT0' already exists in request",
+        ),
+        (
             document(described(data=...)),
             "Input must set only one of the following fields: 'data', 'binary_data_size' in "
             "'parameters', 'shared_memory_region' in 'parameters'. But no field is set",
@@ -228,7 +232,7 @@ def test_an_empty_tensor_is_legal_where_the_model_allows_it() -> None:
     ],
     ids=lambda value: str(value)[:60] if isinstance(value, str) else "",
 )
-@pytest.mark.row("C20", "C21")
+@pytest.mark.row("C20", "C21", "C49")
 def test_a_malformed_request_is_refused_with_tritons_text(body: Any, said: str) -> None:
     gateway = FakeGateway()
 
@@ -256,6 +260,7 @@ def test_a_malformed_request_is_refused_with_tritons_text(body: Any, said: str) 
         ({"timeout": "x"}, "Unable to parse 'timeout'"),
         ({"binary_data_output": 1}, "Unable to parse 'binary_data_output'"),
         ({"triton_x": 1}, "parameter keys starting with 'triton_' are reserved for Triton usage"),
+        ({"x" * 1025: 1}, ""),
         ({"x": []}, "parameter 'x' has invalid type. It should be either 'int', 'bool', or 'str"),
         ({"x": {}}, "parameter 'x' has invalid type"),
         ({"x": None}, "parameter 'x' has invalid type"),

@@ -60,6 +60,7 @@ def test_a_document_may_nest_a_hundred_deep(depth: int) -> None:
     ],
     ids=["101", "1000", "250000", "open", "with NaN", "objects", "behind others"],
 )
+@pytest.mark.row("C22")
 def test_a_document_that_nests_deeper_is_refused(text: bytes) -> None:
     with pytest.raises(
         InvalidArgument, match=r"JSON nesting depth exceeds maximum allowed limit \(100\)"

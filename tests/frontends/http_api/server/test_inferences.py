@@ -380,6 +380,7 @@ async def test_a_request_in_pieces_is_answered_too(
     writer.close()
 
 
+@pytest.mark.row("C33")
 @scenario(run_scenario)
 async def test_a_body_that_does_not_follow_its_head_is_waited_for_and_never_executed(
     house: HttpHarness, /
