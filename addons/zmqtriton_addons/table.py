@@ -16,7 +16,7 @@ TABLES: dict[str, dict[str, str]] = {
         "example": "zmqtriton_addons.tools.examples:run_example",
         "fleet": "zmqtriton_addons.fleet.serve.command:run_fleet",
         "new": "zmqtriton_addons.tools.new_model.command:run_new",
-        "run": "zmqtriton_addons.tools.run.command:run_model",
+        "run": "zmqtriton_addons.tools.run:run_model",
         "simulate": "zmqtriton_addons.tools.simulation.command:run_simulate",
     },
     "zmqtriton.ctl": {

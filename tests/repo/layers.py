@@ -939,7 +939,7 @@ LAYERS = (
             "zmqtriton.options",
             "zmqtriton.runtime_places",
             "zmqtriton.supervisor",
-            "zmqtriton_addons.tools.explaining.pressure",
+            "zmqtriton_addons.tools.explaining.causes",
         ),
         ("click",),
         "looks at the machine as a server that starts would, and needs none",

@@ -26,7 +26,7 @@ from zmqtriton_addons.ctl import (
 from zmqtriton_addons.ctl.http_service import HttpService, RefusedRequest, find_address
 from zmqtriton_addons.ctl.inferring.options import RequestOptions, with_request_options
 from zmqtriton_addons.ctl.inferring.requests import PreparedRequest
-from zmqtriton_addons.tools.benching import judgement
+from zmqtriton_addons.tools.benching import results
 from zmqtriton_addons.tools.benching.clients import Clients
 from zmqtriton_addons.tools.benching.results import make_row, server_totals
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
@@ -148,7 +148,7 @@ def bench(
         )
 
     rows = run_with_client(context, question)
-    advice = judgement.judge(request_options.model, rows)
+    advice = results.judge(request_options.model, rows)
     if form == "table":
         columns = _COLUMNS
         if any("first_response_ms" in row for row in rows):

@@ -48,6 +48,7 @@ from zmqtriton_addons.tools.checking.configurations import (
     CheckOptions,
     configuration_problems,
     has_auto_completion,
+    route_problems,
 )
 from zmqtriton_addons.tools.checking.environments import check_environment
 from zmqtriton_addons.tools.checking.findings import (
@@ -58,7 +59,6 @@ from zmqtriton_addons.tools.checking.findings import (
     warning,
 )
 from zmqtriton_addons.tools.checking.model_files import file_problems
-from zmqtriton_addons.tools.checking.routes import route_problems
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: The bytes of a file that several instances had better load once.

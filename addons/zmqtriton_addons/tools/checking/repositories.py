@@ -36,10 +36,13 @@ from zmqtriton.repository import (
     not_unique_text,
     subdirectories,
 )
-from zmqtriton_addons.tools.checking.configurations import CheckOptions
+from zmqtriton_addons.tools.checking.configurations import (
+    CheckOptions,
+    path_in,
+    taken_path_problems,
+)
 from zmqtriton_addons.tools.checking.findings import Findings, locate_all, warning
 from zmqtriton_addons.tools.checking.models import ModelFindings, check_model
-from zmqtriton_addons.tools.checking.routes import path_in, taken_path_problems
 from zmqtriton_addons.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_floor.errors import InternalError, closest_match
 

@@ -10,20 +10,19 @@ from pathlib import Path
 
 from zmqtriton import runtime_places
 from zmqtriton.findings import Finding, Severity, note
-from zmqtriton_addons.tools.doctor.subjects import (
+from zmqtriton_addons.tools.doctor import (
     certificates,
     environments,
     files,
     memory,
-    pressure,
     processes,
     programs,
     servers,
     systemd,
 )
-from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
+from zmqtriton_addons.tools.doctor.reading import ROOT
 from zmqtriton_addons.tools.doctor.target import Target
-from zmqtriton_addons.tools.explaining.pressure import judge_pressure
+from zmqtriton_addons.tools.explaining.causes import judge_pressure
 
 _ORDER = list(Severity)
 _FORBIDDEN = os.strerror(errno.EACCES)
@@ -72,7 +71,7 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the kernel and its limits": processes.judge_start(target.start),
         "the limits": processes.judge_limits(pid, names, root),
         "the clock": programs.judge_clock(now_s),
-        "the pressure on the machine": pressure.judge_machine(
+        "the pressure on the machine": memory.judge_machine(
             server.pressure if server else None, root
         ),
         "the loops of the server": judge_pressure(server.slow_loops if server else ()),

@@ -21,9 +21,9 @@ from zmqtriton.control_client import (
 )
 from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
 from zmqtriton_addons.ctl import describe_log, explain
-from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
-from zmqtriton_addons.tools.doctor.subjects.servers import is_forbidden
-from zmqtriton_addons.tools.doctor.subjects.systemd import read_unit_options
+from zmqtriton_addons.tools.doctor.reading import ROOT
+from zmqtriton_addons.tools.doctor.servers import is_forbidden
+from zmqtriton_addons.tools.doctor.systemd import read_unit_options
 from zmqtriton_floor.errors import ZmqTritonError
 
 _ANY_REPOSITORY = "--model-repository=."

@@ -25,10 +25,10 @@ from zmqtriton_addons.ctl import (
 )
 from zmqtriton_addons.ctl.stacks import read_stacks
 from zmqtriton_addons.routes import names
+from zmqtriton_addons.tools.explaining.causes import judge_pressure
 from zmqtriton_addons.tools.explaining.directories import Directories
 from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models
-from zmqtriton_addons.tools.explaining.pressure import judge_pressure
 from zmqtriton_addons.tools.explaining.sharing import Memory, read_memory
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 

@@ -13,10 +13,10 @@ from zmqtriton_addons.routes import names
 from zmqtriton_addons.tools.explaining.causes import (
     Explanation,
     explain_reason,
+    judge_pressure,
     reason_of,
 )
 from zmqtriton_addons.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
-from zmqtriton_addons.tools.explaining.pressure import judge_pressure
 from zmqtriton_addons.tools.explaining.requests import find_in_requests
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason

@@ -18,8 +18,8 @@ from zmqtriton_addons.tools.explaining.facts import (
     answered,
     brief,
     count_of,
+    find_place,
 )
-from zmqtriton_addons.tools.explaining.places import find_place
 
 _FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
 #: A request that takes so many times as long as its execution has waited.

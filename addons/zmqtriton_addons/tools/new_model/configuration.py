@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqtriton_addons.tools.new_model.draft import Draft, Kind
-from zmqtriton_addons.tools.new_model.tensors import TensorSpec
+from zmqtriton_addons.tools.new_model.draft import Draft, Kind, TensorSpec
 
 _UNBATCHED = """\
 # Requests are executed one at a time. With `max_batch_size: 8` and `dynamic_batching { }` up to 8

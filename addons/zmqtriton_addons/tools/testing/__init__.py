@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from zmqtriton.embedded import InferenceRequest, InferenceResponse
 from zmqtriton_addons.capture.cases import Case, captured
+from zmqtriton_addons.tools.testing.batch import OutputError
 from zmqtriton_addons.tools.testing.model import LoadedModel, load_model
-from zmqtriton_addons.tools.testing.outputs import OutputError
 from zmqtriton_floor.errors import ZmqTritonError
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.tools.benching.judgement import judge
+from zmqtriton_addons.tools.benching.results import judge
 
 
 def row(concurrency: int = 8, **figures: Any) -> dict[str, Any]:

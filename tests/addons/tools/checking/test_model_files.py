@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from tests.addons.backends.system import onnx_models
 from zmqtriton.config.backends import backend_places
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
+from zmqtriton_addons.tools.checking.model_files import fields
 from zmqtriton_addons.tools.checking.models import check_model
-from zmqtriton_addons.tools.checking.protobuf import fields
 
 NET = """<?xml version="1.0"?>
 <net name="m" version="11"><layers>

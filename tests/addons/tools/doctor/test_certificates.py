@@ -17,7 +17,7 @@ import pytest
 
 from tests.addons.tools.doctor.findings import texts
 from tests.support.certificates import Authority, CertificatePair
-from zmqtriton_addons.tools.doctor.subjects import certificates
+from zmqtriton_addons.tools.doctor import certificates
 
 pytestmark = pytest.mark.slow
 

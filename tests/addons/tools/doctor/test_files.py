@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.addons.tools.doctor.findings import MIB, disk, model, only, texts, write
-from zmqtriton_addons.tools.doctor.subjects import environments, files
+from zmqtriton_addons.tools.doctor import environments, files
 
 pytestmark = pytest.mark.slow
 

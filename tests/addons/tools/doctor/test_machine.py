@@ -20,7 +20,7 @@ from tests.addons.tools.doctor.findings import MIB, NOBODY, disk, only, texts, w
 from tests.support.waiting import eventually
 from zmqtriton.options import parse
 from zmqtriton.supervisor.machine.gpus import NvmlError
-from zmqtriton_addons.tools.doctor.subjects import memory, processes, programs
+from zmqtriton_addons.tools.doctor import memory, processes, programs
 
 pytestmark = pytest.mark.slow
 

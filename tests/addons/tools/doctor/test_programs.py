@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.addons.tools.doctor.findings import only, texts, write
-from zmqtriton_addons.tools.doctor.subjects import programs
+from zmqtriton_addons.tools.doctor import programs
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.addons.tools.doctor.findings import NOBODY, as_user, model, only, texts, write
 from tests.conftest import ROOT
-from zmqtriton_addons.tools.doctor.subjects import servers, systemd
+from zmqtriton_addons.tools.doctor import servers, systemd
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton_addons.tools.explaining.places import find_place
+from zmqtriton_addons.tools.explaining.facts import find_place
 
 _LOOP = [
     '  File "/s/zmqtriton_stub/execution/executions.py", line 126 in begin',

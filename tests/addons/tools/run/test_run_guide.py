@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.options import Options, parse
-from zmqtriton_addons.tools.run.command import guide
+from zmqtriton_addons.tools.run import guide
 
 pytestmark = pytest.mark.slow
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.tools.simulation.load import (
+from zmqtriton_addons.tools.simulation.run import (
     MS,
     Arrival,
     Clients,
     Cost,
     Pattern,
+    SimulationResult,
+    SimulationRun,
     fit_cost,
     from_lines,
 )
-from zmqtriton_addons.tools.simulation.run import SimulationResult, SimulationRun
 
 
 def run(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.findings import Finding, error, warning
-from zmqtriton_addons.tools.doctor.subjects.reading import ROOT, read
+from zmqtriton_addons.tools.doctor.reading import ROOT, read
 
 _FOLDERS = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 _NAMES = ("zmqtriton.service", "zmqtriton@.service")

@@ -1,16 +1,17 @@
-"""Memory, shared memory and cores, of the machine and of control groups (v1 and v2)."""
+"""Memory, shared memory, cores, and waits for them: of the machine and of control groups (v1, v2)."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.findings import Finding, note, warning
-from zmqtriton_addons.tools.doctor.subjects.reading import ROOT, read, size
+from zmqtriton_addons.tools.doctor.reading import ROOT, read, size
+from zmqtriton_addons.tools.explaining.causes import judge_pressure
 
 _MIB = 1 << 20
 _LEAST_AVAILABLE = 256 * _MIB
@@ -20,6 +21,13 @@ _WORTH_REMOVING = _MIB
 _MANY_INSTANCES_PER_CORE = 4
 #: Names that tritonserver and its Python backend give to their memory.
 _OF_TRITON = ("triton_python_backend_shm_region_*", "triton_shm_*")
+_MINUTE = re.compile(r"^some .*?avg60=([\d.]+)", re.MULTILINE)
+#: From so many percent of the time on it is trouble.
+_TROUBLE = {
+    "cpu": (40.0, "CPU is short"),
+    "memory": (10.0, "memory is short"),
+    "io": (40.0, "disks are slow or busy"),
+}
 
 
 class _Group(NamedTuple):
@@ -170,3 +178,16 @@ def _number(group: Path, *names: str) -> int | None:
 def _field(text: str, name: str) -> int:
     match = re.search(rf"^{re.escape(name)}\s+(\d+)", text, re.MULTILINE)
     return int(match[1]) if match else 0
+
+
+def judge_machine(rows: Sequence[Mapping[str, Any]] | None, root: Path = ROOT) -> Iterator[Finding]:
+    """Judge what a server has measured in the last minute, or the kernel where no server has."""
+    yield from judge_pressure(_read_rows(root) if rows is None else rows)
+
+
+def _read_rows(root: Path) -> Iterator[Mapping[str, str]]:
+    for resource, (least, text) in _TROUBLE.items():
+        match = _MINUTE.search(read(root / "proc/pressure" / resource))
+        if match and float(match[1]) >= least:
+            share = f"for {float(match[1]):.0f} % of the last minute a process waited for that"
+            yield {"resource": resource, "text": f"{text}: {share}"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.findings import Finding, error, warning
-from zmqtriton_addons.tools.doctor.subjects.files import is_public
+from zmqtriton_addons.tools.doctor.files import is_public
 
 _DAY_S = 86400
 #: Whoever renews it by hand needs some days.

@@ -22,8 +22,7 @@ from zmqtriton.repository import find_config, find_versions, is_model_directory,
 from zmqtriton.supervisor import OpenedServer
 from zmqtriton_addons.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_addons.tools.new_model.client_code import curl_text
-from zmqtriton_addons.tools.new_model.draft import Draft, Kind
-from zmqtriton_addons.tools.new_model.tensors import TensorSpec
+from zmqtriton_addons.tools.new_model.draft import Draft, Kind, TensorSpec
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
 

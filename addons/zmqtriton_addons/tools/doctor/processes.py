@@ -13,7 +13,7 @@ from pathlib import Path
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton.options import Options
 from zmqtriton.supervisor import lacks
-from zmqtriton_addons.tools.doctor.subjects.reading import ROOT, process_field, read, size
+from zmqtriton_addons.tools.doctor.reading import ROOT, process_field, read, size
 
 #: An instance of a model needs five of the supervisor's; see "descriptors" in the supervisor.
 _FEW_DESCRIPTORS = 4096

@@ -26,7 +26,7 @@ from zmqtriton.environments import (
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.environments.ahead import ModelEnvironment, read_environments
 from zmqtriton_addons.environments.interpreters import candidate_paths, find_uv, not_found_text
-from zmqtriton_addons.tools.doctor.subjects.files import read_place
+from zmqtriton_addons.tools.doctor.files import read_place
 from zmqtriton_floor.errors import ZmqTritonError
 
 _GIB = 1 << 30

@@ -16,8 +16,8 @@ from typing import Any
 from zmqtriton.environments import StubUsers, UserError, find_user
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton.supervisor import describe_listener
-from zmqtriton_addons.tools.doctor.subjects.files import read_place
-from zmqtriton_addons.tools.doctor.subjects.reading import ROOT, read
+from zmqtriton_addons.tools.doctor.files import read_place
+from zmqtriton_addons.tools.doctor.reading import ROOT, read
 from zmqtriton_floor.access.hosts import is_loopback
 
 _SERVICES = (

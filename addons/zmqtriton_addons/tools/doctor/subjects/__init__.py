@@ -1,1 +1,0 @@
-"""Subjects: each function reads one, judges it and yields its findings."""

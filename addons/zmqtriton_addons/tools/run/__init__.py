@@ -1,1 +1,0 @@
-"""`zmqtriton run`: one model, served while somebody writes it."""
