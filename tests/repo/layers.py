@@ -358,7 +358,7 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton_addons.batches.process",
-            "zmqtriton_addons.jobs.job_ids",
+            "zmqtriton_addons.jobs.messages",
             "zmqtriton_addons.jobs.messages",
             "zmqtriton_addons.jobs.process",
             "zmqtriton_addons.routes.backend.multipart",

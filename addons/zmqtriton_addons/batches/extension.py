@@ -25,7 +25,7 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
 def _descriptions(gateway: Gateway) -> RouteDescriptions:
     if not _is_on(gateway):
         return RouteDescriptions()
-    from zmqtriton_addons.batches.description import DESCRIPTIONS
+    from zmqtriton_addons.batches.routes import DESCRIPTIONS
 
     return DESCRIPTIONS
 

@@ -1,6 +1,6 @@
 """The routes of files and batches in the HTTP frontend; the process of jobs answers.
 
-Files pass through as they come. Nothing is kept here.
+Files pass through as they come. Nothing is kept here. /openapi.json has the description.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ import falcon
 import falcon.asgi
 
 from zmqtriton_addons.jobs.channel import Answer, Channel
-from zmqtriton_addons.jobs.job_ids import new_id
-from zmqtriton_addons.jobs.messages import Document
+from zmqtriton_addons.jobs.messages import Document, new_id
 from zmqtriton_addons.jobs.routes import check, owner_of, stream
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_floor.errors import NO_MEMORY, Unavailable
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Request, Route
+from zmqtriton_frontends.http_api import (
+    BOOLEAN,
+    COUNT,
+    STRING,
+    Operation,
+    Request,
+    Route,
+    RouteDescriptions,
+    array_of,
+    object_of,
+    schema_named,
+)
 
 Responder = Callable[..., Awaitable[None]]
 
@@ -36,6 +46,117 @@ _USUAL_FILES = 1000
 _MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
 _WINDOW = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+_JSON = "application/json"
+_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": STRING}
+
+
+def _list_of(name: str) -> dict[str, Any]:
+    return object_of(
+        {
+            "object": STRING,
+            "data": array_of(schema_named(name)),
+            "first_id": STRING,
+            "last_id": STRING,
+            "has_more": BOOLEAN,
+        },
+        "object",
+        "data",
+        "has_more",
+    )
+
+
+DESCRIPTIONS = RouteDescriptions(
+    operations={
+        "FileRoutes.create": Operation(
+            "Keep a file of requests: a form with `purpose`, which is `batch`, and `file`",
+            "",
+            "OpenAIFile",
+            _JSON,
+        ),
+        "FileRoutes.list_all": Operation(
+            "The files of the client's token: `purpose`, `limit`, `order`, `after`",
+            "",
+            "OpenAIFiles",
+            _JSON,
+        ),
+        "FileRoutes.show": Operation("One file", "", "OpenAIFile", _JSON),
+        "FileRoutes.content": Operation("What the file contains"),
+        "FileRoutes.delete": Operation("Remove a file"),
+        "BatchRoutes.create": Operation(
+            "Execute each line of a file", "BatchRequest", "OpenAIBatch", _JSON
+        ),
+        "BatchRoutes.list_all": Operation(
+            "The batches of the client's token, the newest first: `limit`, `after`",
+            "",
+            "OpenAIBatches",
+            _JSON,
+        ),
+        "BatchRoutes.show": Operation("One batch", "", "OpenAIBatch", _JSON),
+        "BatchRoutes.cancel": Operation(
+            "Cancel a batch; what its lines have answered is kept", "", "OpenAIBatch", _JSON
+        ),
+    },
+    schemas={
+        "OpenAIFile": object_of(
+            {
+                "id": STRING,
+                "object": STRING,
+                "bytes": COUNT,
+                "created_at": COUNT,
+                "expires_at": COUNT,
+                "filename": STRING,
+                "purpose": STRING,
+                "status": STRING,
+            },
+            "id",
+            "object",
+            "bytes",
+            "created_at",
+            "filename",
+            "purpose",
+            "status",
+        ),
+        "OpenAIFiles": _list_of("OpenAIFile"),
+        "BatchRequest": object_of(
+            {
+                "input_file_id": STRING,
+                "endpoint": STRING,
+                "completion_window": STRING,
+                "metadata": _METADATA,
+            },
+            "input_file_id",
+            "endpoint",
+            "completion_window",
+        ),
+        "OpenAIBatch": object_of(
+            {
+                "id": STRING,
+                "object": STRING,
+                "endpoint": STRING,
+                "input_file_id": STRING,
+                "completion_window": STRING,
+                "status": STRING,
+                "errors": {},
+                "output_file_id": {"type": ["string", "null"]},
+                "error_file_id": {"type": ["string", "null"]},
+                "request_counts": object_of(
+                    {"total": COUNT, "completed": COUNT, "failed": COUNT},
+                    "total",
+                    "completed",
+                    "failed",
+                ),
+                "metadata": {},
+            },
+            "id",
+            "object",
+            "endpoint",
+            "input_file_id",
+            "completion_window",
+            "status",
+        ),
+        "OpenAIBatches": _list_of("OpenAIBatch"),
+    },
+)
 
 
 def routes(gateway: Gateway) -> list[Route]:

@@ -1,7 +1,8 @@
-"""`zmqtriton-ctl load` and `unload`."""
+"""`zmqtriton-ctl load`, `unload` and `repository`: a server's models, and where it finds them."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, Ser
 from zmqtriton_addons.ctl.asking import check_name, run_with_client
 from zmqtriton_addons.ctl.live_line import LiveLine
 from zmqtriton_addons.ctl.output import print_result, with_format
-from zmqtriton_addons.ctl.selecting import MODEL
+from zmqtriton_addons.ctl.selecting import MODEL, CommandGroup
 from zmqtriton_floor.errors import ZmqTritonError
 
 _PROGRESS_EVERY_S = 0.5
@@ -93,3 +94,37 @@ def _unload(client: Client, model: str, dependents: bool) -> None:
     """
     check_name(client, model)
     client.call("unload", {"model": model, "unload_dependents": dependents})
+
+
+@click.group(cls=CommandGroup)
+def repository() -> None:
+    """Add repositories to a running server, or remove them.
+
+    For servers that run with --model-control-mode=explicit.
+    """
+
+
+@repository.command()
+@click.argument("path")
+@with_format
+@click.pass_context
+def register(context: click.Context, path: str, form: str) -> None:
+    """Look for models in PATH too."""
+    _change_repositories(context, "repository.register", path, form)
+
+
+@repository.command()
+@click.argument("path")
+@with_format
+@click.pass_context
+def unregister(context: click.Context, path: str, form: str) -> None:
+    """Stop looking for models in PATH; models that were loaded from it stay."""
+    _change_repositories(context, "repository.unregister", path, form)
+
+
+def _change_repositories(context: click.Context, verb: str, path: str, form: str) -> None:
+    arguments = {"path": os.path.abspath(path)}
+    paths = run_with_client(
+        context, lambda client: client.call(verb, arguments, QUICK_TIMEOUT_S), to_change=True
+    )
+    print_result(form, {"repositories": paths}, "\n".join(paths))

@@ -1,4 +1,4 @@
-"""The commands of `zmqtriton-ctl`.
+"""The commands of `zmqtriton-ctl`, and the script by which a shell completes them.
 
 Exit status: 0 done, 1 refused by the server, 2 no server or wrong usage.
 """
@@ -16,6 +16,8 @@ from zmqtriton.control_client import ServerSelector
 from zmqtriton_addons.ctl.selecting import ServerGroup, parse_server
 from zmqtriton_floor import prctl
 from zmqtriton_floor.process import references
+
+_PROGRAM = "zmqtriton-ctl"
 
 
 class _Commands(ServerGroup):
@@ -64,6 +66,23 @@ def cli(context: click.Context, runtime_directory: str, server: str) -> None:
     if os.environ.get("NO_COLOR"):  # https://no-color.org
         context.color = False
     context.obj = ServerSelector(runtime_directory, server)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options and models in SHELL.
+
+    In ~/.bashrc: eval "$(zmqtriton-ctl completion bash)"
+    """
+    # only now: the other commands do not need it
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None, shell
+    variable = f"_{_PROGRAM.replace('-', '_').upper()}_COMPLETE"
+    click.echo(kind(context.find_root().command, {}, _PROGRAM, variable).source())
 
 
 def main() -> NoReturn:

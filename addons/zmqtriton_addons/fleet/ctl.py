@@ -23,8 +23,7 @@ from zmqtriton_addons.ctl import (
     with_format,
 )
 from zmqtriton_addons.ctl.http_service import parse_headers
-from zmqtriton_addons.ctl.inferring.options import RequestOptions
-from zmqtriton_addons.ctl.inferring.requests import PreparedRequest
+from zmqtriton_addons.ctl.inferring import PreparedRequest, RequestOptions
 from zmqtriton_addons.fleet.servers import rolling, sources
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_addons.fleet.servers.rolling import NodeService, Reply, ask_all

@@ -39,7 +39,7 @@ def _headers(gateway: Gateway) -> tuple[bytes, ...]:
 def _descriptions(gateway: Gateway) -> RouteDescriptions:
     if not _is_on(gateway):
         return RouteDescriptions()
-    from zmqtriton_addons.jobs.description import DESCRIPTIONS
+    from zmqtriton_addons.jobs.routes import DESCRIPTIONS
 
     return DESCRIPTIONS
 

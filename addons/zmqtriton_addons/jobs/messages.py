@@ -1,14 +1,16 @@
 """Messages between the process of jobs and those that ask it: a document, then bytes.
 
-Both ends are of one server, on its own socket, so nothing is checked but the form.
+Both ends are of one server, on its own socket, so nothing is checked but the form. Both make ids.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +28,8 @@ _AT_ONCE_BYTES = 64 << 10
 SERVICE = "jobs"
 
 Document = dict[str, Any]
+_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_RANDOM_BITS = 80
 
 
 def head(document: Document, size: int) -> bytes:
@@ -130,3 +134,9 @@ async def write(
             writer.write(memoryview(piece)[begin : begin + PART_BYTES])
             await writer.drain()
     await writer.drain()
+
+
+def new_id() -> str:
+    """Return 26 letters, the time first and then 80 random bits (ULID)."""
+    number = (time.time_ns() // 1_000_000) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+    return "".join(_LETTERS[number >> 5 * place & 31] for place in reversed(range(26)))

@@ -1,6 +1,6 @@
 """The routes of jobs in the HTTP frontend, which give requests to the process of jobs.
 
-Clients ask that for their state, too. Nothing is kept here.
+Clients ask that for their state, too. Nothing is kept here. /openapi.json has the description.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ import falcon
 import falcon.asgi
 
 from zmqtriton_addons.jobs.channel import Answer, Channel
-from zmqtriton_addons.jobs.job_ids import new_id
-from zmqtriton_addons.jobs.messages import Document
+from zmqtriton_addons.jobs.messages import Document, new_id
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Request, Route
+from zmqtriton_frontends.http_api import (
+    COUNT,
+    STRING,
+    Operation,
+    Request,
+    Route,
+    RouteDescriptions,
+    array_of,
+    object_of,
+    schema_named,
+)
 
 _CATEGORY = "inference"
 _ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])", re.IGNORECASE)
@@ -56,6 +65,68 @@ _MAX_PLACE = 1 << 62
 _NONE = "there is no such job"
 _UNDER_WAY = ("queued", "running")
 _JSON = "application/json"
+DESCRIPTIONS = RouteDescriptions(
+    operations={
+        "JobRoutes.list_all": Operation("The newest jobs of the client's token", "", "Jobs", _JSON),
+        "JobRoutes.show": Operation(
+            "State of a job; with the outputs once it has succeeded", "", "Job", _JSON
+        ),
+        "JobRoutes.result": Operation("The answer of a job, as the model's route would give it"),
+        "JobRoutes.responses": Operation(
+            "The responses of a stream so far, from the place `after` on", "", "Responses", _JSON
+        ),
+        "JobRoutes.delete": Operation("Cancel a job, or remove one that has ended"),
+    },
+    schemas={
+        "Job": object_of(
+            {
+                "id": STRING,
+                "path": STRING,
+                "state": {
+                    "type": "string",
+                    "enum": ["queued", "running", "succeeded", "failed", "cancelled"],
+                },
+                "place": COUNT,
+                "progress": {"type": "number"},
+                "status": COUNT,
+                "reason": STRING,
+                "result": STRING,
+                "response": {},
+                "webhook": object_of(
+                    {
+                        "url": STRING,
+                        "state": {
+                            "type": "string",
+                            "enum": ["pending", "sending", "delivered", "failed"],
+                        },
+                        "tries": COUNT,
+                        "next": {"type": "number"},
+                        "problem": STRING,
+                    },
+                    "url",
+                    "state",
+                    "tries",
+                ),
+            },
+            "id",
+            "path",
+            "state",
+        ),
+        "Responses": object_of(
+            {
+                "state": STRING,
+                "tries": COUNT,
+                "next": COUNT,
+                "responses": array_of({}),
+            },
+            "state",
+            "tries",
+            "next",
+            "responses",
+        ),
+        "Jobs": object_of({"jobs": array_of(schema_named("Job"))}, "jobs"),
+    },
+)
 
 
 def routes(gateway: Gateway) -> list[Route]:

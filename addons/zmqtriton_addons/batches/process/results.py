@@ -29,7 +29,7 @@ from zmqtriton_addons.batches.process.tables import (
     Batch,
     File,
 )
-from zmqtriton_addons.jobs.job_ids import new_id
+from zmqtriton_addons.jobs.messages import new_id
 from zmqtriton_addons.jobs.process.store import (
     FILE_BYTES,
     QUEUED,

@@ -12,8 +12,7 @@ from typing import Any
 
 from zmqtriton_addons.batches.process import tables
 from zmqtriton_addons.batches.process.tables import INPUT, File
-from zmqtriton_addons.jobs.job_ids import new_id
-from zmqtriton_addons.jobs.messages import Body
+from zmqtriton_addons.jobs.messages import Body, new_id
 from zmqtriton_addons.jobs.process.store import Refused, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread, refusal_of
 from zmqtriton_addons.routes.backend.multipart import Part, RefusedError, parts_of

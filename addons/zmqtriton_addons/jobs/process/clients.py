@@ -1,20 +1,21 @@
-"""The questions of clients and of the operator about jobs."""
+"""The questions of clients and of the operator about jobs, and rooms with questions of their own.
+
+A room is an ability over jobs, which jobs themselves do not know.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_addons.jobs.messages import Body, Contents, Document, Message
-from zmqtriton_addons.jobs.process.documents import describe
-from zmqtriton_addons.jobs.process.responses import EVENTS, read_page
-from zmqtriton_addons.jobs.process.rooms import Handler
+from zmqtriton_addons.jobs.process.responses import EVENTS, describe, read_page
 from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import (
     FILE_BYTES,
@@ -30,6 +31,33 @@ from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_addons.jobs.process.webhooks.receivers import Allowed, NotAllowed
 from zmqtriton_addons.jobs.process.webhooks.records import Webhook
 from zmqtriton_addons.jobs.process.webhooks.sending import Sending
+from zmqtriton_frontends.gateway import Gateway
+
+#: Answers a question. Raises Refused.
+Handler = Callable[[Document, Body], Awaitable[Message]]
+
+
+class Part(Protocol):
+    """A part of the process, which works while the server does not leave."""
+
+    def begin(self) -> None:
+        """Begin, or go on; the store is open."""
+
+    def leave(self) -> None:
+        """Begin nothing more."""
+
+
+class Room(Part, Protocol):
+    """Makes jobs of its own, and keeps tables of its own beside them."""
+
+    #: The questions of the processes of HTTP.
+    verbs: Mapping[str, Handler]
+
+
+class RoomKind(NamedTuple):
+    #: Makes its tables when the store is opened.
+    prepare: Callable[[Store], None]
+    make: Callable[[Gateway, StoreThread, Running], Room]
 
 
 class Clients:

@@ -1,6 +1,8 @@
 """The execution of one job: its request goes to the routes of HTTP, in this process.
 
-So every check, limit and form of an answer is that of the route.
+So every check, limit and form of an answer is that of the route. A job has the name of its client's
+token, and what that is good for when it runs: a token whose line has left the file, or that has
+expired, fails its jobs.
 """
 
 from __future__ import annotations
@@ -8,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.jobs.process.store import FAILED, QUEUED, SUCCEEDED, Job, Outcome
-from zmqtriton_addons.jobs.process.tokens import JobTokens
+from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import OVERLOADED
 from zmqtriton_floor.wire import BELOW_ALL
+from zmqtriton_frontends.access import refusals
+from zmqtriton_frontends.access.bearer_tokens import BearerTokens, check_target
+from zmqtriton_frontends.access.refusals import Forbidden, Unauthenticated
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Access, build, routes
@@ -34,6 +39,26 @@ _MAX_BYTES = 256 << 20
 #: From this size on it is asked whether there is room for it on disk; again when it has doubled.
 _CHECKED_BYTES = 1 << 20
 _AGAIN_S = 1.0
+
+
+class JobTokens(BearerTokens):
+    """Finds grants by the name that stands in place of the secret; only this process asks."""
+
+    def find(self, values: Sequence[str]) -> Grant | None:
+        name = values[0] if values else ""
+        return next((grant for grant in self._valid.values() if grant.name == name), None)
+
+    def check(
+        self, values: Sequence[str], address: str, need: str, model: str | None = None
+    ) -> Grant:
+        grant = self.find(values)
+        if grant is None:
+            raise Unauthenticated("The job's token is not valid any more", refusals.UNKNOWN)
+        if need not in grant.scopes:
+            raise Forbidden(f"The token is not good for this, expecting scope '{need}'", need)
+        if model is not None:
+            check_target(grant, need, model)
+        return grant
 
 
 class Answer(NamedTuple):

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from zmqtriton_addons.jobs import messages
 from zmqtriton_addons.jobs.messages import SERVICE, Body, Contents, Document
-from zmqtriton_addons.jobs.process.clients import Clients
-from zmqtriton_addons.jobs.process.rooms import Part, RoomKind
+from zmqtriton_addons.jobs.process.clients import Clients, Part, RoomKind
 from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import Limits, Refused
 from zmqtriton_addons.jobs.process.store_thread import StoreThread, refusal_of

@@ -24,8 +24,11 @@ from zmqtriton_addons.ctl import (
     seconds_option,
 )
 from zmqtriton_addons.ctl.http_service import HttpService, RefusedRequest, find_address
-from zmqtriton_addons.ctl.inferring.options import RequestOptions, with_request_options
-from zmqtriton_addons.ctl.inferring.requests import PreparedRequest
+from zmqtriton_addons.ctl.inferring import (
+    PreparedRequest,
+    RequestOptions,
+    with_request_options,
+)
 from zmqtriton_addons.tools.benching import results
 from zmqtriton_addons.tools.benching.clients import Clients
 from zmqtriton_addons.tools.benching.results import make_row, server_totals

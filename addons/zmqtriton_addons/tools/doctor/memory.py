@@ -1,4 +1,4 @@
-"""Memory, shared memory, cores, and waits for them: of the machine and of control groups (v1, v2)."""
+"""Memory, shared memory, cores and waits for them, of the machine and of control groups."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton_addons.ctl.inferring import values
+from zmqtriton_addons.ctl import values
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.ctl.logs.command import find_previous, parse_moment
+from zmqtriton_addons.ctl.logs import find_previous, parse_moment
 
 NOW_S = datetime(2026, 11, 22, 3, 20, 30).timestamp()
 

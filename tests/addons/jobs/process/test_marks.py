@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from zmqtriton_addons.jobs.job_ids import new_id
-from zmqtriton_addons.jobs.process.marks import Marks
+from zmqtriton_addons.jobs.messages import new_id
+from zmqtriton_addons.jobs.process.store_thread import Marks
 
 
 def _leave(path: Path, begun: list[str], ended: list[str], boot: str | None = None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_addons.jobs.job_ids import new_id
+from zmqtriton_addons.jobs.messages import new_id
 from zmqtriton_addons.jobs.process.store import (
     FAILED,
     FILE_BYTES,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_addons.jobs.job_ids import new_id
+from zmqtriton_addons.jobs.messages import new_id
 from zmqtriton_addons.jobs.process.store import Limits, Refused, Store, Submission
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_addons.jobs.process.troubles import Trouble

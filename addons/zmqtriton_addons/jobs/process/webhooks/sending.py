@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from zmqtriton_addons.jobs.process.documents import describe
+from zmqtriton_addons.jobs.process.responses import describe
 from zmqtriton_addons.jobs.process.store import Refused, Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_addons.jobs.process.troubles import Trouble

@@ -1,6 +1,6 @@
 """The signatures of webhooks, as the specification Standard Webhooks 1.0 has them.
 
-So clients of OpenAI and the libraries `standardwebhooks` verify them.
+So clients of OpenAI and the libraries `standardwebhooks` verify them. The options have the secrets.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+from zmqtriton_addons.jobs.process.webhooks.receivers import Allowed
 
 _PREFIX = "whsec_"
 _LEAST_BYTES = 16
@@ -44,3 +47,21 @@ def sign(secrets: Iterable[bytes], message: str, timestamp: int, body: bytes) ->
     signed = f"{message}.{timestamp}.".encode() + body
     digests = (hmac.digest(secret, signed, "sha256") for secret in secrets)
     return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
+
+
+def problem(options: Mapping[str, Any]) -> str:
+    """Return the fault of the options of webhooks; "" without one."""
+    allowed, file = options["webhook_allow"], options["webhook_secret_file"]
+    if not allowed:
+        return ""
+    try:
+        Allowed(allowed)
+    except ValueError as error:
+        return f"'--webhook-allow': {error}"
+    if not file:
+        return "'--webhook-allow' needs '--webhook-secret-file', which signs webhooks"
+    try:
+        read_secrets(file)
+    except (OSError, ValueError) as error:
+        return f"'--webhook-secret-file={file}': {error}"
+    return ""

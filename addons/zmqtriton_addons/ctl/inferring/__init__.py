@@ -1,1 +1,0 @@
-"""`zmqtriton-ctl infer`: one request to a model, from values on the command line."""
