@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 43_840,
     "tests": 66_430,
-    "tests/addons": 33_390,
+    "tests/addons": 33_380,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 110,
@@ -31,7 +31,7 @@ STATEMENTS = {
     f"{ADDONS}backends": 1_620,
     f"{ADDONS}capture": 1_410,
     f"{ADDONS}commands": 260,
-    f"{ADDONS}ctl": 1_940,
+    f"{ADDONS}ctl": 1_910,
     f"{ADDONS}storage": 1_680,
     f"{ADDONS}tracing": 680,
     f"{ADDONS}door": 1_360,
@@ -53,12 +53,12 @@ STATEMENTS = {
     "zmqtriton/embedded": 850,
     "zmqtriton/pytriton": 2_780,
     f"{ADDONS}routes": 1_050,
-    f"{ADDONS}tools": 5_990,
+    f"{ADDONS}tools": 5_930,
     f"{ADDONS}tritonserver": 870,
     f"{ADDONS}web_apis": 3_040,
     f"{ADDONS}web_sockets": 500,
-    f"{ADDONS}jobs": 2_050,
-    f"{ADDONS}batches": 950,
+    f"{ADDONS}jobs": 2_020,
+    f"{ADDONS}batches": 940,
 }
 #: The modules of core and add-ons.
 FILES = 940
