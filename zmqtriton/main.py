@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from zmqtriton import addons, standard_output
 from zmqtriton.command_line import read_options
-from zmqtriton_floor import prctl
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names, prctl
 
 #: What follows the image in `docker run IMAGE tritonserver --model-repository=…` and in KServe's
 #: runtime: Triton's image has no program of its own, and ours has this one.
@@ -26,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     if words and not words[0].startswith("-"):
         reference = addons.find(addons.COMMANDS, words[0])
         if reference is not None:
-            return _run(references.load(reference), words[1:])
+            return _run(lazy_names.load_reference(reference), words[1:])
     options = read_options(words)
     if isinstance(options, int):
         return options

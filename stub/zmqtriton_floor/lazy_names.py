@@ -1,6 +1,7 @@
-"""Packages whose names come from their modules, each of which is imported at the first use of one.
+"""Names that are imported at their first use: those of packages, and those of references.
 
-Whoever imports one name of a package would otherwise load everything below it.
+The names of a package come from its modules: whoever imports one of them would otherwise load
+everything below it.
 """
 
 from __future__ import annotations
@@ -32,3 +33,12 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
         return value
 
     return find
+
+
+def load_reference(reference: str) -> Any:
+    """Import what a reference names, `module:attribute` or `module`."""
+    module, _, attribute = reference.partition(":")
+    value: Any = import_module(module)
+    for name in filter(None, attribute.split(".")):
+        value = getattr(value, name)
+    return value

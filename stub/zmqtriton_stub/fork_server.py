@@ -30,7 +30,7 @@ from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.variables import stub_mark
 
 # loaded here once for all: what stubs load later, and their models at once
-from zmqtriton_stub import ending, output, process  # noqa: F401
+from zmqtriton_stub import ending, process  # noqa: F401
 from zmqtriton_stub.api import pb_utils  # noqa: F401
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.loop import Stub
@@ -136,7 +136,7 @@ def _make_ahead() -> None:
             rehearse()
     hashlib.sha256()
     provide_api()
-    output.attribute()
+    process.attribute()
     process.watch_for_crashes()
 
 

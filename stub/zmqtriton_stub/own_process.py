@@ -2,24 +2,89 @@
 
 An instance may also live in a process of the user's, on a thread among others: that one's
 surroundings leave alone what is the user's, and end the thread where this ends the process.
+
+Before its model is imported the process checks files against their checksums, which may take long,
+takes its priority, and hides other instances' GPUs: CUDA reads its variable when it begins.
 """
 
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
 from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.signature import config_parameter
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub import model_code, own_gpu
+from zmqtriton_stub import model_code
+from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import set_memory
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.memory import device_span
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import import_class
-from zmqtriton_stub.pre_import import check_files, take_priority
+
+_CHUNK_BYTES = 1 << 20
+_NICENESS = {"PRIORITY_MAX": -10, "PRIORITY_MIN": 10}
+_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def see_own_gpu(load: wire.LoadModel) -> wire.LoadModel:
+    """Hide other GPUs if the model asks for it; return its load with CUDA's number of the GPU.
+
+    An instance on the CPU sees none, and one of KIND_MODEL, which chooses by itself, all.
+    """
+    is_asked = config_parameter(json.loads(load.config), _VARIABLE) == "instance"
+    if not is_asked or load.kind == "MODEL":
+        return load
+    visible = os.environ.get(_VARIABLE)
+    # the server's numbers are positions in that list, or else go by the bus
+    entry = str(load.device) if visible is None else visible.split(",")[load.device].strip()
+    os.environ[_VARIABLE] = entry if load.kind == "GPU" else ""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    device_span.only_gpu = load.device
+    return load._replace(device=0)
+
+
+def check_files(config: Any, directory: str) -> None:
+    """Compare the files with the parameters of the agent `checksum`. Raises if they differ."""
+    agents = config.get("model_repository_agents", {}).get("agents", [])
+    for agent in agents:
+        for key, expected in agent["parameters"].items():
+            name = key.partition(":")[2]
+            try:
+                digest = _md5(os.path.join(directory, name))
+            except OSError as error:
+                raise TritonModelException(
+                    f"failed to open file '{name}' for its checksum: {error.strerror}"
+                ) from None
+            if digest != expected.strip().lower():
+                raise TritonModelException(
+                    f"Mismatched MD5 hash for file {name}, expected {expected}, got {digest}"
+                )
+
+
+def _md5(path: str) -> str:
+    digest = hashlib.md5()
+    with open(path, "rb") as file:
+        chunk = file.read(_CHUNK_BYTES)
+        while chunk:
+            digest.update(chunk)
+            chunk = file.read(_CHUNK_BYTES)
+    return digest.hexdigest()
+
+
+def take_priority(config: Any, say: Callable[[str, str], None]) -> None:
+    """Set the priority of this process, as far as the system allows it."""
+    name = config.get("optimization", {}).get("priority", "")
+    if name in _NICENESS:
+        try:
+            os.nice(_NICENESS[name])
+        except OSError as error:
+            say("W", f"{name} has no effect: {error.strerror}")
 
 
 class OwnProcess:
@@ -39,7 +104,7 @@ class OwnProcess:
 
     def see_own_gpu(self, load: wire.LoadModel) -> wire.LoadModel:
         """Hide other instances' GPUs, if the model asks for it and shares the process with none."""
-        return own_gpu.see_own_gpu(load) if self.has_own_memory else load
+        return see_own_gpu(load) if self.has_own_memory else load
 
     def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
         """Return the model's class. Raises whatever its code does."""

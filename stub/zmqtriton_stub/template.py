@@ -24,8 +24,7 @@ from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, freeze
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import import_class
-from zmqtriton_stub.own_process import OwnProcess
-from zmqtriton_stub.pre_import import check_files, take_priority
+from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
 
 _EPOLL = "anon_inode:[eventpoll]"
 _INSTEAD = "in initialize(), which each instance runs after its fork"

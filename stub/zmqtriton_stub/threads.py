@@ -26,9 +26,8 @@ from zmqtriton_stub.fork_server import freeze
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
-from zmqtriton_stub.output import AttributedOutput
-from zmqtriton_stub.own_process import OwnProcess
-from zmqtriton_stub.pre_import import take_priority
+from zmqtriton_stub.own_process import OwnProcess, take_priority
+from zmqtriton_stub.process import AttributedOutput
 from zmqtriton_stub.template import Loaded, load_once
 
 

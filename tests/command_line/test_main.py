@@ -24,8 +24,7 @@ from zmqtriton.control_client import NoServerError
 from zmqtriton.main import main
 from zmqtriton.options import Options
 from zmqtriton.otlp_destination import DestinationError, read
-from zmqtriton_floor import __version__
-from zmqtriton_floor.process import references
+from zmqtriton_floor import __version__, lazy_names
 
 # -------------------------------------------------------------------------------- main
 # Refusals of the command before it starts anything.
@@ -231,7 +230,7 @@ def test_a_backend_whose_package_is_not_there_is_left_out(
 def test_each_row_of_our_own_names_something() -> None:
     for table in (addons.COMMANDS, addons.CTL, addons.HTTP):
         for reference in addons.own_rows()[table].values():
-            assert references.load(reference) is not None
+            assert lazy_names.load_reference(reference) is not None
 
 
 def test_each_local_service_has_a_process_and_options() -> None:

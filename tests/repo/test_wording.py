@@ -165,8 +165,8 @@ HABITS = {
 }
 #: How many are left. These numbers may only fall.
 HABITS_LEFT = {
-    "a relative clause as the head": 262,
-    "a preposition as the head": 179,
+    "a relative clause as the head": 261,
+    "a preposition as the head": 178,
     "nobody": 246,
     "so many": 164,
 }

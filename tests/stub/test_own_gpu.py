@@ -10,7 +10,7 @@ import pytest
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_stub.memory import device_span
-from zmqtriton_stub.own_gpu import see_own_gpu
+from zmqtriton_stub.own_process import see_own_gpu
 
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.pre_import import check_files, take_priority
+from zmqtriton_stub.own_process import check_files, take_priority
 
 CONTENT = b"weights" * 1000
 

@@ -20,7 +20,7 @@ from zmqtriton_stub import instance, request_log
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.inference import InferenceRequest, received
 from zmqtriton_stub.execution.responses import Pending
-from zmqtriton_stub.output import AttributedOutput, attribute
+from zmqtriton_stub.process import AttributedOutput, attribute
 from zmqtriton_stub.tracing import MAX_ELEMENTS, Tracing
 
 # ----------------------------------------------------------------------------- tracing

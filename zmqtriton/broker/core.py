@@ -16,7 +16,7 @@ from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.metrics.model_metrics import ModelMetrics
 from zmqtriton.broker.metrics.reports import Reports
-from zmqtriton.broker.metrics.traffic import Traffic
+from zmqtriton.broker.metrics.statistics import Traffic
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import CANCELLED, Answers

@@ -41,7 +41,7 @@ from zmqtriton.config.parameters import (
 )
 from zmqtriton.config.quotas import MAX_CPU_WEIGHT, MAX_EXECUTIONS, quota_problems
 from zmqtriton.findings import Severity
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names
 
 #: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
 #: 0.9.
@@ -75,7 +75,7 @@ def types() -> Iterator[type]:
 
 def _module(add_on: str) -> Any:
     reference = addons.part(f"parameters_of_{add_on}")
-    return references.load(reference) if reference else None
+    return lazy_names.load_reference(reference) if reference else None
 
 
 class Parameter(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Any
 from zmqtriton import addons
 from zmqtriton.config import instances
 from zmqtriton.config.errors import ConfigError, Problem
+from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import Unsupported
-from zmqtriton_floor.process import references
 
 #: Limits a load, in seconds.
 MAX_LOAD_SECONDS = "max_load_seconds"
@@ -124,7 +124,7 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
             ("parameters", CUDA_VISIBLE_DEVICES),
         )
     if "AFFINITY" in config.parameters and (reference := addons.part("affinity_problems")):
-        yield from references.load(reference)(config)
+        yield from lazy_names.load_reference(reference)(config)
     yield from _limit_problems(config)
 
 

@@ -22,9 +22,9 @@ from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import trace_options, with_exporter_environment
 from zmqtriton.options.values import RESTRICTING_OPTIONS, BadValue, Restriction, Setting
+from zmqtriton_floor import lazy_names
 from zmqtriton_floor.access import hosts
 from zmqtriton_floor.errors import closest_match
-from zmqtriton_floor.process import references
 
 _HINT = "Try 'zmqtriton --help' for all options."
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
@@ -368,7 +368,9 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
 def _check_local_services(values: Mapping[str, Any]) -> None:
     for service in addons.local_services().values():
         problem = (
-            values[service.switch] and service.check and references.load(service.check)(values)
+            values[service.switch]
+            and service.check
+            and lazy_names.load_reference(service.check)(values)
         )
         if problem:
             raise OptionError(f"Error: {problem}")

@@ -21,12 +21,12 @@ from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.machine import (
     capacity,
-    certificates,
     listeners,
     log_ring,
     own_process,
     predecessors,
     secrets,
+    start_checks,
     tables,
 )
 from zmqtriton.supervisor.machine.action_runner import ActionRunner, OpenedServer
@@ -62,7 +62,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         own_process.set_up(options)
         secrets.hide_from_command_line(options)
         options = secrets.resolve_key_files(options)
-        certificates.check(options)
+        start_checks.check_certificates(options)
         log = ServerLog(options, to_stderr)
         secrets.check_tokens(options)
         passed = systemd.passed_sockets(os.environ, os.getpid())
@@ -75,7 +75,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         offered = {} if predecessor is None else predecessors.take_sockets(predecessor)
         options, adopted = listeners.adopt_offered(options, adopted, offered)
         held = listeners.bind_all(options, adopted, offered)
-    except (PortError, SecretError, certificates.CertificateError, OSError) as error:
+    except (PortError, SecretError, start_checks.CertificateError, OSError) as error:
         tables.print_to_stderr(f"error: {error}")
         return 1
     try:

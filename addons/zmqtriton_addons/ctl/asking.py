@@ -13,8 +13,8 @@ from zmqtriton import addons
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, connect
 from zmqtriton.findings import Finding
 from zmqtriton_addons.ctl.output import print_error, print_note
+from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import NotFound, ZmqTritonError, closest_match
-from zmqtriton_floor.process import references
 
 EXIT_REFUSED = 1
 _NO_SERVER = 2
@@ -67,4 +67,4 @@ def unknown_model(model: str, names: Iterable[str]) -> NotFound:
 def explain(client: Client, model: str = "", version: int = 0) -> Iterator[Finding]:
     """Yield the findings about a model, or about each that is in trouble, the worst first."""
     for reference in addons.rows(addons.EXPLANATIONS).values():
-        yield from references.load(reference)(client, model, version)
+        yield from lazy_names.load_reference(reference)(client, model, version)

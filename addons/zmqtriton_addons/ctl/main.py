@@ -14,8 +14,7 @@ from zmqtriton import addons, standard_output
 from zmqtriton.commit import full_version
 from zmqtriton.control_client import ServerSelector
 from zmqtriton_addons.ctl.selecting import ServerGroup, parse_server
-from zmqtriton_floor import prctl
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names, prctl
 
 _PROGRAM = "zmqtriton-ctl"
 
@@ -28,7 +27,7 @@ class _Commands(ServerGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         reference = addons.find(addons.CTL, cmd_name)
-        command: click.Command | None = references.load(reference) if reference else None
+        command: click.Command | None = lazy_names.load_reference(reference) if reference else None
         return command
 
 

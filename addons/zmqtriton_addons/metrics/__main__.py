@@ -18,8 +18,7 @@ from zmqtriton_addons.metrics.machine import Machine
 from zmqtriton_addons.metrics.machine_load import MachineLoad
 from zmqtriton_addons.metrics.scraper import Scraper
 from zmqtriton_addons.metrics.server import Page
-from zmqtriton_floor import prctl
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names, prctl
 from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.process.hosts import AllowedHosts
@@ -52,7 +51,7 @@ class MetricsService(Service):
         if _AGENT_CHECK in self._bound:
             listener = self._bound[_AGENT_CHECK]
             reference = self._gateway.settings.metrics_service.agent_check
-            self._agent_check = references.load(reference)(self._gateway)
+            self._agent_check = lazy_names.load_reference(reference)(self._gateway)
             await self._agent_check.start(listener)
             listening.append(("Agent Check", address_of(listener)))
         if _PAGE in self._bound:
@@ -62,7 +61,7 @@ class MetricsService(Service):
             listening.append(("Metrics Service", address_of(listener)))
         history = self._gateway.settings.metrics_service.history
         if history:
-            sampler = references.load(history)(self._gateway, self._load)
+            sampler = lazy_names.load_reference(history)(self._gateway, self._load)
             self._gateway.on_call = sampler.answer
             self._begin(sampler.run())
         return listening
@@ -84,7 +83,7 @@ class MetricsService(Service):
         hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
         tokens = bearer_tokens_of(settings)
         reference = settings.metrics_service.open_metrics
-        negotiate = references.load(reference)(self._gateway) if reference else None
+        negotiate = lazy_names.load_reference(reference)(self._gateway) if reference else None
         return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens, negotiate)
 
     async def close(self) -> None:

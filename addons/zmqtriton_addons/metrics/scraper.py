@@ -19,8 +19,7 @@ from zmqtriton_addons.metrics.machine import Machine
 from zmqtriton_addons.metrics.machine_load import MachineLoad
 from zmqtriton_addons.metrics.model_use import ModelUse
 from zmqtriton_addons.metrics.series import Series
-from zmqtriton_floor import wire
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names, wire
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway import Gateway
 
@@ -43,7 +42,7 @@ class Scraper:
         self._use = ModelUse()
         self._has_latencies = gateway.settings.metrics.has_counters
         self._of_services = [
-            references.load(reference)(gateway)
+            lazy_names.load_reference(reference)(gateway)
             for reference in gateway.settings.metrics_service.of_services
         ]
 

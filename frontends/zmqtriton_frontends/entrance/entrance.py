@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from zmqtriton_floor import lazy_names
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.process import references
 from zmqtriton_floor.wire import ANY_VERSION
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Division, Step, TakesLong
@@ -77,11 +77,11 @@ class _Shared(NamedTuple):
 
     @classmethod
     def make(cls, gateway: Gateway) -> _Shared:
-        makers = map(references.load, gateway.settings.steps)
+        makers = map(lazy_names.load_reference, gateway.settings.steps)
         steps = tuple(make(gateway) for make in makers)
         refusals = tuple(step.refused for step in steps if hasattr(step, "refused"))
         reference = gateway.settings.models.division
-        division = references.load(reference)(gateway) if reference else None
+        division = lazy_names.load_reference(reference)(gateway) if reference else None
         return cls(division, steps, refusals)
 
 

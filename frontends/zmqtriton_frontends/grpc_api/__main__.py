@@ -10,8 +10,7 @@ import logging
 import socket
 from collections.abc import Mapping
 
-from zmqtriton_floor import prctl
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names, prctl
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.serving import process
@@ -23,7 +22,7 @@ def make(gateway: Gateway, bound: Mapping[str, socket.socket]) -> process.Servic
     if gateway.settings.grpc.transport == "native":
         return NativeServer(gateway, list(bound.values()))
     # only now: grpc takes 20 MB and has threads of its own
-    service: process.Service = references.load(gateway.settings.grpc.grpcio)(gateway)
+    service: process.Service = lazy_names.load_reference(gateway.settings.grpc.grpcio)(gateway)
     return service
 
 

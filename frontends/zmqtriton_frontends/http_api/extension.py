@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.process import references
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.access import Access, Route
 from zmqtriton_frontends.http_api.asgi.request import Request
@@ -108,4 +108,4 @@ class HttpExtension(NamedTuple):
 
 def extensions(gateway: Gateway) -> list[HttpExtension]:
     """Return those of all add-ons that this server has, in their order."""
-    return [references.load(reference) for reference in gateway.settings.http.addons]
+    return [lazy_names.load_reference(reference) for reference in gateway.settings.http.addons]

@@ -12,6 +12,7 @@ from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from zmqtriton_floor import lazy_names
 from zmqtriton_floor.cache_keys import Keys, is_cached
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import (
@@ -21,7 +22,6 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     closest_match,
 )
-from zmqtriton_floor.process import references
 from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.routing import inside
 from zmqtriton_floor.settings.frontends import FrontendSettings
@@ -475,4 +475,4 @@ def apply_settings(catalogue: Catalogue, settings: FrontendSettings, call: Call)
     catalogue.can_name_models = not (settings.access.tokens or settings.access.restrictions)
     catalogue.demand = load_on_demand.of(settings.models.on_demand, call)
     if settings.models.steps:
-        catalogue.steps_of = references.load(settings.models.steps)
+        catalogue.steps_of = lazy_names.load_reference(settings.models.steps)

@@ -6,7 +6,6 @@ The modules that models import lie in model_path/ and take from here all that `_
 from __future__ import annotations
 
 from zmqtriton_stub.api.bls import ResponseIterator
-from zmqtriton_stub.api.control import is_model_ready, load_model, unload_model
 from zmqtriton_stub.api.errors import TritonError, TritonModelException
 from zmqtriton_stub.api.functions import (
     TRITON_STRING_TO_NUMPY,
@@ -20,10 +19,13 @@ from zmqtriton_stub.api.functions import (
     get_model_dir,
     get_output_config_by_name,
     get_output_tensor_by_name,
+    is_model_ready,
+    load_model,
     numpy_to_triton_type,
     serialize_byte_tensor,
     triton_string_to_numpy,
     triton_to_numpy_type,
+    unload_model,
     using_decoupled_model_transaction_policy,
 )
 from zmqtriton_stub.api.inference import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Collection, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Collection, Protocol, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -21,7 +21,9 @@ from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.execution.protocols import BrokerLink
+    from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
+    from zmqtriton_stub.execution.response_counts import ResponseCounter
+    from zmqtriton_stub.instance import Instance
     from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor
 
 #: A row of Results and its body.
@@ -34,6 +36,34 @@ _LET_GO = "The model let go of a request without a response to it."
 # One lock for all requests, which is held for a few steps only. Reentrant, since a destructor that
 # the garbage collector runs during them may need it, for another request.
 state_lock = threading.RLock()
+
+
+class BrokerLink(Protocol):
+    """The connection to the broker, as seen by a request."""
+
+    instance: Instance
+    #: Nothing can be sent any more.
+    is_closed: bool
+    #: Every request without a final outcome, by peer and id.
+    pending: dict[tuple[int, int], Any]
+    #: Answers that the broker may not have passed on yet.
+    answered: UnconfirmedAnswers
+    #: Counts the responses of streams.
+    tallies: ResponseCounter
+    #: Attends to the loop's duties; for models that may be within a long execute().
+    poll_while_executing: Callable[[], None]
+
+    def send(self, message: list[bytes]) -> None: ...
+
+    def put(self, item: Any) -> None: ...
+
+    def postpone(self, step: Callable[[], None]) -> None: ...
+
+    def turn(self, *, takes: bool = True) -> None: ...
+
+    def wait(self, timeout_ms: int) -> None: ...
+
+    def tell_tallies(self) -> None: ...
 
 
 class Pending:

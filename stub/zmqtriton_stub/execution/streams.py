@@ -22,8 +22,8 @@ from zmqtriton_stub.execution.response_counts import CANCEL, EMPTY, FAIL, SUCCES
 from zmqtriton_stub.execution.responses import INTERNAL, OutcomeWithBody, Pending, state_lock
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.execution.protocols import BrokerLink
-    from zmqtriton_stub.memory.client_memory import ClientMemory
+    from zmqtriton_stub.execution.responses import BrokerLink
+    from zmqtriton_stub.memory.tensor_memory import ClientMemory
 
 #: How many responses a stream buffers for a slow reader.
 MAX_BUFFERED = 1024

@@ -17,7 +17,7 @@ from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import listeners
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.serving.process import Service, check, end, report_of
@@ -47,7 +47,7 @@ class GrpcServerThread:
             self._server = NativeServer(self.gateway, [bound])
             await self._server.open()
         else:
-            self._server = references.load(addons.part("grpcio"))(self.gateway)
+            self._server = lazy_names.load_reference(addons.part("grpcio"))(self.gateway)
             [(_, address)] = await self._server.open()
             port = int(address.rpartition(":")[2])
         self.address = f"127.0.0.1:{port}"

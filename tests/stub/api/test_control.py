@@ -12,7 +12,7 @@ from tests.stub.fakes import FakeLink, body
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_stub import instance
-from zmqtriton_stub.api import callers, control
+from zmqtriton_stub.api import callers, functions
 from zmqtriton_stub.api.callers import NOBODY, Caller, find_caller
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.metrics import Metric, MetricFamily
@@ -47,8 +47,8 @@ def plane(monkeypatch: pytest.MonkeyPatch) -> ControlPlane:
 
 
 def test_a_model_is_loaded_with_its_configuration_or_without(plane: ControlPlane) -> None:
-    control.load_model("other")
-    control.load_model("other", '{"backend": "python"}')
+    functions.load_model("other")
+    functions.load_model("other", '{"backend": "python"}')
 
     assert [
         ("load", {"model": "other", "parameters": {}}),
@@ -57,15 +57,15 @@ def test_a_model_is_loaded_with_its_configuration_or_without(plane: ControlPlane
 
 
 def test_files_that_are_no_files_are_the_supervisor_s_to_refuse(plane: ControlPlane) -> None:
-    control.load_model("other", "{}", {"1/model.py": b"x"})
+    functions.load_model("other", "{}", {"1/model.py": b"x"})
 
     [(_, arguments)] = plane.calls
     assert {"config": "{}", "1/model.py": ""} == arguments["parameters"]
 
 
 def test_a_model_is_unloaded_alone_or_with_what_it_calls(plane: ControlPlane) -> None:
-    control.unload_model("other")
-    control.unload_model("other", True)
+    functions.unload_model("other")
+    functions.unload_model("other", True)
 
     assert [
         ("unload", {"model": "other", "unload_dependents": False}),
@@ -80,7 +80,7 @@ def test_readiness_is_that_of_a_version_or_of_any(
 ) -> None:
     plane.answer = is_ready
 
-    assert is_ready is control.is_model_ready("other", text)
+    assert is_ready is functions.is_model_ready("other", text)
 
     assert [("ready", {"model": "other", "version": version})] == plane.calls
 
@@ -88,7 +88,7 @@ def test_readiness_is_that_of_a_version_or_of_any(
 @pytest.mark.parametrize("version", ["-1", "1.5", "x"])
 def test_a_version_that_is_none_is_refused(plane: ControlPlane, version: str) -> None:
     with pytest.raises(TritonModelException, match="failed to get model version from specified"):
-        control.is_model_ready("other", version)
+        functions.is_model_ready("other", version)
 
     assert [] == plane.calls
 
@@ -96,11 +96,11 @@ def test_a_version_that_is_none_is_refused(plane: ControlPlane, version: str) ->
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: control.load_model(1),  # type: ignore[arg-type]
-        lambda: control.load_model("m", {}),  # type: ignore[arg-type]
-        lambda: control.load_model("m", "{}", {"file:a": "text"}),
-        lambda: control.unload_model("m", 1),  # type: ignore[arg-type]
-        lambda: control.is_model_ready("m", 1),  # type: ignore[arg-type]
+        lambda: functions.load_model(1),  # type: ignore[arg-type]
+        lambda: functions.load_model("m", {}),  # type: ignore[arg-type]
+        lambda: functions.load_model("m", "{}", {"file:a": "text"}),
+        lambda: functions.unload_model("m", 1),  # type: ignore[arg-type]
+        lambda: functions.is_model_ready("m", 1),  # type: ignore[arg-type]
     ],
 )
 def test_an_argument_of_another_type_is_refused(plane: ControlPlane, call: Any) -> None:
@@ -112,7 +112,7 @@ def test_an_argument_of_another_type_is_refused(plane: ControlPlane, call: Any) 
 
 def test_files_are_a_dictionary(plane: ControlPlane) -> None:
     with pytest.raises(TritonModelException, match="files should be a dictionary"):
-        control.load_model("m", "{}", [b"x"])
+        functions.load_model("m", "{}", [b"x"])
 
     assert [] == plane.calls
 
@@ -121,7 +121,7 @@ def test_what_the_supervisor_refuses_is_told_with_its_text(plane: ControlPlane) 
     plane.answer = NotFound("there is no 'other'")
 
     with pytest.raises(TritonModelException, match=r"Failed to unload model.*there is no 'other'"):
-        control.unload_model("other")
+        functions.unload_model("other")
 
 
 def test_a_call_that_is_too_large_is_not_made(
@@ -130,7 +130,7 @@ def test_a_call_that_is_too_large_is_not_made(
     monkeypatch.setattr(wire, "MAX_DOCUMENT", 100)
 
     with pytest.raises(TritonModelException, match="the request is too large"):
-        control.load_model("m", "x" * 100)
+        functions.load_model("m", "x" * 100)
 
     assert [] == plane.calls
 
@@ -139,7 +139,7 @@ def test_a_model_that_is_not_being_served_controls_nothing(plane: ControlPlane) 
     assert instance.current is not None
     instance.current.call = None
 
-    for call in (lambda: control.unload_model("m"), lambda: control.load_model("m", files={})):
+    for call in (lambda: functions.unload_model("m"), lambda: functions.load_model("m", files={})):
         with pytest.raises(TritonModelException, match="models are controlled from initialize"):
             call()
 

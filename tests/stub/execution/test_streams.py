@@ -25,7 +25,7 @@ from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.execution import streams
 from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
 from zmqtriton_stub.execution.streams import MAX_BUFFERED, Publisher, Stream, coalesce
-from zmqtriton_stub.memory.client_memory import ClientMemory
+from zmqtriton_stub.memory.tensor_memory import ClientMemory
 
 pytestmark = pytest.mark.slow
 

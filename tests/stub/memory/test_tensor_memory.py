@@ -30,8 +30,7 @@ from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor as PbTensor
 from zmqtriton_stub.memory import region_outputs
-from zmqtriton_stub.memory.client_memory import ClientMemory
-from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.memory.tensor_memory import ClientMemory, TensorMemory
 
 # ----------------------------------------------------------------------- tensor memory
 # A stub's side of large tensors, with the test at the other end of the lifeline.

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics.model_metrics import ModelMetrics
-from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics
-from zmqtriton.broker.metrics.traffic import Traffic
+from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics, Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED, Limits
 from zmqtriton.broker.scheduling.generation import Generation

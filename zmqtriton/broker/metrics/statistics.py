@@ -389,3 +389,15 @@ class ModelStatistics:
             "brokered_responses": self.brokered,
             **self._comparable(),
         }
+
+
+class Traffic:
+    """Counters of the broker's sockets, and of its loop."""
+
+    def __init__(self) -> None:
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        #: Messages that were dropped: malformed, or not allowed from where they came.
+        self.malformed = 0
+        #: How long the turns of the loop took, when somebody last asked.
+        self.turns: dict[str, Any] = {}

@@ -15,11 +15,10 @@ from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, SharedRate
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.scheduler import Scheduler
-from zmqtriton_floor import wire
+from zmqtriton_floor import lazy_names, wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
 from zmqtriton_floor.metrics import MetricsConfig
-from zmqtriton_floor.process import references
 from zmqtriton_floor.routing import goes_to_canary, inside, is_copied
 from zmqtriton_floor.settings.broker import BrokerSettings
 
@@ -87,7 +86,7 @@ class GenerationRegistry:
         new.measure(self._latencies)
         scheduler = Scheduler(new)
         if self._affinity and "AFFINITY" in new.config.get("parameters", {}):
-            references.load(self._affinity)(scheduler)
+            lazy_names.load_reference(self._affinity)(scheduler)
         scheduler.hold_back(self._held_requests)
         if new.max_executions_per_second:
             scheduler.rate = ExecutionRate(self._shared_rate(new))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.metrics.traffic import Traffic
+from zmqtriton.broker.metrics.statistics import Traffic
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import CANCELLED
 from zmqtriton.broker.requests.inflight import RequestState

@@ -10,7 +10,7 @@ from zmqtriton import addons
 from zmqtriton.supervisor.features.feature import Feature
 from zmqtriton.supervisor.features.quotas import QuotaReport
 from zmqtriton.supervisor.features.settings import LogSettings, TraceSettings
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names
 
 FEATURES: tuple[type[Feature], ...] = (
     LogSettings,
@@ -21,4 +21,4 @@ FEATURES: tuple[type[Feature], ...] = (
 
 def all_features() -> tuple[type[Feature], ...]:
     """Return those of the core, then those of our own add-ons."""
-    return (*FEATURES, *map(references.load, addons.features().values()))
+    return (*FEATURES, *map(lazy_names.load_reference, addons.features().values()))

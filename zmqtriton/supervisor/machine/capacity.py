@@ -1,4 +1,4 @@
-"""The memory and the processors that the server may count on, and their use by processes.
+"""The memory, processors and descriptors that the server may count on, and their use by processes.
 
 Reads /proc and /sys; decides nothing.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,19 @@ from zmqtriton.supervisor.finalize_turns import ProcessorUse
 
 #: For a machine that reports nothing.
 _FALLBACK = 1 << 30
-#: The share of the memory available at start that may become segments.
+#: The share of the memory available at start, and of descriptors, that may become segments.
 _SEGMENT_SHARE = 1 / 4
 #: For each core, so that none is idle while a process that has its turn reads or writes.
 _PROCESSES_PER_CORE = 2
+#: The descriptors that the supervisor holds for an instance: lifeline, pidfd, output, progress
+#: page, readiness lifeline. The broker holds fewer.
+_PER_INSTANCE = 5
+#: Descriptors for listeners, frontends, callers on the control socket, files that are read, and the
+#: pages of the stubs that died last.
+_RESERVED = 96
+#: The limits of the process as it was started; models' processes get them back, since a program
+#: that uses select() cannot have more than 1,024.
+_inherited: tuple[int, int] | None = None
 
 
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
@@ -82,3 +92,29 @@ def processor_use(pid: int) -> ProcessorUse:
         return ProcessorUse()
     fields = stat[stat.rindex(b")") + 2 :].split()
     return ProcessorUse(int(fields[11]) + int(fields[12]), fields[0] == b"R")
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the limit on descriptors as far as this user may: it protects nobody from a server."""
+    global _inherited
+    _inherited = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def restore_descriptor_limit() -> None:
+    """Restore the limit that the server was started with; to be called in a child."""
+    if _inherited is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, _inherited)
+
+
+def descriptor_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def max_segments(descriptors: int) -> int:
+    return max(0, int((descriptors - _RESERVED) * _SEGMENT_SHARE))
+
+
+def max_instances(descriptors: int) -> int:
+    return max(0, descriptors - _RESERVED - max_segments(descriptors)) // _PER_INSTANCE

@@ -27,8 +27,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
-from zmqtriton.supervisor.machine.shared_ports import SharedPorts
+from zmqtriton.supervisor.machine.ports import SharedPorts, describe_listener
 from zmqtriton.systemd import PassedSocket
 
 HTTP = "http-arbiter"

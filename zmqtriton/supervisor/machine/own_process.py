@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import descriptors, fitness, start_checks
+from zmqtriton.supervisor.machine import capacity, fitness, start_checks
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton_floor import prctl
 from zmqtriton_floor.process.loop_turns import LoopTurns
@@ -51,7 +51,7 @@ def set_up(options: Options) -> None:
     prctl.set_name("zmqtriton")
     prctl.hide_memory()
     prctl.adopt_orphans()
-    descriptors.raise_limit()
+    capacity.raise_descriptor_limit()
 
 
 def _restore_inheritance() -> None:
@@ -72,7 +72,7 @@ def warn(options: Options) -> None:
 
 def max_instances() -> int:
     """Return how many instances there may be with the descriptors that this process may have."""
-    return descriptors.max_instances(descriptors.limit())
+    return capacity.max_instances(capacity.descriptor_limit())
 
 
 def measured_loop() -> LoopTurns:

@@ -22,7 +22,7 @@ from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
 from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota, QuotaUse
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names
 from zmqtriton_floor.reasons import Kind, Reason
 
 _log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def prepare_control_groups() -> ControlGroups:
     reference = addons.part("control_groups")
     if not reference:
         raise NoControlGroups("the add-on 'control_groups' is not installed")
-    groups: ControlGroups = references.load(reference)()
+    groups: ControlGroups = lazy_names.load_reference(reference)()
     return groups
 
 

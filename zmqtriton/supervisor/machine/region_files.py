@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from zmqtriton.supervisor.actions import OpenRegion
-from zmqtriton.supervisor.control.region_requests import open_error
+from zmqtriton.supervisor.control.regions import open_error
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 _log = logging.getLogger(__name__)

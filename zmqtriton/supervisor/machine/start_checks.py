@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import capacity, certificates, fitness, listeners, secrets
+from zmqtriton.supervisor.machine import capacity, fitness, listeners, secrets
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
-from zmqtriton.supervisor.machine.processes.port_holder import is_listener
+from zmqtriton.supervisor.machine.ports import is_listener
 
 #: A process that serves clients has so much memory at least, and work for a part of a core.
 _BYTES_OF_WORKER = 64 << 20
@@ -57,14 +57,14 @@ def find_problems(options: Options) -> Iterator[str]:
         _check_processes,
         secrets.resolve_key_files,
         secrets.check_tokens,
-        certificates.check,
+        check_certificates,
         _check_log_file,
         _check_ports,
     )
     for check in checks:
         try:
             check(options)
-        except (PortError, secrets.SecretError, certificates.CertificateError, OSError) as error:
+        except (PortError, secrets.SecretError, CertificateError, OSError) as error:
             yield str(error)
 
 
@@ -87,3 +87,41 @@ def _check_ports(options: Options) -> None:
         if is_listener(port, _PROGRAM)
     }
     listeners.close_all(listeners.bind_all(options, ours))
+
+
+class CertificateError(Exception):
+    """Raised when a certificate or its key cannot be used; the text names the option."""
+
+
+def check_certificates(options: Options) -> None:
+    """Check the certificate files of the options. Raises CertificateError.
+
+    The processes that serve load them again, and once more whenever they change.
+    """
+    if options.allow_http and options.http_use_ssl:
+        _check_service("http", options)
+    if options.allow_grpc and options.grpc_use_ssl:
+        _check_service("grpc", options)
+
+
+def _check_service(service: str, options: Options) -> None:
+    import ssl  # takes memory and time, and few need it
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    cert, key = (getattr(options, f"{service}_server_{what}") for what in ("cert", "key"))
+    try:
+        # Without a password, OpenSSL would ask for an encrypted key's password on the terminal.
+        context.load_cert_chain(cert, key, password="")
+    except (OSError, ValueError) as error:
+        where = f"--{service}-server-cert={cert}, --{service}-server-key={key}"
+        raise CertificateError(f"{where}: {_reason(error)}") from None
+    root = getattr(options, f"{service}_root_cert")
+    if getattr(options, f"{service}_use_ssl_mutual"):
+        try:
+            context.load_verify_locations(root)
+        except (OSError, ValueError) as error:
+            raise CertificateError(f"--{service}-root-cert={root}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)

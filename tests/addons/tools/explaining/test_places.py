@@ -19,7 +19,7 @@ _ASYNCIO = [
 _FLUSHER = [
     "Thread 0x00007f01 (most recent call first):",
     '  File "/usr/lib/python3.11/threading.py", line 320 in wait',
-    '  File "/s/zmqtriton_stub/output.py", line 20 in flush',
+    '  File "/s/zmqtriton_stub/process.py", line 20 in flush',
     '  File "/usr/lib/python3.11/threading.py", line 982 in run',
 ]
 _CURRENT = "Current thread 0x00007f02 (most recent call first):"

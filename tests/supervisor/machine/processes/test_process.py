@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from zmqtriton.supervisor.machine.processes import port_holder
+from zmqtriton.supervisor.machine import ports
+from zmqtriton.supervisor.machine.ports import describe_listener, is_listener
 from zmqtriton.supervisor.machine.processes import process as processes
-from zmqtriton.supervisor.machine.processes.port_holder import describe_listener, is_listener
 from zmqtriton.supervisor.machine.processes.process import Process, spawn
 
 pytestmark = pytest.mark.slow
@@ -198,7 +198,7 @@ def test_one_that_is_hidden_may_have_any_name_if_it_is_this_users(
         port = listener.getsockname()[1]
         assert not is_listener(port, "zmqtriton")
 
-        monkeypatch.setattr(port_holder, "_open_files", lambda pid: iter(()))
+        monkeypatch.setattr(ports, "_open_files", lambda pid: iter(()))
 
         assert is_listener(port, "zmqtriton")
         monkeypatch.setattr(os, "geteuid", lambda: 4711)

@@ -20,8 +20,8 @@ from zmqtriton.supervisor.machine.directories.runtime import (
     create_directory,
 )
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
+from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.process import references
 
 
 class Claims(NamedTuple):
@@ -69,7 +69,7 @@ def claim_storage(places: Iterable[str], group: int | None = None) -> RuntimeDir
     if not urls:
         return None
     try:
-        parent = references.load(addons.part("stores")).claim_parent(urls)
+        parent = lazy_names.load_reference(addons.part("stores")).claim_parent(urls)
     except InvalidArgument as error:
         raise DirectoryError(error.text) from None
     try:

@@ -21,7 +21,7 @@ from typing import Any
 from zmqtriton.config.instances import THREADS
 from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import variable_overrides
-from zmqtriton.supervisor.machine import descriptors
+from zmqtriton.supervisor.machine import capacity
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.instance_slots import pin_to_cores
 from zmqtriton.supervisor.machine.log_ring import StubName
@@ -139,7 +139,7 @@ class Children:
         self._children: dict[int, Child] = {}
         #: The pids of those that this process reaps, with those that others add here.
         self.pids: set[int] = set()
-        max_segments = descriptors.max_segments(descriptors.limit())
+        max_segments = capacity.max_segments(capacity.descriptor_limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
         self.fork_server = ForkServer(self)
         self.templates = Templates(self)

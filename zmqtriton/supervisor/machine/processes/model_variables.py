@@ -13,7 +13,7 @@ from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.store_places import is_remote
 from zmqtriton.systemd import SERVICE_VARIABLES
-from zmqtriton_floor.process import references
+from zmqtriton_floor import lazy_names
 from zmqtriton_floor.variables.withheld import VARIABLE as WITHHELD
 
 _log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def withheld(
         passing = _pattern((*_USUAL, *patterns))
         return {name: name for name in sorted(environment) if not passing.fullmatch(name)}
     urls = list(filter(is_remote, repositories))
-    of_stores = references.load(addons.part("stores")).credentials(urls) if urls else ()
+    of_stores = lazy_names.load_reference(addons.part("stores")).credentials(urls) if urls else ()
     kept = _pattern((*_OWN, *of_stores))
     return {name: "*" for name in sorted(environment) if kept.fullmatch(name)}
 

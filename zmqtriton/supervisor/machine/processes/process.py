@@ -23,7 +23,7 @@ from pathlib import Path
 
 from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine import fitness
-from zmqtriton.supervisor.machine.descriptors import restore_limit
+from zmqtriton.supervisor.machine.capacity import restore_descriptor_limit
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -235,7 +235,7 @@ def spawn(
         if dies_with_parent:
             prctl.die_with(parent)
         if is_stub:
-            restore_limit()
+            restore_descriptor_limit()
             # A model that crashes in a loop would fill the disk. What it may raise that to stays:
             # nobody can raise that.
             resource.setrlimit(resource.RLIMIT_CORE, (0, max_core))
