@@ -1,18 +1,33 @@
-"""Loads that wait: for preparations, and for each other."""
+"""Loads that wait; resources of models, and the history of their loads."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
+from zmqtriton.config.resources import ResourceNeed
 from zmqtriton.environments.demand import INTERPRETER, Environment, EnvironmentSpec
-from zmqtriton.supervisor.actions import Action, SpawnStub
-from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton.supervisor.actions import Action, LoadOverride, SpawnStub
+from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
+from zmqtriton.supervisor.models.instance import InstanceSlot
+from zmqtriton.supervisor.models.load_history import LoadHistory
+from zmqtriton.supervisor.models.resources import InstanceLimit
+from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.states import ModelState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import InternalError, Unavailable
+from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.settings.broker import RateLimitResource
+
+# ------------------------------------------------------------------------------------ preparations
+# Loads that wait: for preparations, and for each other.
+
 
 # ------------------------------------------------------------------------ preparations
 # A load that needs an environment waits for the process that prepares it, and for nobody else.
@@ -333,3 +348,421 @@ def test_ready_is_what_can_execute_now() -> None:
     world.call("unload", {"model": "a"})
     assert not is_ready("a")
     assert "must be a text" in world.call("ready", {"model": 3}).error[1]
+
+
+# --------------------------------------------------------------------------------------- resources
+# Resources of models, and the history of their loads.
+
+
+# --------------------------------------------------------------------------- resources
+# Loads whose instances could never execute are refused, and what is gone needs nothing.
+
+
+LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": (RateLimitResource("R", 2, -1),)}
+
+
+def _needing(name: str, count: int, device: int = 0, *, is_final: bool = True) -> Blueprint:
+    demand = ResourceNeed({("R", device): count}, 1).to_json()
+    plain = make_blueprint(name)
+    finished = plain.finalize_config("")
+    finished = replace(finished, slots=tuple(p._replace(resources=demand) for p in finished.slots))
+    return replace(
+        plain, final_config=finished if is_final else None, finalize_config=lambda reply: finished
+    )
+
+
+def _world(*models: Blueprint, settings: dict[str, Any]) -> SupervisorHarness:
+    return SupervisorHarness(
+        *models, control_mode="explicit", settings=server_settings(**settings)
+    ).start()
+
+
+def _load(world: SupervisorHarness, name: str) -> str:
+    """Why not; "": all is well."""
+    call = world.call("load", {"model": name, "parameters": {}})
+    assert call.answer is not None
+    return str(call.answer.text)
+
+
+@pytest.mark.row("E38")
+@pytest.mark.parametrize("is_final", [True, False])
+def test_a_model_that_could_never_execute_is_not_loaded(is_final: bool) -> None:
+    world = _world(_needing("m", 2), _needing("n", 3, is_final=is_final), settings=LIMITED)
+
+    assert "" == _load(world, "m")
+    text = (
+        "load failed for model 'n': version 1 is at UNAVAILABLE state: Invalid argument: Resource "
+        'count for "R" is limited to 2 which will prevent scheduling of one or more model '
+        "instances, the minimum required count is 3;\n"
+    )
+    assert text == _load(world, "n")
+    assert not [name for name in world.stub_names.values() if name.startswith("n") and is_final]
+
+
+@pytest.mark.row("E38")
+def test_what_is_unloaded_does_not_clash_any_more() -> None:
+    settings = {"rate_limit": "execution_count"}
+    world = _world(_needing("m", 1), _needing("n", 1, device=-1), settings=settings)
+    assert "" == _load(world, "m")
+
+    assert 'Resource "R" is present as both global and device-specific' in _load(world, "n")
+    world.call("unload", {"model": "m", "unload_dependents": False})
+
+    assert "" == _load(world, "n")
+
+
+def test_the_broker_is_told_only_where_the_limiter_is_on() -> None:
+    for settings, is_told in ((LIMITED, True), ({"rate_limit": "off"}, False)):
+        world = _world(_needing("m", 1), settings=settings)
+
+        assert "" == _load(world, "m")
+
+        [attach] = world.messages_to("broker", wire.AttachInstance)
+        assert is_told == (attach.resources != "")
+
+
+def _grouped(fingerprint: str, *keys: tuple[str, int]) -> Blueprint:
+    """It differs in its instances only, each of which needs one of these."""
+    plain = make_blueprint("m", fingerprint)
+    demands = [ResourceNeed({key: 1}, 1).to_json() for key in keys]
+    places = tuple(InstanceSlot(f"m_0_{n}", "CPU", 0, demand) for n, demand in enumerate(demands))
+    finished = replace(plain.finalize_config(""), slots=places)
+    versions = {
+        n: replace(v, fingerprint_without_instances="same") for n, v in plain.versions.items()
+    }
+    return replace(
+        plain,
+        versions=versions,
+        final_config=finished,
+        finalize_config=lambda _: finished,
+        first_slot=places[0],
+    )
+
+
+@pytest.mark.row("E38")
+@pytest.mark.parametrize("outcome", ["no room", LOADS])
+def test_after_other_instances_what_is_gone_needs_nothing(outcome: str) -> None:
+    settings = {"rate_limit": "execution_count"}
+    world = _world(_grouped("1", ("OLD", 0)), _needing("n", 1, device=0), settings=settings)
+    assert "" == _load(world, "m")
+    world.stub_behaviours["m"] = outcome
+    world.models["m"] = _grouped("2", ("R", -1))
+    assert (outcome == LOADS) is (_load(world, "m") == "")
+
+    text = _load(world, "n")
+
+    assert ('Resource "R" is present as both' in text) is (outcome == LOADS)
+    assert (text == "") is (outcome != LOADS)
+    names = [instance.slot.resources for instance in world.generation("m").instances]
+    assert [ResourceNeed({("R", -1) if outcome == LOADS else ("OLD", 0): 1}, 1).to_json()] == names
+
+
+# ------------------------------------------------------------------- gpu limits
+LIMIT = ((0, 0.8), (1, 0.5))
+
+
+REFUSED = (
+    "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: can not create "
+    "model '{}': memory limit set for GPU {} has exceeded, model loading is rejected.;\n"
+)
+
+
+def _on(name: str, *devices: int, kind: str = "GPU", is_final: bool = True) -> Blueprint:
+    plain = make_blueprint(name)
+    places = tuple(InstanceSlot(f"{name}_0", kind, device) for device in devices)
+    finished = replace(plain.finalize_config(""), slots=places)
+    return replace(
+        plain, final_config=finished if is_final else None, finalize_config=lambda reply: finished
+    )
+
+
+class Gpus:
+    """GPUs with the share in use of each, and the list of those that were asked."""
+
+    def __init__(self, *models: Blueprint, **used: float) -> None:
+        self.used = {int(name[1:]): share for name, share in used.items()}
+        self.queries: list[int] = []
+        policy = {"settings": server_settings(model_load_gpu_limit=LIMIT), "used_share": self._ask}
+        self.world = SupervisorHarness(*models, control_mode="explicit", **policy).start()
+
+    def _ask(self, gpu: int) -> float | None:
+        self.queries.append(gpu)
+        return self.used.get(gpu)
+
+    def load(self, name: str = "m") -> str:
+        """Why not; "": all is well."""
+        call = self.world.call("load", {"model": name, "parameters": {}})
+        assert call.answer is not None
+        return str(call.answer.text)
+
+
+@pytest.mark.row("--model-load-gpu-limit")
+def test_a_load_on_a_gpu_that_is_too_full_is_refused_until_it_is_not() -> None:
+    gpus = Gpus(_on("m", 0), g0=0.81)
+
+    assert REFUSED.format("m_0", 0) == gpus.load()
+    assert [] == list(gpus.world.stub_names.values())
+
+    gpus.used[0] = 0.8
+    assert ("", [0, 0]) == (gpus.load(), gpus.queries)
+
+
+def test_one_gpu_of_several_is_enough_to_refuse() -> None:
+    assert REFUSED.format("m_0", 1) == Gpus(_on("m", 0, 1, 1), g0=0.1, g1=0.6).load()
+
+
+def test_what_nobody_limits_and_what_runs_on_the_cpu_is_loaded() -> None:
+    gpus = Gpus(_on("m", 0, kind="CPU"), _on("n", 2), g0=0.99, g1=0.99, g2=0.99)
+
+    assert ["", ""] == [gpus.load("m"), gpus.load("n")]
+    assert [] == gpus.queries
+
+
+def test_where_nobody_knows_what_is_in_use_it_is_loaded() -> None:
+    assert "" == Gpus(_on("m", 0)).load()
+
+
+def test_instances_that_a_model_names_itself_are_asked_about_too() -> None:
+    gpus = Gpus(_on("m", 0, is_final=False), g0=0.9)
+
+    assert REFUSED.format("m_0", 0) == gpus.load()
+
+
+def test_an_instance_that_is_started_again_is_not_asked_about() -> None:
+    gpus = Gpus(_on("m", 0), g0=0.1)
+    assert "" == gpus.load()
+    gpus.used[0] = 0.99
+
+    [serial] = gpus.world.stub_names
+    gpus.world.kill_process(serial)
+
+    assert [0] == gpus.queries
+
+
+# ------------------------------------------------------------------- instance limit
+def test_all_generations_share_the_limit() -> None:
+    limit = InstanceLimit(10)
+    limit.claim(1, 6)
+
+    with pytest.raises(Unavailable, match=r"allows 10 instances; there are 6, .* needs 5 more"):
+        limit.claim(2, 5)
+    limit.claim(2, 4)
+
+    limit.release(1)
+    limit.claim(2, 10)
+
+
+def test_a_load_that_does_not_fit_is_refused_and_nothing_else_ends() -> None:
+    world = SupervisorHarness(
+        make_blueprint("small"),
+        make_blueprint("large", instances=20),
+        control_mode="explicit",
+        startup_models=("small",),
+        max_instances=10,
+    ).start()
+
+    call = world.call("load", {"model": "large"})
+
+    assert "allows 10 instances; there are 1, and the load needs 20 more" in call.error[1]
+    assert world.latest_version_info("small").state == "READY"
+
+
+def reloaded_twice() -> tuple[SupervisorHarness, Call]:
+    """A server with the limit 10 and a model of 4 instances; its first generation still answers."""
+
+    def model(fingerprint: str) -> Blueprint:
+        slots = tuple(InstanceSlot(f"m_0_{number}", "CPU", 0) for number in range(4))
+        return replace(make_blueprint("m", fingerprint, instances=4), other_slots=slots[1:])
+
+    world = SupervisorHarness(
+        model("1"), control_mode="explicit", startup_models=("m",), max_instances=10
+    ).start()
+    world.is_busy = True
+    world.models["m"] = model("2")
+    assert world.call("load", {"model": "m"}).result is None
+    world.models["m"] = model("3")
+    return world, world.call("load", {"model": "m"})
+
+
+def test_a_reload_waits_for_the_instances_that_an_earlier_one_ends() -> None:
+    world, call = reloaded_twice()
+    assert call.answer is None
+    [old] = world.messages_to("broker", wire.Retire)
+
+    world.is_busy = False
+    world.receive(world.serial("broker"), wire.Drained(old.generation, old.serial))
+    world.advance(1.0)
+
+    assert call.answer is not None
+    assert call.result is None
+
+
+def test_a_reload_is_refused_in_the_end_if_they_do_not_end() -> None:
+    world, call = reloaded_twice()
+
+    world.advance(60.0)
+
+    assert "allows 10 instances; there are 8, and the load needs 4 more" in call.error[1]
+    assert world.latest_version_info("m").state == "READY"
+
+
+def test_an_unload_ends_a_load_that_waits_for_others() -> None:
+    world, call = reloaded_twice()
+
+    unload = world.call("unload", {"model": "m"})
+    world.is_busy = False
+    for old in world.messages_to("broker", wire.Retire):
+        world.receive(world.serial("broker"), wire.Drained(old.generation, old.serial))
+    world.advance(60.0)
+
+    assert unload.answer is not None
+    assert "unloaded" in call.error[1]
+    assert not world.living("stub")
+
+
+# ------------------------------------------------------------------------ load history
+# The findings of one model's loads, and their results.
+
+
+BLUEPRINT = make_blueprint("m", "1", versions=(1, 2))
+
+
+OTHER = make_blueprint("m", "2", versions=(1, 2))
+
+
+OVERRIDE = LoadOverride(config='{"max_batch_size": 3}')
+
+
+ANY_GENERATION: Any = object()
+
+
+def _versions(*serving: int) -> dict[int, ModelVersion]:
+    versions = {number: ModelVersion("m", number) for number in (1, 2)}
+    for number in serving:
+        versions[number].state = ModelState.READY
+        versions[number].generation = ANY_GENERATION
+    return versions
+
+
+def _loaded(blueprint: Blueprint = BLUEPRINT, override: LoadOverride | None = None) -> LoadHistory:
+    history = LoadHistory()
+    history.record_attempt(blueprint, override)
+    history.record_loaded(blueprint)
+    return history
+
+
+def test_a_model_is_current_if_these_files_serve_in_all_versions() -> None:
+    history = _loaded()
+
+    assert history.is_current(BLUEPRINT, None, _versions(1, 2))
+    assert not history.is_current(BLUEPRINT, None, _versions(1))
+    assert not history.is_current(BLUEPRINT, None, {})
+    assert not history.is_current(OTHER, None, _versions(1, 2))
+    assert not history.is_current(BLUEPRINT, OVERRIDE, _versions(1, 2))
+    assert not _loaded(override=OVERRIDE).is_current(BLUEPRINT, None, _versions(1, 2))
+    nothing = make_blueprint("m", "3", versions=())
+    assert not _loaded(nothing).is_current(nothing, None, {})
+
+
+def test_after_an_unload_nothing_is_current_and_no_scale_holds() -> None:
+    history = _loaded()
+    history.record_scale(Scale(3), BLUEPRINT)
+
+    history.record_unloaded()
+
+    assert not history.is_current(BLUEPRINT, None, _versions(1, 2))
+    assert history.scale is None
+    assert history.was_attempted("1")
+
+
+def test_a_model_that_was_unloaded_has_no_problem_any_more() -> None:
+    history = LoadHistory()
+    history.record_read_failure(ReadFailure(Reason.of(Kind.OTHER, "no such setting"), "7"))
+
+    history.record_unloaded()
+
+    assert history.read_problem is None
+
+
+def test_an_attempt_is_of_files_or_of_what_came_with_it() -> None:
+    assert not LoadHistory().is_from_files
+    assert _loaded().is_from_files
+    assert not _loaded(override=OVERRIDE).is_from_files
+    history = _loaded()
+
+    history.record_gone()
+
+    assert (True, False, False) == (
+        history.is_directory_gone,
+        history.is_from_files,
+        history.was_attempted("1"),
+    )
+
+
+def test_files_are_tried_again_three_times_if_each_time_a_process_was_lost() -> None:
+    history, tried = LoadHistory(), []
+    for _ in range(5):
+        history.record_attempt(BLUEPRINT, None)
+        assert history.was_attempted("1")
+        history.record_lost_process()
+        history.record_lost_process()  # another one of the same attempt
+        tried.append(history.was_attempted("1"))
+
+    assert [False, False, False, True, True] == tried
+
+
+def test_other_files_and_a_success_begin_the_count_anew() -> None:
+    history = LoadHistory()
+    for _ in range(4):
+        history.record_attempt(BLUEPRINT, None)
+        history.record_lost_process()
+    assert history.was_attempted("1")
+
+    history.record_attempt(OTHER, None)
+    history.record_lost_process()
+    assert not history.was_attempted("2")
+
+    for _ in range(3):
+        history.record_attempt(OTHER, None)
+        history.record_lost_process()
+    assert history.was_attempted("2")
+    history.record_loaded(OTHER)
+    history.record_attempt(OTHER, None)
+    history.record_lost_process()
+    assert not history.was_attempted("2")
+
+
+def test_what_cannot_be_read_is_told_until_something_can() -> None:
+    history, why = LoadHistory(), Reason.of(Kind.OTHER, "no such model")
+
+    history.record_read_failure(ReadFailure(why, "7"))
+    assert (why, False) == (history.read_problem, history.is_directory_gone)
+    assert history.was_attempted("7")
+
+    history.record_read_failure(ReadFailure(why))
+    assert history.is_directory_gone
+
+    history.record_attempt(make_blueprint("m", versions=()), None)
+    assert (None, False, True) == (
+        history.read_problem,
+        history.is_directory_gone,
+        history.has_no_version,
+    )
+    history.record_read_failure(ReadFailure(why, "7"))
+    history.record_unchanged(BLUEPRINT)
+    assert (None, True) == (history.read_problem, history.was_attempted("1"))
+
+
+def test_a_number_of_instances_holds_until_other_groups_are_configured() -> None:
+    scaled = replace(BLUEPRINT, fingerprint="scaled")
+    configured = replace(BLUEPRINT, configured_groups="a", scaled=lambda scale: scaled)
+    history = LoadHistory()
+    assert configured is history.keep_scale(configured)
+
+    history.record_scale(Scale(3), configured)
+    assert scaled is history.keep_scale(configured)
+
+    changed = replace(configured, configured_groups="b")
+    assert changed is history.keep_scale(changed)
+    assert history.scale is None
+    assert configured is history.keep_scale(configured)

@@ -231,7 +231,7 @@ def test_the_door_tells_members_of_its_group_apart(server: Server, file: Path) -
 
 @pytest.mark.long(
     "system/attacks/test_files_of_others.py::test_a_client_gets_no_file_that_it_could_not_open",
-    "supervisor/machine/test_region_files.py::test_a_client_gets_what_it_could_open_itself",
+    "supervisor/machine/test_segments.py::test_a_client_gets_what_it_could_open_itself",
 )
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_a_server_that_is_not_root_lends_its_user_s_files_to_nobody(
