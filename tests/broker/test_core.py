@@ -26,9 +26,8 @@ def test_a_request_goes_to_the_idle_stub_and_its_answer_back(world: BrokerHarnes
     world.add_stub(S)
 
     world.infer(F, request(7))
-    batch = world.finish_batch(S)
 
-    assert [(F, 7)] == [(w.peer, w.id) for w in batch]
+    assert [(F, 7)] == [(w.peer, w.id) for w in world.finish_batch(S)]
     assert [wire.Reply(7, 0, "", wire.FINAL, 0, S)] == world.finals(F, 7)
 
 

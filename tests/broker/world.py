@@ -152,8 +152,7 @@ class BrokerHarness:
         self.batched_requests[serial] = [w for w in works if w.batch != number]
         body, blocks = answer
         outcomes = [wire.Outcome(w.peer, w.id, code, "", wire.FINAL, 0, blocks) for w in batch]
-        executed = [wire.Executed(number, 1, 2, 3)] if returned else []
-        message = wire.Results(outcomes, executed)
+        message = wire.Results(outcomes, [wire.Executed(number, 1, 2, 3)] if returned else [])
         self.core.results(serial, message, [body] * len(outcomes), self.now)
         self.drain_outbox()
         return batch
@@ -172,14 +171,12 @@ class BrokerHarness:
         """Return what the broker answers to a question about its counters."""
         self.core.ask_statistics(F, wire.AskStatistics(5, model, -1, kind), offset_ns, self.now)
         self.drain_outbox()
-        answer: dict[str, Any] = json.loads(self.supervisor_messages[-1].result)
-        return answer
+        return json.loads(self.supervisor_messages[-1].result)
 
     def figures(self, offset_ns: int = 0) -> dict[str, Any]:
         """Return the counters of the only version, those that Triton has not."""
         [entry] = self.statistics(offset_ns=offset_ns)["model_stats"]
-        own: dict[str, Any] = entry["zmqtriton"]
-        return own
+        return entry["zmqtriton"]
 
     def drain_outbox(self) -> None:
         """Ends the turn and empties the outbox, as the service would."""

@@ -117,9 +117,7 @@ def finished(directory: Path, **options: Any) -> Any:
 
 @pytest.mark.row("E90")
 def test_a_python_model_looks_as_triton_prints_it(tmp_path: Path) -> None:
-    model = make_model(tmp_path, "preprocessing", PREPROCESSING)
-
-    text = to_json(finished(model))
+    text = to_json(finished(make_model(tmp_path, "preprocessing", PREPROCESSING)))
 
     assert json.dumps(PREPROCESSING_DOCUMENT, separators=(",", ":")) == text
 
@@ -128,9 +126,7 @@ def test_a_python_model_looks_as_triton_prints_it(tmp_path: Path) -> None:
 def test_a_model_without_any_configuration_is_a_python_model_to_be_completed(
     tmp_path: Path,
 ) -> None:
-    model = make_model(tmp_path, "m", None)
-
-    config = load(model)
+    config = load(make_model(tmp_path, "m", None))
 
     assert ("m", "python", "model.py") == (
         config.name,

@@ -183,8 +183,7 @@ def test_sizes_may_be_short(text: str, size: int) -> None:
 @pytest.mark.row("L22")
 def test_the_usual_limits_hold_where_a_model_sets_none() -> None:
     assert USUAL._replace(model="m") == quota_of(_config(), USUAL)
-    unlimited = _config(max_segment_bytes="0", max_memory_bytes="0")
-    assert Quota("m") == quota_of(unlimited, USUAL)
+    assert Quota("m") == quota_of(_config(max_segment_bytes="0", max_memory_bytes="0"), USUAL)
 
 
 @pytest.mark.row("L22")
@@ -350,9 +349,7 @@ def test_the_kind_follows_the_gpus_unless_it_is_given() -> None:
 
 @pytest.mark.row("E37")
 def test_the_count_is_per_gpu() -> None:
-    text = "instance_group { count: 2 kind: KIND_GPU gpus: [0, 1] }"
-
-    config = parse_text('name: "m" ' + text)
+    config = parse_text('name: "m" instance_group { count: 2 kind: KIND_GPU gpus: [0, 1] }')
     apply_group_defaults(config, (0, 1))
     instances = instance_specs(config)
 

@@ -375,8 +375,7 @@ def test_instances_that_are_threads_have_no_variables_of_their_own() -> None:
     def texts(instances: str, value: str) -> list[str]:
         parameters = (("INSTANCES", instances), ("CUDA_VISIBLE_DEVICES", value))
         text = "\n".join(string_parameter(name, one) for name, one in parameters)
-        config = parse_text(f'name: "m"\n{text}')
-        return [problem.text for problem in parameter_problems(config)]
+        return [problem.text for problem in parameter_problems(parse_text(f'name: "m"\n{text}'))]
 
     assert [
         "CUDA_VISIBLE_DEVICES is 'instance', and INSTANCES are threads: these share the variables "

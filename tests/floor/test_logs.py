@@ -42,9 +42,7 @@ def test_tritons_variable_has_texts_as_they_are(
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", value)
     record = logging.LogRecord("x", logging.INFO, "core.py", 7, "two\nlines", None, None)
 
-    text = logs.Formatter().format(record)
-
-    assert text.endswith(f"core.py:7] {shown}")
+    assert logs.Formatter().format(record).endswith(f"core.py:7] {shown}")
 
 
 def test_the_json_form_is_json() -> None:
@@ -227,9 +225,7 @@ def test_tritons_variable_has_headings_as_they_are(
     record = logging.LogRecord("x", logging.INFO, "core.py", 7, "config: ", None, None)
     record.raw = 'name: "m"'
 
-    text = logs.Formatter().format(record)
-
-    assert text.endswith(f'core.py:7] {heading}\nname: "m"\n')
+    assert logs.Formatter().format(record).endswith(f'core.py:7] {heading}\nname: "m"\n')
 
 
 @pytest.mark.row("I17")

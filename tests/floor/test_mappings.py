@@ -234,9 +234,8 @@ def test_a_file_that_could_be_cut_short_is_refused(pair: Pair, tmp_path: Path) -
     unsealed = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.truncate(unsealed, PAGE)
     (tmp_path / "f").write_bytes(b"x" * PAGE)
-    file = os.open(tmp_path / "f", os.O_RDWR)
 
-    for descriptor in (unsealed, file):
+    for descriptor in (unsealed, os.open(tmp_path / "f", os.O_RDWR)):
         with pytest.raises(ProtocolError, match="not sealed"):
             pair.mappings.add(OWNER, 1, descriptor)
         with pytest.raises(OSError, match="Bad file"):

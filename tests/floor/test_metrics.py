@@ -88,9 +88,7 @@ def test_latency_counters_are_an_option(config: list[tuple[str, str]], has: bool
 
 
 def test_histograms_and_summaries_are_asked_for() -> None:
-    settings = [("histogram_latencies", "true"), ("summary_latencies", "1")]
-
-    config = metrics.config_of(settings)
+    config = metrics.config_of([("histogram_latencies", "true"), ("summary_latencies", "1")])
 
     assert (config.has_histograms, config.has_summaries) == (True, True)
     assert not any(metrics.config_of([])[1:3])
@@ -107,9 +105,7 @@ def test_histograms_and_summaries_are_asked_for() -> None:
     ],
 )
 def test_quantiles_are_those_that_make_sense_or_tritons(text: str, quantiles: list[float]) -> None:
-    config = metrics.config_of([("summary_quantiles", text)])
-
-    assert tuple(quantiles) == config.quantiles
+    assert tuple(quantiles) == metrics.config_of([("summary_quantiles", text)]).quantiles
 
 
 # ------------------------------------------------------------------------------- spans
@@ -260,8 +256,7 @@ def test_all_that_has_begun_and_may_be_repeated_is_named(sides: tuple[Progress, 
     lasting = [(3, number) for number in range(0, 2 * ROOM, 1000)]
 
     def unsettled(number: int) -> list[tuple[int, int]]:
-        newest = range(max(0, number - ROOM // 2), number)
-        return [*lasting, *((3, one) for one in newest)]
+        return [*lasting, *((3, one) for one in range(max(0, number - ROOM // 2), number))]
 
     for number in range(3 * ROOM):
         assert stub.begin(number + 1, [(3, number)], partial(unsettled, number))

@@ -45,9 +45,7 @@ def test_files_are_written_where_nobody_may_go_but_the_server(tmp_path: Path) ->
 
 
 def test_each_load_has_a_directory_of_its_own(tmp_path: Path) -> None:
-    names = {staging.stage(str(tmp_path), 7, {"file:a": b"x"}) for _ in range(3)}
-
-    assert 3 == len(names)
+    assert 3 == len({staging.stage(str(tmp_path), 7, {"file:a": b"x"}) for _ in range(3)})
 
 
 @pytest.mark.row("C71")
@@ -132,9 +130,7 @@ def test_nothing_is_left_where_the_disk_does_not_take_them(
 
 
 def test_what_nobody_loads_is_discarded(tmp_path: Path) -> None:
-    name = staging.stage(str(tmp_path), 7, {"file:1/a": b""})
-
-    staging.discard(str(tmp_path), name)
+    staging.discard(str(tmp_path), staging.stage(str(tmp_path), 7, {"file:1/a": b""}))
 
     assert [] == list((tmp_path / "files").iterdir())
 
@@ -313,9 +309,8 @@ def test_what_does_not_decode_is_counted_and_its_descriptors_are_closed() -> Non
 
     socket.send_fds(ours, [b"\x01no message"], [writing])
     os.close(writing)
-    messages = right.receive()
 
-    assert [] == messages
+    assert [] == right.receive()
     assert 1 == right.malformed
     assert b"" == os.read(reading, 1), "the writing end is closed everywhere"
     os.close(reading)
@@ -353,9 +348,8 @@ def test_the_end_is_seen_though_a_fork_holds_a_copy() -> None:
 def test_a_fork_abandons_its_copy_and_the_lifeline_goes_on() -> None:
     ours, theirs = pair()
     supervisor, child = Lifeline(ours), Lifeline(theirs)
-    copy = Lifeline.inherited(os.dup(child.fileno()))
 
-    copy.abandon()
+    Lifeline.inherited(os.dup(child.fileno())).abandon()
     child.send(wire.Synced(1))
 
     assert [(wire.Synced(1), [])] == supervisor.receive()

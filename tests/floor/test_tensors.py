@@ -168,9 +168,7 @@ BODY = RequestBody("id", {"p": 1}, ["A", "B"], [LEFT, RIGHT])
 
 
 def test_names_of_requests_parameters_and_orders_mean_nothing() -> None:
-    same = RequestBody("other", {"p": 2}, ["B", "A"], [RIGHT, LEFT])
-
-    assert KEYS.of(BODY) == KEYS.of(same)
+    assert KEYS.of(BODY) == KEYS.of(RequestBody("other", {"p": 2}, ["B", "A"], [RIGHT, LEFT]))
     assert 32 == len(KEYS.of(BODY))
 
 
@@ -196,9 +194,7 @@ def test_without_the_secret_nobody_can_tell_a_key() -> None:
 
 
 def test_large_tensors_are_hashed_where_they_are_placed() -> None:
-    body = BODY._replace(inputs=[LEFT._replace(data=bytes(INLINE_BYTES + 1))])
-
-    assert b"" == KEYS.of(body)
+    assert b"" == KEYS.of(BODY._replace(inputs=[LEFT._replace(data=bytes(INLINE_BYTES + 1))]))
 
 
 def test_a_server_without_a_cache_has_no_keys() -> None:
@@ -214,8 +210,7 @@ def test_a_server_without_a_cache_has_no_keys() -> None:
 
 def test_a_large_tensor_has_the_same_part_by_its_bytes_and_by_its_digest() -> None:
     data = bytes(INLINE_BYTES + 1)
-    reference = Reference(7, 1, 2, 0, len(data))
-    placed = Tensor("A", 6, [len(data)], reference)
+    placed = Tensor("A", 6, [len(data)], Reference(7, 1, 2, 0, len(data)))
 
     marked, part = Keys(b"s").marked(placed, data)
 

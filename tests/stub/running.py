@@ -105,8 +105,7 @@ class RunningStub:
         self.send_message(
             wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, text, auto_complete)
         )
-        completed: dict[str, Any] = json.loads(self.receive_message(wire.ConfigCompleted).config)
-        return completed
+        return json.loads(self.receive_message(wire.ConfigCompleted).config)
 
     def start(self, model: Path, config: dict[str, Any] | None = None) -> None:
         """Up to Loaded."""

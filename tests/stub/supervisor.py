@@ -104,8 +104,7 @@ class FakeSupervisor:
 
     def read(self, reference: wire.Reference) -> bytes:
         [array] = self.mappings.open([reference])
-        data: bytes = array.tobytes()
-        return data
+        return array.tobytes()
 
     def close(self) -> None:
         self._stub_lifeline.close()

@@ -75,8 +75,7 @@ def test_a_command_line_is_shown_whole() -> None:
 
 def test_a_command_line_that_is_too_long_is_cut() -> None:
     longest = Path("/proc/self/cmdline").read_bytes()  # of any length: it only has to be a text
-    name = "n" * (len(longest) + 4000)
 
-    (word,) = _shown(name, room=0)
+    (word,) = _shown("n" * (len(longest) + 4000), room=0)
 
     assert set(word.decode()) == {"n"}

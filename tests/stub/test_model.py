@@ -65,9 +65,7 @@ def test_the_version_s_directory_is_the_package_whatever_has_its_name(
     (other / "__init__.py").write_text("NAME = 'other'")
     monkeypatch.syspath_prepend(str(other.parent))
 
-    model = _load(write_model("class TritonPythonModel: name = __name__"))
-
-    assert model._class.name == "1.model"
+    assert _load(write_model("class TritonPythonModel: name = __name__"))._class.name == "1.model"
 
 
 def test_a_version_s_directory_may_be_a_package_with_code(write_model: Write) -> None:
@@ -190,9 +188,7 @@ def test_auto_complete_config_may_fill_in_the_configuration(write_model: Write) 
 
 
 def test_without_auto_complete_config_the_configuration_stays(write_model: Write) -> None:
-    model = _load(write_model("class TritonPythonModel: pass"))
-
-    assert model.complete() == ""
+    assert _load(write_model("class TritonPythonModel: pass")).complete() == ""
 
 
 @pytest.mark.row("A21")

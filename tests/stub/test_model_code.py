@@ -52,8 +52,7 @@ def _value(path: Path) -> int:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    value: int = module.X
-    return value
+    return module.X
 
 
 def test_a_file_that_is_saved_twice_within_a_second_is_what_it_was_saved_as_last(
@@ -61,9 +60,7 @@ def test_a_file_that_is_saved_twice_within_a_second_is_what_it_was_saved_as_last
 ) -> None:
     helper = model / "deep" / "helper.py"
 
-    values = [_value(_save(helper, f"X = {number}", number)) for number in (1, 2, 1)]
-
-    assert values == [1, 2, 1]
+    assert [_value(_save(helper, f"X = {number}", number)) for number in (1, 2, 1)] == [1, 2, 1]
     assert len(list(begun.iterdir())) == 2, "the first was kept"
     assert not list(model.rglob("__pycache__"))
 

@@ -153,9 +153,7 @@ def test_a_model_that_fails_to_load_says_why_and_ends(
         )
         stub.send_message(wire.Initialize('{"name": "m"}'))
 
-        failed = stub.receive_message(wire.LoadFailed)
-
-        assert failed.reason.text == text.replace("{}", path)
+        assert stub.receive_message(wire.LoadFailed).reason.text == text.replace("{}", path)
         assert stub.process.wait(30) == 1
 
 
@@ -376,9 +374,8 @@ def test_after_the_broker_s_death_it_says_hello_to_the_next_one(
         assert _answer(stub) == [fp32("X")]
 
         stub.move_broker(epoch=2)
-        hello = stub.welcome_stub()
 
-        assert hello.epoch == 2
+        assert stub.welcome_stub().epoch == 2
         assert _answer(stub) == [fp32("X")]
 
 

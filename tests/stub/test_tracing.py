@@ -65,8 +65,7 @@ def request(pending: Pending, *inputs: wire.Tensor) -> InferenceRequest:
 def data_of(sender: Sender, tensor: wire.Tensor) -> str:
     tracing(sender).answered(pending(wire.TRACE_TENSORS), [tensor])
     [(_, details)] = sender.spans
-    data: str = details["tensors"][0]["data"]
-    return data
+    return details["tensors"][0]["data"]
 
 
 def test_the_beginning_of_traced_requests_is_reported_and_of_no_others(sender: Sender) -> None:
@@ -122,9 +121,7 @@ def test_the_end_of_a_batch_is_reported_for_each_traced_request(sender: Sender) 
 def test_elements_are_shown_as_numbers(
     sender: Sender, datatype: int, array: Any, shown: str
 ) -> None:
-    tensor = wire.Tensor("A", datatype, [len(array)], array.tobytes())
-
-    assert shown == data_of(sender, tensor)
+    assert shown == data_of(sender, wire.Tensor("A", datatype, [len(array)], array.tobytes()))
 
 
 def test_what_is_elsewhere_is_not_shown(sender: Sender) -> None:
@@ -135,9 +132,8 @@ def test_what_is_elsewhere_is_not_shown(sender: Sender) -> None:
 
 def test_so_many_elements_are_shown_and_no_more(sender: Sender) -> None:
     numbers = np.arange(MAX_ELEMENTS + 1, dtype=np.int64)
-    tensor = wire.Tensor("A", INT64, [len(numbers)], numbers.tobytes())
 
-    shown = data_of(sender, tensor).split(",")
+    shown = data_of(sender, wire.Tensor("A", INT64, [len(numbers)], numbers.tobytes())).split(",")
 
     assert [str(i) for i in range(MAX_ELEMENTS)] == shown
 

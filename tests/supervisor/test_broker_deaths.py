@@ -111,8 +111,7 @@ def test_a_load_under_way_goes_on_with_the_next_broker() -> None:
 
 def test_a_load_waits_until_the_next_broker_knows_of_it(world: SupervisorHarness) -> None:
     world.models["late"] = make_blueprint("late")
-    broker = world.serial("broker")
-    world.silent = {broker}
+    world.silent = {world.serial("broker")}
     call = world.call("load", {"model": "late"})
     assert call.answer is None
 
@@ -201,9 +200,8 @@ def test_a_death_that_the_old_broker_has_not_settled_is_told_again(
     world.kill_process(dead)
 
     world.advance(60.0 if is_told else 0.0)
-    new = kill_broker(world)
 
-    assert (wire.PeerDied(dead, KILLED) in said_to(world, new)) is is_told
+    assert (wire.PeerDied(dead, KILLED) in said_to(world, kill_broker(world))) is is_told
 
 
 def test_a_dead_frontend_is_not_told_to_the_next_broker(world: SupervisorHarness) -> None:
@@ -239,9 +237,7 @@ def test_what_was_unloaded_is_told_to_the_next_broker_with_its_end(
     world.run_until_idle()
     world.advance(2.0)
 
-    new = kill_broker(world)
-
-    said = said_to(world, new)
+    said = said_to(world, kill_broker(world))
     of_it = [type(m) for m in said if getattr(m, "generation", 0) == generation]
     assert of_it[0] is wire.AddGeneration
     assert of_it[-1] is wire.RemoveGeneration

@@ -89,9 +89,7 @@ def test_a_model_that_was_given_up_can_be_loaded_again() -> None:
     ).start()
     crash_loop(world, "m")
 
-    call = world.call("load", {"model": "m"})
-
-    assert call.result is None
+    assert world.call("load", {"model": "m"}).result is None
     assert world.latest_version_info("m").state == "READY"
 
 

@@ -119,9 +119,8 @@ def _documents(server_settings: Settings) -> dict[str, str]:
 )
 def test_each_option_is_told_to_a_process_or_is_the_supervisors_own(option: str) -> None:
     beside = _BESIDE.get(option, {})
-    before = getattr(Options(**beside), option)
 
-    changed = settings(**{**beside, option: _other(option, before)})
+    changed = settings(**{**beside, option: _other(option, getattr(Options(**beside), option))})
 
     assert (option in _OWN) is (_documents(settings(**beside)) == _documents(changed))
 

@@ -60,9 +60,7 @@ def test_every_state_leads_to_the_end(table: Any, kind: Any, end: Any) -> None:
 
 
 def test_every_state_of_an_instance_is_reached() -> None:
-    all_states = reachable(states.INSTANCE_TRANSITIONS, InstanceState.STOPPED)
-
-    assert set(InstanceState) == all_states
+    assert set(InstanceState) == reachable(states.INSTANCE_TRANSITIONS, InstanceState.STOPPED)
 
 
 def test_every_state_of_a_load_is_reached_and_leads_to_an_end_by_itself() -> None:

@@ -261,8 +261,7 @@ class SupervisorHarness:
         return infos[-1]
 
     def index(self) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = self.call("index").result
-        return entries
+        return self.call("index").result
 
     def has_logged(self, text: str) -> bool:
         return any(text in line for line in self.log)

@@ -493,8 +493,7 @@ def test_each_response_of_a_decoupled_step_flows_on_by_itself() -> None:
     for data in (b"a", b"b"):
         world.respond("each", tensor("O", data))
 
-    replies = world.replies[F, 1]
-    assert [(0, 0), (0, 1), (wire.FINAL, 2)] == [(r.flags, r.number) for r in replies]
+    assert [(0, 0), (0, 1), (wire.FINAL, 2)] == [(r.flags, r.number) for r in world.replies[F, 1]]
     assert [b"a", b"b"] == [r.outputs[0].data for r in world.responses(1)]
     assert 0 == world.core.limits.unanswered
 

@@ -325,8 +325,7 @@ def key(number: int, generation: int = 1, asker: int = 0) -> CacheKey:
 
 
 def entry(at: CacheKey, body: int = 1_000, shared: int = 0, owner: int = 7) -> CacheEntry:
-    blocks = [Block(owner, 1, at[3][-1])] if shared else []
-    return CacheEntry(at, b"x" * body, blocks, shared)
+    return CacheEntry(at, b"x" * body, [Block(owner, 1, at[3][-1])] if shared else [], shared)
 
 
 def test_what_was_not_asked_for_the_longest_goes_first() -> None:

@@ -124,9 +124,7 @@ def test_an_asker_that_keeps_its_memory_is_shown_no_other(
 
 
 def test_that_nothing_is_leased_no_stub_can_say(world: BrokerHarness) -> None:
-    flags = wire.FINAL | wire.FORWARDED
-
-    reply = _answer(world, _answered(GIVEN), _block(GIVEN), flags=flags)
+    reply = _answer(world, _answered(GIVEN), _block(GIVEN), flags=wire.FINAL | wire.FORWARDED)
 
     assert wire.FINAL | wire.HAS_REFERENCES == reply.flags
     assert [_block(GIVEN)] == world.core.blocks.leases.release(F, [_block(GIVEN)])
@@ -159,9 +157,7 @@ def test_a_response_that_refers_to_what_was_not_given_is_an_error(
 
 
 def test_a_response_may_not_refer_to_what_it_does_not_name(world: BrokerHarness) -> None:
-    reply = _answer(world, _answered(OWN, GIVEN), _block(OWN))
-
-    assert InternalError.number == reply.code
+    assert InternalError.number == _answer(world, _answered(OWN, GIVEN), _block(OWN)).code
     # What is its own nobody reads any more.
     assert {S: [_block(OWN)]} == world.released_blocks
 
@@ -174,9 +170,7 @@ def test_that_its_references_were_checked_no_stub_can_say(world: BrokerHarness) 
 
 @pytest.mark.parametrize("body", [b"\xc1", b"", _answered([1, 2, 3])])
 def test_a_body_that_is_none_is_an_error_or_empty(world: BrokerHarness, body: bytes) -> None:
-    reply = _answer(world, body, _block(FORGED["block"]))
-
-    assert InternalError.number == reply.code
+    assert InternalError.number == _answer(world, body, _block(FORGED["block"])).code
 
 
 def test_a_question_may_refer_to_inputs_and_to_what_is_leased(world: BrokerHarness) -> None:

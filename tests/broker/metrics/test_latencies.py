@@ -185,8 +185,7 @@ def test_only_the_first_response_of_a_stream_counts(has_response: bool) -> None:
     world.infer(F, request(1))
     [work] = world.batched_requests.pop(S)
 
-    flags = [0, 0, wire.FINAL] if has_response else [wire.FINAL]
-    for number, flag in enumerate(flags):
+    for number, flag in enumerate([0, 0, wire.FINAL] if has_response else [wire.FINAL]):
         outcome = wire.Outcome(work.peer, work.id, 0, "", flag, number, [])
         world.core.results(
             S, wire.Results([outcome], []), [b"x" if has_response else b""], world.now

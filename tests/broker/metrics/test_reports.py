@@ -36,8 +36,7 @@ def document(world: BrokerHarness, model: str = "m") -> dict[str, Any]:
 
 def load(world: BrokerHarness) -> dict[str, Any]:
     [entry] = document(world)["loads"]
-    row: dict[str, Any] = entry
-    return row
+    return entry
 
 
 @pytest.fixture
@@ -355,8 +354,7 @@ def test_quantiles_of_a_busy_model_are_of_all_the_interval(world: BrokerHarness)
     read(world)
     for _ in range(2):
         for number in range(20 * MAX_LATENCIES):
-            is_slow = number < 5 * MAX_LATENCIES
-            arrived_ns = 0 if is_slow else 99
+            arrived_ns = 0 if number < 5 * MAX_LATENCIES else 99
             arrived = SimpleNamespace(arrived_ns=arrived_ns, elements=1, is_cancelled=False)
             counters.record_success(arrived, 100)
         world.tick(1)

@@ -493,9 +493,8 @@ def test_what_stubs_may_have_run_that_ended_with_the_broker_is_not_run_by_the_ne
     world: BrokerHarness, generation: int
 ) -> None:
     _reloaded(world)
-    row = request(1, generation, model="" if generation else "m", flags=wire.RESENT)
 
-    world.infer(F, row)
+    world.infer(F, request(1, generation, model="" if generation else "m", flags=wire.RESENT))
     _hello(world, S2 + 1)
 
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]

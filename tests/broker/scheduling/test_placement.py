@@ -143,8 +143,7 @@ def test_those_that_execute_sequences_are_chosen_by_their_batcher() -> None:
     world = World(1, has_sequences=True)
 
     assert 0 == world.take()
-    instance = world.instances[1]
-    instance.dispatch(Batch(1, [], 1))
+    world.instances[1].dispatch(Batch(1, [], 1))
     world.finish(1, 9 * MS)
     assert 0 == world.take()
 
@@ -219,9 +218,7 @@ def test_nothing_is_sent_ahead(settings: dict[str, int], is_batching: bool) -> N
 
 
 def test_one_batch_of_a_batcher_is_sent_ahead() -> None:
-    world = AheadWorld(mean_ns=MS // 10, is_batching=True)
-
-    assert 1 == world.send_all()
+    assert 1 == AheadWorld(mean_ns=MS // 10, is_batching=True).send_all()
 
 
 def test_a_batch_grows_in_the_queue_until_the_execution_is_about_to_end() -> None:

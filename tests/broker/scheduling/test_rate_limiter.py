@@ -256,9 +256,8 @@ def test_who_holds_what_is_told() -> None:
 def test_a_circle_through_a_resource_is_refused() -> None:
     world = world_of(demand(R=1), demand(R=1))
     ask(world, 1, 1)
-    row = request(7, 0, model="m2", flags=wire.CALLER_BLOCKS)
 
-    world.infer(A, row)
+    world.infer(A, request(7, 0, model="m2", flags=wire.CALLER_BLOCKS))
 
     [reply] = world.finals(A, 7)
     assert "BLS calls would deadlock: m2 -> m2" in reply.text
@@ -373,8 +372,7 @@ def test_idleness_saves_nothing_up() -> None:
 
 @pytest.mark.row("L22")
 def test_a_batch_is_one_execution() -> None:
-    batching = {"max_batch_size": 4, "dynamic_batching": {}}
-    world = _world("1", **batching)
+    world = _world("1", max_batch_size=4, dynamic_batching={})
 
     world.infer(F, *(request(own_id) for own_id in range(1, 9)))
     assert 4 == _begun(world)

@@ -233,9 +233,7 @@ def test_with_a_stub_die_the_requests_that_it_has_begun_and_no_others() -> None:
 def test_a_request_that_nobody_has_begun_outlives_a_broker() -> None:
     world = SequenceHarness(_iterative(), epoch=2)
 
-    resent = world.send(0, wire.RESENT)
-
-    assert [resent] == world.executing_ids()
+    assert [world.send(0, wire.RESENT)] == world.executing_ids()
     # An instance may still have some of the earlier broker's.
     assert world.batched_requests[S][0].correlation == 2 << 40
 
@@ -290,9 +288,8 @@ def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_el
 
 def test_a_stub_that_wants_again_what_it_does_not_have_is_told_to_forget_it() -> None:
     world = SequenceHarness(_iterative())
-    again = wire.Results([], [], [wire.RequestKey(F, 9)])
 
-    world.core.results(S, again, [], world.now)
+    world.core.results(S, wire.Results([], [], [wire.RequestKey(F, 9)]), [], world.now)
     world.drain_outbox()
 
     assert ([(S, (F, 9))], 1) == (world.cancelled_executions, world.core.traffic.malformed)

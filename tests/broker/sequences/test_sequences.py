@@ -125,9 +125,8 @@ def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled() ->
     assert [0, 2, 3] == world.executing_ids()
 
     world.finish_batch(S)
-    later = world.send(9)
 
-    assert [0, 0, later] == world.executing_ids()
+    assert [0, 0, world.send(9)] == world.executing_ids()
     assert [wire.PADDING] * 2 == [work.flags for work in world.batched_requests[S][:2]]
     filler = _inputs(world, 0)
     assert (b"", b"\0\0\0\0", bytes(8)) == (filler["I"], filler["R"], filler["C"])
@@ -206,8 +205,7 @@ def test_a_sequence_waits_for_a_slot_with_all_that_it_sends() -> None:
 
     first, second = world.send(6, START), world.send(6, END)
     assert [] == world.executing_ids()
-    last = world.send(5, END)
-    assert [last] == world.executing_ids()
+    assert [world.send(5, END)] == world.executing_ids()
 
     world.finish_batch(S)
     assert [first] == world.executing_ids()
@@ -218,9 +216,8 @@ def test_a_sequence_waits_for_a_slot_with_all_that_it_sends() -> None:
 def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
     world = SequenceHarness(sequence_config(slots=2))
     sent = [world.send(5, START), world.send(5, END), world.send(5, START), world.send(5, END)]
-    third = world.send(5, START | END)
 
-    for own_id in [*sent, third]:
+    for own_id in [*sent, world.send(5, START | END)]:
         assert [own_id] == [i for i in world.executing_ids() if i]
         world.finish_batch(S)
 
@@ -298,8 +295,7 @@ def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() 
     assert [] == world.executing_ids()
     code, text = world.error(world.send(5))
     assert (InvalidArgument.number, True) == (code, text.startswith(must_start(5)))
-    again = world.send(5, START)
-    assert [again] == world.executing_ids()
+    assert [world.send(5, START)] == world.executing_ids()
 
 
 def test_a_cancelled_successor_is_no_obstacle_to_those_behind() -> None:
@@ -339,8 +335,7 @@ def test_a_sequence_dies_with_its_stub_and_says_so_until_the_next_start() -> Non
     assert Unavailable.number == code
     assert text.startswith(f"{must_start(5)}, because an earlier one was lost: ")
     assert text.endswith(cause)
-    again = world.send(5, START)
-    assert [again] == world.executing_ids(S2)
+    assert [world.send(5, START)] == world.executing_ids(S2)
 
 
 def test_a_sequence_that_has_not_begun_goes_on_at_another_stub() -> None:
@@ -423,9 +418,8 @@ def test_a_batch_of_the_oldest_waits_for_its_preferred_size() -> None:
     first = world.send(1, START)
     world.send(1)
     assert [] == world.executing_ids()
-    second = world.send(2, START)
 
-    assert [first, second] == world.executing_ids()
+    assert [first, world.send(2, START)] == world.executing_ids()
     world.finish_batch(S)
     assert [] == world.executing_ids()
     world.tick(1_000_000)
@@ -567,12 +561,10 @@ def test_an_open_sequence_goes_on_until_its_end_has_come() -> None:
     world = _begun()
     world.stop()
 
-    going_on = world.send(5)
-    assert ([going_on], 0) == (world.executing_ids(), world.said_over())
+    assert ([world.send(5)], 0) == (world.executing_ids(), world.said_over())
     world.finish_batch(S)
-    last = world.send(5, END)
 
-    assert ([last], 1) == (world.executing_ids(), world.said_over())
+    assert ([world.send(5, END)], 1) == (world.executing_ids(), world.said_over())
     world.finish_batch(S)
     assert 1 == world.said_over(), "it is said once"
 
@@ -706,8 +698,7 @@ def test_nothing_is_kept_of_those_whose_clients_leave() -> None:
     world.tick(IDLE_NS + 1)
 
     assert 0 == _kept(world)
-    later = world.send(1, START)
-    assert [later] == world.executing_ids()
+    assert [world.send(1, START)] == world.executing_ids()
 
 
 def test_those_that_wait_too_long_are_refused_and_nothing_is_kept() -> None:
@@ -728,9 +719,7 @@ def test_beyond_the_bound_of_the_model_they_are_refused_at_once_and_counted() ->
     config = {**sequence_config(), "parameters": {"max_requests": {"string_value": "100"}}}
     world = SequenceHarness(config)
 
-    ids = _flood(world)
-
-    refused = [own_id for own_id in ids if world.finals(F, own_id)]
+    refused = [own_id for own_id in _flood(world) if world.finals(F, own_id)]
     assert MANY - 100 == len(refused)
     code, text = world.error(refused[0])
     assert (Unavailable.number, True) == (code, text.endswith("Exceeds maximum queue size"))
@@ -800,9 +789,7 @@ def test_what_was_replaced_waits_for_idle_sequences_no_longer_than_they_may_be_i
 def test_a_start_that_names_what_was_replaced_begins_at_its_successor() -> None:
     world = _reloaded()
 
-    begun = world.send(7, START)
-
-    assert ([], [begun]) == (world.executing_ids(S), world.executing_ids(S2))
+    assert ([], [world.send(7, START)]) == (world.executing_ids(S), world.executing_ids(S2))
 
 
 def test_a_sequence_that_begins_anew_at_the_successor_is_over_where_it_began() -> None:
@@ -860,9 +847,8 @@ def test_what_was_replaced_twice_is_waited_for_as_long_as_the_last_one_serves() 
     world.drain_outbox()
     assert (False, True) == (_is_drained(world), _is_drained(world, 2))
     world.core.remove(wire.RemoveGeneration(2, "replaced"), world.now)
-    going_on = world.send(5, 0, generation=3)
 
-    assert [going_on] == world.executing_ids(S)
+    assert [world.send(5, 0, generation=3)] == world.executing_ids(S)
     world.finish_batch(S)
     assert not _is_drained(world)
     world.core.retire(wire.Retire(3))

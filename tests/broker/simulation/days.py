@@ -243,8 +243,7 @@ class RandomRun:
 
     def drain_stub(self) -> None:
         """Have a stub leave, and another one come in its place; sequences would be lost with it."""
-        live = self.promises.live_models
-        plain = {n for n, served in live.items() if not served.is_sequential}
+        plain = {n for n, served in self.promises.live_models.items() if not served.is_sequential}
         meant = [s for s, g in self.stubs.items() if g in plain and s not in self.draining]
         if meant:
             serial = self.random.choice(sorted(meant))

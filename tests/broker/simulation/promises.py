@@ -40,8 +40,7 @@ class ExpectedModel:
         self.is_decoupled = "model_transaction_policy" in config and not self.is_ensemble
         #: How much is executed together at most; in sequences, of how many.
         self.batch_capacity = self.max_batch_size if batching is not None or sequences else 0
-        delay_us = (batching or strategy).get("max_queue_delay_microseconds", 0)
-        self.delay_ns = int(delay_us) * 1000
+        self.delay_ns = int((batching or strategy).get("max_queue_delay_microseconds", 0)) * 1000
         self.levels = (batching or {}).get("priority_levels", 0)
         #: Some of its instances need resources.
         self.is_limited = False
@@ -352,8 +351,7 @@ class Invariants:
         limit = self._settings.limits.max_requests
         assert not limit or len(admitted) <= limit, "more than the server takes"
         for number, count in Counter(tracked.model.number for tracked in admitted).items():
-            own = self.model_of(number).max_requests
-            limit = own or self._settings.limits.max_model_requests
+            limit = self.model_of(number).max_requests or self._settings.limits.max_model_requests
             assert not limit or count <= limit, "more than the model takes"
 
     # ------------------------------------------------------- at the end

@@ -507,8 +507,7 @@ class Calls:
             is_wanted = one.key not in self.given_up and one.peer not in self.dead
             assert one.is_cancelled is not is_wanted or is_late
             return
-        callers = one.caller.requests
-        if all(caller.is_cancelled for caller in callers):
+        if all(caller.is_cancelled for caller in one.caller.requests):
             assert (True, True) == (one.is_cancelled, one.is_abandoned), "it goes on for nobody"
         elif not one.caller.is_cancelled and one.key not in self.given_up and not is_late:
             assert (False, False) == (one.is_cancelled, one.is_abandoned), "somebody wants it"

@@ -268,8 +268,7 @@ def test_a_family_that_was_never_made_is_let_go_in_silence(measures: Any) -> Non
     with pytest.raises(TritonModelException, match="Invalid metric name"):
         MetricFamily("not a name", "about", COUNTER)
 
-    family = MetricFamily.__new__(MetricFamily)
-    family.__del__()
+    MetricFamily.__new__(MetricFamily).__del__()
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,7 @@ def test_a_capsule_is_taken_once() -> None:
     capsule = producer.capsule()
     taken = pb_utils.Tensor.from_dlpack("A", capsule)
 
-    text = _refusal(lambda: pb_utils.Tensor.from_dlpack("B", capsule))
-
-    assert "has been used already" in text
+    assert "has been used already" in _refusal(lambda: pb_utils.Tensor.from_dlpack("B", capsule))
     assert (0, [0, 1]) == (producer.deleted, taken.as_numpy()[0, :2].tolist())
 
 
@@ -165,9 +163,7 @@ def test_other_devices_are_refused_by_their_number() -> None:
 def test_what_must_not_be_written_stays_so() -> None:
     source = Producer(NUMBERS, is_versioned=True, is_read_only=True)
 
-    array = pb_utils.Tensor.from_dlpack("A", source).as_numpy()
-
-    assert not array.flags.writeable
+    assert not pb_utils.Tensor.from_dlpack("A", source).as_numpy().flags.writeable
 
 
 def test_what_a_producer_raises_comes_through() -> None:
@@ -184,9 +180,7 @@ def test_what_a_producer_raises_comes_through() -> None:
 
 @pytest.mark.row("A47")
 def test_bfloat16_travels_by_dlpack_alone() -> None:
-    producer = Producer(bfloat16(1.5, -2), code=4)
-
-    tensor = pb_utils.Tensor.from_dlpack("A", producer)
+    tensor = pb_utils.Tensor.from_dlpack("A", Producer(bfloat16(1.5, -2), code=4))
 
     assert wire.Tensor("A", 14, [2], b"\xc0\x3f\x00\xc0") == packed(tensor)
     assert "BF16" in _refusal(tensor.as_numpy)
@@ -291,9 +285,7 @@ def test_who_asks_for_a_copy_gets_one() -> None:
 
 @pytest.mark.parametrize("array", [NUMBERS, np.zeros((0, 2), np.int8), np.array(7, np.uint16)])
 def test_an_old_numpy_gives_a_copy_that_deletes_itself(array: Any) -> None:
-    capsule = dlpack._give_copy(array)
-
-    taken = dlpack.take(capsule).array
+    taken = dlpack.take(dlpack._give_copy(array)).array
 
     assert (array.dtype, array.shape) == (taken.dtype, taken.shape)
     assert array.tolist() == taken.tolist()

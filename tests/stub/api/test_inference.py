@@ -226,9 +226,7 @@ def test_numbers_names_and_types_of_numpy_translate() -> None:
 
 
 def test_strings_are_serialized_as_triton_s_functions_do() -> None:
-    array = np.array([[b"a", "é"], [1, b""]], np.object_)
-
-    data = pb_utils.serialize_byte_tensor(array)
+    data = pb_utils.serialize_byte_tensor(np.array([[b"a", "é"], [1, b""]], np.object_))
 
     assert data == b"\x01\0\0\0a\x02\0\0\0\xc3\xa9\x01\0\0\x001\0\0\0\0"
     assert pb_utils.deserialize_bytes_tensor(data).tolist() == [b"a", "é".encode(), b"1", b""]

@@ -95,9 +95,7 @@ def test_strings_arrive_as_bytes_and_leave_as_bytes_or_text() -> None:
 
 @pytest.mark.parametrize(("datatype", "dtype"), [(11, np.float32), (13, np.object_)])
 def test_tensors_without_elements_are_legal_both_ways(datatype: int, dtype: Any) -> None:
-    arrived = received(wire.Tensor("IN", datatype, [0, 3], b""))
-
-    assert arrived.as_numpy().shape == (0, 3)
+    assert received(wire.Tensor("IN", datatype, [0, 3], b"")).as_numpy().shape == (0, 3)
     assert packed(pb_utils.Tensor("OUT", np.empty((0, 3), dtype))).data == b""
 
 

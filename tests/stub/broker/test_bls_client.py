@@ -138,8 +138,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def _text(answered: tuple[wire.Reply, bytes]) -> str:
-    text: str = wire.decode_response(answered[1]).parameters["text"]
-    return text
+    return wire.decode_response(answered[1]).parameters["text"]
 
 
 def test_the_first_question_says_hello_and_comes_after_it(world: World) -> None:

@@ -231,9 +231,7 @@ def test_what_waited_to_be_executed_again_fails_when_the_broker_dies(connected: 
     pending.has_run = pending.is_rescheduled = True
     connected.execute(work(1, batch=2))
 
-    hello = connected.connect()
-
-    [outcome] = hello.unconfirmed
+    [outcome] = connected.connect().unconfirmed
     assert "before the rescheduled request could be executed again" in outcome.text
     assert {} == connected.link.pending
 

@@ -59,8 +59,7 @@ class BrokersEnd:
 
     @property
     def values(self) -> dict[str, float]:
-        page = self.broker.page()
-        return {f["name"]: series["value"] for f in page for series in f["series"]}
+        return {f["name"]: series["value"] for f in self.broker.page() for series in f["series"]}
 
 
 @pytest.fixture

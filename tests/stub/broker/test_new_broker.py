@@ -342,9 +342,7 @@ def test_of_more_rows_nothing_is_left_out() -> None:
 def test_rows_that_are_too_long_for_one_header_are_divided() -> None:
     hello = HELLO._replace(unconfirmed=_outcomes(100, "x" * 65_000))
 
-    messages = hellos(hello, [b""] * 100)
-
-    assert (hello, [b""] * 100) == _heard(messages)
+    assert (hello, [b""] * 100) == _heard(hellos(hello, [b""] * 100))
 
 
 def test_what_waits_for_a_slow_reader_is_not_executed_again_by_the_next_broker() -> None:

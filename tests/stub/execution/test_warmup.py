@@ -248,8 +248,7 @@ def test_the_warm_up_lasts_until_senders_have_answered(tmp_path: Path) -> None:
 
 
 def test_the_responses_of_a_stream_are_taken_as_they_come(tmp_path: Path) -> None:
-    policy = {"decoupled": True}
-    warming = Warming(tmp_path, sample(A=zeros()), model_transaction_policy=policy)
+    warming = Warming(tmp_path, sample(A=zeros()), model_transaction_policy={"decoupled": True})
     sent: list[int] = []
 
     def stream(requests: Any) -> None:
@@ -268,8 +267,7 @@ def test_the_responses_of_a_stream_are_taken_as_they_come(tmp_path: Path) -> Non
 
 
 def test_a_request_that_is_to_be_executed_again_is_given_again(tmp_path: Path) -> None:
-    iterative = {"iterative_sequence": True}
-    warming = Warming(tmp_path, sample(A=zeros()), sequence_batching=iterative)
+    warming = Warming(tmp_path, sample(A=zeros()), sequence_batching={"iterative_sequence": True})
     flags: list[int] = []
 
     def step(requests: Any) -> Any:
@@ -296,8 +294,7 @@ def test_the_memory_of_responses_is_released(link: FakeLink) -> None:
     sink = Sink(warm)
     memory = link.instance.memory
     assert memory is not None
-    placed = memory.place([wire.Tensor("A", 2, [200_000], bytes(200_000))])
-    [row], blocks = placed
+    [row], blocks = memory.place([wire.Tensor("A", 2, [200_000], bytes(200_000))])
     assert isinstance(row.data, wire.Reference)
     assert blocks
 

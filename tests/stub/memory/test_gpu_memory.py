@@ -317,8 +317,7 @@ def test_a_producer_is_asked_to_write_all_before_a_stream_of_ours_goes_on(
 def test_a_copy_is_one(driver: HostGpu) -> None:
     tensor = pb_utils.Tensor.from_dlpack("A", OnGpu(ARRAY))
 
-    copy = pb_utils.Tensor.from_dlpack("B", tensor.__dlpack__(copy=True))
-    contents(copy)[:] = 0
+    contents(pb_utils.Tensor.from_dlpack("B", tensor.__dlpack__(copy=True)))[:] = 0
 
     assert np.array_equal(ARRAY, contents(tensor))
     with pytest.raises(BufferError):

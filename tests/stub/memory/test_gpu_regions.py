@@ -70,8 +70,7 @@ def world(driver: HostGpu) -> World:
 
 
 def test_an_input_is_the_memory_of_its_client(world: World) -> None:
-    span = world.open()
-    numbers(span, np.float32)[0] = 7
+    numbers(world.open(), np.float32)[0] = 7
 
     assert (7, 1) == (world.read(0)[0], world.driver.opens)
 

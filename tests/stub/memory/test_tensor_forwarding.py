@@ -141,9 +141,8 @@ def test_another_request_s_input_is_copied_into_an_outcome(
     world: FakeSupervisor, link: FakeLink
 ) -> None:
     _, array = _input_of(world)
-    pending = link.add_request(body())
 
-    outcome, _ = _answer(link, pending, array)
+    outcome, _ = _answer(link, link.add_request(body()), array)
 
     assert [9] == [block.owner for block in outcome.blocks]
 
@@ -207,9 +206,8 @@ def test_a_block_of_our_own_that_came_back_is_leased_once_more(
     # What the supervisor gives to those who ask.
     world._segments[1] = world.stub_segments[1]
     array = _open(world, row.data, is_leased=True)
-    pending = link.add_request(body())
 
-    outcome, answered = _answer(link, pending, array)
+    outcome, answered = _answer(link, link.add_request(body()), array)
     del array
     world.memory.free([*world.released, block])
 

@@ -184,9 +184,7 @@ def _respond(array: Any) -> InferenceResponse:
 
 
 def test_a_response_says_which_blocks_it_refers_to(world: FakeSupervisor, link: FakeLink) -> None:
-    pending = link.add_request(body())
-
-    pending.send(_respond(LARGE), wire.FINAL)
+    link.add_request(body()).send(_respond(LARGE), wire.FINAL)
 
     [outcome] = link.outcomes()
     [tensor] = wire.decode_response(link.messages[0][1][0]).outputs
@@ -455,9 +453,7 @@ def test_a_process_that_is_not_the_instances_alone_maps_nothing(world: FakeSuper
     world.memory = TensorMemory(world.client, maps_regions=False)
     world.memory.begin(BOOTSTRAP.serial, Memory())
 
-    array = _input(world)
-
-    assert {1.0} == set(array)
+    assert {1.0} == set(_input(world))
     assert type(_output(world)) is Reference
     assert not _is_mapped(descriptor)
 

@@ -25,8 +25,7 @@ def figures(answers: int, **more: Any) -> dict[str, Any]:
 def total(clients: Clients) -> int:
     [row] = clients.describe()
     assert ("http", "answers", "200") == (row["role"], row["counter"], row["label"])
-    count: int = row["count"]
-    return count
+    return row["count"]
 
 
 def test_counters_of_processes_are_added_up_and_outlive_them() -> None:
@@ -202,9 +201,7 @@ def test_a_load_that_fails_leaves_nothing_and_what_served_serves_on(
     load(world, caller, good)
     world.stub_behaviours["m"] = "it raises"
 
-    answer = load(world, caller, bad)
-
-    assert "it raises" in answer.error[1]
+    assert "it raises" in load(world, caller, bad).error[1]
     assert f"/run/x/files/{good}" == world.generation("m").blueprint.directory
     assert [f"/run/x/files/{bad}"] == world.removed
 
@@ -226,9 +223,7 @@ def test_a_load_that_is_refused_leaves_nothing(world: SupervisorHarness, model: 
     caller = world.serial("grpc")
     name = staged(caller)
 
-    answer = load(world, caller, name, model)
-
-    assert InvalidArgument.number == answer.error[0]
+    assert InvalidArgument.number == load(world, caller, name, model).error[0]
     assert [f"/run/x/files/{name}"] == world.removed
 
 

@@ -209,9 +209,7 @@ def test_a_new_server_that_dies_leaves_nothing_behind(has_asked: bool) -> None:
 
 
 def test_two_servers_do_not_take_over_at_once() -> None:
-    pair = take_over()
-
-    _, text = pair.old.call("succession.sockets").error
+    _, text = take_over().old.call("succession.sockets").error
 
     assert "another server is about to take over from it" == text
 

@@ -113,9 +113,7 @@ def test_connections_of_an_earlier_server_are_no_reason_to_fail(
     client.close()
     listener.socket.close()
 
-    again = listeners.bind_all(options(http_port=port))
-
-    listeners.close_all(again)
+    listeners.close_all(listeners.bind_all(options(http_port=port)))
 
 
 @pytest.mark.row("--allow-http", "--allow-grpc")
@@ -266,8 +264,7 @@ class Played:
     """A server on the port: its socket, and what the supervisor does with it."""
 
     def __init__(self, host: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.socket = socket.socket(family)
+        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self.socket.bind((host, port))
         self.port = SharedPort(self.socket)

@@ -450,8 +450,7 @@ def test_a_model_has_the_file_of_its_backend_and_the_package_of_an_add_on(
         directory.mkdir(parents=True)
         (directory / "model.py").write_text("")
     add(tmp_path / "models", "m", CONFIG.replace("python", "x"))
-    packages = {"x": Package("addon.x", brought)}
-    monkeypatch.setattr(addons, "backend_package", packages.get)
+    monkeypatch.setattr(addons, "backend_package", {"x": Package("addon.x", brought)}.get)
 
     def backend(directory: str) -> BackendCode | None:
         return read(tmp_path / "models", "m", backend_directory=directory).backend

@@ -273,9 +273,7 @@ def test_gpus_are_numbered_as_cuda_numbers_them(
 
 @pytest.mark.row("--min-supported-compute-capability")
 def test_gpus_that_are_too_old_are_left_out_and_the_others_keep_their_numbers() -> None:
-    environment = {"CUDA_VISIBLE_DEVICES": "2,1,0"}
-
-    assert (1, 2) == visible_gpus(6.0, environment, lambda: THREE)
+    assert (1, 2) == visible_gpus(6.0, {"CUDA_VISIBLE_DEVICES": "2,1,0"}, lambda: THREE)
 
 
 def test_what_is_in_use_is_asked_of_the_gpu_that_cuda_calls_so() -> None:

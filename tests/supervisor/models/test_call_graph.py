@@ -85,9 +85,7 @@ def test_what_cannot_be_loaded_or_is_not_there_holds_up_nobody() -> None:
 def test_models_that_ask_each_other_do_not_wait_for_each_other(
     models: tuple[Blueprint, ...],
 ) -> None:
-    world = running(*models)
-
-    assert {"READY"} == {status for _, _, status in world.tables[0]}
+    assert {"READY"} == {status for _, _, status in running(*models).tables[0]}
 
 
 def test_an_unload_ends_a_model_that_waits_for_what_it_asks() -> None:

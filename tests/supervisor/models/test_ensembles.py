@@ -146,9 +146,7 @@ def test_members_that_do_not_fit_are_the_reason_of_the_failure() -> None:
 def test_an_explicit_load_brings_the_members_along() -> None:
     world = explicit(ensemble("e", "m", "n"), make_blueprint("m"), make_blueprint("n"))
 
-    call = world.call("load", LOAD_E)
-
-    assert call.result is None
+    assert world.call("load", LOAD_E).result is None
     ready = {entry["name"] for entry in world.index() if entry.get("state") == "READY"}
     assert {"e", "m", "n"} == ready
 
@@ -279,9 +277,7 @@ def test_an_ensemble_waits_for_its_last_request_before_it_ends() -> None:
     world.is_busy = True
     number = world.generation("e").number
 
-    call = world.call("unload", {"model": "e"})
-
-    assert call.result is None
+    assert world.call("unload", {"model": "e"}).result is None
     assert [] == world.messages_to("broker", wire.RemoveGeneration)
     world.receive(world.serial("broker"), wire.Drained(number))
     assert [wire.RemoveGeneration(number, "unloaded")] == world.messages_to(

@@ -105,9 +105,7 @@ def test_a_start_asks_for_a_process_in_the_models_interpreter() -> None:
 
 
 def test_the_first_death_is_followed_by_a_start_at_once(ready: Bench) -> None:
-    todo = ready.die()
-
-    assert [SpawnStub(2, SERVER_ENVIRONMENT, "m", "m_0_0")] == todo
+    assert [SpawnStub(2, SERVER_ENVIRONMENT, "m", "m_0_0")] == ready.die()
     assert ready.instance.restarts == 1
     assert text_of(ready.instance.death_reason) == "killed by SIGKILL"
 
@@ -245,9 +243,7 @@ def test_a_first_load_that_dies_is_not_tried_again() -> None:
     bench = Bench()
     bench.handle(states.StartRequested(), states.ProcessStarted(42))
 
-    todo = bench.die("exited with status 3")
-
-    assert todo == []
+    assert bench.die("exited with status 3") == []
     assert bench.instance.state is InstanceState.FAILED
 
 
@@ -371,8 +367,7 @@ def test_a_thread_is_asked_to_end_and_its_process_killed_only_if_it_does_not() -
 
     serial = bench.instance.serial
     assert [Send(serial, wire.Finalize())] == actions
-    killed = Signal(serial, int(signal.SIGKILL), group=True)
-    assert [killed] == bench.advance(FINALIZE_WITHIN_S)
+    assert [Signal(serial, int(signal.SIGKILL), group=True)] == bench.advance(FINALIZE_WITHIN_S)
 
 
 def test_a_fork_is_killed_when_it_must_end() -> None:

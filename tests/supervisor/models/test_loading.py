@@ -100,9 +100,7 @@ def test_a_model_that_has_not_changed_is_not_loaded_again_and_that_is_said() -> 
     world = loaded("m")
     before = world.instance("m").serial
 
-    call = world.call("load", LOAD_M)
-
-    assert call.result == "unchanged"
+    assert world.call("load", LOAD_M).result == "unchanged"
     assert world.instance("m").serial == before
     assert world.has_logged("'m' has not changed since it was loaded; it serves on as it is")
 
@@ -135,9 +133,7 @@ def test_a_failed_reload_keeps_what_serves() -> None:
     change(world)
     world.stub_behaviours["m"] = "ValueError: broken"
 
-    call = world.call("load", LOAD_M)
-
-    code, text = call.error
+    code, text = world.call("load", LOAD_M).error
     assert code == InvalidArgument.number
     assert text == (
         "load failed for model 'm': version 1 is at UNAVAILABLE state: "
@@ -154,9 +150,7 @@ def test_after_a_failed_reload_a_repaired_model_is_loaded() -> None:
     world.call("load", LOAD_M)
     world.stub_behaviours["m"] = LOADS
 
-    call = world.call("load", LOAD_M)
-
-    assert call.result is None
+    assert world.call("load", LOAD_M).result is None
     assert world.generation("m").number == 3
 
 
@@ -249,9 +243,7 @@ def test_a_version_stays_while_its_successor_fails() -> None:
 def test_a_model_without_a_version_says_so() -> None:
     world = SupervisorHarness(make_blueprint("m", versions=()), control_mode="explicit").start()
 
-    call = world.call("load", LOAD_M)
-
-    assert "at least one version must be available" in call.error[1]
+    assert "at least one version must be available" in world.call("load", LOAD_M).error[1]
     assert table_rows(world.core.models["m"]) == [
         ("m", "-", "Not loaded: No model version was found")
     ]
@@ -273,9 +265,7 @@ def test_an_unload_is_answered_before_requests_under_way_end() -> None:
     world = loaded("m")
     world.is_busy = True
 
-    call = world.call("unload", {"model": "m"})
-
-    assert call.result is None
+    assert world.call("unload", {"model": "m"}).result is None
     assert world.latest_version_info("m").state == "UNLOADING"
     assert world.index()[0]["state"] == "UNLOADING"
     (retired,) = world.messages_to("broker", wire.Retire)
@@ -309,9 +299,7 @@ def test_an_unload_cancels_a_load_that_hangs() -> None:
     world.stub_behaviours["m"] = HANGS
     load = world.call("load", LOAD_M)
 
-    unload = world.call("unload", {"model": "m"})
-
-    assert unload.result is None
+    assert world.call("unload", {"model": "m"}).result is None
     assert load.error[0] == Unavailable.number
     assert world.living("stub") == []
     assert text_of(world.latest_version_info("m").reason) == "unloaded"
@@ -323,9 +311,7 @@ def test_a_load_during_an_unload_does_not_wait_for_it() -> None:
     old = world.generation("m")
     world.call("unload", {"model": "m"})
 
-    call = world.call("load", LOAD_M)
-
-    assert call.result is None
+    assert world.call("load", LOAD_M).result is None
     assert world.latest_version_info("m").state == "READY"
     world.receive(world.serial("broker"), wire.Drained(old.number))
     assert ("READY", 1) == (world.latest_version_info("m").state, len(world.living("stub")))

@@ -279,9 +279,7 @@ def test_a_load_lends_its_place_to_the_one_that_it_waits_for() -> None:
     outer = world.call("load", {"model": "a"})
     assert outer.answer is None
 
-    inner = asks(world, "a", "b")
-
-    assert None is inner.result
+    assert None is asks(world, "a", "b").result
     assert outer.answer is None
     world.receive(stub_of(world, "a"), wire.ConfigCompleted("{}"))
     world.receive(stub_of(world, "a"), wire.ModelLoaded())

@@ -54,8 +54,7 @@ def states(world: SupervisorHarness) -> dict[str, tuple[str, str]]:
 def test_of_a_first_load_nothing_serves_if_one_version_fails(broken: int) -> None:
     world = world_with(blueprint(broken=broken))
 
-    other = str(3 - broken)
-    reasons = {str(broken): FAILED, other: "unloaded"}
+    reasons = {str(broken): FAILED, str(3 - broken): "unloaded"}
     assert {n: ("UNAVAILABLE", reasons[n]) for n in reasons} == states(world)
     assert [] == world.living("stub")
     call = world.call("load", {"model": "m"})
@@ -161,9 +160,7 @@ def test_a_canary_that_fails_keeps_no_other_version_from_serving(kind: str) -> N
     else:
         model = replace(model, policy_versions=frozenset({1}))
 
-    world = world_with(model)
-
-    assert {"1": ("READY", ""), "2": ("UNAVAILABLE", FAILED)} == states(world)
+    assert {"1": ("READY", ""), "2": ("UNAVAILABLE", FAILED)} == states(world_with(model))
 
 
 def test_a_change_of_instances_waits_for_the_versions_that_are_new() -> None:

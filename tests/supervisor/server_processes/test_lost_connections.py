@@ -236,9 +236,7 @@ def test_without_it_the_answer_names_the_option() -> None:
 
 
 def test_the_processes_are_told_with_their_models() -> None:
-    world = started("metrics")
-
-    processes = world.call("processes").result
+    processes = started("metrics").call("processes").result
 
     assert [("m", 1, 1)] == [tuple(of_model) for _, *of_model in processes if of_model[0]]
     assert len(processes) == len({pid for pid, *_ in processes})

@@ -28,8 +28,7 @@ _LOST = "lines of the log are lost here: nobody has read them in time"
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
     """The reading and the writing end of something."""
     if request.param == "socket":
-        pair = socket.socketpair()
-        reading, writing = (end.detach() for end in pair)
+        reading, writing = (end.detach() for end in socket.socketpair())
     else:
         reading, writing = os.pipe()
         os.set_blocking(writing, request.param == "pipe")

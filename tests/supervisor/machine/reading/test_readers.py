@@ -271,8 +271,7 @@ def read(directory: Path, more: str = "", **options: Any) -> ModelReading:
     reader = ModelReader(Options(model_repository=(str(directory),), **options))
     reading = reader.read("m", ModelPlace(directory / "m", directory))
     assert isinstance(reading, ModelReading)
-    sent: ModelReading = loads(dumps(reading))
-    return sent
+    return loads(dumps(reading))
 
 
 @pytest.fixture

@@ -108,9 +108,8 @@ def test_a_listing_has_what_a_silent_repository_had_before(files: Repository) ->
     files.wait(LISTING_PATIENCE_S - 0.1)
     assert [] == first
     files.wait(0.2)
-    second = files.listing()
 
-    for [listing] in (first, second):
+    for [listing] in (first, files.listing()):
         assert (None, None) == (listing["k"], listing["m"])
         assert (Kind.REPOSITORY_SILENT, f"{files.directory}/two") == (
             listing["n"].kind,
@@ -294,9 +293,8 @@ def test_a_reading_comes_after_the_decisions_about_its_model(files: Repository) 
 def test_a_directory_that_is_read_is_removed_afterwards(files: Repository) -> None:
     staged = add(files.directory / "staged", "m")
     files.runner.silent.add("copies")
-    override = LoadOverride('{"backend": "python"}', str(staged))
 
-    calls = files.read("m", override)
+    calls = files.read("m", LoadOverride('{"backend": "python"}', str(staged)))
     files.repositories.remove_directory(str(staged))
     assert staged.exists()
     files.runner.speak()
