@@ -68,12 +68,13 @@ class EnsembleHarness(BrokerHarness):
 
     def infer_ensemble(
         self, own_id: int, body: wire.RequestBody | None = None, **fields: Any
-    ) -> None:
+    ) -> EnsembleHarness:
         """Of the ensemble e."""
         body = body or wire.RequestBody("", {}, [], [tensor("x")])
         row = request(own_id, self.numbers["e"], **fields)
         self.core.infer(F, [row], [wire.encode_body(body)], self.now)
         self.drain_outbox()
+        return self
 
     def busy_models(self) -> set[str]:
         """The models whose stubs have something to execute."""

@@ -118,24 +118,25 @@ def test_a_wrong_text_is_a_config_error(text: str) -> None:
         parse_text(text)
 
 
-def test_a_file_is_read_by_its_path(tmp_path: Path) -> None:
-    path = tmp_path / "config.pbtxt"
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "config.pbtxt"
+
+
+def test_a_file_is_read_by_its_path(path: Path) -> None:
     path.write_text('name: "m"')
 
     assert "m" == read_config(path).name
 
 
-def test_a_missing_file_names_the_path_and_the_cause(tmp_path: Path) -> None:
-    path = tmp_path / "config.pbtxt"
-
+def test_a_missing_file_names_the_path_and_the_cause(path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         read_config(path)
 
     assert f"failed to open text file for read {path}: No such file or directory" == text_of(error)
 
 
-def test_the_mark_that_editors_of_windows_write_is_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "config.pbtxt"
+def test_the_mark_that_editors_of_windows_write_is_no_text(path: Path) -> None:
     path.write_bytes(b'\xef\xbb\xbfname: "m"\r\nmax_batchsize: 1\r\n')
 
     with pytest.raises(ConfigError, match=r"config\.pbtxt:2:1: .*max_batchsize"):
@@ -144,24 +145,21 @@ def test_the_mark_that_editors_of_windows_write_is_no_text(tmp_path: Path) -> No
     assert "m" == read_config(path).name
 
 
-def test_utf16_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "config.pbtxt"
+def test_utf16_is_named(path: Path) -> None:
     path.write_bytes('name: "m"'.encode("utf-16"))
 
     with pytest.raises(ConfigError, match="the text is UTF-16, not UTF-8"):
         read_config(path)
 
 
-def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "config.pbtxt"
+def test_a_file_that_is_not_utf8_names_the_line(path: Path) -> None:
     path.write_bytes(b'name: "m"\n# caf\xe9\n')
 
     with pytest.raises(ConfigError, match=r"config\.pbtxt:2: the text is not UTF-8"):
         read_config(path)
 
 
-def test_a_file_that_would_block_the_server_is_refused_unread(tmp_path: Path) -> None:
-    path = tmp_path / "config.pbtxt"
+def test_a_file_that_would_block_the_server_is_refused_unread(path: Path) -> None:
     path.write_bytes(b"#" * (MAX_CONFIG_BYTES + 1))
 
     with pytest.raises(ConfigError, match=r"exceeds the limit of 1048576 bytes"):
@@ -404,8 +402,7 @@ def _last_name(problem: Problem) -> str:
     return problem.detail.rstrip(".").split(" ")[-1].strip('"')
 
 
-def test_a_reason_begins_with_tritons_words(tmp_path: Path) -> None:
-    path = tmp_path / "config.pbtxt"
+def test_a_reason_begins_with_tritons_words(path: Path) -> None:
     path.write_text(TEXT)
     problem = Problem("model input 'B' is wrong for m", ("input", 1, "dims"), suggestion="A")
 
@@ -415,8 +412,7 @@ def test_a_reason_begins_with_tritons_words(tmp_path: Path) -> None:
     assert (6, 13) == (error.problem.line, error.problem.column)
 
 
-def test_what_stands_nowhere_in_the_file_names_the_file_alone(tmp_path: Path) -> None:
-    path = tmp_path / "config.pbtxt"
+def test_what_stands_nowhere_in_the_file_names_the_file_alone(path: Path) -> None:
     path.write_text(TEXT)
 
     somewhere = locate(Problem("no platform", ("platform",)), path)

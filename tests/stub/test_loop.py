@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -9,6 +10,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -101,7 +103,9 @@ class HostedStub(RunningStub):
         os.close(page)
         self.events: list[str] = []
         self.config = {"name": "m", **config}
-        own_class = type("TritonPythonModel", (model_class,), {"events": self.events})
+        self.senders: list[Any] = []
+        own = {"events": self.events, "senders": self.senders}
+        own_class = type("TritonPythonModel", (model_class,), own)
         self.surroundings = Surroundings(own_class)
         self.status: int | None = None
         around: Any = self.surroundings
@@ -153,6 +157,15 @@ class HostedStub(RunningStub):
         assert wire.Synced(number) == self.receive_message(wire.Synced)
 
 
+@contextmanager
+def serving(directory: Path, model_class: Any = Same, **config: Any) -> Iterator[HostedStub]:
+    """A stub with a loaded model, which ends in order."""
+    with HostedStub(directory, model_class, **config) as stub:
+        yield stub.begin()
+
+        assert 0 == stub.finish()
+
+
 @pytest.fixture(autouse=True)
 def _log_options() -> Iterator[None]:
     before = this_process.log_options
@@ -163,14 +176,11 @@ def _log_options() -> Iterator[None]:
 
 
 def test_a_model_lives_from_its_initialize_to_its_finalize(tmp_path: Path) -> None:
-    with HostedStub(tmp_path) as stub:
-        stub.begin()
+    with serving(tmp_path) as stub:
         assert stub.surroundings.is_settled
         answer = stub.infer(fp32("A"))
         assert isinstance(answer, wire.ResponseBody)
         assert [fp32("A")] == answer.outputs
-
-        assert 0 == stub.finish()
 
     assert ["initialize", "execute", "finalize"] == stub.events
 
@@ -255,14 +265,11 @@ def test_the_model_completes_its_configuration_where_it_is_asked_to(
 
 
 def test_the_supervisor_is_answered_and_changes_the_log(tmp_path: Path) -> None:
-    with HostedStub(tmp_path) as stub:
-        stub.begin()
-
+    with serving(tmp_path) as stub:
         stub.send_message(wire.LogSettings(encode(LogOptions(verbose=3))))
         stub.sync()
 
         assert 3 == this_process.log_options.verbose
-        assert 0 == stub.finish()
 
 
 def test_the_end_of_the_supervisor_is_the_end_of_the_stub(tmp_path: Path) -> None:
@@ -282,14 +289,11 @@ def test_batches_of_one_message_are_executed_in_their_order(tmp_path: Path) -> N
             self.events.append(str(len(requests)))
             return [pb_utils.InferenceResponse() for _ in requests]
 
-    with HostedStub(tmp_path, Batches) as stub:
-        stub.begin()
-
+    with serving(tmp_path, Batches) as stub:
         ids = stub.send_batches([body(), body()], [body()])
         answered = [outcome.id for _ in range(2) for outcome in stub.receive_results()[0].outcomes]
 
         assert ids == answered
-        assert 0 == stub.finish()
     assert ["initialize", "2", "1", "finalize"] == stub.events
 
 
@@ -301,6 +305,15 @@ class Resting(Same):
 
     def wake_up(self) -> None:
         self.events.append("wake_up")
+
+
+class Keeping(Resting):
+    """A model that answers later."""
+
+    senders: list[Any]
+
+    def execute(self, requests: Any) -> None:
+        self.senders.extend(request.get_response_sender() for request in requests)
 
 
 def rest(stub: HostedStub, verb: str) -> wire.CallResult:
@@ -318,8 +331,7 @@ def give_room(stub: HostedStub, code: int = 0, text: str = "") -> None:
 
 
 def test_a_model_sleeps_when_it_is_told_and_wakes_up_for_a_request(tmp_path: Path) -> None:
-    with HostedStub(tmp_path, Resting) as stub:
-        stub.begin()
+    with serving(tmp_path, Resting) as stub:
         for verb in ("wake", "sleep", "sleep"):
             assert (0, "") == rest(stub, verb)[1:3]
         stub.send_batches([body(fp32("A"))])
@@ -330,8 +342,6 @@ def test_a_model_sleeps_when_it_is_told_and_wakes_up_for_a_request(tmp_path: Pat
         stub.send_message(wire.Call(9, "wake", "{}"))
         give_room(stub)
         assert 0 == stub.receive_message(wire.CallResult).code
-
-        assert 0 == stub.finish()
     slept = ["sleep", "wake_up", "execute", "execute", "sleep", "wake_up"]
     assert ["initialize", *slept, "finalize"] == stub.events
     assert stub.surroundings.collected, "what it let go of is free"
@@ -340,8 +350,7 @@ def test_a_model_sleeps_when_it_is_told_and_wakes_up_for_a_request(tmp_path: Pat
 def test_a_model_for_which_there_is_no_room_tells_its_requests_and_sleeps_on(
     tmp_path: Path,
 ) -> None:
-    with HostedStub(tmp_path, Resting) as stub:
-        stub.begin()
+    with serving(tmp_path, Resting) as stub:
         rest(stub, "sleep")
 
         stub.send_batches([body(fp32("A")), body()])
@@ -352,8 +361,6 @@ def test_a_model_for_which_there_is_no_room_tells_its_requests_and_sleeps_on(
         give_room(stub, Unavailable.number, "models take all of it")
         refused: wire.CallResult = stub.receive_message(wire.CallResult)
         assert (Unavailable.number, "models take all of it") == refused[1:3]
-
-        assert 0 == stub.finish()
     assert ["initialize", "sleep", "finalize"] == stub.events
 
 
@@ -362,14 +369,11 @@ def test_a_model_without_both_words_is_not_put_to_sleep(tmp_path: Path) -> None:
         def sleep(self) -> None:
             self.events.append("sleep")
 
-    with HostedStub(tmp_path, Sleepless) as stub:
-        stub.begin()
-
+    with serving(tmp_path, Sleepless) as stub:
         answer = rest(stub, "sleep")
 
         assert InternalError.number == answer.code
         assert "its TritonPythonModel has no wake_up()" in answer.text
-        assert 0 == stub.finish()
     assert "sleep" not in stub.events
 
 
@@ -383,8 +387,7 @@ def test_a_model_that_cannot_wake_up_fails_its_request_and_tries_again(tmp_path:
                 self.failures -= 1
                 raise MemoryError("no room for the weights")
 
-    with HostedStub(tmp_path, Heavy) as stub:
-        stub.begin()
+    with serving(tmp_path, Heavy) as stub:
         rest(stub, "sleep")
 
         texts = []
@@ -394,46 +397,31 @@ def test_a_model_that_cannot_wake_up_fails_its_request_and_tries_again(tmp_path:
             texts.append(stub.receive_results()[0].outcomes[0].text)
         assert "no room for the weights" in texts[0]
         assert "" == texts[1]
-        assert 0 == stub.finish()
     assert ["sleep", "wake_up", "wake_up", "execute"] == stub.events[1:-1]
 
 
 def test_a_model_that_still_owes_an_answer_does_not_sleep(tmp_path: Path) -> None:
-    class Keeping(Resting):
-        def execute(self, requests: Any) -> None:
-            senders.extend(request.get_response_sender() for request in requests)
-
-    senders: list[Any] = []
-    with HostedStub(tmp_path, Keeping, model_transaction_policy={"decoupled": True}) as stub:
-        stub.begin()
+    with serving(tmp_path, Keeping, model_transaction_policy={"decoupled": True}) as stub:
         stub.send_batches([body()])
         stub.receive_results()
 
         assert (Unavailable.number, "it has requests") == rest(stub, "sleep")[1:3]
-        senders.pop().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        stub.senders.pop().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         stub.receive_results()
         assert (0, "") == rest(stub, "sleep")[1:3]
-        assert 0 == stub.finish()
 
 
 def test_the_next_broker_is_told_what_is_owed_and_gets_the_answer(tmp_path: Path) -> None:
-    class Keeping(Same):
-        def execute(self, requests: Any) -> None:
-            senders.extend(request.get_response_sender() for request in requests)
-
-    senders: list[Any] = []
-    with HostedStub(tmp_path, Keeping) as stub:
-        stub.begin()
+    with serving(tmp_path, Keeping) as stub:
         [own_id] = stub.send_batches([body()])
         stub.receive_results()
 
         stub.move_broker(epoch=2)
         hello = stub.welcome_stub()
         assert [wire.RequestKey(3, own_id)] == [wire.RequestKey(*key) for key in hello.received]
-        senders.pop().send(pb_utils.InferenceResponse())
+        stub.senders.pop().send(pb_utils.InferenceResponse())
 
         assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
-        assert 0 == stub.finish()
 
 
 def test_a_broker_that_ends_before_its_welcome_is_greeted_again(tmp_path: Path) -> None:
@@ -484,8 +472,7 @@ def test_a_batch_of_a_broker_that_is_replaced_is_not_executed(tmp_path: Path) ->
             return super().execute(requests)
 
     may_go_on = threading.Event()
-    with HostedStub(tmp_path, Slow) as stub:
-        stub.begin()
+    with serving(tmp_path, Slow) as stub:
         stub.send_batches([body()], batch=1)
         eventually(lambda: stub.progress.last_begun_batch > 0, 30)
         stub.send_batches([body()], batch=2)
@@ -495,7 +482,6 @@ def test_a_batch_of_a_broker_that_is_replaced_is_not_executed(tmp_path: Path) ->
 
         assert [1] == [outcome.id for outcome in stub.welcome_stub().unconfirmed]
         stub.sync()
-        assert 0 == stub.finish()
     assert 1 == stub.events.count("execute")
 
 
@@ -516,36 +502,26 @@ def test_a_fence_while_the_broker_lives_is_what_the_model_has_written(tmp_path: 
 def test_requests_that_are_owed_have_garbage_collected_while_nothing_happens(
     tmp_path: Path,
 ) -> None:
-    class Keeping(Same):
-        def execute(self, requests: Any) -> None:
-            senders.extend(request.get_response_sender() for request in requests)
-
-    senders: list[Any] = []
-    with HostedStub(tmp_path, Keeping) as stub:
-        stub.begin()
+    with serving(tmp_path, Keeping) as stub:
         assert 0 == stub.surroundings.collected
         stub.send_batches([body()])
         stub.receive_results()
 
         eventually(lambda: stub.surroundings.collected > 0, 30)
 
-        senders.clear()
+        stub.senders.clear()
         assert [2] == [outcome.code for outcome in stub.receive_results()[0].outcomes]
-        assert 0 == stub.finish()
 
 
 def test_coroutines_in_the_background_go_on_while_the_stub_waits(tmp_path: Path) -> None:
     class Later(Same):
         async def execute(self, requests: Any) -> None:
-            import asyncio
-
             senders = [request.get_response_sender() for request in requests]
             await asyncio.sleep(0)
             for sender in senders:
                 sender.send(pb_utils.InferenceResponse(), wire.FINAL)
 
-    with HostedStub(tmp_path, Later, model_transaction_policy={"decoupled": True}) as stub:
-        stub.begin()
+    with serving(tmp_path, Later, model_transaction_policy={"decoupled": True}) as stub:
         [own_id] = stub.send_batches([body()])
 
         answered: list[int] = []
@@ -557,7 +533,6 @@ def test_coroutines_in_the_background_go_on_while_the_stub_waits(tmp_path: Path)
         assert ([own_id], [1]) == (answered, executed)
 
         stub.sync()
-        assert 0 == stub.finish()
 
 
 def test_coroutines_in_the_background_may_clean_up_at_the_end(tmp_path: Path) -> None:
@@ -565,8 +540,6 @@ def test_coroutines_in_the_background_may_clean_up_at_the_end(tmp_path: Path) ->
 
     class Forever(Same):
         async def execute(self, requests: Any) -> None:
-            import asyncio
-
             begun.set()
             try:
                 await asyncio.get_running_loop().create_future()
@@ -575,12 +548,9 @@ def test_coroutines_in_the_background_may_clean_up_at_the_end(tmp_path: Path) ->
                     await asyncio.sleep(0)
                 self.events.append("cleaned up")
 
-    with HostedStub(tmp_path, Forever, model_transaction_policy={"decoupled": True}) as stub:
-        stub.begin()
+    with serving(tmp_path, Forever, model_transaction_policy={"decoupled": True}) as stub:
         stub.send_batches([body()])
         assert begun.wait(30)
-
-        assert 0 == stub.finish()
 
     assert "cleaned up" in stub.events
 
@@ -590,8 +560,6 @@ def test_metrics_that_a_coroutine_changes_in_the_background_are_told(tmp_path: P
 
     class Counting(Same):
         async def execute(self, requests: Any) -> None:
-            import asyncio
-
             event = asyncio.Event()
             events.append((asyncio.get_running_loop(), event))
             for request in requests:
@@ -627,8 +595,7 @@ def test_a_cancellation_reaches_a_model_that_asks(tmp_path: Path) -> None:
             eventually(requests[0].is_cancelled, 30)
             return [pb_utils.InferenceResponse() for _ in requests]
 
-    with HostedStub(tmp_path, Asking) as stub:
-        stub.begin()
+    with serving(tmp_path, Asking) as stub:
         [own_id] = stub.send_batches([body()])
         assert begun.wait(30)
         stub.sync()
@@ -636,21 +603,17 @@ def test_a_cancellation_reaches_a_model_that_asks(tmp_path: Path) -> None:
         stub.cancel_execution(own_id)
 
         assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
-        assert 0 == stub.finish()
 
 
 @pytest.mark.parametrize("is_decoupled", [False, True])
 def test_only_a_stub_that_streams_keeps_its_listener_for_subscribers(
     tmp_path: Path, is_decoupled: bool
 ) -> None:
-    with HostedStub(tmp_path, model_transaction_policy={"decoupled": is_decoupled}) as stub:
-        stub.begin()
-
+    with serving(tmp_path, model_transaction_policy={"decoupled": is_decoupled}):
         with socket.socket(socket.AF_UNIX) as subscriber:
             refusal = subscriber.connect_ex(endpoints.stream_path(str(tmp_path), _SERIAL))
 
         assert is_decoupled == (refusal == 0)
-        assert 0 == stub.finish()
 
 
 def test_another_broker_is_followed_while_a_coroutine_of_the_model_is_awaited(
@@ -658,16 +621,13 @@ def test_another_broker_is_followed_while_a_coroutine_of_the_model_is_awaited(
 ) -> None:
     class Waiting(Same):
         async def execute(self, requests: Any) -> Any:
-            import asyncio
-
             event = asyncio.Event()
             events.append((asyncio.get_running_loop(), event))
             await event.wait()
             return [pb_utils.InferenceResponse() for _ in requests]
 
     events: list[tuple[Any, Any]] = []
-    with HostedStub(tmp_path, Waiting) as stub:
-        stub.begin()
+    with serving(tmp_path, Waiting) as stub:
         [own_id] = stub.send_batches([body()])
         eventually(lambda: events, 30)
 
@@ -678,4 +638,3 @@ def test_another_broker_is_followed_while_a_coroutine_of_the_model_is_awaited(
         loop.call_soon_threadsafe(event.set)
 
         assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
-        assert 0 == stub.finish()

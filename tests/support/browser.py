@@ -140,8 +140,7 @@ class Browser:
             answer = self._receive()
             if answer.get("id") == self._number:
                 assert "error" not in answer, f"{method}: {answer['error']}"
-                result: dict[str, Any] = answer["result"]
-                return result
+                return answer["result"]
 
     def _receive(self) -> dict[str, Any]:
         deadline = time.monotonic() + _TIMEOUT_S

@@ -24,8 +24,7 @@ def _follow(before: EnsembleHarness, world: EnsembleHarness) -> EnsembleHarness:
 
 
 def test_a_run_of_the_time_of_another_broker_of_which_no_step_has_begun_begins() -> None:
-    before = chain()
-    before.infer_ensemble(1)
+    before = chain().infer_ensemble(1)
     before.infer_ensemble(2)  # waits for the stub of the first step
     before.kill_peer(before.serials["second"])
     world = _follow(before, chain())
@@ -39,8 +38,7 @@ def test_a_run_of_the_time_of_another_broker_of_which_no_step_has_begun_begins()
 
 
 def test_a_run_whose_answer_has_left_is_no_longer_written_down() -> None:
-    before = chain()
-    before.infer_ensemble(1)
+    before = chain().infer_ensemble(1)
     before.respond("first", tensor("O"))
     assert _follow(before, chain()).core.begun.had_begun((F, 1))
 
@@ -80,8 +78,7 @@ def _has_lost(world: EnsembleHarness) -> bool:
 
 
 def test_a_run_of_which_a_step_has_answered_is_not_begun_again() -> None:
-    before = chain()
-    before.infer_ensemble(1)
+    before = chain().infer_ensemble(1)
     before.respond("first", tensor("O"))
     world = _follow(before, chain())
 
@@ -104,8 +101,7 @@ def test_a_run_of_which_two_steps_were_sent_is_not_begun_again() -> None:
 
 def _one_step_sent() -> tuple[EnsembleHarness, wire.RequestKey]:
     """A broker that follows one which has sent the first step of a run, and that step."""
-    before = chain()
-    before.infer_ensemble(1)
+    before = chain().infer_ensemble(1)
     [sent] = before.batched_requests[before.serials["first"]]
     return _follow(before, chain()), wire.RequestKey(wire.BROKER, sent.id)
 

@@ -93,8 +93,7 @@ def test_what_nobody_needs_is_neither_run_nor_asked_for() -> None:
 
 @pytest.mark.row("E54")
 def test_the_first_error_ends_the_ensemble_in_its_name() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
 
     world.respond_error("first", "no luck")
 
@@ -105,8 +104,7 @@ def test_the_first_error_ends_the_ensemble_in_its_name() -> None:
 
 
 def test_a_branch_that_fails_stops_the_other_and_the_answer_waits_for_it() -> None:
-    world = fork()
-    world.infer_ensemble(1)
+    world = fork().infer_ensemble(1)
 
     world.respond_error("left", "no luck")
 
@@ -117,8 +115,7 @@ def test_a_branch_that_fails_stops_the_other_and_the_answer_waits_for_it() -> No
 
 
 def test_a_step_that_waits_is_dropped_when_another_fails() -> None:
-    world = fork()
-    world.infer_ensemble(1)
+    world = fork().infer_ensemble(1)
     world.infer_ensemble(2)
     world.respond_error("left", "no luck")
     world.respond("right", tensor("O"))
@@ -132,8 +129,7 @@ def test_a_step_that_waits_is_dropped_when_another_fails() -> None:
 
 
 def test_a_stub_that_dies_fails_the_requests_that_it_had_a_step_of() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
 
     world.kill_peer(world.serials["first"])
 
@@ -145,8 +141,7 @@ def test_a_stub_that_dies_fails_the_requests_that_it_had_a_step_of() -> None:
 
 
 def test_a_step_whose_model_is_gone_fails() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
     world.core.retire(wire.Retire(world.numbers["second"]))
 
     world.respond("first", tensor("O"))
@@ -158,8 +153,7 @@ def test_a_step_whose_model_is_gone_fails() -> None:
 
 @pytest.mark.row("E59")
 def test_an_output_that_a_step_did_not_make_is_an_input_that_was_not_given() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
 
     world.respond("first")
 
@@ -169,8 +163,7 @@ def test_an_output_that_a_step_did_not_make_is_an_input_that_was_not_given() -> 
 
 
 def test_an_answer_without_a_body_is_an_error() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
 
     world.respond_with_body("first", b"")
 
@@ -178,8 +171,7 @@ def test_an_answer_without_a_body_is_an_error() -> None:
 
 
 def test_a_body_that_does_not_decode_fails_the_request_alone() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
 
     world.respond_with_body("first", b"\xc1")
 
@@ -188,8 +180,7 @@ def test_a_body_that_does_not_decode_fails_the_request_alone() -> None:
 
 @pytest.mark.row("E67")
 def test_a_cancelled_ensemble_stops_between_steps() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
 
     world.cancel(F, 1)
 
@@ -202,8 +193,7 @@ def test_a_cancelled_ensemble_stops_between_steps() -> None:
 
 
 def test_a_deadline_ends_the_ensemble_and_the_steps_that_wait() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
     world.infer_ensemble(2, deadline_ns=5_000)
 
     world.tick(10_000)
@@ -233,8 +223,7 @@ def test_what_was_asked_of_the_scheduler_is_asked_for_each_step() -> None:
 
 @pytest.mark.row("E58")
 def test_a_step_may_change_the_sequence_of_those_after_it() -> None:
-    world = chain()
-    world.infer_ensemble(1, flags=wire.SEQUENCE_START, correlation=4)
+    world = chain().infer_ensemble(1, flags=wire.SEQUENCE_START, correlation=4)
 
     parameters = {"sequence_id": 9, "sequence_start": False, "sequence_end": True}
     world.respond("first", tensor("O"), parameters=parameters)
@@ -325,8 +314,7 @@ def test_without_a_version_the_newest_one_is_asked() -> None:
 
 
 def test_statistics_count_the_ensemble_and_each_step() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
     world.respond("first", tensor("O"))
     world.respond("second", tensor("O"))
 
@@ -340,8 +328,7 @@ def test_statistics_count_the_ensemble_and_each_step() -> None:
 
 
 def test_a_step_is_in_the_queue_until_its_stub_begins() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
     world.now += 100
     world.begun_ns = world.now - 30
     world.respond("first", tensor("O"))
@@ -354,8 +341,7 @@ def test_a_step_is_in_the_queue_until_its_stub_begins() -> None:
 
 
 def test_an_ensemble_that_is_removed_answers_what_it_had_begun() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
 
     world.core.remove(wire.RemoveGeneration(world.numbers["e"], "gave up"), world.now)
     world.respond("first", tensor("O"))
@@ -370,8 +356,7 @@ LARGE = wire.Reference(OWNER, 1, 5, 0, 600_000)
 
 
 def test_a_block_is_released_when_the_step_that_reads_it_is_answered() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
 
     world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
     assert {} == world.released_blocks
@@ -381,8 +366,7 @@ def test_a_block_is_released_when_the_step_that_reads_it_is_answered() -> None:
 
 
 def test_a_block_of_the_response_goes_on_to_the_asker() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
     world.respond("first", tensor("O"))
 
     own = BLOCK._replace(owner=world.serials["second"])
@@ -443,8 +427,7 @@ def test_a_block_is_released_while_steps_go_on_that_do_not_read_it() -> None:
 
 
 def test_a_block_that_nobody_reads_is_released_at_once() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
 
     world.respond("first", tensor("unmapped", LARGE), tensor("O"), blocks=[BLOCK])
 
@@ -452,8 +435,7 @@ def test_a_block_that_nobody_reads_is_released_at_once() -> None:
 
 
 def test_an_error_releases_what_was_held() -> None:
-    world = fork()
-    world.infer_ensemble(1)
+    world = fork().infer_ensemble(1)
     world.respond("left", tensor("O", LARGE), blocks=[BLOCK])
 
     world.respond_error("right", "no luck")
@@ -462,8 +444,7 @@ def test_an_error_releases_what_was_held() -> None:
 
 
 def test_a_dead_asker_is_handed_nothing() -> None:
-    world = chain()
-    world.infer_ensemble(1)
+    world = chain().infer_ensemble(1)
     world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
 
     world.kill_peer(F)
@@ -484,8 +465,7 @@ def stream(**more: Any) -> EnsembleHarness:
 
 @pytest.mark.row("E55")
 def test_each_response_of_a_decoupled_step_flows_on_by_itself() -> None:
-    world = stream()
-    world.infer_ensemble(1)
+    world = stream().infer_ensemble(1)
 
     world.respond("many", tensor("O", b"0"), flags=0)
     world.respond("many", tensor("O", b"1"), flags=0, number=1)
@@ -499,8 +479,7 @@ def test_each_response_of_a_decoupled_step_flows_on_by_itself() -> None:
 
 
 def test_a_decoupled_step_may_go_on_as_its_responses_are_done_with() -> None:
-    world = stream()
-    world.infer_ensemble(1)
+    world = stream().infer_ensemble(1)
     half = wire.STREAM_WINDOW // 2
 
     for number in range(half):
@@ -512,8 +491,7 @@ def test_a_decoupled_step_may_go_on_as_its_responses_are_done_with() -> None:
 
 
 def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble() -> None:
-    world = stream()
-    world.infer_ensemble(1)
+    world = stream().infer_ensemble(1)
     window = wire.STREAM_WINDOW
 
     for number in range(2 * window):
@@ -527,8 +505,7 @@ def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble() -> None:
 
 
 def test_an_error_in_a_stream_ends_it() -> None:
-    world = stream()
-    world.infer_ensemble(1)
+    world = stream().infer_ensemble(1)
     world.respond("many", tensor("O"), flags=0)
 
     world.respond_error("each", "no luck")
@@ -745,13 +722,6 @@ IN_WINDOW = wire.STREAM_WINDOW_BYTES // MIB
 STEP = IN_WINDOW // 4
 
 
-def _stream() -> EnsembleHarness:
-    """Return an ensemble: x → many (decoupled) → t, t → each → y."""
-    steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
-    decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
-    return EnsembleHarness(ensemble(steps, **decoupled), model("many", **decoupled), model("each"))
-
-
 def _make(world: EnsembleHarness, numbers: range, size: int = MIB) -> None:
     for number in numbers:
         world.respond("many", tensor("O", bytes(size)), flags=0, number=number)
@@ -769,8 +739,7 @@ def _read(world: EnsembleHarness, responses: int) -> None:
 
 
 def test_decoupled_steps_for_a_client_have_its_window() -> None:
-    world = _stream()
-    world.infer_ensemble(1, flags=wire.BYTE_WINDOW)
+    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
     [work] = world.batched_requests[world.serials["many"]]
     assert work.flags & wire.BYTE_WINDOW
 
@@ -781,8 +750,7 @@ def test_decoupled_steps_for_a_client_have_its_window() -> None:
 
 
 def test_steps_that_other_models_ask_for_have_none() -> None:
-    world = _stream()
-    world.infer_ensemble(1)
+    world = stream().infer_ensemble(1)
 
     [work] = world.batched_requests[world.serials["many"]]
     assert not work.flags & wire.BYTE_WINDOW
@@ -792,8 +760,7 @@ def test_steps_that_other_models_ask_for_have_none() -> None:
 
 
 def test_a_step_goes_on_while_its_bytes_come_and_the_client_reads() -> None:
-    world = _stream()
-    world.infer_ensemble(1, flags=wire.BYTE_WINDOW)
+    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
 
     for number in range(4 * IN_WINDOW):
         _make(world, range(number, number + 1))
@@ -804,8 +771,7 @@ def test_a_step_goes_on_while_its_bytes_come_and_the_client_reads() -> None:
 
 
 def test_what_waits_for_another_step_does_not_count() -> None:
-    world = _stream()
-    world.infer_ensemble(1, flags=wire.BYTE_WINDOW)
+    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
 
     for number in range(3 * IN_WINDOW):  # the other model is slow
         world.respond("many", tensor("O", bytes(MIB)), flags=0, number=number)
@@ -814,8 +780,7 @@ def test_what_waits_for_another_step_does_not_count() -> None:
 
 
 def test_a_client_that_does_not_read_holds_the_first_step_back_and_lets_it_go_on() -> None:
-    world = _stream()
-    world.infer_ensemble(1, flags=wire.BYTE_WINDOW)
+    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
     _make(world, range(2 * IN_WINDOW - 1))
     before = _passed(world)
     assert before <= IN_WINDOW
@@ -831,8 +796,7 @@ def test_a_client_that_does_not_read_holds_the_first_step_back_and_lets_it_go_on
 
 
 def test_the_count_of_responses_waits_for_the_bytes_as_well() -> None:
-    world = _stream()
-    world.infer_ensemble(1, flags=wire.BYTE_WINDOW)
+    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
     half = wire.STREAM_WINDOW // 2
 
     _make(world, range(half), wire.STREAM_WINDOW_BYTES // half)

@@ -61,8 +61,12 @@ def large(owner: int = STUB, block: int = 5) -> tuple[bytes, list[Block]]:
     return body, [Block(owner, 1, block)]
 
 
-def test_an_equal_request_is_answered_at_once_and_not_executed() -> None:
-    world = CachingWorld()
+@pytest.fixture
+def world() -> CachingWorld:
+    return CachingWorld()
+
+
+def test_an_equal_request_is_answered_at_once_and_not_executed(world: CachingWorld) -> None:
     world.ask(FRONTEND, 1)
     world.finish_batch(STUB, answer=(SMALL, []))
 
@@ -87,8 +91,9 @@ def test_an_equal_request_is_answered_at_once_and_not_executed() -> None:
         pytest.param(KEY, {"flags": wire.ACCEPTS_GPU}, id="may be answered on a GPU"),
     ],
 )
-def test_any_other_request_is_executed(key: bytes, fields: dict[str, Any]) -> None:
-    world = CachingWorld()
+def test_any_other_request_is_executed(
+    world: CachingWorld, key: bytes, fields: dict[str, Any]
+) -> None:
     world.ask(FRONTEND, 1)
     world.finish_batch(STUB, answer=(SMALL, []))
 
@@ -97,8 +102,7 @@ def test_any_other_request_is_executed(key: bytes, fields: dict[str, Any]) -> No
     assert world.is_executing()
 
 
-def test_requests_of_models_never_get_what_others_have_asked_for() -> None:
-    world = CachingWorld()
+def test_requests_of_models_never_get_what_others_have_asked_for(world: CachingWorld) -> None:
     world.core.add_generation(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
     world.add_stub(MODEL, generation=2)
     for peer, own_id in ((FRONTEND, 1), (MODEL, 1), (MODEL, 2)):
@@ -111,8 +115,7 @@ def test_requests_of_models_never_get_what_others_have_asked_for() -> None:
     assert (2, 1) == (counted["cache_miss"], counted["cache_hit"])
 
 
-def test_two_that_are_executed_at_once_leave_one_answer() -> None:
-    world = CachingWorld()
+def test_two_that_are_executed_at_once_leave_one_answer(world: CachingWorld) -> None:
     world.ask(FRONTEND, 1)
     world.ask(OTHER, 1)
     world.finish_batch(STUB, answer=(SMALL, []))
@@ -123,8 +126,7 @@ def test_two_that_are_executed_at_once_leave_one_answer() -> None:
     assert [SMALL] == world.reply_bodies[FRONTEND, 2]
 
 
-def test_errors_are_not_kept() -> None:
-    world = CachingWorld()
+def test_errors_are_not_kept(world: CachingWorld) -> None:
     world.ask(FRONTEND, 1)
     world.finish_batch(STUB, code=3)
 
@@ -143,8 +145,9 @@ def test_nothing_is_kept_of_decoupled_models() -> None:
     assert world.is_executing()
 
 
-def test_a_large_answer_is_leased_to_the_cache_and_to_everyone_who_gets_it() -> None:
-    world = CachingWorld()
+def test_a_large_answer_is_leased_to_the_cache_and_to_everyone_who_gets_it(
+    world: CachingWorld,
+) -> None:
     body, blocks = large()
     world.ask(FRONTEND, 1)
     world.finish_batch(STUB, answer=(body, blocks))
@@ -172,8 +175,7 @@ def test_what_had_to_go_is_given_back_to_its_owner() -> None:
     assert [Block(STUB, 1, 1)] == world.released_blocks[STUB]
 
 
-def test_memory_of_a_model_that_waits_for_an_answer_is_not_kept() -> None:
-    world = CachingWorld()
+def test_memory_of_a_model_that_waits_for_an_answer_is_not_kept(world: CachingWorld) -> None:
     world.core.add_generation(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
     world.add_stub(MODEL, generation=2)
     world.ask(MODEL, 1)
@@ -184,8 +186,7 @@ def test_memory_of_a_model_that_waits_for_an_answer_is_not_kept() -> None:
     assert world.is_executing()
 
 
-def test_a_dead_stub_takes_what_lay_in_its_memory_with_it() -> None:
-    world = CachingWorld()
+def test_a_dead_stub_takes_what_lay_in_its_memory_with_it(world: CachingWorld) -> None:
     for number, answer in ((1, large()), (2, (SMALL, []))):
         world.ask(FRONTEND, number, bytes([number]) * 32)
         world.finish_batch(STUB, answer=answer)
@@ -198,8 +199,7 @@ def test_a_dead_stub_takes_what_lay_in_its_memory_with_it() -> None:
     assert [SMALL] == world.reply_bodies[OTHER, 2]
 
 
-def test_what_was_loaded_anew_has_answers_of_its_own() -> None:
-    world = CachingWorld()
+def test_what_was_loaded_anew_has_answers_of_its_own(world: CachingWorld) -> None:
     world.ask(FRONTEND, 1)
     world.ask(FRONTEND, 2, b"l" * 32)
     world.finish_batch(STUB, answer=(SMALL, []))
@@ -302,9 +302,8 @@ def test_what_is_in_the_request_itself_is_known_to_all_who_ask_the_ensemble() ->
 
 @pytest.mark.parametrize(("owner", "is_kept"), [(FRONTEND, True), (OTHER, False)])
 def test_an_answer_in_the_memory_of_who_asked_is_kept_and_of_no_other_client(
-    owner: int, is_kept: bool
+    world: CachingWorld, owner: int, is_kept: bool
 ) -> None:
-    world = CachingWorld()
     input_tensor = Tensor("I", 8, [100_000], Reference(owner, 1, 5, 0, 100_000))
     body = wire.encode_body(wire.RequestBody("", {}, [], [input_tensor]))
     world.infer(FRONTEND, request(1, cache_key=KEY, flags=wire.HAS_REFERENCES), body=body)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.broker.world import BrokerHarness, request
 from zmqtriton.broker.memory.blocks import Leases
 from zmqtriton_floor import wire
@@ -13,23 +15,25 @@ F, F2, S, S2 = 1, 4, 2, 3
 A, B = Block(S, 1, 1), Block(S, 1, 2)
 
 
-def test_a_lease_is_released_once() -> None:
-    leases = Leases()
+@pytest.fixture
+def leases() -> Leases:
+    return Leases()
+
+
+def test_a_lease_is_released_once(leases: Leases) -> None:
     leases.lease(F, [A, B])
 
     assert ([A], [], 1) == (leases.release(F, [A, A]), leases.release(F2, [B]), leases.count)
 
 
-def test_the_same_block_may_be_leased_twice() -> None:
-    leases = Leases()
+def test_the_same_block_may_be_leased_twice(leases: Leases) -> None:
     leases.lease(F, [A])
     leases.lease(F, [A])
 
     assert [A, A] == leases.release(F, [A, A, A])
 
 
-def test_the_dead_hold_nothing_and_own_nothing() -> None:
-    leases = Leases()
+def test_the_dead_hold_nothing_and_own_nothing(leases: Leases) -> None:
     leases.lease(F, [A, B])
     leases.lease(S, [Block(S2, 1, 1)])
 
@@ -37,8 +41,7 @@ def test_the_dead_hold_nothing_and_own_nothing() -> None:
     assert ([], 0) == (leases.release(F, [A, B]), leases.count)
 
 
-def test_a_lease_in_other_hands_is_no_news_to_its_owner() -> None:
-    leases = Leases()
+def test_a_lease_in_other_hands_is_no_news_to_its_owner(leases: Leases) -> None:
     leases.lease(0, [A])
 
     leases.hand_over(0, F, [A, B])
@@ -46,8 +49,7 @@ def test_a_lease_in_other_hands_is_no_news_to_its_owner() -> None:
     assert ([], [A]) == (leases.release(0, [A]), leases.release(F, [A, B]))
 
 
-def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it() -> None:
-    leases = Leases()
+def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it(leases: Leases) -> None:
     leases.lease(0, [A, B, A])
     leases.widen_extent(A, 100, 200)
     leases.widen_extent(A, 300, 400)

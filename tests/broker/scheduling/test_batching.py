@@ -98,10 +98,13 @@ def test_batch_sizes_of_requests_are_added_and_none_is_split() -> None:
     assert [2, 2, 1] == sizes(world)
 
 
-@pytest.mark.row("E60")
-def test_a_delay_collects_until_it_has_passed() -> None:
-    world = batching(max_queue_delay_microseconds=100)
+@pytest.fixture
+def world() -> BrokerHarness:
+    return batching(max_queue_delay_microseconds=100)
 
+
+@pytest.mark.row("E60")
+def test_a_delay_collects_until_it_has_passed(world: BrokerHarness) -> None:
     world.infer(F, request(1))
     world.tick(DELAY_NS - 1)
     world.infer(F, request(2))
@@ -112,9 +115,7 @@ def test_a_delay_collects_until_it_has_passed() -> None:
     assert world.core.due_ns is None
 
 
-def test_the_largest_batch_does_not_wait() -> None:
-    world = batching(max_queue_delay_microseconds=100)
-
+def test_the_largest_batch_does_not_wait(world: BrokerHarness) -> None:
     world.infer(F, request(1, batch_size=5))
     assert not world.batched_requests
     world.infer(F, request(2, batch_size=3))
@@ -123,9 +124,7 @@ def test_the_largest_batch_does_not_wait() -> None:
 
 
 @pytest.mark.row("E60")
-def test_what_can_grow_no_further_does_not_wait() -> None:
-    world = batching(max_queue_delay_microseconds=100)
-
+def test_what_can_grow_no_further_does_not_wait(world: BrokerHarness) -> None:
     world.infer(F, request(1, batch_size=5))
     world.infer(F, request(2, batch_size=5))
 
@@ -218,17 +217,16 @@ def test_only_requests_of_one_shape_share_a_batch_and_order_is_kept() -> None:
     assert [2, 1, 1] == sizes(world)
 
 
-def test_a_request_of_another_shape_closes_the_batch_before_it() -> None:
-    world = batching(max_queue_delay_microseconds=100)
-
+def test_a_request_of_another_shape_closes_the_batch_before_it(world: BrokerHarness) -> None:
     world.infer(F, request(1, batch_key=7), request(2, batch_key=8))
 
     assert [1] == world.executing(S)
 
 
 @pytest.mark.parametrize("leaves", ["cancelled", "expired"])
-def test_who_leaves_the_queue_is_answered_at_once_and_not_in_the_batch(leaves: str) -> None:
-    world = batching(max_queue_delay_microseconds=100)
+def test_who_leaves_the_queue_is_answered_at_once_and_not_in_the_batch(
+    world: BrokerHarness, leaves: str
+) -> None:
     world.infer(F, request(1, deadline_ns=world.now + 50_000 if leaves == "expired" else 0))
     world.infer(F, request(2))
 
@@ -261,8 +259,7 @@ def test_each_idle_stub_takes_what_is_there() -> None:
     assert {S: 4, S2: 4} == {serial: len(works) for serial, works in world.batched_requests.items()}
 
 
-def test_while_every_stub_is_busy_no_timer_runs_for_the_queue() -> None:
-    world = batching(max_queue_delay_microseconds=100)
+def test_while_every_stub_is_busy_no_timer_runs_for_the_queue(world: BrokerHarness) -> None:
     world.infer(F, *(request(i) for i in range(8)))
     world.infer(F, request(8))
 

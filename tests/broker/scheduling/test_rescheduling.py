@@ -58,9 +58,13 @@ def _ids(batch: list[wire.BatchedRequest]) -> list[int]:
     return [0 if work.id >= FIRST_PADDING_ID else work.id for work in batch]
 
 
+@pytest.fixture
+def world() -> SequenceHarness:
+    return SequenceHarness(_iterative())
+
+
 @pytest.mark.row("E76")
-def test_steps_of_several_requests_share_a_batch_each_in_its_place() -> None:
-    world = SequenceHarness(_iterative())
+def test_steps_of_several_requests_share_a_batch_each_in_its_place(world: SequenceHarness) -> None:
     first = world.send(0)
     for _ in range(2):
         world.send(0)
@@ -110,8 +114,9 @@ def test_a_step_waits_for_company_from_when_the_one_before_it_was_over() -> None
 
 
 @pytest.mark.row("E76")
-def test_each_request_has_an_id_of_its_own_and_start_on_its_first_step_only() -> None:
-    world = SequenceHarness(_iterative())
+def test_each_request_has_an_id_of_its_own_and_start_on_its_first_step_only(
+    world: SequenceHarness,
+) -> None:
     for sequence, flags in ((7, START | END), (0, 0), ("seven", START)):
         world.send(sequence, flags)
 
@@ -134,17 +139,13 @@ def test_each_request_has_an_id_of_its_own_and_start_on_its_first_step_only() ->
 
 @pytest.mark.row("E76")
 @pytest.mark.parametrize("flags", [0, END])
-def test_a_client_that_names_a_sequence_must_start_it(flags: int) -> None:
-    world = SequenceHarness(_iterative())
-
+def test_a_client_that_names_a_sequence_must_start_it(world: SequenceHarness, flags: int) -> None:
     own_id = world.send(7, flags)
 
     assert (InvalidArgument.number, must_start(7)) == world.error(own_id)
 
 
-def test_more_than_one_inference_in_a_request_is_refused() -> None:
-    world = SequenceHarness(_iterative())
-
+def test_more_than_one_inference_in_a_request_is_refused(world: SequenceHarness) -> None:
     own_id = world.send(0, batch_size=2)
 
     assert world.error(own_id)[1].endswith("due to requirements of sequence batcher")
@@ -268,8 +269,9 @@ def test_states_of_such_requests_need_no_word_when_they_are_over() -> None:
     assert [] == world.batched_requests.get(S, [])
 
 
-def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_else() -> None:
-    world = SequenceHarness(_iterative())
+def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_else(
+    world: SequenceHarness,
+) -> None:
     for _ in range(3):
         world.send(0)
     _return(world, _batch(world))
@@ -286,9 +288,9 @@ def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_el
     assert 3 == entry["inference_count"]
 
 
-def test_a_stub_that_wants_again_what_it_does_not_have_is_told_to_forget_it() -> None:
-    world = SequenceHarness(_iterative())
-
+def test_a_stub_that_wants_again_what_it_does_not_have_is_told_to_forget_it(
+    world: SequenceHarness,
+) -> None:
     world.core.results(S, wire.Results([], [], [wire.RequestKey(F, 9)]), [], world.now)
     world.drain_outbox()
 

@@ -33,11 +33,15 @@ from zmqtriton_floor.wire import SEQUENCE_START as START
 
 
 # --------------------------------------------------------------- admission
+@pytest.fixture
+def world() -> SequenceHarness:
+    """A model with one slot, and a stub of it."""
+    return SequenceHarness(sequence_config())
+
+
 @pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [0, ""])
-def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
-    world = SequenceHarness(sequence_config())
-
+def test_a_request_of_no_sequence_is_refused(world: SequenceHarness, sequence: int | str) -> None:
     own_id = world.send(sequence, START)
 
     text = "inference request to model 'm' must specify a non-zero or non-empty correlation ID"
@@ -47,9 +51,9 @@ def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
 
 @pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [5, "five"])
-def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(sequence: int | str) -> None:
-    world = SequenceHarness(sequence_config())
-
+def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(
+    world: SequenceHarness, sequence: int | str
+) -> None:
     before = world.send(sequence)
     world.send(sequence, START)
     world.finish_batch(S)
@@ -73,8 +77,7 @@ def test_more_than_one_inference_in_a_request_is_refused() -> None:
 
 
 @pytest.mark.row("E71")
-def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning() -> None:
-    world = SequenceHarness(sequence_config())
+def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning(world: SequenceHarness) -> None:
     world.send(5, START)
     world.core.outbox.warnings = []
 
@@ -97,9 +100,7 @@ def _inputs(world: SequenceHarness, position: int) -> dict[str, bytes]:
 
 
 @pytest.mark.row("E72")
-def test_control_tensors_follow_what_a_request_brings() -> None:
-    world = SequenceHarness(sequence_config())
-
+def test_control_tensors_follow_what_a_request_brings(world: SequenceHarness) -> None:
     world.send(7, START)
     first = wire.decode_request(world.bodies[F, 1])
     world.finish_batch(S)
@@ -198,8 +199,7 @@ def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order() -> None:
 
 
 @pytest.mark.row("E74")
-def test_a_sequence_waits_for_a_slot_with_all_that_it_sends() -> None:
-    world = SequenceHarness(sequence_config())
+def test_a_sequence_waits_for_a_slot_with_all_that_it_sends(world: SequenceHarness) -> None:
     world.send(5, START)
     world.finish_batch(S)
 
@@ -223,8 +223,7 @@ def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
 
 
 @pytest.mark.row("E74")
-def test_a_sequence_that_is_idle_for_too_long_loses_its_slot() -> None:
-    world = SequenceHarness(sequence_config())
+def test_a_sequence_that_is_idle_for_too_long_loses_its_slot(world: SequenceHarness) -> None:
     world.send(5, START)
     waiting = world.send(6, START)
     world.tick(2 * IDLE_NS)  # what is executed is not idle
@@ -238,8 +237,7 @@ def test_a_sequence_that_is_idle_for_too_long_loses_its_slot() -> None:
     assert (InvalidArgument.number, must_start(5)) == world.error(world.send(5))
 
 
-def test_each_request_begins_the_idle_time_anew() -> None:
-    world = SequenceHarness(sequence_config())
+def test_each_request_begins_the_idle_time_anew(world: SequenceHarness) -> None:
     world.send(5, START)
     for _ in range(3):
         world.finish_batch(S)
@@ -249,8 +247,7 @@ def test_each_request_begins_the_idle_time_anew() -> None:
     assert [last] == world.executing_ids()
 
 
-def test_a_wait_that_is_over_wakes_nobody() -> None:
-    world = SequenceHarness(sequence_config())
+def test_a_wait_that_is_over_wakes_nobody(world: SequenceHarness) -> None:
     world.send(5, START | END)
     world.send(6, START, timeout_us=1000)
     batcher = world.core.generations.schedulers[1].sequences
@@ -264,8 +261,9 @@ def test_a_wait_that_is_over_wakes_nobody() -> None:
 
 
 @pytest.mark.row("E74")
-def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> None:
-    world = SequenceHarness(sequence_config())
+def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may(
+    world: SequenceHarness,
+) -> None:
     world.send(5, START)
 
     first = world.send(6, START)
@@ -283,8 +281,9 @@ def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> No
 
 # ---------------------------------------------------------------- cancelled
 @pytest.mark.row("E67")
-def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() -> None:
-    world = SequenceHarness(sequence_config())
+def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled(
+    world: SequenceHarness,
+) -> None:
     world.send(5, START)
     ids = [world.send(5) for _ in range(3)]
 
@@ -298,8 +297,7 @@ def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() 
     assert [world.send(5, START)] == world.executing_ids()
 
 
-def test_a_cancelled_successor_is_no_obstacle_to_those_behind() -> None:
-    world = SequenceHarness(sequence_config())
+def test_a_cancelled_successor_is_no_obstacle_to_those_behind(world: SequenceHarness) -> None:
     world.send(5, START | END)
     second = world.send(5, START | END)
     third = world.send(5, START | END)
@@ -518,9 +516,7 @@ def test_one_that_has_lost_its_slot_waits_for_another_no_longer_than_it_may() ->
     assert "timeout of the corresponding sequence has been expired" == text
 
 
-def test_where_there_is_no_sequence_nothing_becomes_due() -> None:
-    world = SequenceHarness(sequence_config())
-
+def test_where_there_is_no_sequence_nothing_becomes_due(world: SequenceHarness) -> None:
     scheduler = world.core.generations.schedulers[1]
 
     assert scheduler.sequences is not None
@@ -701,8 +697,7 @@ def test_nothing_is_kept_of_those_whose_clients_leave() -> None:
     assert [world.send(1, START)] == world.executing_ids()
 
 
-def test_those_that_wait_too_long_are_refused_and_nothing_is_kept() -> None:
-    world = SequenceHarness(sequence_config())
+def test_those_that_wait_too_long_are_refused_and_nothing_is_kept(world: SequenceHarness) -> None:
     ids = [world.send(number, START, timeout_us=1000) for number in range(1, MANY + 1)]
 
     world.tick(2_000_000)
@@ -815,8 +810,9 @@ def test_what_waits_of_a_sequence_is_executed_though_it_begins_anew_at_the_succe
     assert _is_drained(world)
 
 
-def test_nothing_waits_for_idle_sequences_of_a_model_that_is_unloaded() -> None:
-    world = SequenceHarness(sequence_config())
+def test_nothing_waits_for_idle_sequences_of_a_model_that_is_unloaded(
+    world: SequenceHarness,
+) -> None:
     world.send(5, START)
     world.finish_batch(S)
 

@@ -80,8 +80,14 @@ def connect(link: Any, measures: ModelMetrics) -> None:
     link.turn()
 
 
-def test_before_there_is_a_broker_the_own_sum_is_the_answer(link: BrokersEnd) -> None:
-    measures = ModelMetrics()
+@pytest.fixture
+def measures() -> ModelMetrics:
+    return ModelMetrics()
+
+
+def test_before_there_is_a_broker_the_own_sum_is_the_answer(
+    measures: ModelMetrics, link: BrokersEnd
+) -> None:
     counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
     for _ in range(model_metrics._MAX_CHANGES + 5):
         measures.change(counter, "add", 1)
@@ -95,8 +101,7 @@ def test_before_there_is_a_broker_the_own_sum_is_the_answer(link: BrokersEnd) ->
     assert expected + 0.5 == measures.value(counter)
 
 
-def test_changes_travel_as_one_sum(link: BrokersEnd) -> None:
-    measures = ModelMetrics()
+def test_changes_travel_as_one_sum(measures: ModelMetrics, link: BrokersEnd) -> None:
     connect(link, measures)
     counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
     measures.flush()
@@ -114,8 +119,9 @@ def test_changes_travel_as_one_sum(link: BrokersEnd) -> None:
     assert 1 == len(link.sent)
 
 
-def test_the_loop_is_woken_once_unless_it_looks_anyway(link: BrokersEnd) -> None:
-    measures = ModelMetrics()
+def test_the_loop_is_woken_once_unless_it_looks_anyway(
+    measures: ModelMetrics, link: BrokersEnd
+) -> None:
     connect(link, measures)
     counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
     measures.flush()
@@ -168,8 +174,7 @@ def test_amid_an_execution_the_page_has_what_was_just_changed(
     assert len(link.sent) < 8
 
 
-def test_a_new_broker_is_told_all_of_it_once(link: BrokersEnd) -> None:
-    measures = ModelMetrics()
+def test_a_new_broker_is_told_all_of_it_once(measures: ModelMetrics, link: BrokersEnd) -> None:
     connect(link, measures)
     kinds = {"c": COUNTER, "g": GAUGE, "set": GAUGE, "h": HISTOGRAM}
     families = {name: measures.add_family(name, "", kind) for name, kind in kinds.items()}
@@ -192,8 +197,9 @@ def test_a_new_broker_is_told_all_of_it_once(link: BrokersEnd) -> None:
     assert {"c": 3.0, "g": -3.0, "set": 5.0, "h": 5.0} == other.values
 
 
-def test_what_is_dropped_is_gone_with_all_that_belongs_to_it(link: BrokersEnd) -> None:
-    measures = ModelMetrics()
+def test_what_is_dropped_is_gone_with_all_that_belongs_to_it(
+    measures: ModelMetrics, link: BrokersEnd
+) -> None:
     connect(link, measures)
     family = measures.add_family("f", "", COUNTER)
     metric = measures.add(family, COUNTER, {}, [])
@@ -221,8 +227,7 @@ def test_a_family_that_the_broker_refuses_is_an_error(link: BrokersEnd) -> None:
     assert ["Family name already exists with different type"] == texts
 
 
-def test_many_of_them_travel_in_several_messages(link: BrokersEnd) -> None:
-    measures = ModelMetrics()
+def test_many_of_them_travel_in_several_messages(measures: ModelMetrics, link: BrokersEnd) -> None:
     family = measures.add_family("f", "", COUNTER)
     for n in range(500):
         measures.add(family, COUNTER, {"n": f"{n:4000}"}, [])
@@ -248,8 +253,9 @@ def test_there_may_be_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     measures.add(family, COUNTER, {}, [])
 
 
-def test_increments_of_many_threads_are_all_counted(link: BrokersEnd) -> None:
-    measures = ModelMetrics()
+def test_increments_of_many_threads_are_all_counted(
+    measures: ModelMetrics, link: BrokersEnd
+) -> None:
     connect(link, measures)
     counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
 

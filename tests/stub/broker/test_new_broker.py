@@ -345,9 +345,15 @@ def test_rows_that_are_too_long_for_one_header_are_divided() -> None:
     assert (hello, [b""] * 100) == _heard(hellos(hello, [b""] * 100))
 
 
-def test_what_waits_for_a_slow_reader_is_not_executed_again_by_the_next_broker() -> None:
+@pytest.fixture
+def kept() -> UnconfirmedAnswers:
+    return UnconfirmedAnswers()
+
+
+def test_what_waits_for_a_slow_reader_is_not_executed_again_by_the_next_broker(
+    kept: UnconfirmedAnswers,
+) -> None:
     """A frontend that is stopped leaves answers unread; a stub goes on for others meanwhile."""
-    kept = UnconfirmedAnswers()
     for i in range(2 * wire.MAX_ROWS):
         kept.add(wire.Outcome(F, i, 0, "", wire.FINAL), b"body")
     world = BrokerHarness.serving()
@@ -382,16 +388,18 @@ def outcome(own_id: int, text: str = "") -> wire.Outcome:
     return wire.Outcome(3, own_id, 2 if text else 0, text, wire.FINAL)
 
 
-def test_answers_are_recalled_oldest_first_with_their_bodies(clock: Clock) -> None:
-    kept = UnconfirmedAnswers()
+def test_answers_are_recalled_oldest_first_with_their_bodies(
+    kept: UnconfirmedAnswers, clock: Clock
+) -> None:
     kept.add(outcome(1), b"one")
     kept.add(outcome(2, "no"), b"")
 
     assert kept.recall() == ([outcome(1), outcome(2, "no")], [b"one", b""])
 
 
-def test_an_answer_is_forgotten_when_the_broker_has_outlived_it_by_a_second(clock: Clock) -> None:
-    kept = UnconfirmedAnswers()
+def test_an_answer_is_forgotten_when_the_broker_has_outlived_it_by_a_second(
+    kept: UnconfirmedAnswers, clock: Clock
+) -> None:
     kept.add(outcome(1), b"one")
     clock.now_ns = 10
     kept.add(outcome(2), b"two")
@@ -401,8 +409,9 @@ def test_an_answer_is_forgotten_when_the_broker_has_outlived_it_by_a_second(cloc
     assert kept.recall() == ([outcome(2)], [b"two"])
 
 
-def test_an_answer_stays_however_old_while_the_broker_says_nothing(clock: Clock) -> None:
-    kept = UnconfirmedAnswers()
+def test_an_answer_stays_however_old_while_the_broker_says_nothing(
+    kept: UnconfirmedAnswers, clock: Clock
+) -> None:
     kept.add(outcome(1), b"one")
 
     clock.now_ns = 3600 * SETTLED_NS
@@ -410,8 +419,9 @@ def test_an_answer_stays_however_old_while_the_broker_says_nothing(clock: Clock)
     assert kept.recall() == ([outcome(1)], [b"one"])
 
 
-def test_what_the_next_broker_was_told_stays_until_that_one_has_outlived_it(clock: Clock) -> None:
-    kept = UnconfirmedAnswers()
+def test_what_the_next_broker_was_told_stays_until_that_one_has_outlived_it(
+    kept: UnconfirmedAnswers, clock: Clock
+) -> None:
     kept.add(outcome(1), b"one")
     clock.now_ns = 10 * SETTLED_NS
     kept.recall()
@@ -422,8 +432,7 @@ def test_what_the_next_broker_was_told_stays_until_that_one_has_outlived_it(cloc
     assert len(kept.kept) == 0
 
 
-def test_of_a_large_body_only_the_fact_stays(clock: Clock) -> None:
-    kept = UnconfirmedAnswers()
+def test_of_a_large_body_only_the_fact_stays(kept: UnconfirmedAnswers, clock: Clock) -> None:
     kept.add(outcome(1), bytes(MAX_BODY_BYTES + 1))
     kept.add(outcome(2), bytes(MAX_BODY_BYTES))
 
@@ -435,8 +444,7 @@ def test_of_a_large_body_only_the_fact_stays(clock: Clock) -> None:
     assert bodies == [b"", bytes(MAX_BODY_BYTES)]
 
 
-def test_of_many_bodies_the_newest_stay(clock: Clock) -> None:
-    kept = UnconfirmedAnswers()
+def test_of_many_bodies_the_newest_stay(kept: UnconfirmedAnswers, clock: Clock) -> None:
     size = MAX_BODY_BYTES
     fitting = MAX_BYTES // size
     for i in range(fitting + 2):
@@ -448,8 +456,7 @@ def test_of_many_bodies_the_newest_stay(clock: Clock) -> None:
     assert [o.code != 0 for o in outcomes] == [True, True] + [False] * fitting
 
 
-def test_forgetting_makes_room_for_bodies_again(clock: Clock) -> None:
-    kept = UnconfirmedAnswers()
+def test_forgetting_makes_room_for_bodies_again(kept: UnconfirmedAnswers, clock: Clock) -> None:
     for round_number in range(3):
         clock.now_ns = round_number * 10 * SETTLED_NS
         for i in range(MAX_BYTES // MAX_BODY_BYTES):
@@ -459,8 +466,9 @@ def test_forgetting_makes_room_for_bodies_again(clock: Clock) -> None:
         assert len(kept.kept) == 0
 
 
-def test_however_much_was_answered_all_of_it_is_told(clock: Clock) -> None:
-    kept = UnconfirmedAnswers()
+def test_however_much_was_answered_all_of_it_is_told(
+    kept: UnconfirmedAnswers, clock: Clock
+) -> None:
     count = 2 * wire.MAX_ROWS
     for i in range(count):
         kept.add(outcome(i, "é" * (60_000 if i % 100 == 0 else 10)), b"")

@@ -51,9 +51,12 @@ def _same(requests: list[InferenceRequest]) -> list[pb_utils.InferenceResponse]:
     return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
 
 
-def test_one_message_answers_a_whole_batch_and_frees_the_instance() -> None:
-    batches = _Batches(_same)
+@pytest.fixture
+def batches() -> _Batches:
+    return _Batches(_same)
 
+
+def test_one_message_answers_a_whole_batch_and_frees_the_instance(batches: _Batches) -> None:
     batches.run(body(fp32("A")), body(fp32("B")))
 
     [(results, bodies)] = batches.link.messages
@@ -257,8 +260,9 @@ def test_what_would_end_a_process_fails_the_batch_and_nothing_else(
 
 
 @pytest.mark.parametrize(("flags", "codes"), [(0, [0]), (wire.UNCHECKED, [4])])
-def test_what_another_model_asks_is_checked_here(flags: int, codes: list[int]) -> None:
-    batches = _Batches(_same)
+def test_what_another_model_asks_is_checked_here(
+    batches: _Batches, flags: int, codes: list[int]
+) -> None:
     config = {"name": "A", "data_type": "TYPE_FP32", "dims": [2]}
     batches.link.instance.configure(json.dumps({"name": "m", "input": [config]}))
 
@@ -267,8 +271,9 @@ def test_what_another_model_asks_is_checked_here(flags: int, codes: list[int]) -
     assert codes == [outcome.code for outcome in batches.link.outcomes()]
 
 
-def test_memory_that_the_broker_has_not_checked_is_not_opened(world: FakeSupervisor) -> None:
-    batches = _Batches(_same)
+def test_memory_that_the_broker_has_not_checked_is_not_opened(
+    batches: _Batches, world: FakeSupervisor
+) -> None:
     batches.link.instance.memory = world.memory
     placed = wire.Tensor("A", 2, [200_000], world.write(bytes(200_000)))
 
@@ -282,9 +287,8 @@ def test_memory_that_the_broker_has_not_checked_is_not_opened(world: FakeSupervi
 
 @pytest.mark.parametrize("flags", [0, wire.UNCHECKED])
 def test_outputs_are_written_where_clients_say_and_not_where_models_do(
-    world: FakeSupervisor, flags: int
+    batches: _Batches, world: FakeSupervisor, flags: int
 ) -> None:
-    batches = _Batches(_same)
     batches.link.instance.memory = world.memory
     descriptor = world.lend_region(bytes(4096))
     place = wire.Place("A", 3, REGION, 100, 4)
@@ -299,8 +303,7 @@ def test_outputs_are_written_where_clients_say_and_not_where_models_do(
     )
 
 
-def test_a_request_that_does_not_fit_leaves_its_batch_alone() -> None:
-    batches = _Batches(_same)
+def test_a_request_that_does_not_fit_leaves_its_batch_alone(batches: _Batches) -> None:
     batches.link.instance.configure(json.dumps({"name": "m", "input": [_A, _OPTIONAL]}))
 
     batches.run(body(fp32("A")), body(fp32("C")), body(fp32("A")), flags=wire.UNCHECKED)
@@ -313,8 +316,7 @@ def test_a_request_that_does_not_fit_leaves_its_batch_alone() -> None:
 
 
 @pytest.mark.parametrize("peer", [wire.BROKER, 3])
-def test_what_does_not_fit_is_told_in_the_words_of_who_asked(peer: int) -> None:
-    batches = _Batches(_same)
+def test_what_does_not_fit_is_told_in_the_words_of_who_asked(batches: _Batches, peer: int) -> None:
     batches.link.instance.configure(json.dumps({"name": "m", "input": [_A]}))
     pending = batches.link.add_request(body(), 4)
     pending.work = pending.work._replace(flags=wire.UNCHECKED, peer=peer)
@@ -357,8 +359,7 @@ def _leave(requests: list[InferenceRequest]) -> None:
     """Leave the answers to the senders."""
 
 
-def test_a_batch_of_a_broker_that_is_replaced_is_not_begun() -> None:
-    batches = _Batches(_same)
+def test_a_batch_of_a_broker_that_is_replaced_is_not_begun(batches: _Batches) -> None:
     progress: Any = batches.executions._progress
     progress.begin.return_value = False
 

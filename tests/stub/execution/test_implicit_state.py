@@ -62,10 +62,15 @@ def _answer(pending: Pending, array: Any) -> None:
     pending.send(pb_utils.InferenceResponse([output]), wire.FINAL)
 
 
-@pytest.mark.row("E75")
-def test_each_sequence_is_given_what_it_left_and_begins_anew_with_start() -> None:
-    sequences = _Sequences(_config([_state()]))
+@pytest.fixture
+def sequences() -> _Sequences:
+    return _Sequences(_config([_state()]))
 
+
+@pytest.mark.row("E75")
+def test_each_sequence_is_given_what_it_left_and_begins_anew_with_start(
+    sequences: _Sequences,
+) -> None:
     seven = [sequences.step(7, START), sequences.step(7)]
     eight = [sequences.step(8, START)]
     seven += [sequences.step(7), sequences.step(7, START)]
@@ -75,8 +80,7 @@ def test_each_sequence_is_given_what_it_left_and_begins_anew_with_start() -> Non
 
 
 @pytest.mark.row("E75")
-def test_a_sequence_that_is_over_leaves_nothing() -> None:
-    sequences = _Sequences(_config([_state()]))
+def test_a_sequence_that_is_over_leaves_nothing(sequences: _Sequences) -> None:
     sequences.step(7, START)
     sequences.step(8, START)
 
@@ -88,8 +92,9 @@ def test_a_sequence_that_is_over_leaves_nothing() -> None:
     assert 0 == len(sequences.states)
 
 
-def test_what_is_answered_after_the_end_of_its_sequence_brings_nothing_back() -> None:
-    sequences = _Sequences(_config([_state()]))
+def test_what_is_answered_after_the_end_of_its_sequence_brings_nothing_back(
+    sequences: _Sequences,
+) -> None:
     pending, _ = sequences.begin(7, START)
 
     sequences.states.clear()
@@ -142,8 +147,9 @@ def test_an_empty_slot_has_zeros_of_the_shape_that_the_states_of_others_have() -
 
 
 @pytest.mark.row("E75")
-def test_an_empty_slot_after_the_beginning_of_a_sequence_leaves_its_state_alone() -> None:
-    sequences = _Sequences(_config([_state()]))
+def test_an_empty_slot_after_the_beginning_of_a_sequence_leaves_its_state_alone(
+    sequences: _Sequences,
+) -> None:
     seven, state = sequences.begin(7, START)
     slot, _ = sequences.begin(0, wire.PADDING)
 
@@ -153,8 +159,7 @@ def test_an_empty_slot_after_the_beginning_of_a_sequence_leaves_its_state_alone(
     assert [1, 1] == sequences.step(7)
 
 
-def test_a_client_cannot_set_a_state() -> None:
-    sequences = _Sequences(_config([_state()]))
+def test_a_client_cannot_set_a_state(sequences: _Sequences) -> None:
     pending = sequences.link.add_request(body())
     sent = Tensor("I", _INT32, [1, 2], b"\1" * 8)
 
@@ -162,8 +167,9 @@ def test_a_client_cannot_set_a_state() -> None:
 
 
 @pytest.mark.parametrize("outputs", [[], [pb_utils.Tensor("O", np.full((1, 2), 9, np.int32))]])
-def test_an_error_leaves_the_state_as_it_was(outputs: list[pb_utils.Tensor]) -> None:
-    sequences = _Sequences(_config([_state()]))
+def test_an_error_leaves_the_state_as_it_was(
+    sequences: _Sequences, outputs: list[pb_utils.Tensor]
+) -> None:
     sequences.step(7, START)
     pending, _ = sequences.begin(7)
 

@@ -35,8 +35,12 @@ def _refusal(sender: InferenceResponseSender, *arguments: Any) -> str:
     return str(caught.value)
 
 
-def test_progress_is_told_where_a_client_follows_it_and_only_what_is_new() -> None:
-    link = FakeLink()
+@pytest.fixture
+def link() -> FakeLink:
+    return FakeLink()
+
+
+def test_progress_is_told_where_a_client_follows_it_and_only_what_is_new(link: FakeLink) -> None:
     pending = link.add_request(body())
     request = pb_utils.InferenceRequest("", 0, [], [], "m")
     request.progress(0.1)  # one to another model
@@ -54,9 +58,7 @@ def test_progress_is_told_where_a_client_follows_it_and_only_what_is_new() -> No
 
 
 @pytest.mark.parametrize("flags", [0, FINAL])
-def test_in_default_mode_the_first_response_is_the_final_one(flags: int) -> None:
-    link = FakeLink()
-
+def test_in_default_mode_the_first_response_is_the_final_one(link: FakeLink, flags: int) -> None:
     _sender(link).send(_response(), flags)
 
     assert link.outcomes() == [wire.Outcome(3, 5, 0, "", wire.FINAL)]
@@ -64,8 +66,9 @@ def test_in_default_mode_the_first_response_is_the_final_one(flags: int) -> None
     assert link.pending == {}
 
 
-def test_in_default_mode_the_final_flag_after_the_response_sends_nothing_more() -> None:
-    link = FakeLink()
+def test_in_default_mode_the_final_flag_after_the_response_sends_nothing_more(
+    link: FakeLink,
+) -> None:
     sender = _sender(link)
 
     sender.send(_response())
@@ -120,9 +123,7 @@ def test_in_decoupled_mode_responses_flow_until_final() -> None:
     )
 
 
-def test_a_sender_that_is_dropped_unused_is_an_error_in_default_mode() -> None:
-    link = FakeLink()
-
+def test_a_sender_that_is_dropped_unused_is_an_error_in_default_mode(link: FakeLink) -> None:
     sender = _sender(link)
     del sender
 
@@ -130,9 +131,7 @@ def test_a_sender_that_is_dropped_unused_is_an_error_in_default_mode() -> None:
     assert [(type(said), said.level) for said in link.sent_to_supervisor] == [(wire.LogLine, "W")]
 
 
-def test_a_sender_that_is_dropped_after_its_response_says_nothing() -> None:
-    link = FakeLink()
-
+def test_a_sender_that_is_dropped_after_its_response_says_nothing(link: FakeLink) -> None:
     _sender(link).send(_response())
     gc.collect()
 
@@ -150,8 +149,7 @@ def test_a_stream_that_is_dropped_ends_with_a_warning() -> None:
     assert len(link.sent_to_supervisor) == 1
 
 
-def test_nothing_is_sent_when_the_process_is_over() -> None:
-    link = FakeLink()
+def test_nothing_is_sent_when_the_process_is_over(link: FakeLink) -> None:
     sender = _sender(link)
 
     link.is_closed = True
@@ -160,8 +158,7 @@ def test_nothing_is_sent_when_the_process_is_over() -> None:
     assert link.messages == []
 
 
-def test_an_error_keeps_its_code_and_drops_tensors() -> None:
-    link = FakeLink()
+def test_an_error_keeps_its_code_and_drops_tensors(link: FakeLink) -> None:
     error = pb_utils.TritonError("not now", pb_utils.TritonError.UNAVAILABLE)
 
     _sender(link).send(pb_utils.InferenceResponse(_response().output_tensors(), error))
@@ -170,8 +167,7 @@ def test_an_error_keeps_its_code_and_drops_tensors() -> None:
     assert link.messages[0][1] == [b""]
 
 
-def test_only_the_outputs_that_were_asked_for_are_sent() -> None:
-    link = FakeLink()
+def test_only_the_outputs_that_were_asked_for_are_sent(link: FakeLink) -> None:
     pending = link.add_request(body(outputs=["B"]))
     pending.outputs = ["B"]
     tensors = [*_response("A").output_tensors(), *_response("B").output_tensors()]
@@ -182,8 +178,7 @@ def test_only_the_outputs_that_were_asked_for_are_sent() -> None:
     assert ([tensor.name for tensor in sent.outputs], sent.parameters) == (["B"], {"p": "q"})
 
 
-def test_a_response_that_cannot_be_sent_leaves_the_sender_open() -> None:
-    link = FakeLink()
+def test_a_response_that_cannot_be_sent_leaves_the_sender_open(link: FakeLink) -> None:
     sender = _sender(link)
     too_big = pb_utils.InferenceResponse(parameters={"n": 2**64})
 
@@ -194,9 +189,7 @@ def test_a_response_that_cannot_be_sent_leaves_the_sender_open() -> None:
     assert [outcome.code for outcome in link.outcomes()] == [0]
 
 
-def test_long_and_broken_texts_are_made_fit_to_travel() -> None:
-    link = FakeLink()
-
+def test_long_and_broken_texts_are_made_fit_to_travel(link: FakeLink) -> None:
     _sender(link).send(
         pb_utils.InferenceResponse(error=pb_utils.TritonError("\udc80" + "x" * 100_000))
     )
@@ -224,9 +217,9 @@ def test_a_response_that_is_refused_gives_back_its_memory(withdrawn: list[Any]) 
 
 
 def test_a_response_to_what_is_answered_gives_back_its_memory_and_is_not_sent(
+    link: FakeLink,
     withdrawn: list[Any],
 ) -> None:
-    link = FakeLink()
     pending = link.add_request(body())
     sender = pending.make_sender()
     pending.reschedule()
@@ -238,8 +231,7 @@ def test_a_response_to_what_is_answered_gives_back_its_memory_and_is_not_sent(
     assert 1 == len(withdrawn)
 
 
-def test_only_a_response_that_leaves_changes_the_states_of_its_sequence() -> None:
-    link = FakeLink()
+def test_only_a_response_that_leaves_changes_the_states_of_its_sequence(link: FakeLink) -> None:
     entry = {"input_name": "BEFORE", "output_name": "AFTER", "data_type": "TYPE_UINT8"}
     link.instance.states = States({"sequence_batching": {"state": [{**entry, "dims": [1]}]}}, "")
     pending = link.add_request(body())

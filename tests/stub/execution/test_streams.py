@@ -74,27 +74,26 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------- numbers
 
 
-def test_responses_are_numbered_and_so_is_the_last() -> None:
-    world = World()
+@pytest.fixture
+def world() -> World:
+    return World()
 
+
+def test_responses_are_numbered_and_so_is_the_last(world: World) -> None:
     world.send(3)
     world.sender.send(response(), FINAL)
 
     assert ([0, 1, 2, 3], (3, 0, "")) == (world.numbers, world.end)
 
 
-def test_an_end_without_a_response_has_the_next_number() -> None:
-    world = World()
-
+def test_an_end_without_a_response_has_the_next_number(world: World) -> None:
     world.send(2)
     world.sender.send(flags=FINAL)
 
     assert ((2, 0, ""), {}) == (world.end, world.link.pending)
 
 
-def test_an_error_response_goes_between_others() -> None:
-    world = World()
-
+def test_an_error_response_goes_between_others(world: World) -> None:
     world.sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("no")))
     world.sender.send(response())
 
@@ -104,9 +103,7 @@ def test_an_error_response_goes_between_others() -> None:
 # ------------------------------------------------------------------- credits
 
 
-def test_a_stream_stays_within_the_window_of_its_reader() -> None:
-    world = World()
-
+def test_a_stream_stays_within_the_window_of_its_reader(world: World) -> None:
     world.send(STREAM_WINDOW + 10)
     assert list(range(STREAM_WINDOW)) == world.numbers
     world.stream.grant(4)
@@ -116,8 +113,7 @@ def test_a_stream_stays_within_the_window_of_its_reader() -> None:
     assert list(range(STREAM_WINDOW + 10)) == world.numbers
 
 
-def test_a_grant_that_is_late_or_a_lie_gives_nothing() -> None:
-    world = World()
+def test_a_grant_that_is_late_or_a_lie_gives_nothing(world: World) -> None:
     world.send(STREAM_WINDOW + 10)
 
     world.stream.grant(4)
@@ -129,8 +125,7 @@ def test_a_grant_that_is_late_or_a_lie_gives_nothing() -> None:
     assert STREAM_WINDOW + 4 + STREAM_WINDOW == len(world.numbers)
 
 
-def test_the_end_waits_behind_what_waits() -> None:
-    world = World()
+def test_the_end_waits_behind_what_waits(world: World) -> None:
     world.send(STREAM_WINDOW + 1)
 
     world.sender.send(flags=FINAL)
@@ -140,8 +135,7 @@ def test_the_end_waits_behind_what_waits() -> None:
     assert (STREAM_WINDOW + 1, 0, "") == world.end
 
 
-def test_the_end_itself_needs_no_credit() -> None:
-    world = World()
+def test_the_end_itself_needs_no_credit(world: World) -> None:
     world.send(STREAM_WINDOW)
 
     world.sender.send(response(), FINAL)
@@ -149,8 +143,7 @@ def test_the_end_itself_needs_no_credit() -> None:
     assert (STREAM_WINDOW, 0, "") == world.end
 
 
-def test_a_sender_that_is_dropped_ends_behind_what_waits() -> None:
-    world = World()
+def test_a_sender_that_is_dropped_ends_behind_what_waits(world: World) -> None:
     world.send(STREAM_WINDOW + 1)
 
     del world.sender
@@ -159,8 +152,7 @@ def test_a_sender_that_is_dropped_ends_behind_what_waits() -> None:
     assert (STREAM_WINDOW + 1, 0, "") == world.end
 
 
-def test_a_failure_comes_behind_what_waits() -> None:
-    world = World()
+def test_a_failure_comes_behind_what_waits(world: World) -> None:
     world.send(STREAM_WINDOW + 1)
 
     assert [] == world.stream.fail("boom")
@@ -169,8 +161,7 @@ def test_a_failure_comes_behind_what_waits() -> None:
     assert (STREAM_WINDOW + 1, 2, "boom") == world.end
 
 
-def test_a_failure_after_the_end_is_none() -> None:
-    world = World()
+def test_a_failure_after_the_end_is_none(world: World) -> None:
     world.send(STREAM_WINDOW + 1)
     world.sender.send(flags=FINAL)
 
@@ -181,9 +172,7 @@ def test_a_failure_after_the_end_is_none() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_reader_that_is_too_far_behind_loses_the_stream() -> None:
-    world = World()
-
+def test_a_reader_that_is_too_far_behind_loses_the_stream(world: World) -> None:
     world.send(STREAM_WINDOW + MAX_BUFFERED)
     assert STREAM_WINDOW == len(world.numbers)
     world.send(1)
@@ -194,8 +183,7 @@ def test_a_reader_that_is_too_far_behind_loses_the_stream() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_is_sent_to_a_reader_that_was_too_slow_is_dropped() -> None:
-    world = World()
+def test_what_is_sent_to_a_reader_that_was_too_slow_is_dropped(world: World) -> None:
     world.send(STREAM_WINDOW + MAX_BUFFERED + 1)
 
     world.send(3)
@@ -207,8 +195,7 @@ def test_what_is_sent_to_a_reader_that_was_too_slow_is_dropped() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_also_bytes_are_counted() -> None:
-    world = World()
+def test_also_bytes_are_counted(world: World) -> None:
     world.send(STREAM_WINDOW)
 
     # Each goes inline here; a stub puts such a tensor into shared memory.
@@ -248,8 +235,7 @@ def test_a_thread_with_other_streams_hardly_waits(monkeypatch: pytest.MonkeyPatc
 # -------------------------------------------------------------- cancellation
 
 
-def test_a_cancelled_stream_sends_nothing_more_but_its_end() -> None:
-    world = World()
+def test_a_cancelled_stream_sends_nothing_more_but_its_end(world: World) -> None:
     world.send(1)
 
     world.stream.cancel()
@@ -260,8 +246,7 @@ def test_a_cancelled_stream_sends_nothing_more_but_its_end() -> None:
     assert (1, CANCELLED, "request was cancelled") == world.end
 
 
-def test_a_cancelled_stream_that_loses_nothing_ends_as_it_would_have() -> None:
-    world = World()
+def test_a_cancelled_stream_that_loses_nothing_ends_as_it_would_have(world: World) -> None:
     world.send(1)
 
     world.stream.cancel()
@@ -270,8 +255,7 @@ def test_a_cancelled_stream_that_loses_nothing_ends_as_it_would_have() -> None:
     assert (1, 0, "") == world.end
 
 
-def test_a_cancelled_stream_forgets_what_waits() -> None:
-    world = World()
+def test_a_cancelled_stream_forgets_what_waits(world: World) -> None:
     world.send(STREAM_WINDOW + 5)
     world.sender.send(flags=FINAL)
 
@@ -281,8 +265,7 @@ def test_a_cancelled_stream_forgets_what_waits() -> None:
     assert {} == world.link.pending
 
 
-def test_a_closed_sender_stays_closed_after_cancellation() -> None:
-    world = World()
+def test_a_closed_sender_stays_closed_after_cancellation(world: World) -> None:
     world.sender.send(flags=FINAL)
     world.stream.cancel()
 
@@ -649,9 +632,7 @@ def test_small_responses_to_a_client_are_counted_only() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_models_that_read_each_other_are_not_held_back_by_bytes() -> None:
-    world = World()
-
+def test_models_that_read_each_other_are_not_held_back_by_bytes(world: World) -> None:
     for _ in range(5 * IN_WINDOW):
         world.sender.send(response(MIB))
 

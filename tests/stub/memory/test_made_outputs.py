@@ -90,7 +90,9 @@ def test_parts_of_it_are_sent_as_they_are_too(world: FakeSupervisor, link: FakeL
 
 
 def test_what_lies_beside_it_is_copied(world: FakeSupervisor, link: FakeLink) -> None:
-    _, [reference] = _send(link, Tensor("OUT", _made().as_numpy() + 1))
+    output = _made()
+
+    _, [reference] = _send(link, Tensor("OUT", output.as_numpy() + 1))
 
     assert {2.0} == set(np.frombuffer(world.read(reference), np.float32))
     assert 2 == world.memory.arena.used

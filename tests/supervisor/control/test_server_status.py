@@ -146,8 +146,14 @@ def load(world: SupervisorHarness, caller: int, name: str, model: str = "m") -> 
     return world.call_as(caller, "load", arguments)
 
 
-def test_a_load_s_files_are_its_model_s_directory_while_it_serves(world: SupervisorHarness) -> None:
-    caller = world.serial("grpc")
+@pytest.fixture
+def caller(world: SupervisorHarness) -> int:
+    return world.serial("grpc")
+
+
+def test_a_load_s_files_are_its_model_s_directory_while_it_serves(
+    caller: int, world: SupervisorHarness
+) -> None:
     first, second = staged(caller), staged(caller)
 
     load(world, caller, first)
@@ -160,8 +166,7 @@ def test_a_load_s_files_are_its_model_s_directory_while_it_serves(world: Supervi
 
 
 @pytest.mark.row("C73")
-def test_a_load_without_files_goes_back_to_the_disk(world: SupervisorHarness) -> None:
-    caller = world.serial("grpc")
+def test_a_load_without_files_goes_back_to_the_disk(caller: int, world: SupervisorHarness) -> None:
     name = staged(caller)
     load(world, caller, name)
 
@@ -171,8 +176,9 @@ def test_a_load_without_files_goes_back_to_the_disk(world: SupervisorHarness) ->
     assert [f"/run/x/files/{name}"] == world.removed
 
 
-def test_an_unload_removes_them_when_the_last_process_is_gone(world: SupervisorHarness) -> None:
-    caller = world.serial("grpc")
+def test_an_unload_removes_them_when_the_last_process_is_gone(
+    caller: int, world: SupervisorHarness
+) -> None:
     name = staged(caller)
     load(world, caller, name)
     world.stubborn.add("m_0_0")
@@ -184,8 +190,7 @@ def test_an_unload_removes_them_when_the_last_process_is_gone(world: SupervisorH
     assert [f"/run/x/files/{name}"] == world.removed
 
 
-def test_they_stay_while_a_stub_is_started_again(world: SupervisorHarness) -> None:
-    caller = world.serial("grpc")
+def test_they_stay_while_a_stub_is_started_again(caller: int, world: SupervisorHarness) -> None:
     load(world, caller, staged(caller))
 
     world.kill_process(world.serial("m_0_0")).tick()
@@ -194,9 +199,9 @@ def test_they_stay_while_a_stub_is_started_again(world: SupervisorHarness) -> No
 
 
 def test_a_load_that_fails_leaves_nothing_and_what_served_serves_on(
+    caller: int,
     world: SupervisorHarness,
 ) -> None:
-    caller = world.serial("grpc")
     good, bad = staged(caller), staged(caller)
     load(world, caller, good)
     world.stub_behaviours["m"] = "it raises"
@@ -206,8 +211,7 @@ def test_a_load_that_fails_leaves_nothing_and_what_served_serves_on(
     assert [f"/run/x/files/{bad}"] == world.removed
 
 
-def test_a_load_that_waits_keeps_its_files(world: SupervisorHarness) -> None:
-    caller = world.serial("grpc")
+def test_a_load_that_waits_keeps_its_files(caller: int, world: SupervisorHarness) -> None:
     hanging, waiting = staged(caller), staged(caller)
     world.stub_behaviours["m"] = HANGS
     load(world, caller, hanging)
@@ -219,8 +223,9 @@ def test_a_load_that_waits_keeps_its_files(world: SupervisorHarness) -> None:
 
 
 @pytest.mark.parametrize("model", ["", "../m"])
-def test_a_load_that_is_refused_leaves_nothing(world: SupervisorHarness, model: str) -> None:
-    caller = world.serial("grpc")
+def test_a_load_that_is_refused_leaves_nothing(
+    caller: int, world: SupervisorHarness, model: str
+) -> None:
     name = staged(caller)
 
     assert InvalidArgument.number == load(world, caller, name, model).error[0]

@@ -83,8 +83,12 @@ def told_leave(pair: TakeOver) -> bool:
     return pair.old.has_logged("Another server has taken over")
 
 
-def test_what_is_told_before_the_new_server_asks_is_repeated() -> None:
-    pair = take_over()
+@pytest.fixture
+def pair() -> TakeOver:
+    return take_over()
+
+
+def test_what_is_told_before_the_new_server_asks_is_repeated(pair: TakeOver) -> None:
     register(pair.old, "early")
     pair.start()
 
@@ -95,8 +99,7 @@ def test_what_is_told_before_the_new_server_asks_is_repeated() -> None:
 
 
 @pytest.mark.addons
-def test_files_that_are_read_anew_before_it_asks_are_read_anew() -> None:
-    pair = take_over()
+def test_files_that_are_read_anew_before_it_asks_are_read_anew(pair: TakeOver) -> None:
     pair.start()
     pair.new.models["m"] = make_blueprint("m", fingerprint="2")
     assert ["m"] == pair.old.call("reload", {"model": "m"}).result["unchanged"]
@@ -106,8 +109,7 @@ def test_files_that_are_read_anew_before_it_asks_are_read_anew() -> None:
     assert "2" == pair.new.generation("m").blueprint.fingerprint
 
 
-def test_what_is_told_after_it_has_asked_is_told_before_the_answer() -> None:
-    pair = take_over()
+def test_what_is_told_after_it_has_asked_is_told_before_the_answer(pair: TakeOver) -> None:
     pair.start()
     pair.hear()
 
@@ -120,8 +122,7 @@ def test_what_is_told_after_it_has_asked_is_told_before_the_answer() -> None:
     assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
 
 
-def test_what_follows_is_performed_behind_the_repetition() -> None:
-    pair = take_over()
+def test_what_follows_is_performed_behind_the_repetition(pair: TakeOver) -> None:
     register(pair.old, "gone")
     pair.start()
     pair.hear()
@@ -134,8 +135,7 @@ def test_what_follows_is_performed_behind_the_repetition() -> None:
     assert not pair.new.has_logged("not taken over")
 
 
-def test_a_load_that_was_under_way_when_it_asked_goes_over() -> None:
-    pair = take_over()
+def test_a_load_that_was_under_way_when_it_asked_goes_over(pair: TakeOver) -> None:
     pair.old.stub_behaviours["n"] = "hangs"
     call = pair.old.call("load", {"model": "n"})
     pair.start()
@@ -150,8 +150,7 @@ def test_a_load_that_was_under_way_when_it_asked_goes_over() -> None:
     assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
 
 
-def test_regions_are_of_both_until_the_old_server_has_ended() -> None:
-    pair = take_over()
+def test_regions_are_of_both_until_the_old_server_has_ended(pair: TakeOver) -> None:
     pair.old.has_sequences = True
     pair.start()
     pair.exchange()
@@ -167,8 +166,7 @@ def test_regions_are_of_both_until_the_old_server_has_ended() -> None:
 
 
 @pytest.mark.addons
-def test_a_change_at_a_server_that_leaves_is_one_of_the_next() -> None:
-    pair = take_over()
+def test_a_change_at_a_server_that_leaves_is_one_of_the_next(pair: TakeOver) -> None:
     pair.old.has_sequences = True
     pair.start()
     pair.exchange()
@@ -182,8 +180,9 @@ def test_a_change_at_a_server_that_leaves_is_one_of_the_next() -> None:
     assert {"name": "n"} in pair.old.index()
 
 
-def test_a_load_that_is_under_way_when_the_old_server_leaves_is_one_of_the_next() -> None:
-    pair = take_over()
+def test_a_load_that_is_under_way_when_the_old_server_leaves_is_one_of_the_next(
+    pair: TakeOver,
+) -> None:
     pair.old.stub_behaviours["n"] = "hangs"
     call = pair.old.call("load", {"model": "n"})
     pair.start()
@@ -195,8 +194,7 @@ def test_a_load_that_is_under_way_when_the_old_server_leaves_is_one_of_the_next(
 
 
 @pytest.mark.parametrize("has_asked", [False, True])
-def test_a_new_server_that_dies_leaves_nothing_behind(has_asked: bool) -> None:
-    pair = take_over()
+def test_a_new_server_that_dies_leaves_nothing_behind(pair: TakeOver, has_asked: bool) -> None:
     pair.start()
     if has_asked:
         pair.hear()

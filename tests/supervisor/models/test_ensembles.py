@@ -151,8 +151,12 @@ def test_an_explicit_load_brings_the_members_along() -> None:
     assert {"e", "m", "n"} == ready
 
 
-def test_an_explicit_load_tries_members_that_have_failed_again() -> None:
-    world = explicit(ensemble("e", "m"), make_blueprint("m"))
+@pytest.fixture
+def world() -> SupervisorHarness:
+    return explicit(ensemble("e", "m"), make_blueprint("m"))
+
+
+def test_an_explicit_load_tries_members_that_have_failed_again(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = "no luck"
     assert "no luck" in world.call("load", LOAD_E).error[1]
 
@@ -182,8 +186,7 @@ def test_a_poll_loads_an_ensemble_whose_member_has_been_mended() -> None:
     assert "READY" == world.latest_version_info("e").state
 
 
-def test_an_unload_ends_an_ensemble_that_waits_for_a_member() -> None:
-    world = explicit(ensemble("e", "m"), make_blueprint("m"))
+def test_an_unload_ends_an_ensemble_that_waits_for_a_member(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = HANGS
     call = world.call("load", LOAD_E)
 
@@ -231,8 +234,9 @@ def test_the_death_reaches_ensembles_of_ensembles() -> None:
 
 
 @pytest.mark.row("F14")
-def test_an_unloaded_member_leaves_the_ensemble_loaded_and_not_ready() -> None:
-    world = explicit(ensemble("e", "m"), make_blueprint("m"))
+def test_an_unloaded_member_leaves_the_ensemble_loaded_and_not_ready(
+    world: SupervisorHarness,
+) -> None:
     world.call("load", LOAD_E)
 
     world.call("unload", {"model": "m"})
@@ -245,8 +249,7 @@ def test_an_unloaded_member_leaves_the_ensemble_loaded_and_not_ready() -> None:
     assert 1 == world.latest_version_info("e").ready_instances
 
 
-def test_a_reload_of_an_ensemble_swaps_it_like_any_model() -> None:
-    world = explicit(ensemble("e", "m"), make_blueprint("m"))
+def test_a_reload_of_an_ensemble_swaps_it_like_any_model(world: SupervisorHarness) -> None:
     world.call("load", LOAD_E)
     old, member = world.generation("e"), world.generation("m")
     world.models["e"] = dataclasses.replace(world.models["e"], fingerprint="2")
@@ -261,8 +264,7 @@ def test_a_reload_of_an_ensemble_swaps_it_like_any_model() -> None:
     )
 
 
-def test_what_is_served_and_has_not_changed_is_left_alone() -> None:
-    world = explicit(ensemble("e", "m"), make_blueprint("m"))
+def test_what_is_served_and_has_not_changed_is_left_alone(world: SupervisorHarness) -> None:
     world.call("load", LOAD_E)
     old = world.generation("e")
 
@@ -271,8 +273,7 @@ def test_what_is_served_and_has_not_changed_is_left_alone() -> None:
     assert world.generation("e") is old
 
 
-def test_an_ensemble_waits_for_its_last_request_before_it_ends() -> None:
-    world = explicit(ensemble("e", "m"), make_blueprint("m"))
+def test_an_ensemble_waits_for_its_last_request_before_it_ends(world: SupervisorHarness) -> None:
     world.call("load", LOAD_E)
     world.is_busy = True
     number = world.generation("e").number
@@ -316,8 +317,7 @@ def test_dependents_of_a_member_are_the_ensembles_that_call_it() -> None:
     assert {"n"} == serving(world)
 
 
-def test_without_dependents_only_the_model_goes() -> None:
-    world = explicit(ensemble("e", "m"), make_blueprint("m"))
+def test_without_dependents_only_the_model_goes(world: SupervisorHarness) -> None:
     world.call("load", LOAD_E)
 
     world.call("unload", {"model": "e"})

@@ -81,11 +81,17 @@ def ready() -> Bench:
     return bench
 
 
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
 @pytest.mark.parametrize(
     ("kind", "place"), [("CPU", "CPU"), ("GPU", "GPU 1"), ("MODEL", "model-specified devices")]
 )
-def test_a_verbose_line_says_where_an_instance_is_created(kind: str, place: str) -> None:
-    bench = Bench()
+def test_a_verbose_line_says_where_an_instance_is_created(
+    bench: Bench, kind: str, place: str
+) -> None:
     bench.instance.slot = InstanceSlot("m_0_0", kind, 1)
 
     bench.instance.handle(states.StartRequested())
@@ -95,9 +101,7 @@ def test_a_verbose_line_says_where_an_instance_is_created(kind: str, place: str)
     assert [("V", text)] == [(line.level, line.text) for line in lines[1:]]
 
 
-def test_a_start_asks_for_a_process_in_the_models_interpreter() -> None:
-    bench = Bench()
-
+def test_a_start_asks_for_a_process_in_the_models_interpreter(bench: Bench) -> None:
     todo = bench.handle(states.StartRequested())
 
     assert [SpawnStub(1, SERVER_ENVIRONMENT, "m", "m_0_0")] == todo
@@ -239,16 +243,14 @@ def test_one_that_worked_for_a_while_is_no_crash_loop(ready: Bench) -> None:
     assert ready.instance.recent_deaths == 1
 
 
-def test_a_first_load_that_dies_is_not_tried_again() -> None:
-    bench = Bench()
+def test_a_first_load_that_dies_is_not_tried_again(bench: Bench) -> None:
     bench.handle(states.StartRequested(), states.ProcessStarted(42))
 
     assert bench.die("exited with status 3") == []
     assert bench.instance.state is InstanceState.FAILED
 
 
-def test_the_reason_of_a_failed_load_is_what_the_stub_said() -> None:
-    bench = Bench()
+def test_the_reason_of_a_failed_load_is_what_the_stub_said(bench: Bench) -> None:
     bench.handle(states.StartRequested(), states.ProcessStarted(42))
 
     bench.handle(
@@ -260,8 +262,7 @@ def test_the_reason_of_a_failed_load_is_what_the_stub_said() -> None:
     assert bench.instance.has_reported_failure
 
 
-def test_a_death_while_loading_shows_its_last_words() -> None:
-    bench = Bench()
+def test_a_death_while_loading_shows_its_last_words(bench: Bench) -> None:
     bench.handle(states.StartRequested(), states.ProcessStarted(42))
 
     bench.handle(states.ProcessExited(because("exited with status 3"), "lacks the module 'zmq'"))
@@ -306,8 +307,7 @@ def test_a_hanging_one_is_killed_and_dies_for_that_reason(ready: Bench) -> None:
     assert text_of(ready.instance.death_reason) == "took longer than 2 s"
 
 
-def test_a_stub_that_says_that_it_failed_and_stays_is_killed() -> None:
-    bench = Bench()
+def test_a_stub_that_says_that_it_failed_and_stays_is_killed(bench: Bench) -> None:
     bench.handle(
         states.StartRequested(), states.ProcessStarted(42), states.LoadFailed(because("no"))
     )
@@ -333,8 +333,7 @@ def test_one_that_finished_is_not_killed_later(ready: Bench) -> None:
     assert ready.instance.state is InstanceState.STOPPED
 
 
-def test_a_stop_before_the_process_is_there_kills_it_when_it_comes() -> None:
-    bench = Bench()
+def test_a_stop_before_the_process_is_there_kills_it_when_it_comes(bench: Bench) -> None:
     bench.handle(states.StartRequested())
 
     early = bench.handle(states.StopRequested())

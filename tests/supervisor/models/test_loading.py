@@ -44,9 +44,12 @@ def change(world: SupervisorHarness, model: str = "m", fingerprint: str = "2") -
     world.models[model] = dataclasses.replace(world.models[model], fingerprint=fingerprint)
 
 
-def test_a_model_is_announced_to_the_broker_before_the_frontends() -> None:
-    world = loaded("m")
+@pytest.fixture
+def world() -> SupervisorHarness:
+    return loaded("m")
 
+
+def test_a_model_is_announced_to_the_broker_before_the_frontends(world: SupervisorHarness) -> None:
     order = [
         type(message).__name__
         for serial, message in world.sent
@@ -96,8 +99,9 @@ def test_a_frontend_that_never_confirms_does_not_hold_up_a_load_for_ever() -> No
 
 
 @pytest.mark.row("F13")
-def test_a_model_that_has_not_changed_is_not_loaded_again_and_that_is_said() -> None:
-    world = loaded("m")
+def test_a_model_that_has_not_changed_is_not_loaded_again_and_that_is_said(
+    world: SupervisorHarness,
+) -> None:
     before = world.instance("m").serial
 
     assert world.call("load", LOAD_M).result == "unchanged"
@@ -106,8 +110,7 @@ def test_a_model_that_has_not_changed_is_not_loaded_again_and_that_is_said() -> 
 
 
 @pytest.mark.row("F10")
-def test_a_reload_is_ready_before_the_old_one_is_retired() -> None:
-    world = loaded("m")
+def test_a_reload_is_ready_before_the_old_one_is_retired(world: SupervisorHarness) -> None:
     old = world.generation("m")
     change(world)
     world.stub_behaviours["m"] = HANGS
@@ -127,8 +130,7 @@ def test_a_reload_is_ready_before_the_old_one_is_retired() -> None:
 
 
 @pytest.mark.row("F10")
-def test_a_failed_reload_keeps_what_serves() -> None:
-    world = loaded("m")
+def test_a_failed_reload_keeps_what_serves(world: SupervisorHarness) -> None:
     old = world.generation("m")
     change(world)
     world.stub_behaviours["m"] = "ValueError: broken"
@@ -143,8 +145,7 @@ def test_a_failed_reload_keeps_what_serves() -> None:
     assert ("READY", 1) == (world.latest_version_info("m").state, len(world.living("stub")))
 
 
-def test_after_a_failed_reload_a_repaired_model_is_loaded() -> None:
-    world = loaded("m")
+def test_after_a_failed_reload_a_repaired_model_is_loaded(world: SupervisorHarness) -> None:
     change(world)
     world.stub_behaviours["m"] = "ValueError: broken"
     world.call("load", LOAD_M)
@@ -154,8 +155,7 @@ def test_after_a_failed_reload_a_repaired_model_is_loaded() -> None:
     assert world.generation("m").number == 3
 
 
-def test_what_serves_is_given_up_during_a_reload_that_succeeds() -> None:
-    world = loaded("m")
+def test_what_serves_is_given_up_during_a_reload_that_succeeds(world: SupervisorHarness) -> None:
     change(world)
     world.stub_behaviours["m"] = HANGS
     world.call("load", LOAD_M)
@@ -217,8 +217,9 @@ def test_versions_load_independently() -> None:
     )
 
 
-def test_a_version_that_is_not_wanted_any_more_is_unloaded_after_the_new_one_serves() -> None:
-    world = loaded("m")
+def test_a_version_that_is_not_wanted_any_more_is_unloaded_after_the_new_one_serves(
+    world: SupervisorHarness,
+) -> None:
     world.models["m"] = make_blueprint("m", "2", versions=(2,))
 
     world.call("load", LOAD_M)
@@ -229,8 +230,7 @@ def test_a_version_that_is_not_wanted_any_more_is_unloaded_after_the_new_one_ser
     assert len(world.living("stub")) == 1
 
 
-def test_a_version_stays_while_its_successor_fails() -> None:
-    world = loaded("m")
+def test_a_version_stays_while_its_successor_fails(world: SupervisorHarness) -> None:
     world.models["m"] = make_blueprint("m", "2", versions=(2,))
     world.stub_behaviours["m"] = "no"
 
@@ -261,8 +261,7 @@ def test_an_unknown_model_cannot_be_loaded() -> None:
 
 
 @pytest.mark.row("F12")
-def test_an_unload_is_answered_before_requests_under_way_end() -> None:
-    world = loaded("m")
+def test_an_unload_is_answered_before_requests_under_way_end(world: SupervisorHarness) -> None:
     world.is_busy = True
 
     assert world.call("unload", {"model": "m"}).result is None
@@ -276,8 +275,9 @@ def test_an_unload_is_answered_before_requests_under_way_end() -> None:
     assert "I successfully unloaded 'm' version 1" in world.log
 
 
-def test_a_version_that_is_unloaded_takes_requests_until_all_frontends_know() -> None:
-    world = loaded("m")
+def test_a_version_that_is_unloaded_takes_requests_until_all_frontends_know(
+    world: SupervisorHarness,
+) -> None:
     frontend = world.serial("grpc")
     world.silent.add(frontend)
 
@@ -305,8 +305,7 @@ def test_an_unload_cancels_a_load_that_hangs() -> None:
     assert text_of(world.latest_version_info("m").reason) == "unloaded"
 
 
-def test_a_load_during_an_unload_does_not_wait_for_it() -> None:
-    world = loaded("m")
+def test_a_load_during_an_unload_does_not_wait_for_it(world: SupervisorHarness) -> None:
     world.is_busy = True
     old = world.generation("m")
     world.call("unload", {"model": "m"})
@@ -541,9 +540,7 @@ def test_a_model_without_versions_is_known_until_it_is_unloaded() -> None:
     assert [wire.ForgetModel("m")] == world.messages_to("grpc", wire.ForgetModel)
 
 
-def test_loads_that_have_ended_are_not_kept() -> None:
-    world = loaded("m")
-
+def test_loads_that_have_ended_are_not_kept(world: SupervisorHarness) -> None:
     for number in range(20):
         change(world, fingerprint=f"again {number}")
         assert world.call("load", LOAD_M).result is None
@@ -639,8 +636,7 @@ def test_a_load_in_time_is_not_bounded_afterwards() -> None:
     assert "READY" == world.latest_version_info("m").state
 
 
-def test_the_index_says_why_what_serves_was_not_replaced() -> None:
-    world = loaded("m")
+def test_the_index_says_why_what_serves_was_not_replaced(world: SupervisorHarness) -> None:
     served = [{"name": "m", "version": "1", "state": "READY"}]
     world.stub_behaviours["m"] = "no luck"
     change(world)

@@ -57,8 +57,12 @@ def ready_counts(world: SupervisorHarness) -> list[int]:
     return [news.ready_instances for news in infos if news.model == "m" and news.ready_instances]
 
 
-def test_instances_are_replaced_one_by_one_behind_the_same_queue() -> None:
-    world = serving()
+@pytest.fixture
+def world() -> SupervisorHarness:
+    return serving()
+
+
+def test_instances_are_replaced_one_by_one_behind_the_same_queue(world: SupervisorHarness) -> None:
     number, before = world.generation("m").number, serials(world)
     world.sent.clear()
 
@@ -75,8 +79,9 @@ def test_instances_are_replaced_one_by_one_behind_the_same_queue() -> None:
     assert COUNT * [wire.AttachInstance, wire.Retire] == order
 
 
-def test_a_roll_is_over_when_a_new_broker_gives_nothing_to_the_old_instances() -> None:
-    world = serving()
+def test_a_roll_is_over_when_a_new_broker_gives_nothing_to_the_old_instances(
+    world: SupervisorHarness,
+) -> None:
     before = serials(world)
     world.advance(60.0)  # the next broker is started at once
     world.kill_process(world.serial("broker"))
@@ -95,8 +100,7 @@ def test_a_roll_is_over_when_a_new_broker_gives_nothing_to_the_old_instances() -
     assert 0 == call.answer.code
 
 
-def test_one_is_started_at_a_time() -> None:
-    world = serving()
+def test_one_is_started_at_a_time(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = HANGS
 
     assert load(world, coded("2")) is None
@@ -105,8 +109,7 @@ def test_one_is_started_at_a_time() -> None:
     assert [*COUNT * [InstanceState.READY], InstanceState.LOADING] == states
 
 
-def test_a_new_one_that_fails_stops_it_and_leaves_the_old() -> None:
-    world = serving()
+def test_a_new_one_that_fails_stops_it_and_leaves_the_old(world: SupervisorHarness) -> None:
     before = serials(world)
     world.stub_behaviours["m"] = "no weights"
 
@@ -120,8 +123,7 @@ def test_a_new_one_that_fails_stops_it_and_leaves_the_old() -> None:
     assert ("READY", True) == (entry["state"], "no weights" in entry["reason"])
 
 
-def test_what_was_mended_is_rolled_by_the_next_load() -> None:
-    world = serving()
+def test_what_was_mended_is_rolled_by_the_next_load(world: SupervisorHarness) -> None:
     before = serials(world)
     world.stub_behaviours["m"] = "no weights"
     load(world, coded("2"))
@@ -135,8 +137,7 @@ def test_what_was_mended_is_rolled_by_the_next_load() -> None:
     assert "reason" not in world.index()[0]
 
 
-def test_a_new_one_that_dies_later_stops_it_too() -> None:
-    world = serving()
+def test_a_new_one_that_dies_later_stops_it_too(world: SupervisorHarness) -> None:
     before = serials(world)
     world.stub_behaviours["m"] = LOADS
     call = _rolled_up_to(world, 2)
@@ -170,8 +171,7 @@ def _rolled_up_to(world: SupervisorHarness, number: int) -> Call:
     return world.call("load", LOAD_M)
 
 
-def test_an_unload_ends_a_roll() -> None:
-    world = serving()
+def test_an_unload_ends_a_roll(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = HANGS
     world.models["m"] = coded("2")
     call = world.call("load", LOAD_M)
@@ -183,8 +183,7 @@ def test_an_unload_ends_a_roll() -> None:
     assert [] == world.living("stub")
 
 
-def test_other_settings_are_a_load_anew() -> None:
-    world = serving()
+def test_other_settings_are_a_load_anew(world: SupervisorHarness) -> None:
     number = world.generation("m").number
 
     load(world, coded("2", settings="other"))
@@ -192,8 +191,7 @@ def test_other_settings_are_a_load_anew() -> None:
     assert number < world.generation("m").number
 
 
-def test_code_that_completes_another_configuration_is_a_load_anew() -> None:
-    world = serving()
+def test_code_that_completes_another_configuration_is_a_load_anew(world: SupervisorHarness) -> None:
     number, before = world.generation("m").number, serials(world)
 
     answer = load(world, coded("2", finished='{"name": "m", "other": 1}'))
@@ -206,8 +204,7 @@ def test_code_that_completes_another_configuration_is_a_load_anew() -> None:
     assert COUNT == world.latest_version_info("m").ready_instances
 
 
-def test_an_instance_that_was_given_up_is_replaced_too() -> None:
-    world = serving()
+def test_an_instance_that_was_given_up_is_replaced_too(world: SupervisorHarness) -> None:
     (first, *_) = sorted(serials(world))
     instance = world.generation("m").instances.find(first)
     assert instance is not None
@@ -223,8 +220,7 @@ def test_an_instance_that_was_given_up_is_replaced_too() -> None:
 
 
 @pytest.mark.addons
-def test_a_scale_that_has_waited_for_it_comes_next() -> None:
-    world = serving()
+def test_a_scale_that_has_waited_for_it_comes_next(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = HANGS
     loading = world.call("load", LOAD_M) if load(world, coded("2")) is None else None
     scaled = world.call("scale", {"model": "m", "count": 2})

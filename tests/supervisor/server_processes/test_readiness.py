@@ -195,25 +195,24 @@ def forking() -> SupervisorHarness:
     return SupervisorHarness(make_blueprint("m"), has_fork_server=True).start()
 
 
-def test_it_is_started_before_everything_else() -> None:
-    served = forking()
+@pytest.fixture
+def served() -> SupervisorHarness:
+    return forking()
 
+
+def test_it_is_started_before_everything_else(served: SupervisorHarness) -> None:
     assert "fork-server" == served.roles[min(served.roles)]
     assert served.latest_version_info("m").state == "READY"
 
 
-def test_it_speaks_with_the_supervisor_alone() -> None:
-    served = forking()
-
+def test_it_speaks_with_the_supervisor_alone(served: SupervisorHarness) -> None:
     assert [] == [m for s, m in served.sent if s == served.serial("fork-server")]
     assert "fork-server" not in [
         expected.role for expected in served.messages_to("broker", wire.ExpectPeer)
     ]
 
 
-def test_a_dead_one_is_replaced_and_shown_with_the_reason() -> None:
-    served = forking()
-
+def test_a_dead_one_is_replaced_and_shown_with_the_reason(served: SupervisorHarness) -> None:
     served.kill_process(served.serial("fork-server")).tick()
 
     (row,) = [p for p in served.call("status").result["processes"] if p["role"] == "fork-server"]
@@ -223,9 +222,9 @@ def test_a_dead_one_is_replaced_and_shown_with_the_reason() -> None:
     assert served.latest_version_info("m").ready_instances == 1
 
 
-def test_one_that_dies_again_and_again_is_started_ever_more_seldom() -> None:
-    served = forking()
-
+def test_one_that_dies_again_and_again_is_started_ever_more_seldom(
+    served: SupervisorHarness,
+) -> None:
     for _ in range(10):
         served.kill_process(served.serial("fork-server"))
         while not served.living("fork-server"):
@@ -235,8 +234,7 @@ def test_one_that_dies_again_and_again_is_started_ever_more_seldom() -> None:
     assert served.status is None
 
 
-def test_one_that_is_no_help_ends_and_is_not_replaced() -> None:
-    served = forking()
+def test_one_that_is_no_help_ends_and_is_not_replaced(served: SupervisorHarness) -> None:
     fork_server = served.serial("fork-server")
 
     served.receive(
@@ -249,8 +247,7 @@ def test_one_that_is_no_help_ends_and_is_not_replaced() -> None:
     assert not served.has_logged("has died")
 
 
-def test_it_ends_with_the_server_after_the_models() -> None:
-    served = forking()
+def test_it_ends_with_the_server_after_the_models(served: SupervisorHarness) -> None:
     fork_server = served.serial("fork-server")
 
     served.core.stop_requested()

@@ -50,8 +50,12 @@ def stop(world: SupervisorHarness) -> SupervisorHarness:
     return world.run_until_idle()
 
 
-def test_everything_ends_in_order_and_the_status_is_0() -> None:
-    world = running()
+@pytest.fixture
+def world() -> SupervisorHarness:
+    return running()
+
+
+def test_everything_ends_in_order_and_the_status_is_0(world: SupervisorHarness) -> None:
     world.stubborn = {"http", "grpc"}
 
     stop(world)
@@ -86,9 +90,7 @@ def test_sequences_that_are_begun_before_clients_hear_of_the_stop_are_waited_for
     assert [] == world.messages_to("http", wire.Shutdown)
 
 
-def test_the_broker_ends_after_the_stubs() -> None:
-    world = running()
-
+def test_the_broker_ends_after_the_stubs(world: SupervisorHarness) -> None:
     stop(world)
 
     last_finish = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Finalize))
@@ -96,8 +98,7 @@ def test_the_broker_ends_after_the_stubs() -> None:
     assert last_finish < broker_stop
 
 
-def test_a_process_that_has_ended_is_not_replaced() -> None:
-    world = running()
+def test_a_process_that_has_ended_is_not_replaced(world: SupervisorHarness) -> None:
     world.stubborn = {"http"}
     stop(world)
 
@@ -120,8 +121,7 @@ def test_the_time_that_is_left_is_said_each_second() -> None:
 
 
 @pytest.mark.row("F17")
-def test_models_that_have_requests_are_named() -> None:
-    world = running()
+def test_models_that_have_requests_are_named(world: SupervisorHarness) -> None:
     world.stubborn = {"http"}
     world.model_stats = [stats("a", unanswered=2), stats("b", unanswered=0)]
 
@@ -144,8 +144,7 @@ def test_when_the_time_is_over_the_status_is_1() -> None:
     assert "E Exit timeout expired. Exiting immediately." in world.log
 
 
-def test_a_hanging_finalize_does_not_keep_the_server() -> None:
-    world = running()
+def test_a_hanging_finalize_does_not_keep_the_server(world: SupervisorHarness) -> None:
     world.stubborn = {"a_0_0"}
 
     stop(world).advance(10.5)
@@ -153,8 +152,7 @@ def test_a_hanging_finalize_does_not_keep_the_server() -> None:
     assert world.status == 0
 
 
-def test_a_second_signal_ends_everything_at_once() -> None:
-    world = running()
+def test_a_second_signal_ends_everything_at_once(world: SupervisorHarness) -> None:
     world.stubborn = {"http"}
     stop(world)
 
@@ -187,8 +185,7 @@ def test_a_stop_before_the_broker_listens_ends_everything() -> None:
     assert world.alive == set()
 
 
-def test_a_load_that_is_under_way_is_refused_at_a_stop() -> None:
-    world = running()
+def test_a_load_that_is_under_way_is_refused_at_a_stop(world: SupervisorHarness) -> None:
     world.models["c"] = make_blueprint("c")
     world.stub_behaviours["c"] = HANGS
     world.stubborn = {"http"}
@@ -200,8 +197,7 @@ def test_a_load_that_is_under_way_is_refused_at_a_stop() -> None:
     assert world.call("load", {"model": "c"}).error == (Unavailable.number, "Server exiting")
 
 
-def test_a_stub_that_dies_while_requests_are_finished_comes_back() -> None:
-    world = running()
+def test_a_stub_that_dies_while_requests_are_finished_comes_back(world: SupervisorHarness) -> None:
     world.stubborn = {"http"}
     stop(world)
 
@@ -210,8 +206,9 @@ def test_a_stub_that_dies_while_requests_are_finished_comes_back() -> None:
     assert world.generation("a").readiness.ready_count == 1
 
 
-def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends() -> None:
-    world = running()
+def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends(
+    world: SupervisorHarness,
+) -> None:
     world.is_busy = True
     stop(world)
     assert world.status is None
@@ -289,8 +286,7 @@ def test_a_second_signal_does_not_wait_for_sequences() -> None:
     assert 1 == world.status
 
 
-def test_of_a_model_with_sequences_these_are_counted() -> None:
-    world = running()
+def test_of_a_model_with_sequences_these_are_counted(world: SupervisorHarness) -> None:
     world.model_stats = [stats("a", unanswered=1), stats("b", unanswered=0)]
     world.model_stats[0]["zmqtriton"]["sequences"] = 3
     world.has_sequences = True
@@ -327,8 +323,7 @@ def test_the_sequences_of_a_broker_that_dies_are_not_waited_for() -> None:
     assert (2, 0) == (len(world.messages_to("broker", wire.Bootstrap)), world.status)
 
 
-def test_a_stop_while_there_is_no_broker_waits_for_no_sequences() -> None:
-    world = running()
+def test_a_stop_while_there_is_no_broker_waits_for_no_sequences(world: SupervisorHarness) -> None:
     world.stubborn = {"grpc"}
     world.kill_process(world.serial("broker"))
 

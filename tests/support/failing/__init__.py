@@ -30,8 +30,7 @@ class FailingCalls:
     def fail(self, pid: int, call: str, error: int, *, skip: int = 0, times: int = 1) -> None:
         """Let calls of one process fail: after so many, and so often."""
         self.stop()
-        order = _ORDERS.pack(pid, error, skip, 0, 0, call.encode())
-        self._page[: _ORDERS.size] = order
+        self._page[: _ORDERS.size] = _ORDERS.pack(pid, error, skip, 0, 0, call.encode())
         struct.pack_into("=i", self._page, 12, times)
 
     def stop(self) -> int:
