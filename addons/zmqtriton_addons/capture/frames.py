@@ -1,4 +1,4 @@
-"""Messages from frontends to the process of captures: a header in JSON, then tensors' bytes.
+"""Messages from frontends to the process of captures: frames' heads in JSON, then tensors' bytes.
 
 Both ends are of one server, on its own socket, so nothing is checked but the form.
 """
@@ -47,25 +47,31 @@ def timestamp(seconds: float) -> str:
     return f"{whole}.{int(seconds % 1 * 1_000_000):06}Z"
 
 
-def encode(frame: Frame) -> bytes:
-    """Return the bytes, which are a copy: the tensors' memory may change at once."""
-    rows: list[tuple[str, int, list[int], int]] = []
+def encode(frames: Iterable[Frame]) -> bytes:
+    """Return one message with them, which is a copy: the tensors' memory may change at once."""
+    heads = []
     parts: list[bytes | memoryview] = [b""]
-    for name, datatype, shape, data in frame.tensors:
-        view = None if data is None else memoryview(data).cast("B")
-        rows.append((name, datatype, list(shape), -1 if view is None else len(view)))
-        if view is not None:
-            parts.append(view)
-    header = orjson.dumps((frame.kind, frame.id, frame.details, rows))
+    for kind, number, details, tensors, _ in frames:
+        rows: list[tuple[str, int, list[int], int]] = []
+        for name, datatype, shape, data in tensors:
+            view = None if data is None else memoryview(data).cast("B")
+            rows.append((name, datatype, list(shape), -1 if view is None else len(view)))
+            if view is not None:
+                parts.append(view)
+        heads.append((kind, number, details, rows))
+    header = orjson.dumps(heads)
     parts[0] = LENGTHS.pack(len(header), sum(map(len, parts))) + header
     return b"".join(parts)
 
 
-def decode(header: bytes, tensors: bytes) -> Frame:
-    kind, number, details, rows = orjson.loads(header)
-    received, begin = [], 0
-    for name, datatype, shape, size in rows:
-        data = None if size < 0 else memoryview(tensors)[begin : begin + size]
-        received.append(Tensor(name, datatype, shape, data))
-        begin += max(size, 0)
-    return Frame(kind, number, details, received, _OBJECT_BYTES * len(header) + len(tensors))
+def decode(header: bytes, tensors: bytes) -> list[Frame]:
+    heads = orjson.loads(header)
+    frames, begin, head_bytes = [], 0, _OBJECT_BYTES * len(header) // len(heads)
+    for kind, number, details, rows in heads:
+        received, first = [], begin
+        for name, datatype, shape, size in rows:
+            data = None if size < 0 else memoryview(tensors)[begin : begin + size]
+            received.append(Tensor(name, datatype, shape, data))
+            begin += max(size, 0)
+        frames.append(Frame(kind, number, details, received, head_bytes + begin - first))
+    return frames

@@ -11,6 +11,7 @@ import asyncio
 import atexit
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 #: The limit of bytes that wait for a process that does not keep up.
@@ -55,6 +56,11 @@ class Line:
             self._flush()
         elif self._timer is None:
             self._timer = self._loop.call_later(_TOGETHER_S, self._flush)
+
+    def soon(self, act: Callable[[], object]) -> None:
+        """Do this in the next turn of the loop, once the answers of this one have gone."""
+        if self._loop is not None:
+            self._loop.call_soon(act)
 
     def close(self) -> None:
         """Send the rest, and close the connection."""

@@ -24,7 +24,7 @@ from zmqtriton_frontends.inference import (
     now_ns,
 )
 
-#: Frames of one request are sent together up to this size.
+#: Frames of one request are sent together, after its answer, up to this size.
 _TOGETHER_BYTES = 16 << 10
 
 
@@ -61,8 +61,7 @@ class Capture:
         self._next_id += 1
         details = _details(ask, checked, rules)
         details["dropped"], self._dropped = self._dropped, Counter()
-        tensors = [_here(tensor) for tensor in inputs]
-        begin = encode(Frame(REQUEST, self._next_id, details, tensors))
+        begin = Frame(REQUEST, self._next_id, details, [_here(tensor) for tensor in inputs])
         stages = checked.stages
         if stages is None:
             stages = Stages(ask.begun_ns)
@@ -93,14 +92,15 @@ class _Record:
         self,
         line: Line,
         number: int,
-        begin: bytes,
+        begin: Frame,
         begun_ns: int,
         stages: Stages,
         omitted: frozenset[str],
     ) -> None:
         """Set up with the frame of the request."""
         self._line = line
-        self._frames: list[bytes] = []
+        #: What is not sent yet, with tensors of its own.
+        self._frames: list[Frame] = []
         self._bytes = 0
         self._connection = line.connection
         self._id = number
@@ -109,7 +109,7 @@ class _Record:
         self._omitted = omitted
         self._error: tuple[str, str] | None = None
         self._is_cut = self._has_ended = False
-        self._send(begin)
+        self._add(begin)
 
     def take(self, response: ResponseBody) -> None:
         outputs = [tensor for tensor in response.outputs if tensor.name not in self._omitted]
@@ -121,7 +121,7 @@ class _Record:
             "after_ms": self._ms(),
             "omitted": [t.name for t in response.outputs if t.name in self._omitted],
         }
-        self._send(encode(Frame(RESPONSE, self._id, details, outputs)))
+        self._add(Frame(RESPONSE, self._id, details, outputs))
 
     def fail(self, error: Exception) -> None:
         code = error.code if isinstance(error, ZmqTritonError) else ZmqTritonError.code
@@ -137,17 +137,23 @@ class _Record:
             "stages": self._stages.durations(),
             "is_cut": self._is_cut,
         }
-        self._send(encode(Frame(END, self._id, details)))
+        self._frames.append(Frame(END, self._id, details))
+        self._line.soon(self._send)
 
-    def _send(self, frame: bytes) -> None:
-        self._frames.append(frame)
-        self._bytes += len(frame)
-        if self._has_ended or self._bytes > _TOGETHER_BYTES:
-            # another process has not seen the beginning
-            if self._line.connection == self._connection:
-                self._line.send(b"".join(self._frames))
-            self._frames.clear()
-            self._bytes = 0
+    def _add(self, frame: Frame) -> None:
+        self._bytes += size_of(frame.tensors)
+        if self._bytes > _TOGETHER_BYTES:
+            self._frames.append(frame)
+            self._send()
+        else:
+            self._frames.append(frame._replace(tensors=[_kept(t) for t in frame.tensors]))
+
+    def _send(self) -> None:
+        # another process has not seen the beginning
+        if self._line.connection == self._connection:
+            self._line.send(encode(self._frames))
+        self._frames.clear()
+        self._bytes = 0
 
     def _ms(self) -> float:
         return round((now_ns() - self._begun_ns) / 1e6, 3)
@@ -163,8 +169,10 @@ def capture(gateway: Gateway) -> Capture:
 
 def _details(ask: Ask, checked: CheckedRequest, rules: _Rules) -> dict[str, Any]:
     body, options, model = checked.body, checked.options, checked.model
-    headers = set() if ask.spelled_headers is None else {name for name, _ in ask.spelled_headers()}
-    parameters: dict[str, Any] = {k: v for k, v in body.parameters.items() if k not in headers}
+    parameters: dict[str, Any] = dict(body.parameters)
+    if parameters and ask.spelled_headers is not None:
+        for name, _ in ask.spelled_headers():
+            parameters.pop(name, None)
     if options.correlation:
         parameters["sequence_id"] = options.correlation
         parameters["sequence_start"] = bool(options.flags & SEQUENCE_START)
@@ -193,6 +201,13 @@ def _here(tensor: Tensor) -> Tensor:
     if type(tensor.data) is RegionContents:
         return tensor._replace(data=tensor.data.read())
     return tensor
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """Return the tensor with bytes that nobody changes."""
+    if tensor.data is None or type(tensor.data) is bytes:
+        return tensor
+    return tensor._replace(data=bytes(memoryview(tensor.data).cast("B")))
 
 
 def _names(model: ModelVersion, key: str) -> frozenset[str]:

@@ -69,7 +69,7 @@ def _request(number: int, model: str, tensor: Tensor, **more: object) -> bytes:
         **{"request_id": "", "parameters": {}, "outputs": [], "omitted": [], "hashed": []},
         **{"dropped": {}, **more},
     }
-    return encode(Frame(REQUEST, number, details, [tensor]))
+    return encode([Frame(REQUEST, number, details, [tensor])])
 
 
 _ENDED: dict[str, Any] = {"error": None, "duration_ms": 0.1, "stages": {}, "is_cut": False}
@@ -91,7 +91,7 @@ def tiny(server: Server, count: int = 1_000_000) -> str:
         for first in range(0, count, 100):
             line.sendall(
                 b"".join(
-                    _request(n, "tiny", tensor) + encode(Frame(END, n, _ENDED))
+                    _request(n, "tiny", tensor) + encode([Frame(END, n, _ENDED)])
                     for n in range(first, first + 100)
                 )
             )
@@ -116,7 +116,7 @@ def many_files(server: Server, count: int = 30_000) -> str:
     tensor = Tensor("../../../X", FP32, [1100], bytes(4400))
     with _as_frontend(server) as line:
         for number in range(count):
-            ended = encode(Frame(END, number, _ENDED))
+            ended = encode([Frame(END, number, _ENDED)])
             line.sendall(_request(number, "files", tensor) + ended)
         eventually(lambda: counts(server, "files").total() == count, _PATIENCE_S)
     files = [path for path in captures_of(server).rglob("*") if path.is_file()]

@@ -40,13 +40,19 @@ def test_a_frame_comes_as_it_was_sent() -> None:
         Tensor("in a client's memory", FP32, [9], None),
         Tensor("ü", 13, [0], b""),
     ]
-    data = encode(Frame(RESPONSE, 7, {"parameters": {"a": 1.5}}, tensors))
+    data = encode(
+        [
+            Frame(REQUEST, 7, {}, tensors[:1]),
+            Frame(RESPONSE, 7, {"parameters": {"a": 1.5}}, tensors),
+        ]
+    )
 
     header, size = LENGTHS.unpack_from(data)
     at = LENGTHS.size + header
     assert len(data) == at + size
-    frame = decode(data[LENGTHS.size : at], data[at:])
+    first, frame = decode(data[LENGTHS.size : at], data[at:])
 
+    assert tensors[:1] == [*first.tensors]
     assert (RESPONSE, 7, {"parameters": {"a": 1.5}}) == frame[:3]
     assert tensors == [*frame.tensors]
 
@@ -56,9 +62,9 @@ def test_a_request_takes_room_for_its_names_and_parameters_too() -> None:
     assembly = Assembly(budget)
     details = {"model": "m", "dropped": {}, "parameters": {"p": "x" * 1000}}
     for number in range(5):
-        data = encode(Frame(REQUEST, number, details))
+        data = encode([Frame(REQUEST, number, details)])
         header, _ = LENGTHS.unpack_from(data)
-        assembly.take(decode(data[LENGTHS.size : LENGTHS.size + header], b""))
+        assembly.take(*decode(data[LENGTHS.size : LENGTHS.size + header], b""))
 
     assert {"m": 3} == assembly.dropped
     assert 2000 < budget.held <= 20_000

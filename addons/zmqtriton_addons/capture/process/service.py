@@ -127,7 +127,8 @@ class _Connection(asyncio.Protocol):
                 break
             else:
                 tensors = bytes(received[at + lengths[0] : end])
-                self._take(decode(bytes(received[at : at + lengths[0]]), tensors))
+                for frame in decode(bytes(received[at : at + lengths[0]]), tensors):
+                    self._take(frame)
             begin = end
         del received[:begin]
 
