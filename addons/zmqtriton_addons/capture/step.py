@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.capture import rates
@@ -13,12 +14,13 @@ from zmqtriton_addons.capture.line import Line
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.signature import config_parameter
-from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, ResponseBody, Tensor
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, ResponseBody, Tensor, make
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import (
     CheckedRequest,
     ModelVersion,
+    Options,
     RegionContents,
     Stages,
     now_ns,
@@ -49,25 +51,37 @@ class Capture:
         self._dropped: Counter[str] = Counter()
 
     def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
-        model, options = checked.model, checked.options
+        model, options, body = checked.model, checked.options, checked.body
         rules = self._rules.get(model.generation) or self._rules_of(model)
         is_start = bool(options.flags & SEQUENCE_START)
         if rules.sampler is None or not rules.sampler.takes(options.correlation, is_start=is_start):
             return checked
-        inputs = [tensor for tensor in checked.body.inputs if tensor.name not in rules.omitted]
-        if not self._line.has_room(sum(len(tensor.data) for tensor in inputs)):
+        inputs: Sequence[Tensor] = body.inputs
+        if rules.omitted:
+            inputs = [tensor for tensor in inputs if tensor.name not in rules.omitted]
+        size = sum(len(tensor.data) for tensor in inputs)
+        if not self._line.has_room(size):
             self._dropped[model.name] += 1
             return checked
         self._next_id += 1
-        details = _details(ask, checked, rules)
-        details["dropped"], self._dropped = self._dropped, Counter()
-        begin = Frame(REQUEST, self._next_id, details, [_here(tensor) for tensor in inputs])
         stages = checked.stages
         if stages is None:
             stages = Stages(ask.begun_ns)
             checked = checked.with_stages(stages)
-        begun_ns = ask.begun_ns or now_ns()
-        record = _Record(self._line, self._next_id, begin, begun_ns, stages, rules.omitted)
+        head = _Head(
+            model,
+            options,
+            body.request_id,
+            _parameters(ask, body.parameters) if body.parameters else {},
+            body.outputs,
+            [tensor.name for tensor in body.inputs if tensor.name in rules.omitted],
+            "" if ask.grant is None else ask.grant.name,
+            ask.begun_ns or now_ns(),
+            self._dropped,
+        )
+        if self._dropped:
+            self._dropped = Counter()
+        record = _Record(self._line, self._next_id, head, stages, rules, inputs, size)
         return checked.with_observer(record)
 
     def _rules_of(self, model: ModelVersion) -> _Rules:
@@ -83,45 +97,102 @@ class Capture:
         return rules
 
 
-class _Record:
-    """An observer, which sends frames: those of a small request all at once."""
+class _Head(NamedTuple):
+    """What is known of a request when it begins, but its tensors."""
 
+    model: ModelVersion
+    options: Options
+    request_id: str
+    parameters: dict[str, Any]
+    outputs: Sequence[str]
+    omitted: list[str]
+    token: str
+    begun_ns: int
+    dropped: Counter[str]
+
+    def details(self, rules: _Rules) -> dict[str, Any]:
+        model, options, parameters = self.model, self.options, self.parameters
+        if options.correlation:
+            parameters["sequence_id"] = options.correlation
+            parameters["sequence_start"] = bool(options.flags & SEQUENCE_START)
+            parameters["sequence_end"] = bool(options.flags & SEQUENCE_END)
+        if options.priority:
+            parameters["priority"] = options.priority
+        if options.timeout_us:
+            parameters["timeout"] = options.timeout_us
+        return {
+            "time_s": time.time() - (now_ns() - self.begun_ns) / 1e9,
+            "model": model.name,
+            "version": model.version,
+            "is_decoupled": model.signature.is_decoupled,
+            "token": self.token,
+            "request_id": self.request_id,
+            "parameters": parameters,
+            "outputs": list(self.outputs),
+            "omitted": self.omitted,
+            "hashed": sorted(rules.hashed),
+            "dropped": self.dropped,
+        }
+
+
+class _Record:
+    """An observer, which sends frames: those of a small request all at once, after its answer."""
+
+    __slots__ = (
+        *("_bytes", "_connection", "_error", "_frames", "_has_ended", "_head", "_id", "_inputs"),
+        *("_is_cut", "_line", "_rules", "_stages"),
+    )
     context = ""
 
     def __init__(
         self,
         line: Line,
         number: int,
-        begin: Frame,
-        begun_ns: int,
+        head: _Head,
         stages: Stages,
-        omitted: frozenset[str],
+        rules: _Rules,
+        inputs: Sequence[Tensor],
+        size: int,
     ) -> None:
-        """Set up with the frame of the request."""
-        self._line = line
-        #: What is not sent yet, with tensors of its own.
-        self._frames: list[Frame] = []
-        self._bytes = 0
-        self._connection = line.connection
+        """Set up with the tensors of the request, and their size."""
+        self._line, self._connection = line, line.connection
         self._id = number
-        self._begun_ns = begun_ns
+        self._head = head
         self._stages = stages
-        self._omitted = omitted
+        self._rules = rules
         self._error: tuple[str, str] | None = None
         self._is_cut = self._has_ended = False
-        self._add(begin)
+        #: Those of the frame of the request; None once it is in `_frames`.
+        self._inputs: list[Tensor] | None = None
+        #: What is not sent yet, with tensors of its own, and their size.
+        self._frames: list[Frame] = []
+        self._bytes = size
+        if size <= _TOGETHER_BYTES:
+            self._inputs = [*map(_kept, inputs)]
+        else:
+            details = head.details(rules)
+            self._frames.append(Frame(REQUEST, number, details, [*map(_here, inputs)]))
+            self._send()
 
     def take(self, response: ResponseBody) -> None:
-        outputs = [tensor for tensor in response.outputs if tensor.name not in self._omitted]
-        if self._is_cut or not self._line.has_room(size_of(outputs)):
+        outputs, omitted = response.outputs, self._rules.omitted
+        if omitted:
+            outputs = [tensor for tensor in outputs if tensor.name not in omitted]
+        size = size_of(outputs)
+        if self._is_cut or not self._line.has_room(size):
             self._is_cut = True
             return
         details = {
             "parameters": response.parameters,
             "after_ms": self._ms(),
-            "omitted": [t.name for t in response.outputs if t.name in self._omitted],
+            "omitted": [t.name for t in response.outputs if t.name in omitted],
         }
-        self._add(Frame(RESPONSE, self._id, details, outputs))
+        self._bytes += size
+        if self._bytes <= _TOGETHER_BYTES:
+            self._frames.append(Frame(RESPONSE, self._id, details, [*map(_kept, outputs)]))
+        else:
+            self._frames.append(Frame(RESPONSE, self._id, details, outputs))
+            self._send()
 
     def fail(self, error: Exception) -> None:
         code = error.code if isinstance(error, ZmqTritonError) else ZmqTritonError.code
@@ -140,23 +211,21 @@ class _Record:
         self._frames.append(Frame(END, self._id, details))
         self._line.soon(self._send)
 
-    def _add(self, frame: Frame) -> None:
-        self._bytes += size_of(frame.tensors)
-        if self._bytes > _TOGETHER_BYTES:
-            self._frames.append(frame)
-            self._send()
-        else:
-            self._frames.append(frame._replace(tensors=[_kept(t) for t in frame.tensors]))
-
     def _send(self) -> None:
+        frames = self._frames
+        if self._inputs is not None:
+            frames.insert(
+                0, Frame(REQUEST, self._id, self._head.details(self._rules), self._inputs)
+            )
+            self._inputs = None
         # another process has not seen the beginning
         if self._line.connection == self._connection:
-            self._line.send(encode(self._frames))
-        self._frames.clear()
+            self._line.send(encode(frames))
+        frames.clear()
         self._bytes = 0
 
     def _ms(self) -> float:
-        return round((now_ns() - self._begun_ns) / 1e6, 3)
+        return round((now_ns() - self._head.begun_ns) / 1e6, 3)
 
 
 def capture(gateway: Gateway) -> Capture:
@@ -167,33 +236,10 @@ def capture(gateway: Gateway) -> Capture:
     return Capture(rates.parse(json.loads(options[SERVICE])), line)
 
 
-def _details(ask: Ask, checked: CheckedRequest, rules: _Rules) -> dict[str, Any]:
-    body, options, model = checked.body, checked.options, checked.model
-    parameters: dict[str, Any] = dict(body.parameters)
-    if parameters and ask.spelled_headers is not None:
-        for name, _ in ask.spelled_headers():
-            parameters.pop(name, None)
-    if options.correlation:
-        parameters["sequence_id"] = options.correlation
-        parameters["sequence_start"] = bool(options.flags & SEQUENCE_START)
-        parameters["sequence_end"] = bool(options.flags & SEQUENCE_END)
-    if options.priority:
-        parameters["priority"] = options.priority
-    if options.timeout_us:
-        parameters["timeout"] = options.timeout_us
-    waited_s = (now_ns() - ask.begun_ns) / 1e9 if ask.begun_ns else 0.0
-    return {
-        "time_s": time.time() - waited_s,
-        "model": model.name,
-        "version": model.version,
-        "is_decoupled": model.signature.is_decoupled,
-        "token": "" if ask.grant is None else ask.grant.name,
-        "request_id": body.request_id,
-        "parameters": parameters,
-        "outputs": list(body.outputs),
-        "omitted": [t.name for t in body.inputs if t.name in rules.omitted],
-        "hashed": sorted(rules.hashed),
-    }
+def _parameters(ask: Ask, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that are the request's own, without headers."""
+    headers = set() if ask.spelled_headers is None else {name for name, _ in ask.spelled_headers()}
+    return {name: value for name, value in parameters.items() if name not in headers}
 
 
 def _here(tensor: Tensor) -> Tensor:
@@ -205,9 +251,13 @@ def _here(tensor: Tensor) -> Tensor:
 
 def _kept(tensor: Tensor) -> Tensor:
     """Return the tensor with bytes that nobody changes."""
-    if tensor.data is None or type(tensor.data) is bytes:
+    data = tensor.data
+    if data is None or type(data) is bytes:
         return tensor
-    return tensor._replace(data=bytes(memoryview(tensor.data).cast("B")))
+    if type(data) is RegionContents:
+        data = data.read()
+    name, datatype, shape, _ = tensor
+    return make(Tensor, (name, datatype, shape, bytes(memoryview(data).cast("B"))))
 
 
 def _names(model: ModelVersion, key: str) -> frozenset[str]:
