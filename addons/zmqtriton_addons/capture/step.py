@@ -69,6 +69,9 @@ class Capture:
             stages = Stages(ask.begun_ns)
             checked = checked.with_stages(stages)
         head = _Head(
+            self._next_id,
+            rules,
+            stages,
             model,
             options,
             body.request_id,
@@ -81,7 +84,7 @@ class Capture:
         )
         if self._dropped:
             self._dropped = Counter()
-        record = _Record(self._line, self._next_id, head, stages, rules, inputs, size)
+        record = _Record(self._line, head, inputs, size)
         return checked.with_observer(record)
 
     def _rules_of(self, model: ModelVersion) -> _Rules:
@@ -98,8 +101,11 @@ class Capture:
 
 
 class _Head(NamedTuple):
-    """What is known of a request when it begins, but its tensors."""
+    """A request as it begins, without its tensors."""
 
+    number: int
+    rules: _Rules
+    stages: Stages
     model: ModelVersion
     options: Options
     request_id: str
@@ -110,7 +116,7 @@ class _Head(NamedTuple):
     begun_ns: int
     dropped: Counter[str]
 
-    def details(self, rules: _Rules) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         model, options, parameters = self.model, self.options, self.parameters
         if options.correlation:
             parameters["sequence_id"] = options.correlation
@@ -130,7 +136,7 @@ class _Head(NamedTuple):
             "parameters": parameters,
             "outputs": list(self.outputs),
             "omitted": self.omitted,
-            "hashed": sorted(rules.hashed),
+            "hashed": sorted(self.rules.hashed),
             "dropped": self.dropped,
         }
 
@@ -139,43 +145,38 @@ class _Record:
     """An observer, which sends frames: those of a small request all at once, after its answer."""
 
     __slots__ = (
-        *("_bytes", "_connection", "_error", "_frames", "_has_ended", "_head", "_id", "_inputs"),
-        *("_is_cut", "_line", "_rules", "_stages"),
+        "_bytes",
+        "_connection",
+        "_error",
+        "_frames",
+        "_has_ended",
+        "_head",
+        "_inputs",
+        "_is_cut",
+        "_line",
     )
     context = ""
 
-    def __init__(
-        self,
-        line: Line,
-        number: int,
-        head: _Head,
-        stages: Stages,
-        rules: _Rules,
-        inputs: Sequence[Tensor],
-        size: int,
-    ) -> None:
+    def __init__(self, line: Line, head: _Head, inputs: Sequence[Tensor], size: int) -> None:
         """Set up with the tensors of the request, and their size."""
         self._line, self._connection = line, line.connection
-        self._id = number
         self._head = head
-        self._stages = stages
-        self._rules = rules
         self._error: tuple[str, str] | None = None
         self._is_cut = self._has_ended = False
-        #: Those of the frame of the request; None once it is in `_frames`.
+        #: Those of the request's frame; None once it is in `_frames`.
         self._inputs: list[Tensor] | None = None
-        #: What is not sent yet, with tensors of its own, and their size.
+        #: The frames to be sent, with tensors of their own, and these tensors' size.
         self._frames: list[Frame] = []
         self._bytes = size
         if size <= _TOGETHER_BYTES:
-            self._inputs = [*map(_kept, inputs)]
+            self._inputs = [_kept(tensor) for tensor in inputs]
         else:
-            details = head.details(rules)
-            self._frames.append(Frame(REQUEST, number, details, [*map(_here, inputs)]))
+            tensors = [_here(tensor) for tensor in inputs]
+            self._frames.append(Frame(REQUEST, head.number, head.details(), tensors))
             self._send()
 
     def take(self, response: ResponseBody) -> None:
-        outputs, omitted = response.outputs, self._rules.omitted
+        outputs, omitted = response.outputs, self._head.rules.omitted
         if omitted:
             outputs = [tensor for tensor in outputs if tensor.name not in omitted]
         size = size_of(outputs)
@@ -189,9 +190,9 @@ class _Record:
         }
         self._bytes += size
         if self._bytes <= _TOGETHER_BYTES:
-            self._frames.append(Frame(RESPONSE, self._id, details, [*map(_kept, outputs)]))
-        else:
-            self._frames.append(Frame(RESPONSE, self._id, details, outputs))
+            outputs = [_kept(tensor) for tensor in outputs]
+        self._frames.append(Frame(RESPONSE, self._head.number, details, outputs))
+        if self._bytes > _TOGETHER_BYTES:
             self._send()
 
     def fail(self, error: Exception) -> None:
@@ -205,18 +206,17 @@ class _Record:
         details = {
             "error": self._error,
             "duration_ms": self._ms(),
-            "stages": self._stages.durations(),
+            "stages": self._head.stages.durations(),
             "is_cut": self._is_cut,
         }
-        self._frames.append(Frame(END, self._id, details))
+        self._frames.append(Frame(END, self._head.number, details))
         self._line.soon(self._send)
 
     def _send(self) -> None:
         frames = self._frames
         if self._inputs is not None:
-            frames.insert(
-                0, Frame(REQUEST, self._id, self._head.details(self._rules), self._inputs)
-            )
+            head = self._head
+            frames.insert(0, Frame(REQUEST, head.number, head.details(), self._inputs))
             self._inputs = None
         # another process has not seen the beginning
         if self._line.connection == self._connection:
@@ -250,7 +250,7 @@ def _here(tensor: Tensor) -> Tensor:
 
 
 def _kept(tensor: Tensor) -> Tensor:
-    """Return the tensor with bytes that nobody changes."""
+    """Return the tensor with bytes that do not change."""
     data = tensor.data
     if data is None or type(data) is bytes:
         return tensor
