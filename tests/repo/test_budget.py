@@ -29,7 +29,7 @@ STATEMENTS = {
     f"{ADDONS}otlp_logs": 150,
     f"{ADDONS}otlp_metrics": 420,
     f"{ADDONS}backends": 1_620,
-    f"{ADDONS}capture": 1_410,
+    f"{ADDONS}capture": 1_460,
     f"{ADDONS}commands": 260,
     f"{ADDONS}ctl": 1_910,
     f"{ADDONS}storage": 1_680,
