@@ -45,7 +45,7 @@ TABLES: dict[str, dict[str, str]] = {
         "restart": "zmqtriton_addons.ctl.reloading:restart",
         "scale": "zmqtriton_addons.ctl.scaling:scale",
         "servers": "zmqtriton_addons.ctl.listing:servers",
-        "sleep": "zmqtriton_addons.sleeping.ctl:sleep",
+        "sleep": "zmqtriton_addons.ctl.scaling:sleep",
         "stacks": "zmqtriton_addons.ctl.stacks:stacks",
         "stats": "zmqtriton_addons.ctl.statistics:stats",
         "status": "zmqtriton_addons.ctl.listing:status",
@@ -53,7 +53,7 @@ TABLES: dict[str, dict[str, str]] = {
         "undrain": "zmqtriton_addons.ctl.drains:undrain",
         "unload": "zmqtriton_addons.ctl.loading:unload",
         "wait": "zmqtriton_addons.ctl.waiting:wait",
-        "wake": "zmqtriton_addons.sleeping.ctl:wake",
+        "wake": "zmqtriton_addons.ctl.scaling:wake",
     },
     "zmqtriton.http": {
         # the first, since others take its routes for others of the server
@@ -92,7 +92,7 @@ TABLES: dict[str, dict[str, str]] = {
         "reloading": "zmqtriton_addons.reloading:Reloader",
         "repositories": "zmqtriton_addons.operations:RepositoryRegistry",
         "scaling": "zmqtriton_addons.scaling.autoscaler:Autoscaler",
-        "sleeping": "zmqtriton_addons.sleeping.sleep:Sleeping",
+        "sleeping": "zmqtriton_addons.sleeping:Sleeping",
         "storage": "zmqtriton_addons.storage.object_stores:ObjectStores",
     },
     "zmqtriton.parts": {

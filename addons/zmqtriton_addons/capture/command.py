@@ -1,9 +1,13 @@
-"""`zmqtriton-ctl replay`: sends captured requests again, and prints how the answers differ."""
+"""`zmqtriton-ctl replay`: sends captured requests again, and prints how the answers differ.
+
+`canary start --from-capture` has a canary judged by them before it gets any client's.
+"""
 
 from __future__ import annotations
 
+import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,18 @@ from zmqtriton_addons.capture.replaying import (
 from zmqtriton_addons.capture.replaying import replay as send_again
 from zmqtriton_addons.ctl import EXIT_REFUSED, exit_on_error, print_result, print_table, with_format
 from zmqtriton_floor.errors import NotFound
+
+Call = Callable[[str, dict[str, Any]], Any]
+#: No client's request is for it, and only the answers are judged.
+_ALONE = {
+    "weight": "0",
+    "shadow": "0",
+    "abort_failures": "off",
+    "abort_latency": "off",
+    "promote_after": "off",
+}
+#: The settings of a canary without others.
+_USUAL = {"header": "off", "abort_failures": "5"}
 
 
 def _read_speed(context: click.Context, parameter: click.Parameter, value: str) -> float:
@@ -161,3 +177,31 @@ def print_report(report: Report) -> None:
         click.echo()
         rows = [[r.id, r.model, r.differences[0].text] for r in failed]
         print_table(["Failed", "Model", "Error"], rows)
+
+
+def judge(
+    context: click.Context, call: Call, values: Mapping[str, Any], captures: Path
+) -> tuple[Report, dict[str, Any]]:
+    """Load the version, send it the captured requests, and abort it unless answers are as before.
+
+    Then its settings are those of `values`. Return the report and the canary.
+    """
+    model, version = values["model"], str(values["version"])
+    records = list(chosen(in_order_of_time(read(captures)), model, 0))
+    if not records:
+        raise NotFound(f"'{captures}' has no requests to {model}")
+    header = f"x-zmqtriton-judged: {secrets.token_hex(12)}"
+    call("canary.start", {**values, **_ALONE, "header": header})
+    plan = Plan(model, version, float(values.get("tolerance", 0)))
+    has_passed = False
+    try:
+        with connect(context.obj.name, path=context.obj.directory) as server:
+            report = send_again(server, records, plan)
+        has_passed = report.has_passed
+    finally:
+        if not has_passed:
+            canary = call("canary.abort", {"model": model})
+    if has_passed:
+        chosen_values = {key: value for key, value in values.items() if key != "version"}
+        canary = call("canary.change", {**_USUAL, **chosen_values})
+    return report, canary

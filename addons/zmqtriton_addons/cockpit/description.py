@@ -2,7 +2,7 @@
 
 Made of the table of routes that the application is built of, so it can neither miss one nor name
 one that is not there. What a table cannot say (summaries, bodies) is in openapi_text.py, and of
-the routes of extensions in theirs.
+the routes of extensions in theirs. Examples are made of signatures, small, and the same each time.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import falcon.asgi
 
-from zmqtriton_addons.cockpit import examples
 from zmqtriton_addons.cockpit.openapi_text import OPERATIONS, SCHEMAS
 from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.signature import Input, Signature
 from zmqtriton_frontends.access.bearer_tokens import OPEN, may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
@@ -33,13 +34,15 @@ _JSON = "application/json"
 _NO_CATEGORY = "pages"
 _FIRST_TAGS = ("inference", "openai", "health", "metadata", "statistics", "status")
 _TOKEN = "token"
-
+#: An example is there to be read.
+_MAX_ELEMENTS = 64
+_TEXT = "a few words of text"
 #: What makes an example of a responder's body.
 _EXAMPLES: dict[str, Example] = {
-    "AsgiInferences.infer": lambda model: examples.infer(model.signature),
-    "Generate.generate": lambda model: examples.generate(model.signature),
-    "Generate.generate_stream": lambda model: examples.generate(model.signature),
-    "InferStream.infer_stream": lambda model: examples.infer(model.signature),
+    "AsgiInferences.infer": lambda model: _infer_example(model.signature),
+    "Generate.generate": lambda model: _generate_example(model.signature),
+    "Generate.generate_stream": lambda model: _generate_example(model.signature),
+    "InferStream.infer_stream": lambda model: _infer_example(model.signature),
 }
 #: They answer any number of times; each other responder needs exactly one response.
 _STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream"})
@@ -198,3 +201,61 @@ def _response(entry: Operation) -> dict[str, Any]:
 
 def _reference(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _infer_example(signature: Signature) -> dict[str, Any] | None:
+    """Return the JSON of an inference; None if JSON could not carry it or nobody would read it."""
+    inputs = _required(signature)
+    if not _is_presentable(inputs):
+        return None
+    return {
+        "inputs": [
+            {
+                "name": declaration.name,
+                "shape": _shape(declaration),
+                "datatype": BY_NUMBER[declaration.datatype].name,
+                "data": _elements(declaration),
+            }
+            for declaration in inputs
+        ]
+    }
+
+
+def _generate_example(signature: Signature) -> dict[str, Any] | None:
+    """Return the flat JSON of generate; None as of an inference."""
+    inputs = _required(signature)
+    if not _is_presentable(inputs):
+        return None
+    document = {}
+    for declaration in inputs:
+        elements = _elements(declaration)
+        document[declaration.name] = elements[0] if len(elements) == 1 else elements
+    return document
+
+
+def _required(signature: Signature) -> list[Input]:
+    return [declaration for declaration in signature.inputs.values() if not declaration.optional]
+
+
+def _is_presentable(inputs: list[Input]) -> bool:
+    return all(
+        BY_NUMBER[declaration.datatype].json_kind
+        and count_elements(_shape(declaration)) <= _MAX_ELEMENTS
+        for declaration in inputs
+    )
+
+
+def _shape(declaration: Input) -> list[int]:
+    return [1 if dim < 0 else dim for dim in declaration.dims]
+
+
+def _elements(declaration: Input) -> list[Any]:
+    count = count_elements(_shape(declaration))
+    if declaration.datatype == BYTES:
+        return [_TEXT] * count
+    kind = BY_NUMBER[declaration.datatype].json_kind
+    if kind == "boolean":
+        return [index % 2 == 1 for index in range(count)]
+    if kind == "number":
+        return [float(index) for index in range(count)]
+    return list(range(count))

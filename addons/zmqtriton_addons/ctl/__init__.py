@@ -12,12 +12,12 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for other rooms, by module.
 _NAMES = {
     "asking": "EXIT_REFUSED check_name exit_on_error explain run_with_client",
-    "live_line": "LiveLine",
     "loading": "shown_load",
-    "output": "form_option print_document print_error print_note print_result with_format",
-    "process_use": "format_bytes use_of_models",
+    "output": (
+        "LiveLine form_option print_document print_error print_note print_result with_format"
+    ),
     "selecting": "MODEL CommandGroup seconds_option",
-    "status": "describe_log needs_attention",
+    "status": "describe_log format_bytes needs_attention use_of_models",
     "tables": "format_duration print_table shorten terminal_width",
 }
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         explain,
         run_with_client,
     )
-    from zmqtriton_addons.ctl.live_line import LiveLine
     from zmqtriton_addons.ctl.loading import shown_load
     from zmqtriton_addons.ctl.output import (
+        LiveLine,
         form_option,
         print_document,
         print_error,
@@ -39,9 +39,13 @@ if TYPE_CHECKING:
         print_result,
         with_format,
     )
-    from zmqtriton_addons.ctl.process_use import format_bytes, use_of_models
     from zmqtriton_addons.ctl.selecting import MODEL, CommandGroup, seconds_option
-    from zmqtriton_addons.ctl.status import describe_log, needs_attention
+    from zmqtriton_addons.ctl.status import (
+        describe_log,
+        format_bytes,
+        needs_attention,
+        use_of_models,
+    )
     from zmqtriton_addons.ctl.tables import format_duration, print_table, shorten, terminal_width
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

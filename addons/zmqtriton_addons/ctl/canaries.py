@@ -109,8 +109,7 @@ def start(
         return
     if not any(settings[name] for name in ("weight", "header", "shadow")):
         raise click.UsageError("a canary needs --weight, --header or --shadow, or gets nothing")
-    from zmqtriton_addons.capture.command import describe_report, print_report
-    from zmqtriton_addons.capture.judging import judge
+    from zmqtriton_addons.capture.command import describe_report, judge, print_report
 
     with exit_on_error():
         report, document = judge(context, partial(_call, context), values, captures)

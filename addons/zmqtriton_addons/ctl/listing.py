@@ -18,11 +18,10 @@ from zmqtriton.control_client import (
     connect_all,
     identify,
 )
-from zmqtriton_addons.ctl import process_use
 from zmqtriton_addons.ctl.asking import check_name, exit_on_error, run_with_client
 from zmqtriton_addons.ctl.output import print_result, with_format
 from zmqtriton_addons.ctl.selecting import MODEL
-from zmqtriton_addons.ctl.status import model_row, only_model, print_status
+from zmqtriton_addons.ctl.status import model_row, only_model, print_status, read_use
 from zmqtriton_addons.ctl.tables import format_duration, print_table
 from zmqtriton_floor.errors import Unavailable
 
@@ -79,7 +78,7 @@ def status(context: click.Context, model: str, form: str) -> None:
     for process in document["processes"]:
         started_s = process["started_s"]
         process["uptime_s"] = round(max(0.0, now_s - started_s), 3) if started_s else None
-        use = process_use.read_use(process["pid"]) if process["pid"] else None
+        use = read_use(process["pid"]) if process["pid"] else None
         process["memory_bytes"], process["cpu_s"] = use or (None, None)
     print_result(form, document, lambda: print_status(server, document, index, now_s))
 

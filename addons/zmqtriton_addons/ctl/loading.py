@@ -12,8 +12,7 @@ import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
 from zmqtriton_addons.ctl.asking import check_name, run_with_client
-from zmqtriton_addons.ctl.live_line import LiveLine
-from zmqtriton_addons.ctl.output import print_result, with_format
+from zmqtriton_addons.ctl.output import LiveLine, print_result, with_format
 from zmqtriton_addons.ctl.selecting import MODEL, CommandGroup
 from zmqtriton_floor.errors import ZmqTritonError
 

@@ -1,16 +1,20 @@
-"""`zmqtriton-ctl status`: the server, its processes and models, and reasons of failures."""
+"""`zmqtriton-ctl status`: the server, its processes and models, and reasons of failures.
+
+The kernel shows the memory and the processor time of all processes.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
 from zmqtriton.control_client import ServerIdentity
 from zmqtriton_addons.ctl.asking import unknown_model
-from zmqtriton_addons.ctl.process_use import format_bytes
 from zmqtriton_addons.ctl.tables import format_duration, print_table, terminal_width
 from zmqtriton_floor.reasons import AT_REST
 
@@ -52,6 +56,55 @@ ON_DEMAND_HEADER = (
     "Last",
     "Ago",
 )
+PROC = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: The fields of /proc/PID/stat behind the name, which may contain anything.
+_UTIME, _STIME, _RESIDENT = 11, 12, 21
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class Use(NamedTuple):
+    #: Pages that several processes share count in each.
+    memory_bytes: int = 0
+    #: Since the start of the process.
+    cpu_s: float = 0.0
+
+
+def read_use(pid: int, proc: Path = PROC) -> Use | None:
+    """Return the use of a process; None if it has ended."""
+    try:
+        fields = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    ticks = int(fields[_UTIME]) + int(fields[_STIME])
+    return Use(int(fields[_RESIDENT]) * _PAGE_BYTES, ticks / _TICKS_PER_S)
+
+
+def use_of_models(
+    processes: Iterable[Mapping[str, Any]], proc: Path = PROC
+) -> dict[tuple[str, int], Use]:
+    """Return the use of the instances of each version together; the rows are the status's."""
+    sums: dict[tuple[str, int], Use] = {}
+    stubs = [row for row in processes if row["role"] == "stub" and row["pid"]]
+    # several may be threads of one process
+    for pid, row in {row["pid"]: row for row in stubs}.items():
+        use = read_use(pid, proc)
+        if use is not None:
+            key = row["model"], row["version"]
+            before = sums.get(key, Use())
+            sums[key] = Use(before.memory_bytes + use.memory_bytes, before.cpu_s + use.cpu_s)
+    return sums
+
+
+def format_bytes(size: float | None) -> str:
+    """Return a size for people."""
+    if size is None:
+        return "-"
+    value, unit = float(size), 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.3g} {_UNITS[unit]}"
 
 
 def only_model(

@@ -22,7 +22,7 @@ from zmqtriton_addons.history import (
     ServerSample,
 )
 from zmqtriton_addons.history.costs import InstanceCosts
-from zmqtriton_addons.metrics.machine_load import Look, MachineLoad
+from zmqtriton_addons.metrics.machine import Look, MachineLoad
 from zmqtriton_addons.metrics.processes import Processes, Usage
 from zmqtriton_addons.metrics.services import at_socket
 from zmqtriton_addons.token_metrics import SERVICE, SUMS, parse_sums

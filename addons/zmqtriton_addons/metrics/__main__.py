@@ -14,8 +14,7 @@ from typing import Any
 
 from zmqtriton_addons.metrics import exposition
 from zmqtriton_addons.metrics.gpus import Gpus
-from zmqtriton_addons.metrics.machine import Machine
-from zmqtriton_addons.metrics.machine_load import MachineLoad
+from zmqtriton_addons.metrics.machine import Machine, MachineLoad
 from zmqtriton_addons.metrics.scraper import Scraper
 from zmqtriton_addons.metrics.server import Page
 from zmqtriton_floor import lazy_names, prctl

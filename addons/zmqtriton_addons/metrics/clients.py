@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton_addons.metrics.model_metrics import head
-from zmqtriton_addons.metrics.series import labels_text
+from zmqtriton_addons.metrics.model_metrics import head, labels_text
 
 _CONNECTIONS = "connections"
 #: Not the counter's name without its `_total`, which OpenMetrics has for the same family.

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_addons.metrics import latencies
 from zmqtriton_addons.metrics.machine import Machine
-from zmqtriton_addons.metrics.model_metrics import head, number
-from zmqtriton_addons.metrics.series import Series, labels_text
+from zmqtriton_addons.metrics.model_metrics import Series, head, labels_text, number
 
 #: As Triton sends it; Prometheus takes no version for 0.0.4.
 CONTENT_TYPE = "text/plain; charset=utf-8"

@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton_addons.metrics.model_metrics import head, number
-from zmqtriton_addons.metrics.series import labels_text
+from zmqtriton_addons.metrics.model_metrics import head, labels_text, number
 
 _log = logging.getLogger(__name__)
 

@@ -1,18 +1,39 @@
-"""The use of the machine's processor and memory, for the metrics page, from /proc.
+"""The load of the machine, from /proc: its processor and memory, pressure, and neighbours.
 
-Read once in each interval, however often it is asked.
+Read once in each interval, however often it is asked. The kernel measures for how much of the time
+some process waits for a processor, for memory or for a disk (PSI); not every kernel does.
+Neighbours are all processes but this server's, whose supervisor is the ancestor of each.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 _PROC = Path("/proc")
 #: Of the fields of a line of /proc/stat: idle, and waiting for I/O.
 _IDLE = (3, 4)
 #: A guest's time is included in the others already.
 _FIELDS = 8
+#: Each with the share of the time from which waiting for it is trouble, in percent.
+_TROUBLE = {"cpu": 40.0, "memory": 10.0, "io": 40.0}
+_WAITING = {"memory": "memory is short", "io": "disks are slow or busy"}
+#: The share of the machine's processor time from which neighbours are the cause.
+_LARGE_SHARE = 40.0
+#: From here on it is worth reading all processes, if there are not too many.
+_SHORT = 25.0
+_MAX_PROCESSES = 5000
+#: A minute of looks, and how many of them make a judgement.
+_LOOKS, _LEAST_LOOKS = 12, 3
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+#: The fields of /proc/PID/stat behind the name.
+_PARENT, _UTIME, _STIME = 1, 11, 12
 
 
 class Machine:
@@ -54,3 +75,111 @@ class Machine:
         """Return the memory in bytes."""
         rows = (line.split() for line in (self._proc / "meminfo").read_text().splitlines())
         return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3}
+
+
+class Look(NamedTuple):
+    """The time since the look before, in percent of it; None for a figure that is not known."""
+
+    cpu_waiting_percent: float | None = None
+    memory_waiting_percent: float | None = None
+    io_waiting_percent: float | None = None
+    #: Of all processors; None while processors are not short.
+    neighbours_cpu_percent: float | None = None
+
+
+class _Process(NamedTuple):
+    parent: int
+    ticks: int
+
+
+class MachineLoad:
+    def __init__(self, supervisor: int, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._supervisor = supervisor
+        self._machine = Machine(proc)
+        self._processes: dict[int, _Process] = {}
+        #: Since the machine was started, by resource; empty where the kernel does not measure it.
+        self.waited_s = self._read_waits()
+        self._at_s: float | None = None
+        self._looks: deque[Look] = deque(maxlen=_LOOKS)
+
+    @property
+    def last(self) -> Look:
+        return self._looks[-1] if self._looks else Look()
+
+    def look(self, now_s: float) -> Look:
+        """Measure the time since the last look."""
+        elapsed_s, before_s = now_s - (self._at_s or now_s), self.waited_s
+        self._at_s, self.waited_s = now_s, self._read_waits()
+        waits = {
+            f"{resource}_waiting_percent": min(100.0, 100 * (s - before_s[resource]) / elapsed_s)
+            for resource, s in self.waited_s.items()
+            if elapsed_s > 0 and resource in before_s
+        }
+        self._machine.look()
+        is_short = waits.get("cpu_waiting_percent", 0.0) >= _SHORT
+        neighbours = self._measure_neighbours(elapsed_s) if is_short else None
+        if not is_short:
+            self._processes.clear()
+        self._looks.append(Look(**waits, neighbours_cpu_percent=neighbours))
+        return self.last
+
+    def troubles(self) -> list[dict[str, Any]]:
+        """Return the resources that were short in the last minute, each with a line for people."""
+        return [
+            {"resource": resource, "text": text, "waiting_percent": round(waiting, 1)}
+            for resource, least in _TROUBLE.items()
+            if (waiting := self._mean(f"{resource}_waiting_percent")) >= least
+            and (text := self._text(resource, waiting))
+        ]
+
+    def _text(self, resource: str, waiting: float) -> str:
+        waits = f"for {waiting:.0f} % of the time a process waits for"
+        if resource != "cpu":
+            return f"{_WAITING[resource]}: {waits} {'it' if resource == 'memory' else 'them'}"
+        share = self._mean("neighbours_cpu_percent")
+        if share < _LARGE_SHARE:
+            return ""  # it is the server itself that is busy
+        return f"other programs take {share:.0f} % of the machine's CPU: {waits} it"
+
+    def _mean(self, name: str) -> float:
+        figures = [each for look in self._looks if (each := getattr(look, name)) is not None]
+        return sum(figures) / len(figures) if len(figures) >= _LEAST_LOOKS else 0.0
+
+    def _read_waits(self) -> dict[str, float]:
+        waits: dict[str, float] = {}
+        for resource in _TROUBLE:
+            with suppress(OSError, ValueError, IndexError):
+                line = (self._proc / "pressure" / resource).read_text().splitlines()[0]
+                waits[resource] = int(line.rpartition("total=")[2]) / 1e6
+        return waits
+
+    def _measure_neighbours(self, elapsed_s: float) -> float | None:
+        """Return the share of the machine's processor time that is not this server's."""
+        before, self._processes = self._processes, dict(self._read_processes())
+        if not before or not self._processes or elapsed_s <= 0:
+            return None
+        ours = sum(
+            now.ticks - (before[pid].ticks if pid in before else 0)
+            for pid, now in self._processes.items()
+            if self._is_ours(pid)
+        )
+        cores = os.cpu_count() or 1
+        share = 100 * (self._machine.utilization - ours / _TICKS_PER_S / elapsed_s / cores)
+        return max(0.0, share)
+
+    def _is_ours(self, pid: int) -> bool:
+        seen = 0
+        while pid in self._processes and pid != self._supervisor and seen < _MAX_PROCESSES:
+            pid, seen = self._processes[pid].parent, seen + 1
+        return pid == self._supervisor
+
+    def _read_processes(self) -> Iterator[tuple[int, _Process]]:
+        """Yield all processes of the machine; none if they are too many."""
+        names = [name for name in os.listdir(self._proc) if name.isdigit()]
+        for name in islice(names, 0 if len(names) > _MAX_PROCESSES else None):
+            with suppress(OSError):  # it has ended
+                text = (self._proc / name / "stat").read_bytes()
+                fields = text.rpartition(b")")[2].split()
+                ticks = int(fields[_UTIME]) + int(fields[_STIME])
+                yield int(name), _Process(int(fields[_PARENT]), ticks)

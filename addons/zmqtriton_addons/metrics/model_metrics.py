@@ -1,12 +1,17 @@
-"""The models' own metrics as Prometheus text 0.0.4, from the broker's families and series."""
+"""The models' own metrics as Prometheus text 0.0.4, from the broker's families and series.
+
+A `Series` is one version of a model on the page: its labels, and the broker's counters.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any
+
+from zmqtriton_floor.cache_keys import is_cached
 
 _KINDS = ("counter", "gauge", "histogram")
 _HEAD = "# HELP "
@@ -76,3 +81,24 @@ def _help(text: str) -> str:
 def escape(value: str) -> str:
     """Escape the value of a label."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class Series:
+    def __init__(self, stat: dict[str, Any], config: Mapping[str, Any]) -> None:
+        self.stat = stat
+        #: What the statistics protocol has no field for.
+        self.own: dict[str, Any] = stat.get("zmqtriton", {})
+        self.labels = model_labels(stat["name"], stat["version"], config)
+        self.is_cached = is_cached(dict(config))
+
+
+def model_labels(name: str, version: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels of a version, its tags among them, in Triton's order."""
+    tags = {f"_{key}": str(value) for key, value in (config.get("metric_tags") or {}).items()}
+    return dict(sorted({**tags, "model": name, "version": version}.items()))
+
+
+def labels_text(**labels: str) -> str:
+    """Return the labels in Triton's order."""
+    pairs = sorted(labels.items())
+    return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in pairs) + "}"

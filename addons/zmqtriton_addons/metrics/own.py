@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton_addons.metrics.machine_load import MachineLoad
-from zmqtriton_addons.metrics.model_metrics import head, number
-from zmqtriton_addons.metrics.model_use import Key, ModelUse, Use
-from zmqtriton_addons.metrics.series import Series, labels_text
+from zmqtriton_addons.metrics.machine import MachineLoad
+from zmqtriton_addons.metrics.model_metrics import Series, head, labels_text, number
+from zmqtriton_addons.metrics.processes import Key, ModelUse, Use
 
 #: Instances in these states end for good.
 _LEAVING = frozenset({"DRAINING", "STOPPING", "STOPPED"})

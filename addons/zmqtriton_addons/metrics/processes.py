@@ -1,4 +1,4 @@
-"""The processor time and the memory of processes, from /proc.
+"""The processor time and the memory of processes and of models, from /proc.
 
 Of this server's processes, whoever runs them: the kernel shows these figures of all.
 """
@@ -6,14 +6,17 @@ Of this server's processes, whoever runs them: the kernel shows these figures of
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 #: The fields of /proc/PID/stat behind the name, which may contain anything.
 _UTIME, _STIME, _STARTED, _RESIDENT = 11, 12, 19, 21
+#: A model's name and version.
+Key = tuple[str, str]
 
 
 class Usage(NamedTuple):
@@ -69,3 +72,31 @@ def _percent(before: _Reading | None, now: _Reading) -> float | None:
     if before is None or now.at_s <= before.at_s:
         return None
     return 100 * max(0.0, now.cpu_s - before.cpu_s) / (now.at_s - before.at_s)
+
+
+class Use(NamedTuple):
+    #: Since this process looks, processes that have ended included.
+    cpu_s: float
+    memory_bytes: int
+
+
+class ModelUse:
+    def __init__(self, processes: Processes | None = None) -> None:
+        self._processes = Processes() if processes is None else processes
+        #: Of processes that have ended, too: a counter must not fall when one is replaced.
+        self._cpu_s: dict[Key, float] = {}
+
+    def look(self, rows: Iterable[Mapping[str, Any]]) -> dict[Key, Use]:
+        """Return the use by model and version; the rows are the processes of the status."""
+        stubs = [row for row in rows if row["role"] == "stub" and row["pid"]]
+        # several may be threads of one process
+        keys = {row["pid"]: (row["model"], str(row["version"])) for row in stubs}
+        self._processes.look(keys, time.monotonic())
+        memory: dict[Key, int] = {}
+        for pid, key in keys.items():
+            usage = self._processes.usage.get(pid)
+            if usage is not None:
+                memory[key] = memory.get(key, 0) + usage.memory_bytes
+                self._cpu_s[key] = self._cpu_s.get(key, 0.0) + usage.cpu_s
+        self._cpu_s = {key: self._cpu_s[key] for key in memory}
+        return {key: Use(self._cpu_s[key], bytes_) for key, bytes_ in memory.items()}

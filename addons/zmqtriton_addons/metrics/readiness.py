@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton_addons.metrics.series import labels_text, model_labels
+from zmqtriton_addons.metrics.model_metrics import labels_text, model_labels
 from zmqtriton_floor.reasons import Reason
 from zmqtriton_frontends.inference import Catalogue
 

@@ -8,17 +8,15 @@ from zmqtriton_addons.metrics import (
     clients,
     exposition,
     latencies,
-    loop_turns,
     model_metrics,
     own,
     readiness,
     services,
 )
 from zmqtriton_addons.metrics.gpus import Gpus
-from zmqtriton_addons.metrics.machine import Machine
-from zmqtriton_addons.metrics.machine_load import MachineLoad
-from zmqtriton_addons.metrics.model_use import ModelUse
-from zmqtriton_addons.metrics.series import Series
+from zmqtriton_addons.metrics.machine import Machine, MachineLoad
+from zmqtriton_addons.metrics.model_metrics import Series
+from zmqtriton_addons.metrics.processes import ModelUse
 from zmqtriton_floor import lazy_names, wire
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway import Gateway
@@ -69,7 +67,7 @@ class Scraper:
                 own.render(statistics["zmqtriton"], status),
                 readiness.render_troubles(status, config_of),
                 clients.render(status, refusals.counts),
-                loop_turns.render(status),
+                latencies.render_turns(status),
                 own.render_models(all_series, status, self._busyness, self._use),
                 own.render_refusals(all_series),
                 latencies.render_request_times(all_series),

@@ -20,8 +20,7 @@ from contextlib import suppress
 from zmqtriton import otlp_destination
 from zmqtriton.otlp_destination import Destination
 from zmqtriton_addons.metrics.gpus import Gpus
-from zmqtriton_addons.metrics.machine import Machine
-from zmqtriton_addons.metrics.machine_load import MachineLoad
+from zmqtriton_addons.metrics.machine import Machine, MachineLoad
 from zmqtriton_addons.metrics.model_metrics import head
 from zmqtriton_addons.metrics.scraper import Scraper
 from zmqtriton_addons.otlp_metrics import INTERVAL, SERVICE, complete_url, conversion, interval_s

@@ -14,7 +14,7 @@ from zmqtriton_addons.metrics.model_metrics import render
 from zmqtriton_addons.metrics.services import Figures, at_socket
 from zmqtriton_addons.token_metrics import QUESTION, SERVICE
 from zmqtriton_addons.token_metrics.step import has_engine_metrics, text_names
-from zmqtriton_addons.web_apis.openai.adapters import ids_of
+from zmqtriton_addons.web_apis.openai.tensor_names import ids_of
 from zmqtriton_floor import wire
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import ModelVersion

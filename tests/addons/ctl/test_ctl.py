@@ -20,10 +20,10 @@ from click.testing import CliRunner, Result
 from tests.addons.ctl.fake_server import STATUS, FakeServer, run
 from zmqtriton.control_client import NoServerError, connect
 from zmqtriton.ctl.main import cli
-from zmqtriton_addons.ctl import process_use, tables
+from zmqtriton_addons.ctl import listing, tables
 from zmqtriton_addons.ctl.output import print_document
-from zmqtriton_addons.ctl.process_use import Use
 from zmqtriton_addons.ctl.selecting import move_to_front, parse_server
+from zmqtriton_addons.ctl.status import Use
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -56,7 +56,7 @@ def test_the_status_is_a_table_of_processes_and_one_of_counts(
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 3602.5)
     use = {9: Use(60 << 20, 3.5)}
-    monkeypatch.setattr(process_use, "read_use", use.get)
+    monkeypatch.setattr(listing, "read_use", use.get)
 
     table = run("status")
 
@@ -82,7 +82,7 @@ def test_the_status_as_json_is_what_the_server_says_and_how_long_each_has_been_u
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 11.5)
-    monkeypatch.setattr(process_use, "read_use", {9: Use(1024, 3.5)}.get)
+    monkeypatch.setattr(listing, "read_use", {9: Use(1024, 3.5)}.get)
 
     document = json.loads(run("status", "--json").output)
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton_addons.ctl.live_line import LiveLine
 from zmqtriton_addons.ctl.loading import describe
+from zmqtriton_addons.ctl.output import LiveLine
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_addons.ctl.process_use import Use, format_bytes, read_use, use_of_models
+from zmqtriton_addons.ctl.status import Use, format_bytes, read_use, use_of_models
 
 
 def write(proc: Path, pid: int, ticks: int, pages: int) -> None:

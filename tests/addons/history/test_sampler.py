@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from zmqtriton_addons.history.sampler import Sampler
-from zmqtriton_addons.metrics.machine_load import MachineLoad
+from zmqtriton_addons.metrics.machine import MachineLoad
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
 

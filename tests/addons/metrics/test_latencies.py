@@ -7,7 +7,7 @@ import pytest
 from tests.addons.metrics.test_exposition import stat
 from zmqtriton_addons.metrics.exposition import render
 from zmqtriton_addons.metrics.latencies import render_request_times
-from zmqtriton_addons.metrics.series import Series
+from zmqtriton_addons.metrics.model_metrics import Series
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton_addons.metrics import loop_turns
+from zmqtriton_addons.metrics import latencies
 
 
 def test_each_role_has_its_longest_turn_and_a_histogram() -> None:
@@ -16,7 +16,7 @@ def test_each_role_has_its_longest_turn_and_a_histogram() -> None:
         "turns": [{"role": "http", "counts": [3, 0, 0, 0, 1, 0, 0, 0, 0], "sum_s": 0.36}],
     }
 
-    lines = loop_turns.render(status).splitlines()
+    lines = latencies.render_turns(status).splitlines()
 
     assert 'zmqtriton_loop_turn_seconds_max{process="http"} 0.3' in lines
     assert 'zmqtriton_loop_turn_seconds_max{process="broker"} 0' in lines

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_addons.metrics.machine_load import Look, MachineLoad
+from zmqtriton_addons.metrics.machine import Look, MachineLoad
 from zmqtriton_addons.metrics.own import render_load
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.addons.metrics.test_processes import PAGE_BYTES, write
-from zmqtriton_addons.metrics.model_use import ModelUse
-from zmqtriton_addons.metrics.processes import Processes
+from zmqtriton_addons.metrics.processes import ModelUse, Processes
 
 
 def stub(pid: int, model: str = "m") -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_addons.metrics.model_use import ModelUse
+from zmqtriton_addons.metrics.model_metrics import Series
 from zmqtriton_addons.metrics.own import Busyness, render_models
-from zmqtriton_addons.metrics.series import Series
+from zmqtriton_addons.metrics.processes import ModelUse
 
 _SECOND = 1_000_000_000
 

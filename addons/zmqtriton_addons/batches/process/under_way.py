@@ -30,7 +30,7 @@ from zmqtriton_addons.jobs.process.running import Running
 from zmqtriton_addons.jobs.process.store import Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_addons.jobs.process.troubles import Trouble
-from zmqtriton_addons.web_apis.openai import adapters
+from zmqtriton_addons.web_apis.openai import tensor_names
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 
@@ -200,7 +200,7 @@ class UnderWay:
         "" for one whose model is not known, which its route refuses.
         """
         catalogue = self._gateway.catalogue
-        model, _ = adapters.split(catalogue, name)
+        model, _ = tensor_names.split(catalogue, name)
         try:
             return str(catalogue.find(model).name)
         except Unavailable:

@@ -20,8 +20,8 @@ from zmqtriton_addons.fleet.serve.groups import (
     parse_fleet,
 )
 from zmqtriton_addons.fleet.serve.ingress import Ingress
+from zmqtriton_addons.fleet.serve.owned_server import server_options
 from zmqtriton_addons.fleet.serve.replica import ServerReplica
-from zmqtriton_addons.fleet.serve.server_options import server_options
 from zmqtriton_floor.errors import InvalidArgument
 
 

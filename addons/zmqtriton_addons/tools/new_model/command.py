@@ -13,11 +13,16 @@ from typing import Any
 
 from zmqtriton.config import load_config
 from zmqtriton_addons.tools.new_model.chat import chat_curl, chat_texts
-from zmqtriton_addons.tools.new_model.client_code import client_text, curl_text
+from zmqtriton_addons.tools.new_model.client_code import (
+    client_text,
+    curl_text,
+    route_client_text,
+    route_curl,
+    route_text,
+)
 from zmqtriton_addons.tools.new_model.configuration import config_text
 from zmqtriton_addons.tools.new_model.draft import TYPES, Draft, Kind, TensorSpec, read_tensor
 from zmqtriton_addons.tools.new_model.model_code import model_text
-from zmqtriton_addons.tools.new_model.route import route_client_text, route_curl, route_text
 from zmqtriton_addons.tools.new_model.unit_test import test_text
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError

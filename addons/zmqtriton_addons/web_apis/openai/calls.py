@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from zmqtriton_addons.web_apis.openai import adapters
+from zmqtriton_addons.web_apis.openai import tensor_names
 from zmqtriton_addons.web_apis.openai.problems import ModelNotFound
 from zmqtriton_addons.web_apis.openai.tensor_names import names_of
 from zmqtriton_floor.errors import InvalidArgument, NotFound
@@ -60,9 +60,9 @@ class Calls:
 
         Raises what find raises.
         """
-        model, adapter = adapters.split(self._gateway.catalogue, name)
+        model, adapter = tensor_names.split(self._gateway.catalogue, name)
         version = await self.find(req, model)
-        if adapter and adapter not in adapters.adapters_of(names_of(version)):
+        if adapter and adapter not in tensor_names.adapters_of(names_of(version)):
             raise ModelNotFound(name)
         return version, adapter
 

@@ -7,8 +7,8 @@ from typing import Any
 import falcon.asgi
 import orjson
 
-from zmqtriton_addons.web_apis.openai.adapters import ids_of
 from zmqtriton_addons.web_apis.openai.calls import Calls
+from zmqtriton_addons.web_apis.openai.tensor_names import ids_of
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Request

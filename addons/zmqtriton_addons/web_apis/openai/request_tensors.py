@@ -21,9 +21,8 @@ from zmqtriton_addons.web_apis.openai.call_text import (
 )
 from zmqtriton_addons.web_apis.openai.formats import of_schema
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
-from zmqtriton_addons.web_apis.openai.requests import TextRequest
+from zmqtriton_addons.web_apis.openai.requests import AUTO, NAMED, TextRequest
 from zmqtriton_addons.web_apis.openai.tensor_names import TOOL_CALL_PARSER, TensorNames
-from zmqtriton_addons.web_apis.openai.tools import AUTO, NAMED
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.signature import Input

@@ -19,13 +19,15 @@ from zmqtriton_addons.web_apis.openai.choices import Addition, Choice, Choices, 
 from zmqtriton_addons.web_apis.openai.documents import Completion, usage
 from zmqtriton_addons.web_apis.openai.formats import read_flat_format
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
-from zmqtriton_addons.web_apis.openai.requests import TextRequest, check_message, with_logprobs
-from zmqtriton_addons.web_apis.openai.tools import (
+from zmqtriton_addons.web_apis.openai.requests import (
     NONE,
+    TextRequest,
     Tools,
+    check_message,
     read_function,
     tool_list,
     tools_of,
+    with_logprobs,
 )
 from zmqtriton_floor.errors import ZmqTritonError
 

@@ -1,6 +1,8 @@
 """The inputs and outputs by which a model makes text: by default those of Triton's vLLM backend.
 
-Parameters of the model's configuration name others. Knows configurations only, and no request.
+Parameters of the model's configuration name others, and adapters such as LoRA's: names of their own
+in the list of models, of which the model gets one with each request. Knows configurations only, and
+no request.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.signature import Input, Signature, config_parameter
 from zmqtriton_frontends.inference import ModelVersion
 
@@ -48,6 +51,9 @@ VALUES = (
 _GUIDES = ("guided_decoding_guide_type", "guided_decoding_guide")
 #: An output of this name behind it may have to be asked for, by an input of type BOOL.
 _WISH = "return_"
+_ADAPTERS, _SEPARATOR = "openai_lora_adapters", "openai_lora_separator"
+#: Between the names of model and adapter.
+DEFAULT_SEPARATOR = "_lora_"
 
 
 class TensorNames:
@@ -159,3 +165,38 @@ class TensorNames:
 def names_of(model: ModelVersion) -> TensorNames:
     """Return the tensors of a model."""
     return TensorNames(model.config, model.signature, has_template=bool(model.chat_template))
+
+
+def adapters_of(names: TensorNames) -> list[str]:
+    """Return the adapters that a model names."""
+    return [name for name in names.value(_ADAPTERS).replace(",", " ").split() if name]
+
+
+def ids_of(model: ModelVersion) -> list[str]:
+    """Return the names by which clients ask for a model and for its adapters."""
+    names = names_of(model)
+    separator = _separator(names)
+    return [model.name, *(f"{model.name}{separator}{one}" for one in adapters_of(names))]
+
+
+def split(catalogue: Any, name: str) -> tuple[str, str]:
+    """Return the model and the adapter that a client asks for, "" for no adapter.
+
+    A model of that name comes first. The adapter of a model that is not loaded need not exist.
+    """
+    try:
+        return catalogue.find(name).name, ""
+    except ZmqTritonError:
+        pass
+    for model in catalogue.newest():
+        if name.startswith(model.name):
+            names = names_of(model)
+            adapter = name.removeprefix(f"{model.name}{_separator(names)}")
+            if adapter != name and adapter in adapters_of(names):
+                return model.name, adapter
+    base, _, adapter = name.rpartition(DEFAULT_SEPARATOR)
+    return (base, adapter) if base in catalogue.versions() else (name, "")
+
+
+def _separator(names: TensorNames) -> str:
+    return names.value(_SEPARATOR) or DEFAULT_SEPARATOR

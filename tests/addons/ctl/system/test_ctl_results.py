@@ -24,7 +24,7 @@ from tests.faults.stamps import MODEL, write_stamp
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton.ctl.main import cli
-from zmqtriton_addons.ctl.live_line import LiveLine
+from zmqtriton_addons.ctl.output import LiveLine
 
 pytestmark = pytest.mark.system
 

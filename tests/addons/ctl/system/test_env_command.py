@@ -9,7 +9,7 @@ import pytest
 
 from tests.addons.ctl.fake_server import run
 from tests.addons.environments.test_prepare import wheel
-from zmqtriton_addons.ctl.live_line import LiveLine
+from zmqtriton_addons.ctl.output import LiveLine
 
 pytestmark = pytest.mark.system
 

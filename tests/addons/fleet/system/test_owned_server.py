@@ -17,8 +17,7 @@ from tests.conftest import ROOT
 from tests.support.server import status_of
 from tests.support.waiting import eventually
 from zmqtriton_addons.fleet.serve.groups import Group
-from zmqtriton_addons.fleet.serve.owned_server import OwnedServer
-from zmqtriton_addons.fleet.serve.server_options import server_options
+from zmqtriton_addons.fleet.serve.owned_server import OwnedServer, server_options
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 pytestmark = pytest.mark.system

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.frontends.http_api.text_models import text_model
-from zmqtriton_addons.web_apis.openai.adapters import ids_of, split
+from zmqtriton_addons.web_apis.openai.tensor_names import ids_of, split
 from zmqtriton_frontends.inference.catalogue import Catalogue
 
 

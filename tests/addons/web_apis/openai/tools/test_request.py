@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
-from zmqtriton_addons.web_apis.openai.tools import NO_TOOLS, Tools, read_tools
+from zmqtriton_addons.web_apis.openai.requests import NO_TOOLS, Tools, read_tools
 
 POINT = {
     "type": "object",
