@@ -21,8 +21,12 @@ from zmqtriton_floor.access.token_file import CONTROL, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.reasons import ASLEEP, AT_REST
 from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.access.bearer_tokens import may_see
-from zmqtriton_frontends.access.hidden_places import may_see_places, visible_entries, without_places
+from zmqtriton_frontends.access.bearer_tokens import (
+    may_see,
+    may_see_places,
+    visible_entries,
+    without_places,
+)
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Request, Route
 from zmqtriton_frontends.http_api.inference import json_documents

@@ -23,10 +23,10 @@ from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import JSON_LENGTH, HttpExtension, Inference, Request, Route
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import (
-    binary,
     infer_request,
     json_documents,
     response_encoding,
+    tensor_data,
 )
 from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, now_ns, reported, texts_of
 
@@ -185,7 +185,7 @@ class InferStream(Generate):
             await self._send_events(req, resp, checked, InferWriter)
 
     def _read_body(self, body: Any, header: str | None, model: ModelVersion) -> Content:
-        length = None if header is None else binary.json_length(header, len(body))
+        length = None if header is None else tensor_data.json_length(header, len(body))
         return self._inference.read(_AllJson(), body, length, model)
 
 

@@ -17,11 +17,10 @@ from http import HTTPStatus
 
 from zmqtriton_floor.access.token_file import METRICS
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends import http1 as heads
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
 from zmqtriton_frontends.access.refusals import AccessRefused, Headers
-from zmqtriton_frontends.http1 import heads
-from zmqtriton_frontends.http1.heads import Head, Refused
-from zmqtriton_frontends.http1.requests import RequestReader
+from zmqtriton_frontends.http1 import Head, Refused, RequestReader
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 

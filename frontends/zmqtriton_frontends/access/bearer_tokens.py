@@ -1,4 +1,4 @@
-"""Bearer tokens: finds what the holder of a presented token may do, or refuses.
+"""Bearer tokens: finds what the holder of a presented token may do and see, or refuses.
 
 One object for a process. It looks after the file once a second: a file that has changed is read
 when it has been at rest for as long, and one that cannot be used changes nothing. A token is looked
@@ -7,6 +7,9 @@ up by its hash, so the time that takes says nothing of a valid one.
 Wrong tokens are limited for each address by a bucket that every failure fills and time empties. The
 addresses are remembered up to a number, and the one that was silent for longest is forgotten first,
 so that clients cannot fill the memory by coming from ever new ones.
+
+The holder of a token for some models may know the files of these, and not in which directories they
+are.
 """
 
 from __future__ import annotations
@@ -16,14 +19,17 @@ import ipaddress
 import logging
 import math
 import os
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, timezone
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.refusals import Forbidden, TooManyFailures, Unauthenticated
@@ -64,6 +70,9 @@ SECONDS_FOR_ONE = 3.0
 MAX_ADDRESSES = 4096
 #: An address of IPv6 is one of a network's, whose holder has all others, too.
 _OWN_BITS = 64
+_NAME = r"[^\s/'\"`,;:()<>]"
+#: An absolute path, but not the end of another, of an address or of a fraction.
+_PATH = re.compile(rf"(?<![\w.:/~-])/(?:{_NAME}+/)*{_NAME}+")
 
 
 class Failure(NamedTuple):
@@ -313,3 +322,43 @@ def _mark(path: str) -> Mark:
         return ()
     # the last is that of a change of the mode, too
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def may_see_places(grant: Grant | None) -> bool:
+    return grant is None or grant.is_for_all_models
+
+
+def without_places(value: Any, model: str) -> Any:
+    """Return a text, or a document of texts, about a model with paths that begin at the model."""
+    if isinstance(value, str):
+        return _PATH.sub(lambda match: _shorten(match[0], model), value)
+    if isinstance(value, list):
+        return [without_places(each, model) for each in value]
+    if isinstance(value, dict):
+        return {key: without_places(each, model) for key, each in value.items()}
+    return value
+
+
+def _shorten(path: str, model: str) -> str:
+    """Return the path from the model's directory on, or the file's name."""
+    names = path.split("/")
+    return "/".join(names[names.index(model) :]) if model in names else names[-1]
+
+
+def visible_entries(index: Iterable[dict[str, Any]], grant: Grant | None) -> list[dict[str, Any]]:
+    """Return the entries of the index that the holder of a token may see, and what of them."""
+    entries = [entry for entry in index if may_see(grant, entry["name"])]
+    if may_see_places(grant):
+        return entries
+    return [without_places(entry, entry["name"]) for entry in entries]
+
+
+@contextmanager
+def places_hidden(grant: Grant | None, model: str) -> Iterator[None]:
+    """Shorten the paths in the error of a call about a model."""
+    try:
+        yield
+    except ZmqTritonError as error:
+        if not may_see_places(grant):
+            error.args = (without_places(error.text, model),)
+        raise

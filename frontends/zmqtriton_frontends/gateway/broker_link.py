@@ -17,7 +17,7 @@ from typing import Any
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.zmtp import Dealer
-from zmqtriton_frontends.tensors.releases import Releases
+from zmqtriton_frontends.tensors.references import Releases
 
 _log = logging.getLogger(__name__)
 

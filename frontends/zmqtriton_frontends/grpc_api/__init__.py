@@ -15,10 +15,11 @@ _NAMES = {
     "inference.response": "MAX_MESSAGE_BYTES",
     "transport.lifecycle": "FAR_S INFERENCE MAX_STREAMS SERVICE RpcLifecycle compression_of "
     "details_of failed pushback",
-    "unary": "Begin answered",
+    "call": "Begin answered",
 }
 
 if TYPE_CHECKING:
+    from zmqtriton_frontends.grpc_api.call import Begin, answered
     from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
     from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
     from zmqtriton_frontends.grpc_api.transport.lifecycle import (
@@ -32,6 +33,5 @@ if TYPE_CHECKING:
         failed,
         pushback,
     )
-    from zmqtriton_frontends.grpc_api.unary import Begin, answered
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

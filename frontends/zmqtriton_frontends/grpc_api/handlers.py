@@ -20,17 +20,13 @@ from zmqtriton_frontends.access.bearer_tokens import (
 )
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.call import Call, GrantedCall
-from zmqtriton_frontends.grpc_api.control.health import Health
-from zmqtriton_frontends.grpc_api.control.metadata import Models
+from zmqtriton_frontends.grpc_api.call import Begin, Call, GrantedCall, Handle, by_task
+from zmqtriton_frontends.grpc_api.control.administration import Repository, Settings, SharedMemory
+from zmqtriton_frontends.grpc_api.control.metadata import Health, Models
 from zmqtriton_frontends.grpc_api.control.reflection import Reflection, refuse
-from zmqtriton_frontends.grpc_api.control.repository import Repository
-from zmqtriton_frontends.grpc_api.control.settings import Settings
-from zmqtriton_frontends.grpc_api.control.shared_memory import SharedMemory
 from zmqtriton_frontends.grpc_api.inference.infer import Inference
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
-from zmqtriton_frontends.grpc_api.unary import Begin, Handle, by_task
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
 
 

@@ -17,11 +17,10 @@ _NAMES = {
     "asgi.request": "Request",
     "extension": "BOOLEAN COUNT STRING EndpointParts Example HttpExtension Operation "
     "RouteDescriptions array_of extensions object_of schema_named",
-    "inference.binary": "JSON_LENGTH_HEADER",
     "inference.infer": "HttpEntrance Inference JSON_LENGTH",
-    "inference.json_tensors": "json_from_bytes json_to_bytes",
+    "inference.tensor_data": "JSON_LENGTH_HEADER json_from_bytes json_to_bytes",
     "inference.response_encoding": "ResponseFormat size_of_response",
-    "server.upgraded": "Upgraded",
+    "server.asgi_exchange": "Upgraded",
 }
 
 if TYPE_CHECKING:
@@ -42,13 +41,16 @@ if TYPE_CHECKING:
         object_of,
         schema_named,
     )
-    from zmqtriton_frontends.http_api.inference.binary import JSON_LENGTH_HEADER
     from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, HttpEntrance, Inference
-    from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes, json_to_bytes
     from zmqtriton_frontends.http_api.inference.response_encoding import (
         ResponseFormat,
         size_of_response,
     )
-    from zmqtriton_frontends.http_api.server.upgraded import Upgraded
+    from zmqtriton_frontends.http_api.inference.tensor_data import (
+        JSON_LENGTH_HEADER,
+        json_from_bytes,
+        json_to_bytes,
+    )
+    from zmqtriton_frontends.http_api.server.asgi_exchange import Upgraded
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -12,8 +12,8 @@ from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import Bootstrap, Listen, Shutdown, Sync, Synced
-from zmqtriton_frontends.http_api.server.endpoints import SOCKETS
 from zmqtriton_frontends.http_api.server.server import Server
+from zmqtriton_frontends.http_api.server.service import SOCKETS
 from zmqtriton_frontends.process.hosts import AllowedHosts
 from zmqtriton_frontends.serving.process import begin
 

@@ -17,17 +17,16 @@ import orjson
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.administration import Repository, Settings
+from zmqtriton_frontends.http_api.administration import routes as shared_memory_routes
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Access, Responder, Route
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.control.metadata import Metadata
-from zmqtriton_frontends.http_api.control.repository import Repository
-from zmqtriton_frontends.http_api.control.settings import Settings
-from zmqtriton_frontends.http_api.control.shared_memory import routes as shared_memory_routes
 from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension, extensions
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.asgi_inference import AsgiInferences
 from zmqtriton_frontends.http_api.inference.infer import Inference
+from zmqtriton_frontends.http_api.metadata import Metadata
 from zmqtriton_frontends.http_api.server.inference_heads import (
     MAX_MODEL_NAME_BYTES,
     InferenceHeads,

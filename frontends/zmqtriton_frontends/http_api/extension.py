@@ -96,7 +96,7 @@ class HttpExtension(NamedTuple):
     error_form: ErrorForm | None = None
     #: What /openapi.json says of the routes that this server has.
     descriptions: Callable[[Gateway], RouteDescriptions] = lambda _: RouteDescriptions()
-    #: Endpoints on sockets of their own, by the options that name these (server/endpoints.py).
+    #: Endpoints on sockets of their own, by the options that name these (server/service.py).
     endpoints: Mapping[str, Callable[[EndpointParts], Application]] = MappingProxyType({})
     #: Returns the routes so far with other responders in them, or nothing for the same.
     around: Callable[[Gateway, list[Route]], Sequence[Route]] = _nothing

@@ -10,7 +10,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "arrivals": "Arrivals",
     "client_progress": "Progress",
-    "descriptors": "max_connections",
+    "room": "max_connections",
     "ledger": "Application Client Ledger Share",
     "own_threads": "in_own_thread settle settle_here",
     "peer_user": "Place",
@@ -21,11 +21,11 @@ _NAMES = {
 if TYPE_CHECKING:
     from zmqtriton_frontends.process.arrivals import Arrivals
     from zmqtriton_frontends.process.client_progress import Progress
-    from zmqtriton_frontends.process.descriptors import max_connections
     from zmqtriton_frontends.process.handshakes import Certificates
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
     from zmqtriton_frontends.process.own_threads import in_own_thread, settle, settle_here
     from zmqtriton_frontends.process.peer_user import Place
+    from zmqtriton_frontends.process.room import max_connections
     from zmqtriton_frontends.process.turns import RequestShares, TaskTurn
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -8,6 +8,7 @@ answered: while many connect and ask nothing, who is served keeps what it has.
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -23,6 +24,14 @@ WAITING_S = 300.0
 _LEAST_BYTES = 1024
 #: This part of all makes room at once, so that not all are looked at for each new one.
 _PART = 64
+#: For segments of shared memory, files, and connections that have yet to be accepted.
+_RESERVED = 96
+
+
+def max_connections() -> int:
+    """Return how many; with more there would soon be no descriptors for anything else."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, limit - _RESERVED)
 
 
 class Occupant(Protocol):

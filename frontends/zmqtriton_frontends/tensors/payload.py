@@ -24,8 +24,7 @@ from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.client_regions import RegionContents
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_frontends.tensors.placement import COPY_BYTES, KeptBlocks, Placement, copy
-from zmqtriton_frontends.tensors.references import blocks_of
-from zmqtriton_frontends.tensors.releases import Releases
+from zmqtriton_frontends.tensors.references import Releases, blocks_of
 from zmqtriton_frontends.tensors.segments import Segments
 
 #: The broker's messages about blocks of this process.

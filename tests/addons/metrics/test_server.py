@@ -11,7 +11,7 @@ from tests.support.scenarios import scenario
 from zmqtriton_addons.metrics import server
 from zmqtriton_addons.metrics.server import Negotiate, Page
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_frontends.http1.heads import MAX_FIELDS, MAX_LINE_BYTES
+from zmqtriton_frontends.http1 import MAX_FIELDS, MAX_LINE_BYTES
 from zmqtriton_frontends.process.hosts import AllowedHosts
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -25,8 +25,10 @@ from zmqtriton_frontends.access.bearer_tokens import (
     check_target,
     may_see,
     need_of,
+    places_hidden,
+    visible_entries,
+    without_places,
 )
-from zmqtriton_frontends.access.hidden_places import places_hidden, visible_entries, without_places
 from zmqtriton_frontends.access.refusals import (
     AccessRefused,
     Forbidden,

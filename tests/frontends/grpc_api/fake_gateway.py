@@ -20,8 +20,8 @@ from zmqtriton_frontends.entrance.steps import REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
+from zmqtriton_frontends.grpc_api.call import answered
 from zmqtriton_frontends.grpc_api.handlers import table
-from zmqtriton_frontends.grpc_api.unary import answered
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.open_sequences import OpenSequences

@@ -11,8 +11,14 @@ import pytest
 from tests.frontends.grpc_api.fake_gateway import FakeCall
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InternalError, Unavailable
-from zmqtriton_frontends.grpc_api.call import FREE_BYTES, NoRoomError
-from zmqtriton_frontends.grpc_api.unary import Answer, Response, answered, by_task
+from zmqtriton_frontends.grpc_api.call import (
+    FREE_BYTES,
+    Answer,
+    NoRoomError,
+    Response,
+    answered,
+    by_task,
+)
 from zmqtriton_frontends.process.ledger import Book, Share
 
 pytestmark = pytest.mark.slow

@@ -16,9 +16,8 @@ import httptools
 import pytest
 from gunicorn.asgi.parser import ParseError, PythonProtocol
 
-from zmqtriton_frontends.http1 import heads
-from zmqtriton_frontends.http1.heads import Refused
-from zmqtriton_frontends.http1.requests import RequestReader
+from zmqtriton_frontends import http1
+from zmqtriton_frontends.http1 import Refused, RequestReader
 
 pytestmark = pytest.mark.slow
 
@@ -183,6 +182,6 @@ def test_what_is_accepted_means_the_same_to_others(
 
 
 def test_limits_are_checked_before_anything_is_made_of_a_head() -> None:
-    fields = b"".join(b"X%d: y\r\n" % number for number in range(heads.MAX_FIELDS + 1))
+    fields = b"".join(b"X%d: y\r\n" % number for number in range(http1.MAX_FIELDS + 1))
 
     assert ours(b"GET / HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n") is None

@@ -7,9 +7,13 @@ from collections import deque
 
 import pytest
 
-from zmqtriton_frontends.http1 import heads
-from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES, MAX_HEAD_BYTES, Refused
-from zmqtriton_frontends.http1.requests import RequestReader
+from zmqtriton_frontends import http1
+from zmqtriton_frontends.http1 import (
+    MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
+    Refused,
+    RequestReader,
+)
 
 # ---------------------------------------------------------------------------- requests
 # Requests as they come: in pieces of any size, one after the other, and in chunks.
@@ -213,7 +217,7 @@ def head(*lines: bytes, first: bytes = b"POST /v2 HTTP/1.1", host: bytes = b"Hos
 def test_a_head_is_read() -> None:
     raw = head(b"X-Name:  some value\t", b"Content-Length: 7", first=b"PUT /a%20b?c=d HTTP/1.1")
 
-    read = heads.read(raw)
+    read = http1.read_head(raw)
 
     assert ("PUT", b"/a%20b?c=d", 1, 7) == (
         read.method,
@@ -228,7 +232,7 @@ def test_a_head_is_read() -> None:
 
 @pytest.mark.row("C32")
 def test_spelled_values_are_as_triton_reads_them() -> None:
-    read = heads.read(head(b"a: \tb ", b"c:", b"d:  ", b"e:  f", b"E: g "))
+    read = http1.read_head(head(b"a: \tb ", b"c:", b"d:  ", b"e:  f", b"E: g "))
 
     spelled = [("Host", b"x"), ("a", b"\tb "), ("c", b" "), ("d", b" "), ("E", b"f,g ")]
     assert spelled == list(read.spelled_fields())
@@ -249,7 +253,7 @@ def test_spelled_values_are_as_triton_reads_them() -> None:
 def test_a_client_says_whether_the_connection_goes_on(
     first: bytes, fields: list[bytes], keeps_alive: bool
 ) -> None:
-    assert keeps_alive == heads.read(head(*fields, first=first)).keeps_alive
+    assert keeps_alive == http1.read_head(head(*fields, first=first)).keeps_alive
 
 
 @pytest.mark.parametrize(
@@ -264,13 +268,13 @@ def test_a_client_says_whether_the_connection_goes_on(
     ],
 )
 def test_a_head_says_how_long_its_body_is(fields: list[bytes], size: int | None) -> None:
-    assert size == heads.read(head(*fields)).body_bytes
+    assert size == http1.read_head(head(*fields)).body_bytes
 
 
 def test_compressed_chunks_with_a_length_end_the_connection() -> None:
     fields = (b"Transfer-Encoding: chunked", b"Content-Length: 9", b"Connection: keep-alive")
 
-    read = heads.read(head(*fields, b"Content-Encoding: gzip"))
+    read = http1.read_head(head(*fields, b"Content-Encoding: gzip"))
 
     assert (None, 9, False) == (read.body_bytes, read.chunked_bytes, read.keeps_alive)
 
@@ -285,7 +289,7 @@ def test_compressed_chunks_with_a_length_end_the_connection() -> None:
     ],
 )
 def test_a_whole_uri_is_the_path_in_it(target: bytes, path: bytes) -> None:
-    assert path == heads.read(head(first=b"GET " + target + b" HTTP/1.1")).target
+    assert path == http1.read_head(head(first=b"GET " + target + b" HTTP/1.1")).target
 
 
 REFUSED: dict[int, dict[str, bytes]] = {
@@ -344,7 +348,7 @@ REFUSED: dict[int, dict[str, bytes]] = {
 @pytest.mark.row("C34")
 def test_what_could_be_read_in_two_ways_is_refused(status: int, raw: bytes) -> None:
     with pytest.raises(Refused) as refused:
-        heads.read(raw)
+        http1.read_head(raw)
 
     assert status == refused.value.status
 
@@ -360,7 +364,7 @@ def test_what_could_be_read_in_two_ways_is_refused(status: int, raw: bytes) -> N
 )
 def test_what_cannot_become_a_head_is_refused_before_it_ends(begun: bytes, status: int) -> None:
     with pytest.raises(Refused) as refused:
-        heads.check_beginning(begun)
+        http1.check_beginning(begun)
 
     assert status == refused.value.status
 
@@ -369,4 +373,4 @@ def test_what_may_become_a_head_is_waited_for() -> None:
     raw = head(*[b"X: " + b"y" * 80] * 90)
 
     for size in range(1, len(raw) - 1):
-        heads.check_beginning(raw[:size])
+        http1.check_beginning(raw[:size])

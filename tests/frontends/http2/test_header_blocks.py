@@ -11,6 +11,7 @@ import pytest
 
 from tests.frontends.http2.talk import Frame, Talk, data_of, kinds
 from tests.support import raw_http2 as h2
+from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.header_blocks import (
     MAX_FIELDS,
@@ -21,7 +22,6 @@ from zmqtriton_frontends.http2.header_blocks import (
     literal,
     status,
 )
-from zmqtriton_frontends.process.kept_parts import copy_some
 
 # ----------------------------------------------------------------------- header blocks
 

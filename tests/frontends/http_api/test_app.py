@@ -16,7 +16,7 @@ from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_frontends.http_api.app import routes
 from zmqtriton_frontends.http_api.extension import EndpointParts, HttpExtension
-from zmqtriton_frontends.http_api.server.endpoints import MAIN, all_endpoints
+from zmqtriton_frontends.http_api.server.service import MAIN, all_endpoints
 
 # --------------------------------------------------------------------------------- app
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
-from zmqtriton_frontends.process.kept_parts import copy_some
 from zmqtriton_frontends.process.ledger import BORROWED_BYTES, Client, Ledger, Share
 from zmqtriton_frontends.process.room import STILL_S, WAITING_S, Room
 

@@ -12,7 +12,7 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
-from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
+from zmqtriton_frontends.grpc_api.inference.gradual_parsing import tensors_at
 from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Unfinished, prefix
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.tensors import arena_body

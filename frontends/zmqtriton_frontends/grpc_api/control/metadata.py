@@ -1,14 +1,20 @@
-"""Metadata, configurations and statistics of the server and its models.
+"""Health, metadata, configurations and statistics of the server and its models.
 
-The catalogue knows all but the counters, which are the broker's.
+The catalogue knows all but the counters, which are the broker's. Health is Triton's three RPCs and
+the standard service: an answer never waits for the broker, nor for a model without an is_ready. For
+watchers, models that have one are asked once a second.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
 
 from google.protobuf.json_format import ParseDict
 
 from zmqtriton_frontends.access.bearer_tokens import check_model, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.readiness import Readiness
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
@@ -25,6 +31,121 @@ _STATISTICS_REQUEST = message("inference.ModelStatisticsRequest")
 _STATISTICS = message("inference.ModelStatisticsResponse")
 #: ModelConfigResponse.config: field 1, a message.
 _CONFIG = b"\x0a"
+_LIVE = message("inference.ServerLiveResponse")
+_READY = message("inference.ServerReadyResponse")
+_MODEL_READY_REQUEST = message("inference.ModelReadyRequest")
+_MODEL_READY = message("inference.ModelReadyResponse")
+_CHECK_REQUEST = message("grpc.health.v1.HealthCheckRequest")
+_CHECK = message("grpc.health.v1.HealthCheckResponse")
+
+#: How often a watched readiness is checked; what watchers see is as old as this.
+_LOOK_S = 0.1
+#: How often models with an is_ready are asked.
+_ASK_S = 1.0
+
+
+class Health:
+    """ServerLive, ServerReady, ModelReady; grpc.health.v1's Check and Watch."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._readiness = Readiness(gateway)
+        self._watchers = 0
+        #: The last answer of models with an is_ready, and the task that asks them while somebody
+        #: watches.
+        self._models_say = True
+        self._asking: asyncio.Task[None] | None = None
+        #: All watchers wait for this; None if there are none.
+        self._change: asyncio.Future[None] | None = None
+        #: What they were told last; None if they were told different things.
+        self._last: bool | None = None
+
+    async def live(self, _data: bytes, _call: Call) -> bytes:
+        return serialize(_LIVE(live=not self._gateway.catalogue.is_repository_missing))
+
+    async def ready(self, _data: bytes, _call: Call) -> bytes:
+        return serialize(_READY(ready=await self._readiness.of_server()))
+
+    async def model_ready(self, data: bytes, call: Call) -> bytes:
+        request = read(_MODEL_READY_REQUEST, data)
+        check_model(call.grant, request.name)
+        ready = await self._readiness.of_model(request.name, request.version)
+        return serialize(_MODEL_READY(ready=ready))
+
+    async def check(self, data: bytes, _call: Call) -> bytes:
+        read(_CHECK_REQUEST, data)  # Triton ignores which service is asked for
+        return _status(await self._readiness.of_server())
+
+    async def watch(self, data: bytes, _call: Call) -> AsyncIterator[bytes]:
+        """Send the status now and at each change; end when the server stops."""
+        read(_CHECK_REQUEST, data)
+        last: bool | None = None
+        self._watchers += 1
+        try:
+            await self._ask_models()
+            while True:
+                is_ending = self._gateway.is_ending
+                ready = self._is_ready()
+                if ready != last:
+                    last = ready
+                    yield _status(ready)
+                if is_ending:
+                    return
+                await self._changed(last)
+        finally:
+            self._watchers -= 1
+            if not self._watchers and self._asking is not None:
+                self._asking.cancel()
+                self._asking = None
+
+    def _is_ready(self) -> bool:
+        is_ready = not self._gateway.is_stopping and self._gateway.catalogue.is_ready()
+        return is_ready and (
+            self._models_say or not self._gateway.catalogue.generations_with_is_ready()
+        )
+
+    async def _ask_models(self) -> None:
+        """Ask once and return; go on asking as long as somebody watches."""
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._go_on_asking())
+            if (
+                self._gateway.catalogue.generations_with_is_ready()
+                and self._gateway.catalogue.is_ready()
+            ):
+                self._models_say = await self._readiness.of_server()
+
+    async def _go_on_asking(self) -> None:
+        while True:
+            await asyncio.sleep(_ASK_S)
+            if (
+                self._gateway.catalogue.generations_with_is_ready()
+                and self._gateway.catalogue.is_ready()
+            ):
+                self._models_say = await self._readiness.of_server()
+
+    async def _changed(self, last: bool) -> None:
+        """Return when the readiness has changed, or may have."""
+        if self._change is None:
+            loop = asyncio.get_running_loop()
+            self._change = loop.create_future()
+            self._last = last
+            loop.call_later(_LOOK_S, self._look, self._change)
+        elif last != self._last:
+            self._last = None
+        # shielded: one watcher that is cancelled must not cancel what the others wait for
+        await asyncio.shield(self._change)
+
+    def _look(self, change: asyncio.Future[None]) -> None:
+        # one check for all watchers; none of them runs while nothing changes
+        if self._watchers and self._is_ready() == self._last and not self._gateway.is_ending:
+            change.get_loop().call_later(_LOOK_S, self._look, change)
+        else:
+            self._change = None
+            change.set_result(None)
+
+
+def _status(is_ready: bool) -> bytes:
+    return serialize(_CHECK(status="SERVING" if is_ready else "NOT_SERVING"))
 
 
 class Models:

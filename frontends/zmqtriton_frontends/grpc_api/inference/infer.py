@@ -20,6 +20,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.grpc_api.call import (
     FREE_REQUEST_BYTES,
+    Answer,
     Call,
     NoRequestRoomError,
     hold_answer,
@@ -28,12 +29,12 @@ from zmqtriton_frontends.grpc_api.call import (
 from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_content
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
     LARGE_BYTES,
+    MIN_BYTES,
     LargeMessage,
     ParsedRequest,
+    split_raw,
 )
-from zmqtriton_frontends.grpc_api.inference.raw_tensors import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
-from zmqtriton_frontends.grpc_api.unary import Answer
 from zmqtriton_frontends.inference.admission import CheckedRequest, reported
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.inference.request_trace import now_ns

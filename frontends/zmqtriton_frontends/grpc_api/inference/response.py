@@ -2,11 +2,15 @@
 
 Also within a ModelStreamInferResponse. Parts that repeat (names, shapes, sizes) are kept; tensor
 data are copied once, where protobuf copies them twice. Field numbers are grpc_service.proto's.
+
+Parts that lie in the memory of others are copied a step at a time for a client that does not read,
+which would keep a model's memory otherwise: one copy of a large message would hold the loop for as
+long as a hundred small requests take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from functools import lru_cache
 from typing import Any
 from weakref import ref
@@ -16,7 +20,6 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.grpc_api.call import FREE_BYTES, NoRoomError
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
-from zmqtriton_frontends.process.kept_parts import copy_some
 from zmqtriton_protos import message
 
 #: gRPC's own limit of a message; the length travels in 32 bits.
@@ -30,6 +33,7 @@ _ERROR_MESSAGE, _INFER_RESPONSE = (bytes([n << 3 | 2]) for n in (1, 2))
 _INT64 = range(-(2**63), 2**63)
 #: Of a response; the rest is for what may stand around it.
 _MAX_BYTES = MAX_MESSAGE_BYTES - 16
+_STEP_BYTES = 1 << 20
 
 
 def encode_in_pieces(
@@ -205,3 +209,18 @@ def _final_parameter(is_final: bool) -> bytes:
 
 #: The entry of the map `parameters` that every response of a stream has.
 _IS_FINAL = (_final_parameter(False), _final_parameter(True))
+
+
+def copy_some(parts: MutableSequence[Any]) -> bool:
+    """Copy at most a step of the first part that lies in the memory of others.
+
+    Return False if all parts are our own. Parts that are sent in between may leave at the front.
+    """
+    for index, part in enumerate(parts):
+        if type(part) is bytes or type(part.obj) is bytes:
+            continue
+        parts[index] = memoryview(bytes(part[:_STEP_BYTES]))
+        if len(part) > _STEP_BYTES:
+            parts.insert(index + 1, part[_STEP_BYTES:])
+        return True
+    return False

@@ -20,8 +20,11 @@ from zmqtriton_frontends.grpc_api.call import (
     FREE_REQUEST_BYTES,
     NoRequestRoomError,
     NoRoomError,
+    Pending,
+    Response,
     hold_answer,
 )
+from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.grpc_api.transport.account import OK, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, Opening
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
@@ -40,11 +43,9 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
     packed,
     release,
 )
-from zmqtriton_frontends.grpc_api.unary import Pending, Response
 from zmqtriton_frontends.http2.connection import Begin
 from zmqtriton_frontends.inference.open_sequences import TooLateError
 from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
-from zmqtriton_frontends.process.kept_parts import copy_some
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: So many messages of a stream are handled before others have their turn.

@@ -18,7 +18,7 @@ from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
-from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
+from zmqtriton_frontends.grpc_api.inference.gradual_parsing import tensors_at
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody, ArenaBuffer
 

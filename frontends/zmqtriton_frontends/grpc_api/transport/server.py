@@ -29,9 +29,8 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import Refused
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.process.descriptors import max_connections
 from zmqtriton_frontends.process.handshakes import handshakes_of
-from zmqtriton_frontends.process.room import Room
+from zmqtriton_frontends.process.room import Room, max_connections
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.listener import Listeners, address
 from zmqtriton_frontends.serving.process import Service

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.grpc_api.handlers import Rpc
-from zmqtriton_frontends.grpc_api.inference.response import Pieces
+from zmqtriton_frontends.grpc_api.inference.response import Pieces, copy_some
 from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, OK, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import (
     HEADS,
@@ -43,7 +43,6 @@ from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 from zmqtriton_frontends.process import codecs
-from zmqtriton_frontends.process.kept_parts import copy_some
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Place, place_of
 

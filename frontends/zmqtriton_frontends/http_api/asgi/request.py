@@ -1,8 +1,13 @@
-"""A Falcon request with cheap access to headers, and a body that is complete or an error."""
+"""A Falcon request with cheap access to headers, and a body that is complete or an error.
+
+X-Request-Timeout has the seconds that a client gives its request; gRPC's have deadlines of their
+own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +18,6 @@ import falcon.asgi
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_frontends.access.bearer_tokens import HEADER
-from zmqtriton_frontends.inference import request_timeout
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import SHARE, Share
 from zmqtriton_frontends.process.peer_user import Place, place_of
@@ -29,6 +33,9 @@ DROP_BYTES = 256 << 20
 #: The key of the exchange on the connection in a request's scope.
 CONNECTION = "zmqtriton.connection"
 _AUTHORIZATION = HEADER.encode()
+TIMEOUT_HEADER = b"x-request-timeout"
+#: Up to 31 years, in nanoseconds at the finest.
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 class Pieces:
@@ -74,10 +81,10 @@ class Request(falcon.asgi.Request):
     @property
     def deadline_ns(self) -> int:
         """Return when its client stops waiting; 0 if it has not said. Raises InvalidArgument."""
-        text = self.header(request_timeout.HEADER)
+        text = self.header(TIMEOUT_HEADER)
         if text is None:
             return 0
-        return (self.begun_ns or time.monotonic_ns()) + request_timeout.read_ns(text)
+        return (self.begun_ns or time.monotonic_ns()) + read_timeout_ns(text)
 
     async def read_body(self, limit: int) -> bytes:
         """Return all of the body. Raises what read_pieces raises."""
@@ -218,3 +225,15 @@ def too_large(what: str, size: int, limit: int) -> InvalidArgument:
         f"request {what} size of {size} bytes exceeds the maximum allowed input size of {limit} "
         "bytes. Use --http-max-input-size to increase the limit."
     )
+
+
+def read_timeout_ns(text: str) -> int:
+    """Return the timeout, which counts from when the request has begun to come.
+
+    Raises InvalidArgument.
+    """
+    if not _SECONDS.fullmatch(text) or not float(text):
+        raise InvalidArgument(
+            f"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got '{text[:64]}'"
+        )
+    return int(float(text) * 1e9)

@@ -13,7 +13,7 @@ import falcon.asgi
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.inference import large_answer
+from zmqtriton_frontends.http_api.inference import response_encoding
 from zmqtriton_frontends.http_api.inference.http_inference import (
     Answer,
     HttpInference,
@@ -71,7 +71,7 @@ class AsgiInferences:
         size = sum(map(len, tail))
         if size > INLINE_BYTES and req.connection is not None:
             resp.content_length = len(text) + size
-            pieces: Any = large_answer.pieces(text, tail, time.monotonic)
+            pieces: Any = response_encoding.pieces(text, tail, time.monotonic)
             resp.stream = pieces  # not bytes, but what our side of ASGI takes
         else:
             resp.data = b"".join((text, *tail)) if tail else text

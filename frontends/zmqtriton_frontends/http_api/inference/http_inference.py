@@ -22,9 +22,9 @@ from zmqtriton_floor.wire import ResponseBody, make
 from zmqtriton_frontends.entrance import steps
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
-from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.inference import binary
+from zmqtriton_frontends.http1 import MAX_BODY_BYTES
+from zmqtriton_frontends.http_api.asgi import problems, request
+from zmqtriton_frontends.http_api.inference import tensor_data
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.http_api.inference.response_encoding import (
@@ -32,7 +32,6 @@ from zmqtriton_frontends.http_api.inference.response_encoding import (
     ResponseFormat,
     size_of_response,
 )
-from zmqtriton_frontends.inference import request_timeout
 from zmqtriton_frontends.inference.admission import CheckedRequest, Report, reported, texts_of
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
@@ -96,11 +95,11 @@ def read_head(head: InferenceHead) -> InferenceHead:
     if length_text is not None:
         json_length, max_bytes = _WITH_BODY, MAX_BODY_BYTES
     if size is not None and coding is None:
-        if length_text is not None and (at := binary.tensors_at(length_text, size)) < size:
+        if length_text is not None and (at := tensor_data.tensors_at(length_text, size)) < size:
             json_length, is_large = at, size - at > INLINE_BYTES
         if size <= MAX_UNBOOKED_BYTES:
             unbooked_bytes = size
-    timeout = header(request_timeout.HEADER)
+    timeout = header(request.TIMEOUT_HEADER)
     return head._replace(
         max_bytes=max_bytes,
         unbooked_bytes=unbooked_bytes,
@@ -108,7 +107,7 @@ def read_head(head: InferenceHead) -> InferenceHead:
         json_length=json_length,
         coding=coding,
         accepted=header(b"accept-encoding"),
-        timeout_ns=0 if timeout is None else request_timeout.read_ns(timeout),
+        timeout_ns=0 if timeout is None else request.read_timeout_ns(timeout),
         has_wishes=steps.are_wanted(header),
     )
 
@@ -161,7 +160,7 @@ class HttpInference(PendingRequest):
         inference.entrance.begin(make(Ask, ask), self)
 
     def _read(self, body: Body, model: ModelVersion) -> Content:
-        length = binary.json_length(self._head.fields.header(JSON_LENGTH) or "", len(body))
+        length = tensor_data.json_length(self._head.fields.header(JSON_LENGTH) or "", len(body))
         return self._inference.read(self, body, length, model)
 
     def start(self, checked: CheckedRequest) -> None:

@@ -1,42 +1,38 @@
 """The settings that a process's inferences over HTTP share, and the reading of their bodies.
 
-How one goes on from there is http_inference.py's.
+A body may have a content coding. How an inference goes on from there is http_inference.py's.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.arrays import to_arrays, to_tensors
-from zmqtriton_floor.errors import InternalError, Unsupported
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 from zmqtriton_floor.wire import RequestBody, make
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.entrance.steps import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
+from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import Request, too_large
-from zmqtriton_frontends.http_api.inference import (
-    binary,
-    compression,
-    infer_request,
-    json_documents,
-)
+from zmqtriton_frontends.http_api.inference import infer_request, json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES
 from zmqtriton_frontends.inference.request_trace import now_ns
+from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: A whole request; a view if it lies in shared memory.
 Body = bytes | bytearray | memoryview
 
-JSON_LENGTH = binary.JSON_LENGTH_HEADER.lower().encode()
+JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower().encode()
 
 
 class FormReceiver(Protocol):
@@ -86,11 +82,11 @@ class Inference:
             if len(body) > limit:
                 raise too_large("raw input", len(body), limit)
             options, form = admission.NO_OPTIONS, OutputForm({}, default=True)
-            parsed = binary.raw_request(model, body), options, form
+            parsed = tensor_data.raw_request(model, body), options, form
         elif json_length > limit:
             raise too_large("JSON", json_length, limit)
         else:
-            tail = binary.Tail(memoryview(body)[json_length:], model.name)
+            tail = tensor_data.Tail(memoryview(body)[json_length:], model.name)
             parsed = infer_request.read(json_documents.parse(bytes(body[:json_length])), tail)
         request, options, form = parsed
         receiver.form = form
@@ -108,11 +104,9 @@ class Inference:
         coding = req.header(b"content-encoding")
         if coding is not None:
             body = b"".join(pieces)
-            whole = await compression.inflate(
-                body, coding, self.max_input_size, req.client, hold=req.hold
-            )
+            whole = await inflate(body, coding, self.max_input_size, req.client, hold=req.hold)
             pieces, size = [whole], len(whole)
-        tensors_at = size if length is None else binary.tensors_at(length, size)
+        tensors_at = size if length is None else tensor_data.tensors_at(length, size)
         if size - tensors_at <= INLINE_BYTES:
             return ArenaBuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         return await self.gateway.payload.gather(pieces, size, tensors_at, req.hold)
@@ -179,3 +173,34 @@ def _read(
     fields: tuple[str, dict[str, Any], list[str]], inputs: Mapping[str, Any], model: ModelVersion
 ) -> Content:
     return Content(RequestBody(*fields, to_tensors(inputs, model.config)))
+
+
+class UnsupportedCoding(Unsupported):
+    """Raised for a body in a coding that nobody here reads; tells which are read."""
+
+    headers = (("Accept-Encoding", "gzip, deflate"),)
+
+
+async def inflate(
+    data: bytes | bytearray, coding: str, limit: int, client: object, *, hold: Callable[[int], None]
+) -> bytes | bytearray:
+    """Inflate a body of a client; `hold` is told of each step, and raises if there is no room.
+
+    Raises UnsupportedCoding for another coding, InvalidArgument for data that are not exactly one
+    stream of it, or that hold more than `limit` bytes.
+    """
+    coding = coding.strip().lower()
+    if coding in ("", "identity"):
+        return data
+    if coding not in codecs.CODINGS:
+        raise UnsupportedCoding("Unsupported compression type")
+    aside = partial(json_documents.aside, len(data))
+    whole = await codecs.inflate(data, coding, limit, client, hold=hold, aside=aside)
+    if whole is None:
+        raise InvalidArgument(f"failed to decompress the request body as {coding}")
+    if len(whole) > limit:
+        raise InvalidArgument(
+            f"decompressed request size exceeds the maximum allowed input size of {limit} bytes. "
+            "Use --http-max-input-size to increase the limit."
+        )
+    return whole

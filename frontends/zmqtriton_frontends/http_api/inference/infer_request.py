@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.datatypes import BY_NAME, count_elements
 from zmqtriton_floor.errors import InvalidArgument, closest_match
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor, make
-from zmqtriton_frontends.http_api.inference.binary import Tail
-from zmqtriton_frontends.http_api.inference.json_tensors import json_to_bytes
+from zmqtriton_frontends.http_api.inference.tensor_data import Tail, json_to_bytes
 from zmqtriton_frontends.inference.admission import MAX_NAME, Options, check_parameter_name
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice

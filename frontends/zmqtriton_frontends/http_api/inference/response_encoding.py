@@ -1,29 +1,38 @@
 """A response as its client wants it: with classes, as JSON or bytes, compressed or not.
 
 The body is JSON, and after it the binary outputs. What takes long is left to a thread, in pieces,
-so that others are answered meanwhile.
+so that others are answered meanwhile. Large outputs are sent from where the model's process has
+written them: nothing is copied for a client that reads; for a slow one a copy is made, so that it
+does not occupy memory of the model's process.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.http_api.inference import binary, json_documents
+from zmqtriton_frontends.http_api.inference import json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
-from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes
+from zmqtriton_frontends.http_api.inference.tensor_data import json_from_bytes
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.process import codecs
 
 _JSON = ("content-type", "application/json")
 _OCTETS = ("content-type", "application/octet-stream")
-_JSON_LENGTH = binary.JSON_LENGTH_HEADER.lower()
+_JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower()
 
 #: The headers that differ from other responses'; the text; what follows the text.
 Encoded = tuple[tuple[tuple[str, str], ...], bytes, list[bytes | memoryview]]
+#: How long a client may keep the memory that its response lies in.
+PATIENCE_S = 1.0
+#: The limit of such copies in a process. Further clients keep the memory that they have.
+MAX_COPIED_BYTES = 256 << 20
+#: How much is written at a time; more only when most of it has gone.
+STEP_BYTES = 4 << 20
 
 
 def describe(
@@ -115,3 +124,56 @@ class ResponseFormat(NamedTuple):
         return await json_documents.aside(
             size_of_response(response), self.encode_in_pieces, response
         )
+
+
+class Piece(NamedTuple):
+    """Bytes that are written from where they lie, and what precedes them."""
+
+    head: bytes
+    view: memoryview
+
+
+class Copies:
+    """The amount of unread answers that was copied."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def take(self, size: int) -> int:
+        """Take the size, if there is room for it, or 0."""
+        if self._bytes + size > MAX_COPIED_BYTES:
+            return 0
+        self._bytes += size
+        return size
+
+    def give_back(self, size: int) -> None:
+        self._bytes -= size
+
+
+_copies = Copies()
+
+
+async def pieces(
+    head: bytes,
+    tail: list[memoryview | bytes],
+    clock: Callable[[], float],
+    copies: Copies = _copies,
+) -> AsyncGenerator[Piece, None]:
+    """Return the body in pieces, the first with the head before it. The list is emptied."""
+    late_s, copied = clock() + PATIENCE_S, 0
+    try:
+        while tail:
+            rest = memoryview(tail.pop(0))
+            while rest:
+                if not copied and clock() > late_s:
+                    # a client that has not read it by now may never do
+                    copied = copies.take(len(rest) + sum(map(len, tail)))
+                    if copied:
+                        rest = memoryview(bytes(rest))
+                        tail[:] = [bytes(data) for data in tail]
+                piece, rest = rest[:STEP_BYTES], rest[STEP_BYTES:]
+                yield Piece(head, piece)
+                head = b""
+                del piece
+    finally:
+        copies.give_back(copied)

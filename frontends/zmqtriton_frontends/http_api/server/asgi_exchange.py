@@ -1,22 +1,21 @@
-"""One request on a connection that the ASGI application answers."""
+"""A request that the ASGI application answers, or with whose connection a responder goes on."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import TOO_MANY_UNREAD, Unavailable
-from zmqtriton_frontends.http1 import heads
-from zmqtriton_frontends.http1.heads import Head
+from zmqtriton_frontends import http1
+from zmqtriton_frontends.http1 import Head
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.http_inference import refusal
-from zmqtriton_frontends.http_api.inference.large_answer import Piece
-from zmqtriton_frontends.http_api.server.exchange import Exchange, Owner, by_status
-from zmqtriton_frontends.http_api.server.upgraded import Upgraded
+from zmqtriton_frontends.http_api.inference.response_encoding import Piece
+from zmqtriton_frontends.http_api.server.channel import Channel, Exchange, Owner, by_status
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
@@ -24,6 +23,8 @@ from zmqtriton_frontends.process.turns import TaskTurn, Turns
 
 #: Of an answer that had room while it was written this part more has it, too.
 _MARKS_PART = 8
+#: Unread bytes of the client from which on nothing more is received.
+_MAX_HELD_BYTES = 64 << 10
 
 
 class AnswerRoom:
@@ -178,7 +179,7 @@ class AsgiExchange(Exchange):
                 return self._take_body()
             if self._must_continue and self._start is None:
                 self._must_continue = False
-                self._channel.write(heads.CONTINUE)
+                self._channel.write(http1.CONTINUE)
             self._news = self._loop.create_future()
             await self._news
         return {"type": "http.disconnect"}
@@ -259,7 +260,7 @@ class AsgiExchange(Exchange):
         self.has_begun_answer = self._is_answered = True
         by_status[101] += 1
         limit_unsent_bytes(self._channel.info("socket"))
-        self._write(heads.status_line(101) + heads.fields(fields) + b"\r\n")
+        self._write(http1.status_line(101) + http1.fields(fields) + b"\r\n")
         upgraded = Upgraded(self._owner, self._channel)
         self._owner.hand_over(upgraded)
         return upgraded
@@ -299,8 +300,8 @@ class AsgiExchange(Exchange):
         status: int = self._start["status"]
         rows: Iterable[tuple[bytes, bytes]] = self._start["headers"]
         lengths = [value for name, value in rows if name == _LENGTH]
-        self._has_no_body = heads.has_no_body(self._head.method, status)
-        written = heads.fields(rows)
+        self._has_no_body = http1.has_no_body(self._head.method, status)
+        written = http1.fields(rows)
         if self._has_no_body and (lengths or not body):
             pass
         elif lengths:
@@ -311,7 +312,7 @@ class AsgiExchange(Exchange):
             written += self._begin_stream()
         self.has_begun_answer = True
         by_status[status] += 1
-        line = heads.status_line(status)
+        line = http1.status_line(status)
         return b"".join((line, written, self._owner.last_fields, b"\r\n"))
 
     def _begin_stream(self) -> bytes:
@@ -353,8 +354,8 @@ class AsgiExchange(Exchange):
         if is_piece:
             self._channel.write_all((head + body.head, body.view))
         elif self._is_chunked:
-            chunk = heads.chunk(body) if size else b""
-            self._write(b"".join((head, chunk, heads.LAST_CHUNK if is_last else b"")))
+            chunk = http1.chunk(body) if size else b""
+            self._write(b"".join((head, chunk, http1.LAST_CHUNK if is_last else b"")))
         else:
             self._write(head + body)
 
@@ -371,3 +372,65 @@ class AsgiExchange(Exchange):
 
 def _address(place: Any) -> tuple[str, int] | None:
     return (place[0], place[1]) if isinstance(place, tuple) else None
+
+
+class Upgraded(asyncio.Protocol):
+    """A connection that a responder has taken over: bytes in and out, at the pace of both sides."""
+
+    def __init__(self, connection: Any, channel: Channel) -> None:
+        """Set up; the end of the socket is still the connection's matter."""
+        self._channel = channel
+        self._held = b""
+        self._has_ended, self._is_closed = channel.is_half_closed, False
+        #: Done when more has come, or nothing more comes.
+        self._news: asyncio.Future[None] | None = None
+        self._connection = connection
+        self.rest = connection.rest
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closed:
+            return
+        self._held += data
+        if len(self._held) > _MAX_HELD_BYTES:
+            self._channel.pause_reading()
+        self._tell()
+
+    def eof_received(self) -> bool:
+        self._has_ended = True
+        self._tell()
+        return not self._is_closed
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        self.eof_received()
+        self._connection.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._channel.fill()
+
+    def resume_writing(self) -> None:
+        self._channel.empty()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def read(self) -> bytes:
+        """Return received bytes, or wait for the next ones; b"" at the end."""
+        while not self._held and not self._has_ended:
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        data, self._held = self._held, b""
+        self._channel.resume_reading()
+        return data
+
+    def close(self) -> None:
+        """Close it once all bytes were sent; the client can read them, whatever it sends."""
+        self._is_closed = True
+        self._connection.close(is_amid_request=not self._has_ended)
+
+    async def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Send bytes; wait until the client has read most of what it was sent."""
+        self._channel.write_all(parts)
+        while self._channel.unread is not None:
+            # several may wait, and one that is cancelled must not end the wait of the others
+            await asyncio.wait((self._channel.unread,))

@@ -1,6 +1,9 @@
-"""The socket of one connection: its unsent bytes, and whether it is read from.
+"""The socket of one connection, and the interface between the connection and the exchange on it.
 
-All of it is the transport's of the loop; here stands what the parts of a connection share of it.
+An exchange is one request and its answer: an inference, or a request of the Falcon application. The
+connection gives it the body as it comes; it writes to the connection's channel, and says when all
+of the answer is written. The channel has the unsent bytes, and whether the socket is read from.
+
 The kernel tells of clients that may have stopped reading, or left, how much is acknowledged.
 """
 
@@ -10,7 +13,13 @@ import asyncio
 import os
 import socket
 import struct
+from collections import defaultdict
 from typing import Any, Protocol
+
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
+from zmqtriton_frontends.process.ledger import Client
+from zmqtriton_frontends.process.turns import Cost, WorkTurn
+from zmqtriton_frontends.tensors.arena_body import ArenaBody
 
 #: How much a client may leave unread before whoever writes waits.
 _HIGH_WATER_BYTES = 64 << 10
@@ -20,6 +29,7 @@ _RESET_WITHIN_S, _LOOK_S = 0.05, 1.0
 _ACKNOWLEDGED_AT, _INFO_BYTES = 120, 128
 #: The state at its beginning: TCP_CLOSE.
 _CLOSED = 7
+by_status: defaultdict[int, int] = defaultdict(int)
 
 
 class Descriptor(Protocol):
@@ -132,3 +142,58 @@ class Channel:
             self.resume_reading()
         else:
             self._transport.close()
+
+
+def counts() -> dict[str, int]:
+    return {str(status): count for status, count in by_status.items()}
+
+
+class Exchange(Protocol):
+    has_begun_answer: bool
+    #: The connection may receive the body there; None if receive() takes it.
+    arena_body: ArenaBody | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory of this process that it takes."""
+
+    def say_continue(self) -> None:
+        """Tell a client that waits for it to send the body."""
+
+    def receive(self, part: bytes, /, *, is_last: bool) -> None:
+        """Take more of the body; begin to answer after the last part."""
+
+    def body_received(self, *, is_last: bool) -> None:
+        """Take note that more of the body lies in `arena_body`; begin to answer after the last."""
+        raise AssertionError("receive() takes it")
+
+    def cancel(self) -> None:
+        """Cancel it: nobody waits for the answer any more."""
+
+
+class Owner(Protocol):
+    """The connection."""
+
+    channel: Channel
+    is_closed: bool
+    #: The client, for what is held for it.
+    client: Client
+    #: What has been done for it lately.
+    cost: Cost
+    #: Its turns at the loop.
+    turn: WorkTurn
+    #: Those that it has begun.
+    sequences: OpenSequences
+
+    @property
+    def last_fields(self) -> bytes:
+        """The fields that every answer has."""
+
+    def answered(self) -> None:
+        """Take note that the answer to the request was written."""
+
+    def leave(self) -> None:
+        """Leave: the next answer is the last."""
+
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """Give the socket to another protocol: no HTTP follows."""

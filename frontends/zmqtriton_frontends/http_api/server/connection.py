@@ -1,4 +1,4 @@
-"""One client's connection: the socket around http1.requests, and its deadlines.
+"""One client's connection: the socket around http1, and its deadlines.
 
 One request after the other is read and answered; what comes meanwhile waits, and while much waits,
 or the client does not read its answers, nothing more is read. An inference is answered here
@@ -11,15 +11,18 @@ import asyncio
 from typing import Any, Protocol
 
 from zmqtriton_floor.errors import NO_MEMORY
-from zmqtriton_frontends.http1 import heads
-from zmqtriton_frontends.http1.heads import Head, Refused
-from zmqtriton_frontends.http1.requests import RequestReader
+from zmqtriton_frontends import http1
+from zmqtriton_frontends.http1 import Head, Refused, RequestReader
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.http_inference import InferenceHead
 from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
-from zmqtriton_frontends.http_api.server.channel import Channel, acknowledged_bytes
-from zmqtriton_frontends.http_api.server.exchange import Exchange, by_status
+from zmqtriton_frontends.http_api.server.channel import (
+    Channel,
+    Exchange,
+    acknowledged_bytes,
+    by_status,
+)
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.inference.catalogue import STOPPING
@@ -144,7 +147,7 @@ class Connection(asyncio.Protocol):
             or not (self._reader.is_whole and head.minor_version and self.channel.can_write_eof)
         ):
             return False
-        self.channel.write(heads.CONTINUE)
+        self.channel.write(http1.CONTINUE)
         self.channel.half_close()
         return True
 
@@ -277,8 +280,8 @@ class Connection(asyncio.Protocol):
             self._is_leaving or is_leaving or not head.keeps_alive or not reader.is_whole
         )
         if self._is_last:
-            return heads.date() + heads.CLOSE
-        return heads.date() if head.minor_version else heads.date() + heads.KEEP_ALIVE
+            return http1.date() + http1.CLOSE
+        return http1.date() if head.minor_version else http1.date() + http1.KEEP_ALIVE
 
     def leave(self) -> None:
         """Leave: the next answer is the last."""
@@ -343,11 +346,11 @@ class Connection(asyncio.Protocol):
         if self._closing_since:
             return  # the last answer was given
         by_status[status] += 1
-        head = heads.status_line(status) + b"content-type: application/json\r\n"
+        head = http1.status_line(status) + b"content-type: application/json\r\n"
         for name, value in problems.headers(status):
             head += f"{name}: {value}\r\n".encode()
         length = b"content-length: %d\r\n" % len(body)
-        self.channel.write(b"".join((head, length, heads.date(), heads.CLOSE, b"\r\n", body)))
+        self.channel.write(b"".join((head, length, http1.date(), http1.CLOSE, b"\r\n", body)))
         self.close(is_amid_request=True)
 
     def _end_exchange(self) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
-from zmqtriton_frontends.http1 import heads
-from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
+from zmqtriton_frontends import http1
+from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
-from zmqtriton_frontends.http_api.inference import binary, compression, large_answer
+from zmqtriton_frontends.http_api.inference import infer, response_encoding, tensor_data
 from zmqtriton_frontends.http_api.inference.http_inference import (
     Answer,
     HttpInference,
@@ -25,7 +25,7 @@ from zmqtriton_frontends.http_api.inference.http_inference import (
 )
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
-from zmqtriton_frontends.http_api.server.exchange import Owner, by_status
+from zmqtriton_frontends.http_api.server.channel import Owner, by_status
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.process import request_log
@@ -88,7 +88,7 @@ class InferenceExchange(HttpInference):
 
     def say_continue(self) -> None:
         """Tell a client that waits for it to send the body."""
-        self._owner.channel.write(heads.CONTINUE)
+        self._owner.channel.write(http1.CONTINUE)
 
     def receive(self, part: bytes, *, is_last: bool) -> None:
         """Take more of the body; begin to answer after the last part."""
@@ -181,9 +181,9 @@ class InferenceExchange(HttpInference):
         head, limit = self._head, self._inference.max_input_size
         if head.coding is not None:
             channel, hold = self._owner.channel, self._hold_more
-            body = await compression.inflate(body, head.coding, limit, channel, hold=hold)
+            body = await infer.inflate(body, head.coding, limit, channel, hold=hold)
         size, length = len(body), head.fields.header(JSON_LENGTH)
-        tensors_at = size if length is None else binary.tensors_at(length, size)
+        tensors_at = size if length is None else tensor_data.tensors_at(length, size)
         if size - tensors_at <= INLINE_BYTES:
             return body
         # kept here, and not by the task, which may be cancelled when it has ended
@@ -254,7 +254,7 @@ class InferenceExchange(HttpInference):
         if headers:
             lines = "".join(map(_as_line, headers)).encode("latin-1")
             named = lines if headers[0][0] == "content-type" else _JSON + lines
-        line, last = heads.STATUS_LINES[status], owner.last_fields
+        line, last = http1.STATUS_LINES[status], owner.last_fields
         head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
         if size > INLINE_BYTES:
             self.has_begun_answer = True
@@ -265,7 +265,7 @@ class InferenceExchange(HttpInference):
 
     def _begin_large(self, head: bytes, tail: list[bytes | memoryview], size: int) -> None:
         owner = self._owner
-        if size <= large_answer.STEP_BYTES:
+        if size <= response_encoding.STEP_BYTES:
             owner.channel.write_all((head, *tail))
             if owner.channel.unread is None:  # the kernel has taken most of it
                 self._free()
@@ -278,7 +278,7 @@ class InferenceExchange(HttpInference):
     async def _send_large(self, head: bytes, tail: list[bytes | memoryview]) -> None:
         owner = self._owner
         await owner.channel.drain()
-        async with aclosing(large_answer.pieces(head, tail, time.monotonic)) as pieces:
+        async with aclosing(response_encoding.pieces(head, tail, time.monotonic)) as pieces:
             async for piece in pieces:
                 owner.channel.write_all(piece)
                 if owner.channel.unread is not None:

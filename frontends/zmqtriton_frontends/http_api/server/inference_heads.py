@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from zmqtriton_floor.access.token_file import INFER, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
-from zmqtriton_frontends.http1.heads import Head
+from zmqtriton_frontends.http1 import Head
 from zmqtriton_frontends.http_api.asgi.access import AccessCheck
 from zmqtriton_frontends.http_api.asgi.request import too_large
 from zmqtriton_frontends.http_api.inference import json_documents

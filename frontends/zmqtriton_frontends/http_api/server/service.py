@@ -5,29 +5,60 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
+from zmqtriton_floor.errors import Unsupported
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access, Route
-from zmqtriton_frontends.http_api.server import exchange
+from zmqtriton_frontends.http_api.extension import EndpointParts, extensions
+from zmqtriton_frontends.http_api.server import channel
 from zmqtriton_frontends.http_api.server.connection import Connection
-from zmqtriton_frontends.http_api.server.endpoints import MAIN, SOCKETS, all_endpoints
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.process.descriptors import max_connections
 from zmqtriton_frontends.process.handshakes import handshakes_of
 from zmqtriton_frontends.process.ledger import Application, Ledger, with_share
-from zmqtriton_frontends.process.room import Room
+from zmqtriton_frontends.process.room import Room, max_connections
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.listener import Listener, Listeners, address_of
 from zmqtriton_frontends.serving.process import Service
 
 _log = logging.getLogger(__name__)
+MAIN = "socket"
+#: The services by the options that name their sockets. All but the main are served by add-ons.
+SOCKETS = {
+    MAIN: "HTTPService",
+    "sagemaker-socket": "Sagemaker HTTPService",
+    "vertex-ai-socket": "Vertex AI HTTPService",
+}
+
+
+def all_endpoints(
+    names: Collection[str], gateway: Gateway, application: Application, access: Access
+) -> dict[str, Application]:
+    """Return the application of each endpoint; they pass requests on to that of the main.
+
+    Raises Unsupported for one that no add-on serves.
+    """
+
+    parts = EndpointParts(gateway, application, access, partial(app.build, gateway, access=access))
+    made_by = {
+        name: make
+        for extension in extensions(gateway)
+        for name, make in extension.endpoints.items()
+    }
+    endpoints = {MAIN: application}
+    for name in names:
+        if name == MAIN:
+            continue
+        if name not in made_by:
+            raise Unsupported(f"no add-on is installed that serves the {SOCKETS[name]}")
+        endpoints[name] = made_by[name](parts)
+    return endpoints
 
 
 class Connections:
@@ -198,7 +229,7 @@ class HttpService(Service):
     def counts(self) -> Counts:
         return {
             "connections": {"": self._connections.room.added},
-            "answers": exchange.counts(),
+            "answers": channel.counts(),
             "access_refusals": refusals.counts,
         }
 

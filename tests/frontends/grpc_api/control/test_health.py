@@ -20,9 +20,9 @@ from tests.frontends.grpc_api.fake_gateway import (
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InvalidArgument, NotFound
-from zmqtriton_frontends.grpc_api.control import health as module
+from zmqtriton_frontends.grpc_api.control import metadata as module
 from zmqtriton_frontends.grpc_api.control import reading
-from zmqtriton_frontends.grpc_api.control.health import Health
+from zmqtriton_frontends.grpc_api.control.metadata import Health
 from zmqtriton_frontends.grpc_api.control.reading import MAX_BYTES, MAX_FIELDS, read, read_load
 from zmqtriton_protos import message
 

@@ -22,7 +22,7 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
+from zmqtriton_frontends.grpc_api.call import NoRequestRoomError, Response
 from zmqtriton_frontends.grpc_api.inference import gradual_parsing
 from zmqtriton_frontends.grpc_api.inference.convert import parse, read_content
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
@@ -31,11 +31,10 @@ from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
     MAX_GROUP_FIELDS,
     LargeMessage,
     ParsedRequest,
+    split_raw,
 )
 from zmqtriton_frontends.grpc_api.inference.infer import Inference, parse_request
-from zmqtriton_frontends.grpc_api.inference.raw_tensors import split_raw
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
-from zmqtriton_frontends.grpc_api.unary import Response
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
 from zmqtriton_frontends.process.ledger import Book, Share

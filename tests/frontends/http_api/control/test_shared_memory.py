@@ -13,8 +13,8 @@ import pytest
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.wire import AddRegion
-from zmqtriton_frontends.http_api.control import repository
-from zmqtriton_frontends.http_api.control.repository import decode
+from zmqtriton_frontends.http_api import administration
+from zmqtriton_frontends.http_api.administration import decode
 
 # ----------------------------------------------------------------------- shared memory
 
@@ -186,7 +186,7 @@ def test_an_output_that_does_not_fit_is_an_error(gateway: FakeGateway, memory: i
 
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repository, "_STEP", 10)
+    monkeypatch.setattr(administration, "_STEP", 10)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 14, 15, 16, 100, 1001])

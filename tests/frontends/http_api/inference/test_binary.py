@@ -28,9 +28,9 @@ from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.binary import Tail
-from zmqtriton_frontends.http_api.inference.compression import inflate
+from zmqtriton_frontends.http_api.inference.infer import inflate
 from zmqtriton_frontends.http_api.inference.infer_request import read
+from zmqtriton_frontends.http_api.inference.tensor_data import Tail
 from zmqtriton_frontends.inference.admission import Options
 from zmqtriton_frontends.process.codecs import choose, deflate
 

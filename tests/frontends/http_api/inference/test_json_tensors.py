@@ -20,13 +20,13 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.tensors import encode_bytes
-from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes, json_to_bytes
-from zmqtriton_frontends.http_api.inference.large_answer import (
+from zmqtriton_frontends.http_api.inference.response_encoding import (
     MAX_COPIED_BYTES,
     PATIENCE_S,
     Copies,
     pieces,
 )
+from zmqtriton_frontends.http_api.inference.tensor_data import json_from_bytes, json_to_bytes
 
 # ------------------------------------------------------------------------ json tensors
 

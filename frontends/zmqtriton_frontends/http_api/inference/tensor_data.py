@@ -1,11 +1,12 @@
-"""The `data` of tensors as JSON lists, to and from the bytes of messages.
+"""The data of tensors in a body: as lists in its JSON, or as the bytes after that.
 
 Elements are checked against their datatype, and their number against the shape; whether they fit a
-model is checked later.
+model is checked later. A size that a client names is only ever compared with what has arrived.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator
 from itertools import chain
@@ -13,9 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton_floor.datatypes import BY_NAME, BY_NUMBER, BYTES, DATATYPES, Datatype
+from zmqtriton_floor.datatypes import (
+    BY_CONFIG_NAME,
+    BY_NAME,
+    BY_NUMBER,
+    BYTES,
+    DATATYPES,
+    Datatype,
+    count_elements,
+)
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.tensors import decode_bytes
+from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 _BOOL = BY_NAME["BOOL"].number
 _FP32 = BY_NAME["FP32"].number
@@ -25,6 +36,10 @@ _LIST_UP_TO = 256
 _CODES = {d.number: d.array_code for d in DATATYPES if d.array_code and d.json_kind != "boolean"}
 _NUMBERS = frozenset({bool, int, float})
 _NUMPY: dict[int, Any] = {d.number: np.dtype(d.numpy) for d in DATATYPES if d.number in _CODES}
+JSON_LENGTH_HEADER = "Inference-Header-Content-Length"
+
+# int() would also accept '+5', '1_0' and digits of other scripts.
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 def json_to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes:
@@ -142,3 +157,97 @@ def _other_list(name: str, number: int, data: bytes) -> list[Any]:
         ) from None
     except ValueError:
         raise InternalError(f"output '{name}' holds malformed BYTES") from None
+
+
+def json_length(text: str, body_length: int) -> int:
+    """Return the length in the header, 0 for a raw request.
+
+    Raises InvalidArgument unless the body has it.
+    """
+    if not _INTEGER.fullmatch(text):
+        raise InvalidArgument(f"Unable to parse {JSON_LENGTH_HEADER}, got: {text[:64]}")
+    length = int(text)
+    if not 0 <= length <= body_length:
+        raise InvalidArgument(
+            f"inference header size should be in range (0, {body_length}), got: {length}"
+        )
+    return length
+
+
+def tensors_at(text: str, body_length: int) -> int:
+    """Return where the tensors begin; the end if the header is wrong, which is reported later."""
+    try:
+        return json_length(text, body_length)
+    except InvalidArgument:
+        return body_length
+
+
+class Tail:
+    """The bytes after the JSON, given out in the order of the inputs."""
+
+    def __init__(self, data: memoryview, model: str) -> None:
+        #: What no input has taken.
+        self.rest = data
+        self.model = model
+
+    def take(self, name: str, size: int) -> memoryview:
+        """Take the next bytes. Raises InvalidArgument if fewer are left."""
+        rest = self.rest
+        missing = size - len(rest)
+        if missing > 0:
+            raise InvalidArgument(
+                f"unexpected size for input '{name}', expecting {missing} additional bytes "
+                f"for model '{self.model}'"
+            )
+        self.rest = rest[size:]
+        return rest[:size]
+
+
+def raw_request(model: ModelVersion, data: bytes | bytearray | memoryview) -> RequestBody:
+    """Read a body that is nothing but the one input of its model.
+
+    Raises InvalidArgument if the model leaves room for guesses, or the bytes don't fill its shape.
+    """
+    inputs = model.config.get("input", [])
+    if len(inputs) != 1:
+        raise _refused(
+            "Raw request must only have 1 input (found 1) to be deduced but got "
+            f"{len(inputs)} inputs in '{model.name}' model configuration"
+        )
+    datatype = BY_CONFIG_NAME[inputs[0]["data_type"]]
+    shape = _deduced_shape(inputs[0], datatype.size, len(data))
+    if datatype.number == BYTES:
+        data = len(data).to_bytes(4, "little") + data
+    else:
+        expected = count_elements(shape) * datatype.size
+        if len(data) != expected:
+            raise _refused(
+                f"input byte size mismatch for input 'raw_input' for model '{model.name}'. "
+                f"Expected {expected}, got {len(data)}"
+            )
+    if model.config.get("max_batch_size", 0):
+        shape = [1, *shape]
+    return RequestBody("", {}, [], [Tensor(inputs[0]["name"], datatype.number, shape, data)])
+
+
+def _deduced_shape(entry: dict[str, Any], element_size: int, size: int) -> list[int]:
+    name, dims = entry["name"], list(entry["dims"])
+    if element_size == 0:
+        if count_elements(dims) != 1:
+            raise _refused(
+                f"For BYTE datatype raw input '{name}', the model must have input shape [1]"
+            )
+        return dims
+    if dims.count(-1) > 1:
+        raise _refused(
+            f"The shape of the raw input '{name}' can not be deduced because there are more than "
+            "one variable-sized dimension"
+        )
+    if -1 in dims:
+        row = -count_elements(dims) * element_size
+        dims[dims.index(-1)] = size // row if row else 0
+    return dims
+
+
+def _refused(text: str) -> InvalidArgument:
+    return InvalidArgument(f"[request id: <id_unknown>] {text}")

@@ -1,0 +1,217 @@
+"""The model repository, log and trace settings, and clients' shared memory: all that RPCs change.
+
+The supervisor acts and keeps the settings; this translates. Memory of a GPU comes as a handle,
+which processes of models open.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from zmqtriton_floor.access.token_file import CONTROL
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.logs import FORMS
+from zmqtriton_floor.staging import PREFIX
+from zmqtriton_frontends.access.bearer_tokens import (
+    check_model,
+    check_target,
+    check_unload,
+    places_hidden,
+    visible_entries,
+)
+from zmqtriton_frontends.gateway import trace_settings
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.loads import load
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.control.reading import read, read_load
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
+from zmqtriton_frontends.process.peer_user import user_of
+from zmqtriton_protos import message
+
+_INDEX_REQUEST = message("inference.RepositoryIndexRequest")
+_INDEX = message("inference.RepositoryIndexResponse")
+_LOAD = message("inference.RepositoryModelLoadResponse")
+_UNLOAD_REQUEST = message("inference.RepositoryModelUnloadRequest")
+_UNLOAD = message("inference.RepositoryModelUnloadResponse")
+_LOG_REQUEST = message("inference.LogSettingsRequest")
+_LOG = message("inference.LogSettingsResponse")
+_TRACE_REQUEST = message("inference.TraceSettingRequest")
+_TRACE = message("inference.TraceSettingResponse")
+
+#: The field of each setting, and Triton's name for that.
+_LOG_KINDS = {
+    "log_info": ("bool_param", "boolean"),
+    "log_warning": ("bool_param", "boolean"),
+    "log_error": ("bool_param", "boolean"),
+    "log_verbose_level": ("uint32_param", "int32"),
+    "log_format": ("string_param", "string"),
+}
+_FIELDS = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+_MESSAGES = {"system": "inference.SystemSharedMemory", "cuda": "inference.CudaSharedMemory"}
+
+
+class Repository:
+    """RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def index(self, data: bytes, call: Call) -> bytes:
+        request = _addressed(read(_INDEX_REQUEST, data))
+        entries = await self._gateway.call("index", {"ready": request.ready})
+        return serialize(_INDEX(models=visible_entries(entries, call.grant)))
+
+    async def load(self, data: bytes, call: Call) -> bytes:
+        request, large = await read_load(data, call)
+        check_model(call.grant, _addressed(request).model_name)
+        parameters, files = _load_parameters(request)
+        files.update(large)
+        with places_hidden(call.grant, request.model_name):
+            await load(self._gateway, request.model_name, parameters, files)
+        return serialize(_LOAD())
+
+    async def unload(self, data: bytes, call: Call) -> bytes:
+        request = _addressed(read(_UNLOAD_REQUEST, data))
+        check_model(call.grant, request.model_name)
+        has_dependents = _unload_dependents(request)
+        check_unload(call.grant, has_dependents=has_dependents)
+        arguments = {"model": request.model_name, "unload_dependents": has_dependents}
+        await self._gateway.call("unload", arguments)
+        return serialize(_UNLOAD())
+
+
+def _addressed(request: Any) -> Any:
+    if request.repository_name:
+        raise Unsupported("'repository_name' specification is not supported")
+    return request
+
+
+def _load_parameters(request: Any) -> tuple[dict[str, str], dict[str, bytes | memoryview]]:
+    parameters: dict[str, str] = {}
+    files: dict[str, bytes | memoryview] = {}
+    for key, parameter in request.parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if key == "config":
+            expected = "string_param"
+        elif key.startswith(PREFIX):
+            expected = "bytes_param"
+        else:
+            raise InvalidArgument(f"unrecognized load parameter '{key}'.")
+        if kind != expected:
+            raise InvalidArgument(
+                f"invalid value type for load parameter '{key}', expected {expected}."
+            )
+        if key == "config":
+            parameters[key] = parameter.string_param
+        else:
+            files[key] = parameter.bytes_param
+    return parameters, files
+
+
+def _unload_dependents(request: Any) -> bool:
+    if "unload_dependents" not in request.parameters:
+        return False
+    parameter = request.parameters["unload_dependents"]
+    if parameter.WhichOneof("parameter_choice") != "bool_param":
+        raise InvalidArgument(
+            "invalid value type for 'unload_dependents' parameter, expected bool_param."
+        )
+    return bool(parameter.bool_param)
+
+
+class Settings:
+    """LogSettings and TraceSetting; a request without settings changes nothing."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def log(self, data: bytes, _call: Call) -> bytes:
+        changes = _log_changes(read(_LOG_REQUEST, data).settings)
+        settings = await self._gateway.call("log.settings", {"changes": changes})
+        shown = {key: {_FIELDS[type(value)]: value} for key, value in settings.items()}
+        return serialize(_LOG(settings=shown))
+
+    async def trace(self, data: bytes, call: Call) -> bytes:
+        request = read(_TRACE_REQUEST, data)
+        check_target(call.grant, CONTROL, request.model_name)
+        trace_settings.check_model(self._gateway, request.model_name)
+        trace_settings.check_names(request.settings)
+        changes = _trace_changes(request.settings)
+        settings = await trace_settings.apply(self._gateway, request.model_name, changes)
+        shown = {
+            key: {"value": value if type(value) is list else [value]}
+            for key, value in settings.items()
+        }
+        return serialize(_TRACE(settings=shown))
+
+
+def _log_changes(settings: Any) -> dict[str, Any]:
+    if "log_file" in settings:
+        raise Unsupported("log file location can not be updated through network protocol")
+    changes = {}
+    for key, (field, kind) in _LOG_KINDS.items():
+        if key not in settings:
+            continue
+        if settings[key].WhichOneof("parameter_choice") != field:
+            raise InvalidArgument(f"expect {kind} for '{key}'")
+        changes[key] = value = getattr(settings[key], field)
+        if key == "log_format" and value not in FORMS:
+            raise InvalidArgument(f"invalid argument for log_format, got: {value}")
+    return changes
+
+
+def _trace_changes(settings: Any) -> dict[str, Any]:
+    """Return the changes; None removes a setting."""
+    changes: dict[str, Any] = {}
+    if "trace_level" in settings:
+        names = list(settings["trace_level"].value)
+        level = trace_settings.level(names)
+        if level is not None or not names:
+            changes["trace_level"] = level
+    for key in trace_settings.NUMBERS:
+        if key in settings:
+            values = settings[key].value
+            if len(values) > 1:
+                raise InvalidArgument(f"expect only 1 value for '{key}'")
+            changes[key] = trace_settings.number(key, values[0]) if values else None
+    return changes
+
+
+class SharedMemory:
+    """The three RPCs of one kind: "system" or "cuda"."""
+
+    def __init__(self, gateway: Gateway, kind: str) -> None:
+        self._gateway = gateway
+        self._kind = kind
+        self._prefix = _MESSAGES[kind]
+
+    async def status(self, data: bytes, _call: Call) -> bytes:
+        regions = await self._ask("status", self._parse("Status", data).name)
+        return self._answer("Status", regions={region["name"]: region for region in regions})
+
+    async def register(self, data: bytes, call: Call) -> bytes:
+        request = self._parse("Register", data)
+        if self._kind == "system":
+            details = {"key": request.key, "offset": request.offset, "byte_size": request.byte_size}
+            details["user"] = await user_of(*call.ends)
+        else:
+            handle = base64.b64encode(request.raw_handle).decode()
+            details = {"raw_handle": handle, "device_id": request.device_id}
+            details["byte_size"] = request.byte_size
+        await self._ask("register", request.name, **details)
+        return self._answer("Register")
+
+    async def unregister(self, data: bytes, _call: Call) -> bytes:
+        await self._ask("unregister", self._parse("Unregister", data).name)
+        return self._answer("Unregister")
+
+    async def _ask(self, verb: str, region: str, **details: Any) -> Any:
+        arguments = {"kind": self._kind, "name": region, **details}
+        return await self._gateway.call(f"regions.{verb}", arguments)
+
+    def _parse(self, verb: str, data: bytes) -> Any:
+        return read(message(f"{self._prefix}{verb}Request"), data)
+
+    def _answer(self, verb: str, **fields: Any) -> bytes:
+        return serialize(message(f"{self._prefix}{verb}Response")(**fields))

@@ -1,1 +1,0 @@
-"""All other calls over HTTP: metadata, repository, settings, shared memory, documentation."""
