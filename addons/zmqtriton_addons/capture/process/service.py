@@ -129,6 +129,7 @@ class _Connection(asyncio.Protocol):
                 tensors = bytes(received[at + lengths[0] : end])
                 for frame in decode(bytes(received[at : at + lengths[0]]), tensors):
                     self._take(frame)
+                self._service.budget.make_way()
             begin = end
         del received[:begin]
 

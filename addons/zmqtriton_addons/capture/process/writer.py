@@ -76,6 +76,7 @@ class Writer:
                 break
             self._count(capture.request.details["model"], partial(self._write, capture))
             self._budget.give_back(capture.size)
+            self._budget.make_way()
         self._count("", self._target.close)
 
     def _write(self, capture: Capture) -> Counter[str]:
