@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refusal
 from zmqtriton.config.ensembles import (
     check_cycle,
     check_members,
@@ -38,9 +39,7 @@ def ensemble(*steps: str, inputs: str = "x", outputs: str = "y", more: str = "")
 
 
 def problem(config: Any) -> str:
-    with pytest.raises(ConfigError) as error:
-        raise_first(step_problems(config))
-    return error.value.text
+    return refusal(ConfigError, lambda: raise_first(step_problems(config)))
 
 
 @pytest.mark.row("E42")
@@ -153,10 +152,9 @@ def test_ensembles_that_call_each_other_are_refused() -> None:
         'name: "f" ensemble_scheduling { step { model_name: "m" } step { model_name: "e" } }'
     )
 
-    with pytest.raises(ConfigError) as error:
-        check_cycle("e", {"e": member_names(first), "f": member_names(second)})
-
-    assert "circular dependency between ensembles: e -> ... -> f -> e" == error.value.text
+    assert "circular dependency between ensembles: e -> ... -> f -> e" == refusal(
+        ConfigError, lambda: check_cycle("e", {"e": member_names(first), "f": member_names(second)})
+    )
 
 
 def test_an_ensemble_that_calls_another_is_no_circle() -> None:
@@ -200,9 +198,7 @@ def plain(name: str, **options: Any) -> Any:
 
 
 def problem_of_members(config: Any, **members: Any) -> str:
-    with pytest.raises(ConfigError) as error:
-        check_members(config, members)
-    return error.value.text
+    return refusal(ConfigError, check_members, config, members)
 
 
 def test_members_that_fit_make_a_plain_ensemble() -> None:

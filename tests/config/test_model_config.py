@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refusal
 from zmqtriton.config.document import to_dict, to_json, to_text
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import (
@@ -165,11 +166,8 @@ def test_without_auto_completion_the_configuration_is_finished_at_once(tmp_path:
 def test_a_name_that_is_not_the_directorys_is_refused(tmp_path: Path) -> None:
     model = make_model(tmp_path, "m", 'name: "n"')
 
-    with pytest.raises(ConfigError) as error:
-        load(model)
-
     expected = "unexpected directory name 'm' for model 'n', directory name must equal model name"
-    assert f"{expected} (at {model}/config.pbtxt:1)" == error.value.text
+    assert f"{expected} (at {model}/config.pbtxt:1)" == refusal(ConfigError, load, model)
 
 
 def test_an_override_stands_in_for_the_file_and_may_bear_another_name(tmp_path: Path) -> None:

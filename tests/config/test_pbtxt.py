@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import zmqtriton_protos
 from tests.config.growth import growth
+from tests.support.refusals import refusal
 from zmqtriton.config.errors import ConfigError, FieldPath, Problem
 from zmqtriton.config.pbtxt import (
     MAX_CONFIG_BYTES,
@@ -40,10 +41,6 @@ parameters: { key: "b", value: { string_value: "2" } }
 """  # noqa: E501
 
 
-def text_of(error: pytest.ExceptionInfo[ConfigError]) -> str:
-    return error.value.text
-
-
 def test_all_forms_of_the_text_format_are_read() -> None:
     config = parse_text(BOTH_FORMS)
 
@@ -54,9 +51,6 @@ def test_all_forms_of_the_text_format_are_read() -> None:
 
 
 def test_an_unknown_field_is_shown_with_its_place_and_the_name_that_was_meant() -> None:
-    with pytest.raises(ConfigError) as error:
-        parse_text('name: "m"\n  max_batch_sizes: 4\n', "/r/m/config.pbtxt")
-
     expected = (
         "failed to read text proto from /r/m/config.pbtxt\n"
         '/r/m/config.pbtxt:2:3: Message type "inference.ModelConfig" has no field named '
@@ -64,13 +58,12 @@ def test_an_unknown_field_is_shown_with_its_place_and_the_name_that_was_meant() 
         "    max_batch_sizes: 4\n"
         "    ^"
     )
-    assert expected == text_of(error)
+    assert expected == refusal(
+        ConfigError, parse_text, 'name: "m"\n  max_batch_sizes: 4\n', "/r/m/config.pbtxt"
+    )
 
 
 def test_an_unknown_enum_value_is_shown_with_the_value_that_was_meant() -> None:
-    with pytest.raises(ConfigError) as error:
-        parse_text("input {\n\tdata_type: TYPE_FP_32\n}", "c")
-
     expected = (
         "failed to read text proto from c\n"
         'c:2:13: Enum type "inference.DataType" has no value named TYPE_FP_32. '
@@ -78,23 +71,17 @@ def test_an_unknown_enum_value_is_shown_with_the_value_that_was_meant() -> None:
         "  \tdata_type: TYPE_FP_32\n"
         "  \t           ^"
     )
-    assert expected == text_of(error)
+    assert expected == refusal(ConfigError, parse_text, "input {\n\tdata_type: TYPE_FP_32\n}", "c")
 
 
 def test_nothing_is_proposed_when_nothing_is_near() -> None:
-    with pytest.raises(ConfigError) as error:
-        parse_text("zzz: 1")
-
-    assert "Did you mean" not in text_of(error)
+    assert "Did you mean" not in refusal(ConfigError, parse_text, "zzz: 1")
 
 
 def test_of_a_very_long_line_only_the_part_around_the_error_is_shown() -> None:
     text = 'name: "' + "x" * 5000 + '" nam: "y" ' + "# " + "z" * 5000
 
-    with pytest.raises(ConfigError) as error:
-        parse_text(text)
-
-    shown, caret = text_of(error).splitlines()[-2:]
+    shown, caret = refusal(ConfigError, parse_text, text).splitlines()[-2:]
     assert len(shown) < 120
     assert 'nam: "y"' in shown
     assert shown.index('nam: "y"') == caret.index("^")
@@ -130,10 +117,9 @@ def test_a_file_is_read_by_its_path(path: Path) -> None:
 
 
 def test_a_missing_file_names_the_path_and_the_cause(path: Path) -> None:
-    with pytest.raises(ConfigError) as error:
-        read_config(path)
-
-    assert f"failed to open text file for read {path}: No such file or directory" == text_of(error)
+    assert f"failed to open text file for read {path}: No such file or directory" == refusal(
+        ConfigError, read_config, path
+    )
 
 
 def test_the_mark_that_editors_of_windows_write_is_no_text(path: Path) -> None:
@@ -193,11 +179,10 @@ def test_json_may_use_either_spelling(key: str) -> None:
     ],
 )
 def test_a_wrong_override_tells_what_is_wrong(text: str, expected: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        parse_override(text)
+    told = refusal(ConfigError, parse_override, text)
 
-    assert text_of(error).startswith("Invalid config override: ")
-    assert expected in text_of(error)
+    assert told.startswith("Invalid config override: ")
+    assert expected in told
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refusal
 from tests.support.scripted import string_parameter
 from zmqtriton.config.document import to_json
 from zmqtriton.config.errors import ConfigError, raise_first
@@ -76,10 +77,7 @@ def control(kind: str, rest: str, name: str = "C") -> str:
 def test_wrong_dynamic_batching_is_refused(batching: str, expected: str) -> None:
     config = parse_text(f'name: "m" max_batch_size: 4 dynamic_batching {{ {batching} }}')
 
-    with pytest.raises(ConfigError) as error:
-        raise_first(dynamic_batching_problems(config))
-
-    assert expected == error.value.text
+    assert expected == refusal(ConfigError, lambda: raise_first(dynamic_batching_problems(config)))
 
 
 @pytest.mark.row("E41")
@@ -139,10 +137,7 @@ def test_wrong_dynamic_batching_is_refused(batching: str, expected: str) -> None
 def test_wrong_sequence_batching_is_refused(batching: str, expected: str) -> None:
     config = parse_text(f'name: "m" max_batch_size: 4 sequence_batching {{ {batching} }}')
 
-    with pytest.raises(ConfigError) as error:
-        raise_first(sequence_batching_problems(config))
-
-    assert expected == error.value.text
+    assert expected == refusal(ConfigError, lambda: raise_first(sequence_batching_problems(config)))
 
 
 def test_a_model_without_batching_has_nothing_to_check() -> None:
@@ -291,24 +286,22 @@ def test_there_is_as_much_as_the_greediest_needs_unless_it_is_said() -> None:
     ],
 )
 def test_what_could_never_execute_is_refused(entry: tuple[str, int, int], limit: int) -> None:
-    with pytest.raises(InvalidArgument) as refused:
-        _supply(entry).check_satisfiable([_needs(R=1), _needs(R=5)])
-
     assert (
         f'Resource count for "R" is limited to {limit} which will prevent scheduling of one or '
         "more model instances, the minimum required count is 5"
-    ) == refused.value.text
+    ) == refusal(
+        InvalidArgument, lambda: _supply(entry).check_satisfiable([_needs(R=1), _needs(R=5)])
+    )
 
 
 @pytest.mark.row("E38")
 def test_a_name_is_either_global_or_of_devices() -> None:
-    with pytest.raises(InvalidArgument) as refused:
-        _supply().check_satisfiable([_needs(R=1), _needs(all_R=1)])
-
     assert (
         'Resource "R" is present as both global and device-specific resource in the model '
         "configuration."
-    ) == refused.value.text
+    ) == refusal(
+        InvalidArgument, lambda: _supply().check_satisfiable([_needs(R=1), _needs(all_R=1)])
+    )
 
 
 # --------------------------------------------------------------------------- instances
@@ -392,9 +385,7 @@ def test_an_ensemble_has_no_instances() -> None:
 
 
 def problem(text: str, gpus: Sequence[int]) -> str:
-    with pytest.raises(ZmqTritonError) as error:
-        names(text, gpus)
-    return error.value.text
+    return refusal(ZmqTritonError, names, text, gpus)
 
 
 @pytest.mark.row("E24")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refusal
 from zmqtriton import addons
 from zmqtriton.config.backends import complete_backend, find_backend_environment, find_model_file
 from zmqtriton.config.errors import ConfigError
@@ -85,10 +86,7 @@ _ZERO = _first("zero_data: true")
     ],
 )
 def test_a_state_that_begins_wrongly_is_refused(states: str, expected: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as error:
-        _check(states, tmp_path)
-
-    assert expected == error.value.text
+    assert expected == refusal(ConfigError, _check, states, tmp_path)
 
 
 @pytest.mark.row("E75")
@@ -96,18 +94,14 @@ def test_a_file_must_be_there_and_long_enough(tmp_path: Path) -> None:
     states = f"state {{ {_INT32} dims: [ 2 ] {_first(_FILE, '2')} }}"
     path = tmp_path / "initial_state" / "f"
 
-    with pytest.raises(InternalError) as missing:
-        _check(states, tmp_path)
-    assert (
-        f"failed to open text file for read {path}: No such file or directory" == missing.value.text
+    assert f"failed to open text file for read {path}: No such file or directory" == refusal(
+        InternalError, _check, states, tmp_path
     )
 
     _file(tmp_path, b"1234567")
-    with pytest.raises(ConfigError) as short:
-        _check(states, tmp_path)
     assert (
         "initial_state setting expects 8 bytes, but the data provided from fonly has 7 bytes."
-        == short.value.text
+        == refusal(ConfigError, _check, states, tmp_path)
     )
 
     path.write_bytes(b"12345678 and more")
@@ -118,12 +112,8 @@ def test_a_file_of_strings_holds_as_many_as_its_dimensions_say(tmp_path: Path) -
     states = f"state {{ {_TEXT} dims: [ 2 ] {_first(_FILE, '2', 'TYPE_STRING')} }}"
     _file(tmp_path, b"\1\0\0\0a")
 
-    with pytest.raises(InvalidArgument) as error:
-        _check(states, tmp_path)
-
-    assert (
-        "expected 2 string elements for inference input 'I' for model 'm', got 1"
-        == error.value.text
+    assert "expected 2 string elements for inference input 'I' for model 'm', got 1" == refusal(
+        InvalidArgument, _check, states, tmp_path
     )
 
 
@@ -150,10 +140,7 @@ def test_a_file_of_strings_holds_as_many_as_its_dimensions_say(tmp_path: Path) -
     ],
 )
 def test_what_kills_triton_is_refused(states: str, expected: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as error:
-        _check(states, tmp_path)
-
-    assert expected == error.value.text
+    assert expected == refusal(ConfigError, _check, states, tmp_path)
 
 
 def test_states_of_all_kinds_are_accepted(tmp_path: Path) -> None:
@@ -248,13 +235,10 @@ def test_the_name_may_tell_a_custom_backend(tmp_path: Path) -> None:
 def test_a_directory_that_tells_nothing_is_refused_as_in_triton(tmp_path: Path) -> None:
     make_version(tmp_path)
 
-    with pytest.raises(ConfigError) as error:
-        completed("", tmp_path, "temp")
-
     assert (
         "Invalid model name: Could not determine backend for model 'temp' with no backend in model "
         "configuration. Expected model name of the form 'model.<backend_name>'."
-    ) == error.value.text
+    ) == refusal(ConfigError, completed, "", tmp_path, "temp")
 
 
 def test_a_python_model_runs_its_own_file(tmp_path: Path) -> None:
@@ -286,10 +270,9 @@ def test_a_wrong_model_file_is_refused(tmp_path: Path, filename: str, expected: 
     model = make_version(tmp_path / "m", "model.py")
     config = parse_text(f'name: "m" backend: "python" default_model_filename: "{filename}"')
 
-    with pytest.raises(ZmqTritonError) as error:
-        find_model_file(config, model, 1, [])
-
-    assert expected.format(model=model) in error.value.text
+    assert expected.format(model=model) in refusal(
+        ZmqTritonError, find_model_file, config, model, 1, []
+    )
 
 
 def test_a_link_may_lead_to_another_model_but_not_out_of_the_repository(tmp_path: Path) -> None:
@@ -395,7 +378,6 @@ def test_a_file_that_a_backend_would_not_find_is_told_at_once(
     config = parse_text(text)
     complete_backend(config, "m", model)
 
-    with pytest.raises(ConfigError) as error:
-        find_model_file(config, model, 1, [tmp_path / "backends"])
-
-    assert expected.format(model=model) in error.value.text
+    assert expected.format(model=model) in refusal(
+        ConfigError, find_model_file, config, model, 1, [tmp_path / "backends"]
+    )

@@ -6,10 +6,8 @@ import random
 import time
 from typing import Any, NamedTuple
 
-from tests.faults import canaries
 from tests.faults.stamps import MODEL, SteadyLoad, control_model, model_file, write_stamp
 from tests.support.server import Server
-from tests.support.waiting import eventually
 
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 PER_SECOND = 200
@@ -83,40 +81,3 @@ def roll_often(
                 code.write_text(sound)
             time.sleep(pause_s)
     return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
-
-
-def drain_often(server: Server, times: int, pause_s: float = 0.0) -> SteeringStats:
-    """Drain and restart the model, or one of its instances, so often, under a steady load.
-
-    Its clients never look at readiness, so it is never quiet.
-    """
-    steer(server, "scale", {"count": 3})
-    seconds = []
-    with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
-        for turn in range(times):
-            instance = f"{MODEL}_0_{turn % 3}" if turn % 2 else ""
-            wish = {"instance": instance, "then": "restart", "within_s": 0.1}
-            began_s = time.monotonic()
-            answer = steer(server, "drain", wish)
-            seconds.append(time.monotonic() - began_s)
-            assert "restarted" == answer["state"], answer
-            time.sleep(pause_s)
-    return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
-
-
-def try_versions(server: Server) -> tuple[SteeringStats, dict[str, Any]]:
-    """Promote a version, then try a broken one until its failures end that.
-
-    What the broken version answered itself does not count as failed.
-    """
-    with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
-        began_s = time.monotonic()
-        canaries.try_and_end(server, asking, "promote")
-        promoted_s = time.monotonic()
-        broken = canaries.add_version(server, begins_with=canaries.BROKEN)
-        canaries.canary(server, document={"version": broken, "weight": 20, "min_requests": 20})
-        eventually(lambda: canaries.canary(server)["phase"] == "ABORTED", 60, "its end")
-        ended_s = time.monotonic()
-    failed = [answer for answer in asking.failed() if "broken on purpose" not in answer.text]
-    seconds = [promoted_s - began_s, ended_s - promoted_s]
-    return SteeringStats(seconds, len(asking.answers), len(failed)), canaries.canary(server)

@@ -46,8 +46,6 @@ _SCREEN = """((name) => {
     each?.checkVisibility() && each.getBoundingClientRect().bottom <= innerHeight);
   return seen.map((each) => each.innerText).join(" ");
 })"""
-#: Verbs whose success means that the model serves.
-_LOADING = ("load", "reload", "restart")
 _COLUMNS = ("explain", "page", "alerts", "commands")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refusal
 from zmqtriton_floor import prctl, staging, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -62,13 +63,16 @@ def test_each_load_has_a_directory_of_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_path_that_leads_outside_is_refused(tmp_path: Path, name: str, path: str) -> None:
-    with pytest.raises(InvalidArgument) as refused:
-        staging.stage(str(tmp_path), 7, {"file:1/model.py": b"", f"file:{name}": b""})
-
     assert (
         f"Invalid file parameter 'file:{name}' with normalized path '{path}' must stay within "
         "model directory."
-    ) == refused.value.text
+    ) == refusal(
+        InvalidArgument,
+        staging.stage,
+        str(tmp_path),
+        7,
+        {"file:1/model.py": b"", f"file:{name}": b""},
+    )
     assert [] == list(tmp_path.iterdir())
 
 

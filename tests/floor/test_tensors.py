@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.refusals import refusal
 from zmqtriton_floor import datatypes, tensors
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.arrays import to_tensors
@@ -120,11 +121,10 @@ def test_numbers_become_those_of_the_model(array: Any, data_type: str) -> None:
     ],
 )
 def test_numbers_that_would_be_others_are_refused(array: Any, data_type: str, name: str) -> None:
-    with pytest.raises(InvalidArgument) as refused:
-        sent(array, data_type)
-
     text = f"input 'X' is an array of {array.dtype}, which {data_type} of the model cannot hold"
-    assert refused.value.text.startswith(f"{text} unchanged: pass {name}")
+    assert refusal(InvalidArgument, sent, array, data_type).startswith(
+        f"{text} unchanged: pass {name}"
+    )
 
 
 def test_what_is_no_number_and_an_input_that_is_not_known_go_as_they_are() -> None:
@@ -429,10 +429,9 @@ def test_requests_with_and_without_an_optional_input_have_other_batch_keys() -> 
 )
 @pytest.mark.row("C42", "C43", "C44")
 def test_what_does_not_fit_is_refused_with_its_reason(tensors: list[Tensor], text: str) -> None:
-    with pytest.raises(InvalidArgument) as error:
-        ADD_SUB.check(_request(*tensors))
-
-    assert f"[request id: <id_unknown>] {text}" == error.value.text
+    assert f"[request id: <id_unknown>] {text}" == refusal(
+        InvalidArgument, lambda: ADD_SUB.check(_request(*tensors))
+    )
 
 
 @pytest.mark.row("C45")
@@ -483,16 +482,16 @@ def test_a_zero_size_tensor_fits() -> None:
 
 @pytest.mark.row("C46")
 def test_a_batch_is_one_size_that_the_model_takes() -> None:
-    def refusal(*shapes: list[int]) -> str:
+    def refused(*shapes: list[int]) -> str:
         tensors = [
             Tensor(name, _FP32, shape, b"") for name, shape in zip("AB", shapes, strict=False)
         ]
-        with pytest.raises(InvalidArgument) as error:
-            ADD_SUB.check(_request(*tensors))
-        return error.value.text.removeprefix("[request id: <id_unknown>] ")
+        return refusal(InvalidArgument, lambda: ADD_SUB.check(_request(*tensors))).removeprefix(
+            "[request id: <id_unknown>] "
+        )
 
-    assert "inference request batch-size must be <= 8 for 'm'" == refusal([9, 4], [9, 4])
+    assert "inference request batch-size must be <= 8 for 'm'" == refused([9, 4], [9, 4])
     text = "input 'A' batch size does not match other inputs for 'm'"
-    assert text == refusal([2, 4], [3, 4])
+    assert text == refused([2, 4], [3, 4])
     text = "input 'A' has no shape but model requires batch dimension for 'm'"
-    assert text == refusal([], [1, 4])
+    assert text == refused([], [1, 4])

@@ -9,6 +9,7 @@ import pytest
 
 from tests.stub.conftest import Write
 from tests.stub.fakes import LOAD
+from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.errors import describe
@@ -198,10 +199,7 @@ def test_auto_complete_config_must_return_a_configuration(write_model: Write) ->
             def auto_complete_config(config): return config.as_dict()
     """
 
-    with pytest.raises(pb_utils.TritonModelException) as caught:
-        _load(write_model(code)).complete()
-
-    assert str(caught.value) == (
+    assert refusal(pb_utils.TritonModelException, lambda: _load(write_model(code)).complete()) == (
         "auto_complete_config function in model 'm' must return a valid pb.ModelConfig object."
     )
 
@@ -262,10 +260,9 @@ def _execute(write_model: Write, code: str, count: int = 2, is_decoupled: bool =
     ],
 )
 def test_what_execute_must_return(write_model: Write, tmp_path: Path, code: str, text: str) -> None:
-    with pytest.raises(pb_utils.TritonModelException) as caught:
-        _execute(write_model, code)
-
-    assert str(caught.value) == text.replace("{}", f"{tmp_path}/m/1/model.py")
+    assert refusal(pb_utils.TritonModelException, _execute, write_model, code) == text.replace(
+        "{}", f"{tmp_path}/m/1/model.py"
+    )
 
 
 def test_none_leaves_every_request_to_its_sender(write_model: Write) -> None:
@@ -281,10 +278,9 @@ def test_a_model_may_empty_its_list_of_requests(write_model: Write) -> None:
 def test_a_decoupled_model_must_return_none(write_model: Write) -> None:
     code = "    def execute(self, requests): return [None] * len(requests)"
 
-    with pytest.raises(pb_utils.TritonModelException) as caught:
-        _execute(write_model, code, is_decoupled=True)
-
-    assert str(caught.value) == (
+    assert refusal(
+        pb_utils.TritonModelException, _execute, write_model, code, is_decoupled=True
+    ) == (
         "Python model 'm_0_0' is using the decoupled mode and the execute function must return "
         "None."
     )

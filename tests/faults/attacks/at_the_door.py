@@ -39,7 +39,6 @@ def unread(attack: Attacker) -> None:
                     tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
                     data = struct.pack("<i", kib)
                     client.send("infer", {"model": SIZED, "inputs": [tensor]}, data)
-    attack.wait()
 
 
 def unread_echoes(attack: Attacker, clients: int, kib: int) -> None:
@@ -49,7 +48,6 @@ def unread_echoes(attack: Attacker, clients: int, kib: int) -> None:
         with suppress(zmq.Again):
             for _ in range((512 << 10) // kib):
                 client.send("infer", floats(ECHO, kib << 8), data)
-    attack.wait()
 
 
 def nothing(attack: Attacker) -> None:

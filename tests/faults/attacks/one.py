@@ -38,7 +38,9 @@ def main() -> None:
     name, seed, seconds, target = sys.argv[1:]
     os.nice(_NICENESS)
     with ExitStack() as stack:
-        outcome = _ALL[name](Attacker(Target.read(target), seed, float(seconds), stack))
+        attacker = Attacker(Target.read(target), seed, float(seconds), stack)
+        outcome = _ALL[name](attacker)
+        attacker.wait()
         if outcome:
             print(f"{name}: {outcome}", flush=True)
         # not in order: who is attacked hears that all of it has gone at once

@@ -75,26 +75,20 @@ def unread_streams(attack: Attacker) -> None:
         client = attack.call(first)
         if client is not None:
             ask_on_stream(attack, client, kib, count)
-    attack.wait()
 
 
 def unread_unary(attack: Attacker) -> None:
     """Unary calls, large ones and many small ones, whose answers are not read."""
     first = attack.chance.choice((UNREAD, WIDE))
-    for _ in range(attack.between(1, 30)):
-        client = attack.call(first)
-        if client is None:
-            continue
+    for client in attack.calls(attack.between(1, 30), first):
         kib = attack.between(1, 2048)
         ask_at_once(attack, client, kib, min(400, (400 << 10) // kib))
-    attack.wait()
 
 
 def slow_streams(attack: Attacker) -> None:
     """Large answers that are read a few KiB at a time."""
-    clients = [attack.call(WIDE) for _ in range(attack.between(2, 16))]
+    opened = [*attack.calls(attack.between(2, 16), WIDE)]
     kib = attack.between(1 << 10, 64 << 10)
-    opened = [client for client in clients if client is not None]
     for client in opened:
         data = h2.data_frame(1, sized(kib), flags=h2.END_STREAM)
         client.send_within(1.0, attack.begin(1, INFER), data)
@@ -120,12 +114,11 @@ def bombs(attack: Attacker, *, has_token: bool = True) -> None:
     path = attack.chance.choice((INFER, STREAM))
     if not has_token:
         attack.target = attack.target._replace(token="")
-    clients = [attack.call() for _ in range(attack.between(2, 12))]
+    clients = attack.calls(attack.between(2, 12))
     whole = message_frames(1, packed, is_compressed=True)
     count = attack.between(1, max(1, min(40, _STREAM_BYTES // len(whole))))
-    for client in filter(None, clients):
+    for client in clients:
         client.send_within(1.0, attack.begin(1, path, encoding=encoding), whole * count)
-    attack.wait()
 
 
 def bombs_without_token(attack: Attacker) -> None:
@@ -138,10 +131,7 @@ def endless_messages(attack: Attacker) -> None:
     is_compressed = attack.chance.random() < 0.5
     first = bytes((is_compressed,)) + (1 << 30).to_bytes(4, "big") + bytes(15_000)
     path = attack.chance.choice((INFER, STREAM))
-    for _ in range(attack.between(2, 16)):
-        client = attack.call()
-        if client is None:
-            continue
+    for client in attack.calls(attack.between(2, 16)):
         numbers = range(1, 2 * attack.between(4, 60), 2)
         begun = [attack.begin(n, path) + h2.frame(h2.DATA, 0, n, first) for n in numbers]
         client.send_within(1.0, *begun)
@@ -149,7 +139,6 @@ def endless_messages(attack: Attacker) -> None:
         for _ in range(min(60, _CONNECTION_BYTES // 15_000 // len(numbers) - 1)):
             if not client.send_within(1.0, *more):
                 break
-    attack.wait()
 
 
 def _string(data: bytes) -> bytes:
@@ -174,10 +163,7 @@ def open_streams(attack: Attacker) -> None:
     """Streams with much metadata that stay open; each costs its client some bytes."""
     path = attack.chance.choice((INFER, STREAM))
     is_of_table = attack.chance.random() < 0.5
-    for _ in range(attack.between(1, 12)):
-        client = attack.call()
-        if client is None:
-            continue
+    for client in attack.calls(attack.between(1, 12)):
         if is_of_table:
             blocks = blocks_of_table(
                 attack, path, attack.chance.randint(1000, 3900), attack.chance.randint(5, 14)
@@ -189,28 +175,20 @@ def open_streams(attack: Attacker) -> None:
             more = b"".join(b"\0\3" + name + _string(value) for name in names)
             blocks = [attack.begin(n, path, more=more) for n in range(1, 201, 2)]
         send_blocks(client, blocks)
-    attack.wait()
 
 
 def headers_never_complete(attack: Attacker) -> None:
     """Blocks of headers that are cut into pieces of which the last does not come."""
     block = h2.header_block("/a.B/C") + b"\x00\x01a" + _string(bytes([97]) * 60_000)
     parts = [block[at : at + 16_000] for at in range(0, len(block), 16_000)]
-    for _ in range(attack.between(20, 300)):
-        client = attack.call()
-        if client is None:
-            continue
+    for client in attack.calls(attack.between(20, 300)):
         more = [h2.frame(h2.CONTINUATION, 0, 1, part) for part in parts[1:]]
         client.send_within(0.5, h2.frame(h2.HEADERS, 0, 1, parts[0]), *more)
-    attack.wait()
 
 
 def kept_headers(attack: Attacker) -> None:
     """Blocks of headers that a connection keeps the meaning of, on many connections."""
-    for _ in range(attack.between(20, 200)):
-        client = attack.call()
-        if client is None:
-            continue
+    for client in attack.calls(attack.between(20, 200)):
         blocks = []
         for number in range(1, 81, 2):
             fields = b"".join(
@@ -218,7 +196,6 @@ def kept_headers(attack: Attacker) -> None:
             )
             blocks.append(attack.begin(number, f"/a.B/{number}", more=fields))
         client.send_within(0.5, *blocks)
-    attack.wait()
 
 
 def send_floods(attack: Attacker, name_of: Callable[[int], str], count: int) -> None:
@@ -261,12 +238,12 @@ def empty_requests(attack: Attacker) -> None:
     """Requests that are wrong, or next to nothing, thousands on a stream."""
     wrong = attack.chance.choice((b"", b"\x0a\x01x", b"\xff\xff", sized(1)[:-1]))
     many = (struct.pack(">BI", 0, len(wrong)) + wrong) * (12_000 // (5 + len(wrong)))
-    clients = [attack.call() for _ in range(attack.between(1, 8))]
-    for client in filter(None, clients):
+    clients = [*attack.calls(attack.between(1, 8))]
+    for client in clients:
         with suppress(OSError):
             client.send(attack.begin(1, STREAM))
     while not attack.is_over:
-        for client in filter(None, clients):
+        for client in clients:
             client.send_within(0.05, h2.frame(h2.DATA, 0, 1, many))
             client.read_some(1 << 16)
 

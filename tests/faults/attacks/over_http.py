@@ -35,9 +35,9 @@ def pipelining(attack: Attacker) -> None:
     """Many requests at once on each connection, whose answers are not read."""
     path = attack.chance.choice(("/v2", f"/v2/models/{ECHO}/config", "/nowhere"))
     many = attack.request(path) * attack.between(20, 500)
-    connections = [attack.connect() for _ in range(attack.between(5, 80))]
+    connections = [*attack.connections(attack.between(5, 80))]
     while not attack.is_over:
-        for connection in filter(None, connections):
+        for connection in connections:
             with suppress(OSError):
                 connection.send(many)
         time.sleep(0.01)
@@ -47,7 +47,6 @@ def endless_bodies(attack: Attacker) -> None:
     """Bodies of which much comes, and never all."""
     head = attack.request(_INFER, b"x", Content_Length="1000000000")[:-1]
     attack.pour(bytes(attack.between(MIB, 16 * MIB)), attack.between(4, 40), 0.5, head=head)
-    attack.wait()
 
 
 def silence(attack: Attacker) -> None:
@@ -55,17 +54,12 @@ def silence(attack: Attacker) -> None:
     for _ in range(attack.between(30, 200)):
         attack.connect()
         attack.call()
-    attack.wait()
 
 
 def trickle(attack: Attacker) -> None:
     """Heads that come byte by byte."""
-    connections = [attack.connect(b"GET /v2 HTTP/1.1\r\nX: ") for _ in range(100)]
-    while not attack.is_over:
-        for connection in filter(None, connections):
-            with suppress(OSError):
-                connection.send(b"a")
-        time.sleep(0.3)
+    connections = attack.connections(attack.between(30, 800), b"GET /v2 HTTP/1.1\r\nX: ")
+    attack.trickle(connections, b"a" * 1000, 0.3)
 
 
 def half_requests(attack: Attacker) -> None:
@@ -85,7 +79,6 @@ def begin_requests(attack: Attacker, silent: str, count: int) -> None:
         if client is not None:
             with suppress(OSError):
                 client.send(attack.begin(1, f"/inference.GRPCInferenceService/{silent}"))
-    attack.wait()
 
 
 def inflating_bodies(attack: Attacker) -> None:
@@ -98,14 +91,12 @@ def inflating_bodies(attack: Attacker) -> None:
     data = attack.request(path, body, Content_Encoding=coding)
     for _ in range(attack.between(2, 12)):
         attack.connect(data)
-    attack.wait()
 
 
 def slow_documents(attack: Attacker) -> None:
     """Documents that are read number by number."""
     body = b'{"inputs":[' + b"0.1," * attack.between(MIB // 4, 3 * MIB) + b"NaN]}"
     attack.pour(attack.request(_INFER, body), attack.between(1, 4), 10)
-    attack.wait()
 
 
 def sized(attack: Attacker, kib: int, *, is_binary: bool) -> bytes:
@@ -122,7 +113,6 @@ def unread_answers(attack: Attacker) -> None:
     for _ in range(attack.between(4, 60)):
         kib = attack.between(16, 32 << 10 if is_binary else 2 << 10)
         attack.connect(sized(attack, kib, is_binary=is_binary), 4096)
-    attack.wait()
 
 
 def slow_readers(attack: Attacker) -> None:
@@ -133,8 +123,7 @@ def slow_readers(attack: Attacker) -> None:
 def read_slowly(attack: Attacker, kib: int, clients: int, pauses_s: Sequence[float]) -> None:
     """Read answers of that size, 2 KiB between two pauses."""
     data = sized(attack, kib, is_binary=True)
-    made = (attack.connect(data, 4096) for _ in range(clients))
-    connections = [connection for connection in made if connection is not None]
+    connections = [*attack.connections(clients, data, 4096)]
     for connection in connections:
         connection.setblocking(False)
     while not attack.is_over:
@@ -150,7 +139,6 @@ def unread_events(attack: Attacker) -> None:
     data = attack.request(f"/v2/models/{STREAMED}/generate_stream", body)
     for _ in range(attack.between(10, 200)):
         attack.connect(data, 4096)
-    attack.wait()
 
 
 def unread_chats(attack: Attacker) -> None:
@@ -164,7 +152,6 @@ def unread_chats(attack: Attacker) -> None:
     data = attack.request(path, body)
     for _ in range(attack.between(4, 60)):
         attack.connect(data, 4096)
-    attack.wait()
 
 
 def endless_templates(attack: Attacker) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 
 from tests.faults.attacks.target import ROUTED, Attacker
 
@@ -122,7 +119,6 @@ def endless_forms(attack: Attacker) -> None:
     size = str(attack.between(64 * MIB, 1024 * MIB))
     head = attack.request(f"{_PATH}/form", b"x", Content_Length=size, **_FORM)[:-1]
     attack.pour(_PART + bytes(attack.between(MIB, 32 * MIB)), attack.between(4, 40), 0.5, head=head)
-    attack.wait()
 
 
 def giant_forms(attack: Attacker) -> None:
@@ -137,23 +133,13 @@ def giant_forms(attack: Attacker) -> None:
 def slow_forms(attack: Attacker) -> None:
     """A thousand forms that come byte by byte, as many as there may be connections."""
     head = attack.request(f"{_PATH}/form", b"x", Content_Length="60000", **_FORM)[:-1]
-    rows: list[tuple[socket.socket, Iterator[int]]] = []
-    for _ in range(1000):
-        connection = None if attack.is_over else attack.connect(head)
-        if connection is not None:
-            rows.append((connection, iter(_PART + bytes(60_000))))
-    while not attack.is_over:
-        for connection, data in rows:
-            with suppress(OSError, StopIteration):
-                connection.send(bytes((next(data),)))
-        time.sleep(0.2)
+    attack.trickle(attack.connections(1000, head), _PART + bytes(60_000), 0.2)
 
 
 def _ask(attack: Attacker, path: str, count: int, room: int = 0) -> None:
     for _ in range(count):
         if not attack.is_over:
             attack.connect(attack.request(f"{_PATH}/{path}"), room)
-    attack.wait()
 
 
 def hanging(attack: Attacker) -> None:

@@ -6,7 +6,6 @@ import json
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 
 from tests.addons.web_sockets import conversations
@@ -32,9 +31,7 @@ def _open(
     attack: Attacker, count: int, data: bytes = b"", model: str = ECHO
 ) -> list[socket.socket]:
     """Open sockets that take little at once, and send behind the handshake."""
-    whole = handshake(attack, model) + data
-    made = [attack.connect(whole, 4096) for _ in range(count) if not attack.is_over]
-    return [connection for connection in made if connection is not None]
+    return [*attack.connections(count, handshake(attack, model) + data, 4096)]
 
 
 def handshakes(attack: Attacker) -> None:
@@ -49,7 +46,6 @@ def handshakes(attack: Attacker) -> None:
 def idle(attack: Attacker) -> None:
     """More sockets than there may be, which say nothing."""
     _open(attack, attack.between(300, 800))
-    attack.wait()
 
 
 def strange_frames(attack: Attacker) -> None:
@@ -79,7 +75,6 @@ def giant_messages(attack: Attacker) -> None:
         connection.settimeout(0.5)
         is_whole = number % 2 == 0
         send_quietly(connection, head + part if is_whole else in_parts + frame * 8)
-    attack.wait()
 
 
 def unread_streams(attack: Attacker) -> None:
@@ -87,7 +82,6 @@ def unread_streams(attack: Attacker) -> None:
     tensor = {"name": "COUNT", "datatype": "INT32", "shape": [1], "data": [2_000_000_000]}
     request = client_frame(TEXT, json.dumps({"id": "a", "inputs": [tensor]}).encode())
     _open(attack, attack.between(10, 100), request * attack.between(1, 8), STREAMED)
-    attack.wait()
 
 
 def unread_answers(attack: Attacker) -> None:
@@ -100,15 +94,8 @@ def unread_answers(attack: Attacker) -> None:
 
 def slow_messages(attack: Attacker) -> None:
     """Messages that come byte by byte."""
-    whole = client_frame(TEXT, b"x" * 60_000)
-    rows: list[tuple[socket.socket, Iterator[int]]] = [
-        (connection, iter(whole)) for connection in _open(attack, attack.between(30, 200))
-    ]
-    while not attack.is_over:
-        for connection, data in rows:
-            with suppress(OSError):
-                connection.send(bytes((next(data),)))
-        time.sleep(0.05)
+    connections = _open(attack, attack.between(30, 200))
+    attack.trickle(connections, client_frame(TEXT, b"x" * 60_000), 0.05)
 
 
 def _send_on(attack: Attacker, connections: list[socket.socket], kinds: tuple[bytes, ...]) -> None:

@@ -31,16 +31,12 @@ def small_answers(attack: Attacker) -> None:
     client = attack.call(UNREAD)
     if client is not None:
         over_grpc.ask_on_stream(attack, client, 800, 1024)
-    attack.wait()
 
 
 def large_answers(attack: Attacker) -> None:
     """Streams with an answer of 64 MiB each that is not read."""
-    for _ in range(16):
-        client = attack.call(UNREAD)
-        if client is not None:
-            over_grpc.ask_on_stream(attack, client, 64 << 10, 1)
-    attack.wait()
+    for client in attack.calls(16, UNREAD):
+        over_grpc.ask_on_stream(attack, client, 64 << 10, 1)
 
 
 def dear_headers(attack: Attacker) -> None:
@@ -62,11 +58,8 @@ def compressed_without_token(attack: Attacker) -> None:
 def _send_bombs(attack: Attacker, path: str) -> None:
     packed = over_grpc.pack(over_grpc.floats(_BOMB_BYTES), "gzip")
     whole = message_frames(1, packed, is_compressed=True, is_last=path == INFER)
-    for _ in range(6):
-        client = attack.call(WIDE)
-        if client is not None:
-            client.send_within(5.0, attack.begin(1, path, encoding="gzip"), whole)
-    attack.wait()
+    for client in attack.calls(6, WIDE):
+        client.send_within(5.0, attack.begin(1, path, encoding="gzip"), whole)
 
 
 def calls_at_once(attack: Attacker) -> str:
@@ -92,11 +85,8 @@ def _ask_large(attack: Attacker) -> str:
 
 def metadata(attack: Attacker) -> None:
     """Open streams with metadata of a hundred times the bytes on the wire."""
-    for _ in range(12):
-        client = attack.call()
-        if client is not None:
-            over_grpc.send_blocks(client, over_grpc.blocks_of_table(attack, STREAM, 3900, 14))
-    attack.wait()
+    for client in attack.calls(12):
+        over_grpc.send_blocks(client, over_grpc.blocks_of_table(attack, STREAM, 3900, 14))
 
 
 def half_requests(attack: Attacker) -> None:

@@ -9,6 +9,7 @@ import json
 import random
 import socket
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ ROUTED = "routed"
 OVERWRITING = "overwriting"
 #: How many models there are with a chat template that does not end.
 TEMPLATES = 3
+_FIRST = h2.PREFACE + h2.settings_frame({})
 
 
 class Target(NamedTuple):
@@ -56,7 +58,7 @@ class Attacker:
         return time.monotonic() >= self.end
 
     def wait(self) -> None:
-        """Wait until the time is up."""
+        """Wait until the time is up, with all that it has opened."""
         time.sleep(max(0.0, self.end - time.monotonic()))
 
     def between(self, minimum: int, maximum: int) -> int:
@@ -88,13 +90,24 @@ class Attacker:
         connection.settimeout(0.2)
         return connection
 
+    def connections(self, count: int, data: bytes = b"", room: int = 0) -> Iterator[socket.socket]:
+        """Connect so often while there is time; iterate over what was not refused."""
+        return filter(None, (self.connect(data, room) for _ in range(count) if not self.is_over))
+
     def pour(self, data: bytes, connections: int, within_s: float, *, head: bytes = b"") -> None:
         """Send data on connections one after the other, as far as each takes it in time."""
-        for _ in range(connections):
-            connection = self.connect(head)
-            if connection is not None:
-                connection.settimeout(within_s)
-                send_quietly(connection, data)
+        for connection in self.connections(connections, head):
+            connection.settimeout(within_s)
+            send_quietly(connection, data)
+
+    def trickle(self, connections: Iterable[socket.socket], data: bytes, pause_s: float) -> None:
+        """Send data byte by byte, a byte on each connection between two pauses."""
+        rows = [(connection, iter(data)) for connection in connections]
+        while not self.is_over:
+            for connection, rest in rows:
+                with suppress(OSError, StopIteration):
+                    connection.send(bytes((next(rest),)))
+            time.sleep(pause_s)
 
     def request(self, path: str, body: bytes = b"", **headers: str) -> bytes:
         """Return a POST, or a GET without a body, of somebody who may ask."""
@@ -104,7 +117,7 @@ class Attacker:
 
     # -------------------------------------------------------------------- gRPC
 
-    def call(self, first: bytes = h2.PREFACE + h2.settings_frame({})) -> h2.Connection | None:
+    def call(self, first: bytes = _FIRST) -> h2.Connection | None:
         """Connect over gRPC; None if that was refused."""
         try:
             made = h2.Connection(self.target.grpc_port, first, self.place)
@@ -112,6 +125,10 @@ class Attacker:
             return None
         self.stack.callback(made.close)
         return made
+
+    def calls(self, count: int, first: bytes = _FIRST) -> Iterator[h2.Connection]:
+        """Connect so often over gRPC; iterate over the connections that were not refused."""
+        return filter(None, (self.call(first) for _ in range(count)))
 
     def begin(self, stream: int, path: str, *, encoding: str = "", more: bytes = b"") -> bytes:
         """Return the headers of an RPC of somebody who may ask."""

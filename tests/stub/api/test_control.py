@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.stub.fakes import FakeLink, body
+from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_stub import instance
@@ -322,9 +323,7 @@ def test_max_batch_size_may_grow_only() -> None:
         config.set_max_batch_size(size)
         assert config.as_dict()["max_batch_size"] == size
 
-    with pytest.raises(ValueError, match="specified max_batch_size") as caught:
-        config.set_max_batch_size(2)
-    assert str(caught.value) == (
+    assert refusal(ValueError, config.set_max_batch_size, 2) == (
         "configuration specified max_batch_size 8, but in auto-complete-config function for model "
         "'m' specified max_batch_size 2"
     )
@@ -392,10 +391,7 @@ def test_tensors_are_added_or_completed() -> None:
 def test_a_tensor_that_contradicts_is_refused(tensor: dict[str, Any], text: str) -> None:
     config = _config(input=[{**_TENSOR, "optional": False}])
 
-    with pytest.raises(ValueError, match="'m'") as caught:
-        config.add_input(tensor)
-
-    assert str(caught.value) == text
+    assert refusal(ValueError, config.add_input, tensor) == text
 
 
 @pytest.mark.row("A84")
@@ -411,9 +407,7 @@ def test_the_transaction_policy_may_be_set_but_not_turned_around() -> None:
     config.set_model_transaction_policy({"decoupled": True})
     assert config.as_dict()["model_transaction_policy"] == {"decoupled": True}
 
-    with pytest.raises(ValueError, match="decoupled") as caught:
-        config.set_model_transaction_policy({"decoupled": False})
-    assert str(caught.value) == (
+    assert refusal(ValueError, config.set_model_transaction_policy, {"decoupled": False}) == (
         "trying to change decoupled property in auto-complete-config for model 'm', which is "
         "already set to 'True'."
     )

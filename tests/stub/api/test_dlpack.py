@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.stub.api.capsules import Producer, bfloat16
+from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_stub.api import dlpack, pb_utils
 from zmqtriton_stub.api.tensor import packed, received
@@ -26,9 +27,7 @@ NOT_CONTIGUOUS = (
 
 
 def _refusal(call: Callable[[], Any]) -> str:
-    with pytest.raises(pb_utils.TritonModelException) as caught:
-        call()
-    return str(caught.value)
+    return refusal(pb_utils.TritonModelException, call)
 
 
 @pytest.mark.parametrize("is_versioned", [False, True])

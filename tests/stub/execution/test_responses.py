@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.stub.fakes import FakeLink, body
+from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_stub.api import pb_utils
@@ -30,9 +31,7 @@ def _sender(link: FakeLink) -> InferenceResponseSender:
 
 
 def _refusal(sender: InferenceResponseSender, *arguments: Any) -> str:
-    with pytest.raises(pb_utils.TritonModelException) as caught:
-        sender.send(*arguments)
-    return str(caught.value)
+    return refusal(pb_utils.TritonModelException, sender.send, *arguments)
 
 
 @pytest.fixture

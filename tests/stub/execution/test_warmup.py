@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.stub.fakes import LOAD, FakeLink
+from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.execution_progress import Progress
@@ -68,9 +69,7 @@ class Warming:
         assert {0} == {call.args[0] for call in progress.begin.mock_calls} or not self.batches
 
     def refusal(self, kind: type[ZmqTritonError] = InvalidArgument) -> str:
-        with pytest.raises(kind) as caught:
-            self.run()
-        return caught.value.text
+        return refusal(kind, self.run)
 
     def arrays(self) -> list[list[np.ndarray]]:
         """The inputs of each batch's first request."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refusal
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import listeners
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
@@ -61,10 +62,7 @@ def test_a_port_in_use_is_an_error_even_if_nobody_listens_yet(
 ) -> None:
     port = ports(held)[name]
 
-    with pytest.raises(PortError) as caught:
-        listeners.bind_all(options(**{name: port}))
-
-    assert str(caught.value) == (
+    assert refusal(PortError, lambda: listeners.bind_all(options(**{name: port}))) == (
         f"failed to start {service} service: Unavailable - Socket '127.0.0.1:{port}' already in "
         f"use - choose another port with --{name.replace('_', '-')}"
     )
