@@ -86,7 +86,7 @@ TABLES: dict[str, dict[str, str]] = {
     "zmqtriton.features": {
         "canaries": "zmqtriton_addons.canaries.registry:CanaryRegistry",
         "draining": "zmqtriton_addons.draining:Draining",
-        "on_demand": "zmqtriton_addons.on_demand.on_demand:OnDemandLoader",
+        "on_demand": "zmqtriton_addons.on_demand:OnDemandLoader",
         "operations": "zmqtriton_addons.operations:Operations",
         "reload_calls": "zmqtriton_addons.reloading:ReloadCalls",
         "reloading": "zmqtriton_addons.reloading:Reloader",

@@ -3,7 +3,7 @@
 A model goes if it was idle for too long; and where memory of the machine or of a GPU has a budget,
 the models that were not used for longest make room until another one fits: those that can sleep do
 so, and if that is too little, the others go. Keeps what was done when and why. Called by
-`on_demand.py`, which keeps its data fresh and has models sleep. Does no I/O.
+the loader, which keeps its data fresh and has models sleep. Does no I/O.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Sleepers:
 class ModelUsage:
     """Which models may be evicted, and in which order: their use, since when, and by whom.
 
-    Fed by `on_demand.py` with the broker's counts; ends nothing itself. Only a model that is loaded
+    Fed by the loader with the broker's counts; ends nothing itself. Only a model that is loaded
     on demand is ever named, and never one that is in use or about to be. Does no I/O.
     """
 

@@ -1,7 +1,8 @@
 """Artifacts and images of registries, by the protocol of OCI's distribution specification.
 
 A manifest names layers by their digests: archives, or single files as ORAS writes them. What is
-asked for by a tag is asked for by its digest from then on.
+asked for by a tag is asked for by its digest from then on. The files of layers lie in the cache,
+one upon the other; nothing is unpacked to a path that an archive names.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import hashlib
 import json
 import os
 import platform
+import posixpath
 import re
 import subprocess
+import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from zmqtriton_addons.storage.blobs import SHA256, AddBytes, BlobCache, lock
 from zmqtriton_addons.storage.file_stores import FileStore, RemoteFile
-from zmqtriton_addons.storage.layers import FILE, LayerEntry, clean, merge, unpack
 from zmqtriton_addons.storage.places import ArtifactPath
 from zmqtriton_addons.storage.web import Answer, Refused, Unreachable, ask, content_from, read_all
 from zmqtriton_floor.errors import InternalError
@@ -42,6 +45,111 @@ _UNPACK = "io.deis.oras.content.unpack"
 _FOLDER = "models"
 _DOCKER, _DOCKERS_NAME = "docker.io", "https://index.docker.io/v1/"
 _HELPER_WAIT_S = 30.0
+FILE, FOLDER, LINK, WHITEOUT, OPAQUE = "file", "folder", "link", "whiteout", "opaque"
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+_MAX_ENTRIES = 1_000_000
+_MAX_HOPS = 40
+
+
+class LayerEntry(NamedTuple):
+    kind: str
+    path: str
+    size: int = 0
+    #: The digest of a file, the target of a link from the root of all.
+    content: str = ""
+
+
+def unpack_layer(
+    archive: Path, cache: BlobCache, draft: Path, stop: threading.Event
+) -> list[LayerEntry]:
+    """Keep the files of a layer and return its entries.
+
+    Raises InternalError for an archive that cannot be read, or with a path that leads out of it.
+    """
+    entries: list[LayerEntry] = []
+    contents: dict[str, LayerEntry] = {}
+    try:
+        with tarfile.open(archive, "r|*") as tar:
+            for member in tar:
+                entry = _entry_of(member, contents)
+                if entry is None:
+                    continue
+                if member.isreg():
+                    source = tar.extractfile(member)
+                    assert source is not None
+                    digest = cache.keep(source, member.size, draft, stop)
+                    entry = entry._replace(size=member.size, content=digest)
+                contents[entry.path] = entry
+                entries.append(entry)
+                if len(entries) > _MAX_ENTRIES:
+                    raise InternalError(f"a layer has more than {_MAX_ENTRIES} entries")
+    except (tarfile.TarError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InternalError(f"a layer is no tar archive that can be read: {error}") from None
+    return entries
+
+
+def _entry_of(member: tarfile.TarInfo, contents: dict[str, LayerEntry]) -> LayerEntry | None:
+    path = clean(member.name)
+    folder, name = posixpath.split(path)
+    if member.isdir():
+        # an empty one may be a version
+        return LayerEntry(FOLDER, path) if name.isdecimal() else None
+    if name == _OPAQUE:
+        return LayerEntry(OPAQUE, folder)
+    if name.startswith(_WHITEOUT):
+        return LayerEntry(WHITEOUT, posixpath.join(folder, name[len(_WHITEOUT) :]))
+    if member.islnk():
+        target = clean(member.linkname)
+        there = contents.get(target)
+        return there._replace(path=path) if there else LayerEntry(LINK, path, 0, target)
+    if member.issym():
+        return LayerEntry(LINK, path, 0, posixpath.join("/", folder, member.linkname))
+    if not member.isreg():
+        return None  # a device or a pipe of an image; no model has one
+    return LayerEntry(FILE, path)
+
+
+def clean(path: str) -> str:
+    """Return a path of an archive from its root. Raises InternalError for one that leads out."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InternalError(f"a layer has the path {path[:200]!r}, which leads out of it")
+    return "/".join(parts)
+
+
+def merge_layers(layers: Iterable[Sequence[LayerEntry]]) -> dict[str, RemoteFile]:
+    """Return the files by path, as the upper layers leave those below."""
+    merged: dict[str, LayerEntry] = {}
+    for entries in layers:
+        for kind, path, _, _ in entries:
+            if kind in (WHITEOUT, OPAQUE):
+                _remove(merged, path, is_whole=kind == WHITEOUT)
+        for entry in entries:
+            if entry.kind == FOLDER:
+                merged.setdefault(entry.path, entry)
+            elif entry.kind in (FILE, LINK):
+                if entry.path not in merged:
+                    _remove(merged, entry.path, is_whole=False)
+                merged[entry.path] = entry
+    return {path: _resolve(path, merged) for path in merged}
+
+
+def _remove(merged: dict[str, LayerEntry], path: str, *, is_whole: bool) -> None:
+    start = f"{path}/" if path else ""
+    for name in [n for n in merged if n.startswith(start) or (is_whole and n == path)]:
+        del merged[name]
+
+
+def _resolve(path: str, merged: dict[str, LayerEntry]) -> RemoteFile:
+    entry = merged[path]
+    for _ in range(_MAX_HOPS):
+        if entry.kind in (FILE, FOLDER):
+            return RemoteFile(entry.size, entry.content, entry.path)
+        target = posixpath.normpath(f"/{entry.content}").lstrip("/")
+        if target not in merged or merged[target].kind == FOLDER:
+            break
+        entry = merged[target]
+    return RemoteFile(0, "", path, "a link that leads to no file of it")
 
 
 class RegistryStore(FileStore):
@@ -88,7 +196,7 @@ class RegistryStore(FileStore):
             _, document = self._manifest(_of_this_machine(document["manifests"]))
         if not isinstance(document.get("layers"), list):
             raise InternalError("its manifest has no layers")
-        return merge(self._entries(layer, stop) for layer in document["layers"])
+        return merge_layers(self._entries(layer, stop) for layer in document["layers"])
 
     def _entries(self, layer: Mapping[str, Any], stop: threading.Event) -> list[LayerEntry]:
         digest, size = str(layer.get("digest")), layer.get("size")
@@ -107,7 +215,7 @@ class RegistryStore(FileStore):
             here = (self._cache.find(e.content, e.size) for e in entries if e.kind == FILE)
             if kept is None or not all(here):
                 archive = self._blob(digest, size, lambda count: None, stop)
-                entries = unpack(archive, self._cache, note.with_suffix(".draft"), stop)
+                entries = unpack_layer(archive, self._cache, note.with_suffix(".draft"), stop)
                 self._cache.write_note(f"layers/{note.name}", entries)
                 archive.unlink()
         return entries

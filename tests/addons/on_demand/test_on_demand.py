@@ -12,12 +12,12 @@ from tests.addons.memory.world_memory import WorldMemory
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.supervisor.models.blueprint import EnsembleBlueprint, FinalConfig
-from zmqtriton_addons.on_demand.evictions import GRACE_S, IDLE_PARAMETER
-from zmqtriton_addons.on_demand.on_demand import (
+from zmqtriton_addons.on_demand import (
     AWAITING_FIRST_REQUEST,
     FIRST_RETRY_PAUSE_S,
     MIN_LISTING_INTERVAL_S,
 )
+from zmqtriton_addons.on_demand.evictions import GRACE_S, IDLE_PARAMETER
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 

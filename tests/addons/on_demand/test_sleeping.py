@@ -16,8 +16,8 @@ from tests.addons.on_demand.test_on_demand import (
     want,
 )
 from tests.supervisor.world import SupervisorHarness
+from zmqtriton_addons.on_demand import MAX_CHECK_INTERVAL_S, SLEEP_WITHIN_S
 from zmqtriton_addons.on_demand.evictions import GRACE_S
-from zmqtriton_addons.on_demand.on_demand import MAX_CHECK_INTERVAL_S, SLEEP_WITHIN_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 

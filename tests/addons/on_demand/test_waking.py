@@ -7,12 +7,12 @@ import pytest
 from tests.addons.on_demand.test_on_demand import MIB, history, reason, stat, states, use, want
 from tests.addons.on_demand.test_sleeping import ASLEEP, UNABLE, World
 from tests.supervisor.world import Call
-from zmqtriton_addons.on_demand.evictions import GRACE_S
-from zmqtriton_addons.on_demand.on_demand import (
+from zmqtriton_addons.on_demand import (
     IDLE_WITHIN_S,
     MAX_CHECK_INTERVAL_S,
     SLEEP_WITHIN_S,
 )
+from zmqtriton_addons.on_demand.evictions import GRACE_S
 from zmqtriton_floor.errors import Unavailable
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.model_sources import layer, link
 from zmqtriton_addons.storage.blobs import BlobCache
-from zmqtriton_addons.storage.layers import merge, unpack
+from zmqtriton_addons.storage.registry import merge_layers, unpack_layer
 from zmqtriton_floor.errors import Cancelled, InternalError
 
 A, B = b"a" * 10, b"b" * 20
@@ -24,10 +24,10 @@ def merged(cache: Path, *layers: dict[str, Any]) -> dict[str, bytes | str]:
     for number, files in enumerate(layers):
         archive = cache / f"{number}.tar"
         archive.write_bytes(layer(files, is_compressed=number % 2 == 0))
-        unpacked.append(unpack(archive, kept, cache / "draft", threading.Event()))
+        unpacked.append(unpack_layer(archive, kept, cache / "draft", threading.Event()))
     return {
         path: file.problem or kept.path(file.digest).read_bytes()
-        for path, file in merge(unpacked).items()
+        for path, file in merge_layers(unpacked).items()
     }
 
 
@@ -92,7 +92,7 @@ def test_what_is_no_archive_is_said(tmp_path: Path) -> None:
 
     for name in ("x", "y"):
         with pytest.raises(InternalError, match="a layer is no tar archive that can be read"):
-            unpack(tmp_path / name, BlobCache(tmp_path), tmp_path / "d", threading.Event())
+            unpack_layer(tmp_path / name, BlobCache(tmp_path), tmp_path / "d", threading.Event())
 
 
 def test_nobody_unpacks_what_is_not_wanted_any_more(tmp_path: Path) -> None:
@@ -101,4 +101,4 @@ def test_nobody_unpacks_what_is_not_wanted_any_more(tmp_path: Path) -> None:
     stop.set()
 
     with pytest.raises(Cancelled):
-        unpack(tmp_path / "x", BlobCache(tmp_path), tmp_path / "d", stop)
+        unpack_layer(tmp_path / "x", BlobCache(tmp_path), tmp_path / "d", stop)

@@ -16,7 +16,7 @@ configuration.limit_spinning()
 try:
     import torch
 
-    from zmqtriton_addons.backends.pytorch import calls, modules
+    from zmqtriton_addons.backends.pytorch import modules
 except ImportError as error:
     raise configuration.require("pytorch", "torch", "torch", error) from error
 
@@ -53,13 +53,13 @@ class TritonPythonModel:
             config, args["model_instance_kind"], args["model_instance_device_id"]
         )
         self._signature = signature.read(config)
-        self._inputs = calls.order(self._signature.inputs, self._module.arguments)
+        self._inputs = modules.order(self._signature.inputs, self._module.arguments)
         if self._module.inputs is not None:
             own = [Io(name, *io[1:]) for name, io in zip(self._inputs, self._module.inputs)]
             outputs = [Io(name, "", None) for name in self._signature.outputs]
             # inputs and outputs may be called otherwise than an exported program's
             signature.check(config, own, outputs)
-        self._outputs = calls.order(self._signature.outputs, [])
+        self._outputs = modules.order(self._signature.outputs, [])
         self._is_in_inference_mode = configuration.flag(
             config, "INFERENCE_MODE", default=self._module.prefers_inference_mode
         )
@@ -68,8 +68,8 @@ class TritonPythonModel:
         )
         is_cleaned = configuration.flag(config, "ENABLE_CACHE_CLEANING", default=False)
         self._is_cleaned = is_cleaned and self._module.device.type == "cuda"
-        read = partial(calls.to_tensor, device=self._module.device)
-        self._arrays = execution.Arrays(read, calls.join)
+        read = partial(modules.to_tensor, device=self._module.device)
+        self._arrays = execution.Arrays(read, modules.join)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         responses = execution.execute(requests, self._run, self._signature, self._arrays)
@@ -78,13 +78,13 @@ class TritonPythonModel:
         return responses
 
     def _run(self, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
-        arguments = calls.arguments_for(inputs, self._inputs, self._module.arguments)
+        arguments = modules.arguments_for(inputs, self._inputs, self._module.arguments)
         with ExitStack() as modes:
             no_gradients = torch.inference_mode if self._is_in_inference_mode else torch.no_grad
             modes.enter_context(no_gradients())
             if not self._is_optimized:
                 modes.enter_context(torch.jit.optimized_execution(False))
-            arrays = calls.outputs_of(self._module.call(*arguments), self._outputs)
+            arrays = modules.outputs_of(self._module.call(*arguments), self._outputs)
         return {name: arrays[name] for name in outputs}
 
 

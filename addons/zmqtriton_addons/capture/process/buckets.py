@@ -9,7 +9,7 @@ from collections import Counter
 import orjson
 
 from zmqtriton_addons.capture.process.assembly import Capture
-from zmqtriton_addons.capture.process.documents import document_of
+from zmqtriton_addons.capture.process.segments import document_of
 from zmqtriton_addons.capture.process.writer import Lost
 from zmqtriton_addons.capture.records import LINES
 from zmqtriton_addons.storage.places import parse_bucket_url

@@ -1,4 +1,7 @@
-"""The directory of records: segments by time, of a limited size each and in all."""
+"""The directory of records: segments by time, of a limited size each and in all.
+
+A record's document and files are made of what frontends have sent; a bucket has the same.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ import secrets
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import orjson
 
+from zmqtriton_addons.capture.frames import timestamp
 from zmqtriton_addons.capture.process.assembly import Capture
-from zmqtriton_addons.capture.process.documents import document_of
-from zmqtriton_addons.capture.records import LINES, write_new
+from zmqtriton_addons.capture.records import LINES, describe, file_name, omitted, write_new
 
 #: A segment ends when it is as large, or as old.
 SEGMENT_BYTES = 64 << 20
@@ -22,6 +27,56 @@ _SEGMENT_S = 3600.0
 #: As many have room within a small limit.
 _FEWEST_SEGMENTS = 4
 _KEY_FILE = "hash.key"
+
+
+def document_of(
+    capture: Capture, name: str, hash_key: Callable[[], bytes]
+) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
+    """Return the record's document, and its files by name; the key is asked for if it is needed."""
+    request, end = capture.request.details, capture.end
+    hashed, files = set(request["hashed"]), []
+
+    def entries(part: str, tensors: Any, left_out: list[str]) -> list[dict[str, Any]]:
+        rows = []
+        for number, tensor in enumerate(tensors):
+            stem = f"{name}-{part}-{number}-{file_name(tensor.name)}"
+            key = hash_key() if tensor.name in hashed else b""
+            description = describe(tensor, stem, key)
+            if "file" in description.entry:
+                files.append((description.entry["file"], description.file))
+            rows.append(description.entry)
+        return [*rows, *map(omitted, left_out)]
+
+    model, version = request["model"], request["version"]
+    body: dict[str, Any] = {"id": request["request_id"]} if request["request_id"] else {}
+    if request["parameters"]:
+        body["parameters"] = request["parameters"]
+    body["inputs"] = entries("in", capture.request.tensors, request["omitted"])
+    if request["outputs"]:
+        body["outputs"] = [{"name": output} for output in request["outputs"]]
+    responses = []
+    for number, frame in enumerate(capture.responses):
+        details = frame.details
+        response = {"model_name": model, "model_version": str(version)}
+        if details["parameters"]:
+            response["parameters"] = details["parameters"]
+        outputs = entries(f"out{number}", frame.tensors, details["omitted"])
+        responses.append({**response, "outputs": outputs, "after_ms": details["after_ms"]})
+    error = end["error"]
+    document = {
+        "id": name,
+        "time": timestamp(request["time_s"]),
+        "model": model,
+        "version": version,
+        "decoupled": request["is_decoupled"],
+        "token": request["token"],
+        "request": body,
+        "responses": responses,
+        "error": None if error is None else {"code": error[0], "text": error[1]},
+        "duration_ms": end["duration_ms"],
+        "stages_ms": {name: ns / 1e6 for name, ns in end["stages"].items()},
+    }
+    return document, files
 
 
 class Segments:

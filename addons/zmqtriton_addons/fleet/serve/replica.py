@@ -17,9 +17,8 @@ from zmqtriton.control_client import NoServerError
 from zmqtriton_addons.ctl.http_service import HttpService
 from zmqtriton_addons.fleet.serve import groups, register
 from zmqtriton_addons.fleet.serve.groups import Models, change_of
-from zmqtriton_addons.fleet.serve.ingress import Entrance
+from zmqtriton_addons.fleet.serve.ingress import Entrance, Relay
 from zmqtriton_addons.fleet.serve.owned_server import OwnedServer
-from zmqtriton_addons.fleet.serve.relaying import Relay
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 _log = logging.getLogger("ray.serve")

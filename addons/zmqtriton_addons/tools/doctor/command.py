@@ -35,8 +35,7 @@ def doctor(
     systemd unit, or the defaults. The exit status is 1 for an error, 0 for warnings at most.
     """
     # only now: the other commands do not need all that
-    from zmqtriton_addons.tools.doctor.examination import examine, list_subjects
-    from zmqtriton_addons.tools.doctor.target import find_target
+    from zmqtriton_addons.tools.doctor.examination import examine, find_target, list_subjects
 
     with exit_on_error():
         target = find_target(context.obj, repositories, options)

@@ -1,31 +1,201 @@
-"""All subjects, and the order of the findings."""
+"""An examination: its target, all subjects, and the order of the findings.
+
+The target is a running server, or the start of one.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from zmqtriton import runtime_places
+from zmqtriton.command_line import parse_words
+from zmqtriton.control_client import (
+    QUICK_TIMEOUT_S,
+    Client,
+    NoServerError,
+    ServerSelector,
+    connect,
+    find_directories,
+)
 from zmqtriton.findings import Finding, Severity, note
+from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
+from zmqtriton_addons.ctl import describe_log, explain
 from zmqtriton_addons.tools.doctor import (
     certificates,
     environments,
     files,
-    memory,
-    processes,
+    machine,
     programs,
     servers,
     systemd,
 )
 from zmqtriton_addons.tools.doctor.reading import ROOT
-from zmqtriton_addons.tools.doctor.target import Target
+from zmqtriton_addons.tools.doctor.servers import is_forbidden
+from zmqtriton_addons.tools.doctor.systemd import read_unit_options
 from zmqtriton_addons.tools.explaining.causes import judge_pressure
+from zmqtriton_floor.errors import ZmqTritonError
 
 _ORDER = list(Severity)
 _FORBIDDEN = os.strerror(errno.EACCES)
+_ANY_REPOSITORY = "--model-repository=."
+
+
+@dataclass(frozen=True)
+class Server:
+    id: str
+    pid: int
+    version: str
+    #: The models in trouble, the worst first, each with the first that is to be said of it.
+    troubles: Sequence[tuple[str, str]] = ()
+    #: The names of its processes, by pid.
+    processes: Mapping[int, str] = field(default_factory=dict)
+    instances: int = 0
+    #: What is wrong with the log, or "".
+    log: str = ""
+    #: By the wall clock; 0 is unknown.
+    started_s: float = 0.0
+    #: What its machine is short of; None if it does not measure that.
+    pressure: Sequence[Mapping[str, Any]] | None = None
+    #: Its processes for which others have waited.
+    slow_loops: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    #: The options of the server, by name; those with which it would be started if none runs.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: The same as a start has them; None if a server runs.
+    start: Options | None = None
+    #: Why there are none; "" if there are.
+    options_problem: str = ""
+    server: Server | None = None
+    repositories: Sequence[str] = ()
+    #: Where a server may be.
+    directories: Sequence[Path] = ()
+    #: The directory of a server that is alive and does not answer.
+    silent: Path | None = None
+
+    def describe(self) -> str:
+        if self.server is not None:
+            path = self.options.get("config", "")
+            return f"'{self.server.id}', pid {self.server.pid}{path and f', options of {path}'}"
+        has_others = any(map(is_forbidden, self.directories))
+        return f"no server runs{' that this user may ask' if has_others else ''}"
+
+
+def find_target(
+    selector: ServerSelector,
+    repositories: Sequence[str],
+    words: Sequence[str],
+    root: Path = ROOT,
+) -> Target:
+    """Return the selected server; without one, the start of a server with these options.
+
+    Raises NoServerError if a server is named that there is not.
+    """
+    directories = list(find_directories(selector.directory))
+    silent: Path | None = None
+    client = None if words else _connect(selector)
+    if client is not None:
+        with client:
+            try:
+                server, options, served = _ask(client)
+                places = _joined(served or options.get("model-repository", ()), repositories)
+                problem = _problem_of(options.get("config", ""))
+                return Target(options, None, problem, server, places, directories)
+            except NoServerError:
+                silent = client.directory
+    options, start, problem = _read_options(words, repositories, root)
+    places = _joined(options.get("model-repository", ()), repositories)
+    return Target(options, start, problem, None, places, directories, silent)
+
+
+def _joined(first: Iterable[str], more: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys([*first, *more]))
+
+
+def _connect(selector: ServerSelector) -> Client | None:
+    try:
+        return connect(selector)
+    except NoServerError:
+        if selector.name:
+            raise
+        return None
+
+
+def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
+    """Ask a server for itself, its options and its repositories."""
+    identity = client.identity  # first, since who is stopped is not waited for long
+    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    troubles: dict[str, str] = {}
+    for finding in explain(client):
+        troubles.setdefault(finding.model, finding.text)
+    rows, pressure = [], None
+    with suppress(ZmqTritonError):  # one of an older version does not know the call
+        rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
+    with suppress(ZmqTritonError):  # nor does one without metrics
+        pressure = client.call("latest", timeout_s=QUICK_TIMEOUT_S).get("machine")
+    processes = status["processes"]
+    server = Server(
+        identity.id,
+        identity.pid,
+        identity.version,
+        list(troubles.items()),
+        {one["pid"]: one.get("instance") or one["role"] for one in processes if one.get("pid")},
+        sum(one["role"] == "stub" for one in processes),
+        describe_log(status.get("log", {})),
+        min((one["started_s"] for one in processes if one.get("started_s")), default=0.0),
+        pressure,
+        status.get("slow_loops", ()),
+    )
+    return server, {row["option"]: row["value"] for row in rows}, status.get("repositories", [])
+
+
+def _read_options(
+    words: Sequence[str], repositories: Sequence[str], root: Path
+) -> tuple[Mapping[str, Any], Options | None, str]:
+    """Return the options of a server that would be started here, or why it would not."""
+    line = list(words)
+    if not line:
+        text = os.environ.get("ZMQTRITON_OPTIONS") or read_unit_options(root)
+        try:
+            line = shlex.split(text)
+        except ValueError as error:
+            return {}, None, f"{error} in {text}"
+    line += [f"--model-repository={path}" for path in repositories]
+    try:
+        options = parse_words(line, usual=[_ANY_REPOSITORY])
+    except OptionError as error:
+        return {}, None, _one_line(error)
+    values = {row["option"]: row["value"] for row in describe_options(options, {})}
+    has_repository = dict(options.origins)["model_repository"] != COMMAND
+    return values if has_repository else {**values, "model-repository": []}, options, ""
+
+
+def _problem_of(path: str) -> str:
+    """Return the first mistake in the file of options of a server, or ""."""
+    if not os.path.isabs(path):
+        return ""
+    try:
+        check_document(path, Path(path).read_text("utf-8"))
+    except OSError:
+        return ""  # another user may not read it
+    except (OptionError, UnicodeDecodeError) as error:
+        return _one_line(error)
+    return ""
+
+
+def _one_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return " ".join(lines if lines[0].startswith("Bad option") else lines[:1])
 
 
 def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Finding]]:
@@ -45,7 +215,7 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the ports": servers.judge_ports(options if is_start else {}),
         "the models": servers.judge_models(server.troubles if server else ()),
         "the log": servers.judge_log(server.log if server else ""),
-        "the processes": processes.judge_stopped(names, root),
+        "the processes": machine.judge_stopped(names, root),
         "the stub users": servers.judge_stub_users(users, places),
         "the units of systemd": systemd.judge_units(options, root, is_running=not is_start),
         "the proxies of the environment": servers.judge_proxies(),
@@ -68,17 +238,17 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the installation": programs.judge_installations(pid, version),
         "the interpreter": programs.judge_interpreter(),
         "the GPUs": programs.judge_gpus(pid, root),
-        "the kernel and its limits": processes.judge_start(target.start),
-        "the limits": processes.judge_limits(pid, names, root),
+        "the kernel and its limits": machine.judge_start(target.start),
+        "the limits": machine.judge_limits(pid, names, root),
         "the clock": programs.judge_clock(now_s),
-        "the pressure on the machine": memory.judge_machine(
+        "the pressure on the machine": machine.judge_machine(
             server.pressure if server else None, root
         ),
         "the loops of the server": judge_pressure(server.slow_loops if server else ()),
-        "the memory of the machine": memory.judge_memory(pid, root),
-        "the swap": processes.judge_swap(names, root),
-        "the shared memory": memory.judge_shared_memory(options, root),
-        "the cores": memory.judge_cores(pid, server.instances if server else 0, root),
+        "the memory of the machine": machine.judge_memory(pid, root),
+        "the swap": machine.judge_swap(names, root),
+        "the shared memory": machine.judge_shared_memory(options, root),
+        "the cores": machine.judge_cores(pid, server.instances if server else 0, root),
     }
 
 

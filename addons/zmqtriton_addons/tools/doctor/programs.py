@@ -15,7 +15,7 @@ from pathlib import Path
 
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton.supervisor import NvmlError, list_nvml_gpus
-from zmqtriton_addons.tools.doctor.processes import read_limit
+from zmqtriton_addons.tools.doctor.machine import read_limit
 from zmqtriton_addons.tools.doctor.reading import ROOT
 from zmqtriton_floor import __version__
 

@@ -20,9 +20,8 @@ from zmqtriton_addons.tools.new_model.client_code import (
     route_curl,
     route_text,
 )
-from zmqtriton_addons.tools.new_model.configuration import config_text
 from zmqtriton_addons.tools.new_model.draft import TYPES, Draft, Kind, TensorSpec, read_tensor
-from zmqtriton_addons.tools.new_model.model_code import model_text
+from zmqtriton_addons.tools.new_model.model_code import config_text, model_text
 from zmqtriton_addons.tools.new_model.unit_test import test_text
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError

@@ -11,9 +11,14 @@ from tests.addons.tools.doctor.findings import texts, write
 from zmqtriton.control_client import NoServerError, ServerSelector
 from zmqtriton.findings import Finding, Severity, error, note, warning
 from zmqtriton_addons.tools.doctor import environments, servers
-from zmqtriton_addons.tools.doctor.examination import examine, list_subjects
+from zmqtriton_addons.tools.doctor.examination import (
+    Server,
+    Target,
+    examine,
+    find_target,
+    list_subjects,
+)
 from zmqtriton_addons.tools.doctor.reading import ROOT
-from zmqtriton_addons.tools.doctor.target import Server, Target, find_target
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from tests.addons.tools.doctor.findings import MIB, NOBODY, disk, only, texts, w
 from tests.support.waiting import eventually
 from zmqtriton.options import parse
 from zmqtriton.supervisor.machine.gpus import NvmlError
-from zmqtriton_addons.tools.doctor import memory, processes, programs
+from zmqtriton_addons.tools.doctor import machine, programs
 
 pytestmark = pytest.mark.slow
 
@@ -48,9 +48,9 @@ def limits(root: Path, **values: object) -> None:
 def test_few_descriptors() -> None:
     with child() as pid:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, 1024))
-        few = only(processes.judge_limits(pid, {}))
+        few = only(machine.judge_limits(pid, {}))
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (100, 100))
-        hardly_any = only(processes.judge_limits(pid, {}))
+        hardly_any = only(machine.judge_limits(pid, {}))
 
     expected = "a process may have {} file descriptors, which is few"
     assert f"warning: {expected.format(1024)}" == few
@@ -64,9 +64,9 @@ def test_descriptors_that_are_nearly_used_up() -> None:
         assert holder.stdout is not None
         holder.stdout.readline()
         pid = holder.pid
-        well = texts(processes.judge_limits(pid, {pid: "http"}))
+        well = texts(machine.judge_limits(pid, {pid: "http"}))
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (60, 60))
-        few, full = texts(processes.judge_limits(pid, {pid: "http"}))
+        few, full = texts(machine.judge_limits(pid, {pid: "http"}))
         holder.kill()
 
     assert [] == well
@@ -82,9 +82,9 @@ def _allow_few_processes() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 def test_few_processes_for_a_user_who_is_not_root() -> None:
     with child(user=NOBODY, preexec_fn=_allow_few_processes) as pid:
-        text = only(processes.judge_limits(pid, {}))
+        text = only(machine.judge_limits(pid, {}))
     with child(preexec_fn=_allow_few_processes) as pid:
-        of_root = texts(processes.judge_limits(pid, {}))
+        of_root = texts(machine.judge_limits(pid, {}))
 
     assert "warning: this user may have 50 processes and threads, which is few" == text
     assert [] == of_root, "root may have as many as it likes"
@@ -93,15 +93,15 @@ def test_few_processes_for_a_user_who_is_not_root() -> None:
 def test_unlimited_limits_are_well(tmp_path: Path) -> None:
     limits(tmp_path, open_files="unlimited", processes="unlimited", locked_memory="unlimited")
 
-    assert [] == texts(processes.judge_limits(7, {7: "a"}, tmp_path))
+    assert [] == texts(machine.judge_limits(7, {7: "a"}, tmp_path))
 
 
 def test_a_process_that_is_stopped() -> None:
     with child() as pid:
-        running = texts(processes.judge_stopped({pid: "broker"}))
+        running = texts(machine.judge_stopped({pid: "broker"}))
         os.kill(pid, signal.SIGSTOP)
         stopped = eventually(
-            lambda: texts(processes.judge_stopped({pid: "broker"})), 10, "it is stopped"
+            lambda: texts(machine.judge_stopped({pid: "broker"})), 10, "it is stopped"
         )
 
     assert [] == running
@@ -111,7 +111,7 @@ def test_a_process_that_is_stopped() -> None:
 def test_a_process_that_waits_for_a_disk(tmp_path: Path) -> None:
     write(tmp_path / "proc/8/status", "Name:\tx\nState:\tD (disk sleep)\n")
 
-    text = only(processes.judge_stopped({8: "broker"}, tmp_path))
+    text = only(machine.judge_stopped({8: "broker"}, tmp_path))
 
     assert "note: broker (pid 8) waits for a disk or a driver" == text
 
@@ -120,25 +120,25 @@ def test_memory_in_swap(tmp_path: Path) -> None:
     for pid, swapped in ((6, 0), (7, 204800)):
         write(tmp_path / f"proc/{pid}/status", f"State:\tS (sleeping)\nVmSwap:\t  {swapped} kB\n")
 
-    text = only(processes.judge_swap({6: "http", 7: "m_0_0"}, tmp_path))
+    text = only(machine.judge_swap({6: "http", 7: "m_0_0"}, tmp_path))
 
     assert "warning: 200.0 MiB of the server's memory are in swap, most of m_0_0" == text
-    assert [] == texts(processes.judge_swap({6: "http"}, tmp_path))
+    assert [] == texts(machine.judge_swap({6: "http"}, tmp_path))
 
 
 # ------------------------------------------------------- memory and control groups
 
 
-def machine(root: Path, *, available_kib: int = 8 << 20, overcommit: int = 0) -> None:
+def write_memory(root: Path, *, available_kib: int = 8 << 20, overcommit: int = 0) -> None:
     total = f"MemTotal: {16 << 20} kB\nMemAvailable: {available_kib} kB\n"
     write(root / "proc/meminfo", total)
     write(root / "proc/sys/vm/overcommit_memory", f"{overcommit}\n")
 
 
 def test_little_memory_and_no_overcommitment(tmp_path: Path) -> None:
-    machine(tmp_path, available_kib=100 << 10, overcommit=2)
+    write_memory(tmp_path, available_kib=100 << 10, overcommit=2)
 
-    judged = texts(memory.judge_memory(0, tmp_path))
+    judged = texts(machine.judge_memory(0, tmp_path))
 
     assert "warning: the machine has 100.0 MiB of 16.0 GiB of memory left" == judged[0]
     assert "note: the kernel promises no more memory than it has" in judged[1]
@@ -146,7 +146,7 @@ def test_little_memory_and_no_overcommitment(tmp_path: Path) -> None:
 
 @pytest.mark.row("L13")
 def test_a_container_that_is_nearly_full_and_had_processes_killed(tmp_path: Path) -> None:
-    machine(tmp_path)
+    write_memory(tmp_path)
     write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
     group = tmp_path / "sys/fs/cgroup/a"
     write(group / "memory.max", f"{1000 * MIB}\n")
@@ -154,17 +154,17 @@ def test_a_container_that_is_nearly_full_and_had_processes_killed(tmp_path: Path
     write(group / "memory.stat", f"anon 5\ninactive_file {50 * MIB}\n")
     write(group / "memory.events", "low 0\noom 4\noom_kill 3\n")
     write(group / "b" / "memory.max", "max\n")
-    full = texts(memory.judge_memory(0, tmp_path))
+    full = texts(machine.judge_memory(0, tmp_path))
     write(group / "memory.stat", f"anon 5\ninactive_file {500 * MIB}\n")
     write(group / "memory.events", "oom_kill 0\n")
 
     assert "warning: the control group uses 950.0 MiB of the 1000.0 MiB" in full[0]
     assert "has killed a process of this control group for want of memory, 3 times" in full[1]
-    assert [] == texts(memory.judge_memory(0, tmp_path)), "files can be dropped"
+    assert [] == texts(machine.judge_memory(0, tmp_path)), "files can be dropped"
 
 
 def test_a_container_of_version_1(tmp_path: Path) -> None:
-    machine(tmp_path)
+    write_memory(tmp_path)
     write(tmp_path / "proc/self/cgroup", "4:memory:/d/x\n3:cpu,cpuacct:/d/x\n")
     group = tmp_path / "sys/fs/cgroup/memory/d/x"
     write(group / "memory.limit_in_bytes", f"{1000 * MIB}\n")
@@ -174,8 +174,8 @@ def test_a_container_of_version_1(tmp_path: Path) -> None:
     write(cores / "cpu.cfs_quota_us", "50000\n")
     write(cores / "cpu.cfs_period_us", "100000\n")
 
-    full = only(memory.judge_memory(0, tmp_path))
-    slow = only(memory.judge_cores(0, 1, tmp_path))
+    full = only(machine.judge_memory(0, tmp_path))
+    slow = only(machine.judge_cores(0, 1, tmp_path))
 
     assert "the control group uses 990.0 MiB of the 1000.0 MiB" in full
     assert "warning: the control group allows the time of 0.5 of" in slow
@@ -184,20 +184,20 @@ def test_a_container_of_version_1(tmp_path: Path) -> None:
 def test_fewer_cores_than_the_machine_has(tmp_path: Path) -> None:
     write(tmp_path / "proc/self/cgroup", "0::/\n")
     write(tmp_path / "sys/fs/cgroup/cpu.max", "50000 100000\n")
-    few = list(memory.judge_cores(0, 1, tmp_path))
+    few = list(machine.judge_cores(0, 1, tmp_path))
     write(tmp_path / "sys/fs/cgroup/cpu.max", "max 100000\n")
 
     assert "warning: the control group allows the time of 0.5 of" in only(few)
     (command,) = few[0].commands
     assert "OMP_NUM_THREADS=1 zmqtriton " in command
     assert "--model-env" not in command, "it would restrict models to it"
-    assert [] == texts(memory.judge_cores(0, 1, tmp_path))
+    assert [] == texts(machine.judge_cores(0, 1, tmp_path))
 
 
 def test_many_instances(tmp_path: Path) -> None:
     cores = len(os.sched_getaffinity(0))
 
-    text = only(memory.judge_cores(0, 4 * cores + 1, tmp_path))
+    text = only(machine.judge_cores(0, 4 * cores + 1, tmp_path))
 
     assert f"note: {4 * cores + 1} instances share {cores} cores" == text
 
@@ -205,10 +205,10 @@ def test_many_instances(tmp_path: Path) -> None:
 def test_what_a_triton_has_left_in_shared_memory(tmp_path: Path) -> None:
     folder = tmp_path / "dev/shm"
     write(folder / "mine", "x" * 2 * MIB)
-    nothing = texts(memory.judge_shared_memory({}, tmp_path))
+    nothing = texts(machine.judge_shared_memory({}, tmp_path))
     write(folder / "triton_python_backend_shm_region_1", "x" * 2 * MIB)
 
-    text = only(memory.judge_shared_memory({}, tmp_path))
+    text = only(machine.judge_shared_memory({}, tmp_path))
 
     assert [] == nothing
     assert "note: an NVIDIA Triton has left 2.0 MiB in /dev/shm (1 files)" == text
@@ -218,10 +218,10 @@ def test_full_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "dev/shm").mkdir(parents=True)
     disk(monkeypatch, free=MIB)
 
-    text = only(memory.judge_shared_memory({"allow-client-shm": True}, tmp_path))
+    text = only(machine.judge_shared_memory({"allow-client-shm": True}, tmp_path))
 
     assert "warning: /dev/shm has 1.0 MiB of 64.0 MiB left, and clients may" in text
-    assert [] == texts(memory.judge_shared_memory({}, tmp_path))
+    assert [] == texts(machine.judge_shared_memory({}, tmp_path))
 
 
 # ------------------------------------------------------------ GPUs and the kernel
@@ -280,12 +280,12 @@ def test_an_old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSYS, "not implemented")
 
     options = parse(["--model-repository=/srv"])
-    well = texts(processes.judge_start(options))
+    well = texts(machine.judge_start(options))
     monkeypatch.setattr(os, "pidfd_open", fail)
 
-    text = only(processes.judge_start(options))
+    text = only(machine.judge_start(options))
 
-    assert [] == well == texts(processes.judge_start(None))
+    assert [] == well == texts(machine.judge_start(None))
     assert f"not implemented (kernel {os.uname().release}, glibc" in text
     assert text.startswith("error: pidfd_open() does not work here: ")
 

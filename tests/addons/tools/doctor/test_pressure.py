@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_addons.tools.doctor.memory import judge_machine
+from zmqtriton_addons.tools.doctor.machine import judge_machine
 
 pytestmark = pytest.mark.slow
 
