@@ -95,6 +95,7 @@ def test_without_a_token_the_client_is_told_to_send_one(
     assert "expecting header 'Authorization: Bearer TOKEN'" in error.text
 
 
+@pytest.mark.row("L09")
 @pytest.mark.parametrize(
     "values",
     [

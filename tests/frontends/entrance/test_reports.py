@@ -200,6 +200,7 @@ def test_names_that_mean_something_are_refused(name: str) -> None:
     assert text == error.value.text
 
 
+@pytest.mark.row("L09")
 def test_tokens_are_hidden_and_what_comes_behind_them_is_forwarded() -> None:
     parameters: dict[str, Any] = {}
 

@@ -68,6 +68,7 @@ def test_frontends_are_told_which_regions_stubs_may_map(world: SupervisorHarness
     assert [("a", 0), ("b", 1)] == [(one.name, one.can_be_mapped) for one in messages]
 
 
+@pytest.mark.row("C91")
 def test_the_status_is_what_was_registered(world: SupervisorHarness) -> None:
     register(world, "a", key="/x", offset=8)
     register(world, "b", key="y", byte_size=3)
@@ -337,6 +338,7 @@ def test_memory_of_a_gpu_is_told_to_every_frontend_by_its_gpu(gpus: SupervisorHa
     assert call_of(gpus, "register").error[0] == AlreadyExists.number
 
 
+@pytest.mark.row("C94")
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

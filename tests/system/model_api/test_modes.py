@@ -148,7 +148,7 @@ def _logged(server: Server, level: str, text: str) -> bool:
     return any(line.startswith(level) and text in line for line in lines)
 
 
-@pytest.mark.row("A54", "A73")
+@pytest.mark.row("A54", "A73", "C33")
 @pytest.mark.parametrize("model", ["plain", "streams"])
 @pytest.mark.parametrize("where", ["request", "request.get_response_sender()"])
 def test_a_cancellation_reaches_code_that_is_busy(server: Server, model: str, where: str) -> None:

@@ -182,17 +182,6 @@ def test_what_is_not_restricted_is_open(client: Client) -> None:
         assert 200 == client.ask("GET", path)[0]
 
 
-def test_a_refused_body_does_not_disturb_what_follows_it(server: Server, client: Client) -> None:
-    large = bytes(3 << 20)
-
-    assert _refusal("admin-key") == client.ask("POST", "/v2/logging", body=large)
-    header = ("Inference-Header-Content-Length", "10")
-    refused = client.ask("POST", "/v2/models/add_sub/infer", header, body=large)
-
-    assert _refusal("Infer-Key") == refused
-    assert 200 == client.ask("GET", "/v2/health/live")[0]
-
-
 # ------------------------------------------------------------------------- gRPC
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +14,6 @@ from zmqtriton.commit import full_version
 from zmqtriton_floor import TRITON_VERSION
 
 pytestmark = pytest.mark.system
-
-_LOAD = "/v2/repository/models/{}/load"
-_UNLOAD = "/v2/repository/models/{}/unload"
 
 
 SHARED = True
@@ -98,32 +93,3 @@ def test_the_index_lists_every_directory(server: Server) -> None:
     assert (200, sorted(names)) == (status, names)
     assert {"add_sub", "empty", "string_upper"} <= set(names)
     assert {"name": "empty"} in index
-
-
-@pytest.mark.row("C72")
-def test_a_configuration_given_with_a_load_holds_for_that_load(server: Server) -> None:
-    path = Path(server.repository / "string_upper" / "config.pbtxt")
-    before = path.read_bytes()
-    tensor = {"name": "INPUT0", "dataType": "TYPE_STRING", "dims": ["-1"]}
-    config = {
-        "backend": "python",
-        "maxBatchSize": 3,
-        "input": [tensor],
-        "output": [{**tensor, "name": "OUTPUT0"}],
-    }
-
-    def batch_size() -> int:
-        return int(server.request_json("/v2/models/string_upper/config")[1]["max_batch_size"])
-
-    load = _LOAD.format("string_upper")
-    assert (200, None) == server.request_json(load, {"parameters": {"config": json.dumps(config)}})
-    assert 3 == batch_size()
-    assert (200, None) == server.request_json(load, {})
-    assert (8, before) == (batch_size(), path.read_bytes())
-    status, answer = server.request_json(load, {"parameters": {"config": "{"}})
-    assert 500 == status
-    assert "Invalid config override: " in answer["error"]
-    assert error(500, "unexpected error on creating Triton parameter") == server.request_json(
-        load, {"parameters": {"other": "x"}}
-    )
-    assert "" == server.control_model("unload", "string_upper")

@@ -217,51 +217,6 @@ def test_the_status_names_regions_of_their_kind(
         assert 1 == len(http.get_cuda_shared_memory_status())
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"offset": 40}, "Invalid offset for shared memory region: 'in'"),
-        ({"offset": 4}, "Invalid offset + byte size for shared memory region: 'in'"),
-        ({"output_offset": 44}, "Invalid offset + byte size for shared memory region: 'out'"),
-        (
-            {"room": 4},
-            "shared memory size specified with the request for output 'Z' (4 bytes) should be at "
-            "least 40 bytes to hold the results",
-        ),
-    ],
-)
-def test_what_does_not_fit_into_a_region_is_said(
-    client: Any, regions: Regions, changes: dict[str, int], text: str
-) -> None:
-    regions.create("in", SMALL)
-    regions.create("out", np.zeros(20, np.float32))
-
-    with pytest.raises(InferenceServerException) as refused:
-        _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(SMALL), **changes)
-
-    assert text == refused.value.message()
-    assert [0.0] * 20 == regions.read("out", np.zeros(20, np.float32)).tolist()
-
-
-@pytest.mark.row("C94")
-@pytest.mark.parametrize(
-    ("raw", "device", "size", "text"),
-    [
-        (bytes(63), 0, 8, "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"),
-        (bytes(64), 1, 8, "failed to register shared memory region: invalid args"),
-        (bytes(64), 2**31, 8, "failed to register shared memory region: invalid args"),
-        (bytes(64), 0, 0, "failed to register shared memory region 'r': invalid args"),
-    ],
-)
-def test_a_registration_that_makes_no_sense_is_refused(
-    client: Any, raw: bytes, device: int, size: int, text: str
-) -> None:
-    with pytest.raises(InferenceServerException) as refused:
-        client.register_cuda_shared_memory("r", base64.b64encode(raw), device, size)
-
-    assert text == refused.value.message()
-
-
 @pytest.mark.row("C94")
 def test_a_handle_that_opens_nothing_fails_the_requests_that_use_it(
     client: Any, regions: Regions
@@ -364,21 +319,3 @@ def test_a_region_outlives_processes_of_the_server(server: Server, cuda: Any, ro
 
         for protocol in ("http", "grpc"):
             eventually(partial(is_served, protocol), 60.0, "served again")
-
-
-def test_a_stream_reads_and_writes_there_too(server: Server, cuda: Any) -> None:
-    answers: list[Any] = []
-    with _open_client(server, "grpc") as client, closing(Regions(cuda, client)) as regions:
-        regions.create("in", SMALL)
-        regions.create("out", np.zeros_like(SMALL))
-        tensor = grpc_client.InferInput("Y", [len(SMALL)], "FP32")
-        tensor.set_shared_memory("in", SMALL.nbytes)
-        output = grpc_client.InferRequestedOutput("Z")
-        output.set_shared_memory("out", SMALL.nbytes)
-
-        client.start_stream(lambda result, error: answers.append((result, error)))
-        client.async_stream_infer("gpu_read", [tensor], outputs=[output])
-        client.stop_stream()
-
-        assert [None] == [error for _, error in answers]
-        assert np.array_equal(SMALL + 1, regions.read("out", SMALL))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chain import STUB, TIMEOUT_S, ProcessChain, chain
+from tests.support.scenarios import scenario
 from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway.streams import StreamItem
@@ -43,74 +44,66 @@ def numbers(items: list[StreamItem]) -> list[int]:
     return [item.body.parameters["n"] for item in items if item.body is not None]
 
 
-def test_all_but_the_first_stream_and_the_ends_come_past_the_broker(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with chain(tmp_path, COUNTING) as it:
-            first = await read(it, 500)
-            streams = it.gateway.streams
-            assert 500 == streams.direct + streams.brokered
-            while not streams.direct:  # until the stub has heard of the gateway
-                await read(it, 1)
-            before = streams.brokered
+@scenario(asyncio.run)
+async def test_all_but_the_first_stream_and_the_ends_come_past_the_broker(tmp_path: Path) -> None:
+    async with chain(tmp_path, COUNTING) as it:
+        first = await read(it, 500)
+        streams = it.gateway.streams
+        assert 500 == streams.direct + streams.brokered
+        while not streams.direct:  # until the stub has heard of the gateway
+            await read(it, 1)
+        before = streams.brokered
 
-            many = await asyncio.gather(*[read(it, 1000) for _ in range(8)])
+        many = await asyncio.gather(*[read(it, 1000) for _ in range(8)])
 
-            assert [*range(500)] == numbers(first)
-            assert [[*range(1000)]] * 8 == [numbers(items) for items in many]
-            assert [StreamItem(None, None, True)] * 8 == [items[-1] for items in many]
-            assert before == streams.brokered
-            assert (0, 0) == (streams.publishers.malformed, it.gateway.malformed)
-            assert 0 == it.gateway.in_flight
-
-    asyncio.run(check())
+        assert [*range(500)] == numbers(first)
+        assert [[*range(1000)]] * 8 == [numbers(items) for items in many]
+        assert [StreamItem(None, None, True)] * 8 == [items[-1] for items in many]
+        assert before == streams.brokered
+        assert (0, 0) == (streams.publishers.malformed, it.gateway.malformed)
+        assert 0 == it.gateway.in_flight
 
 
-def test_closing_the_iterator_cancels_the_model(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with chain(tmp_path, COUNTING) as it:
-            stream = it.gateway.stream(it.request(count=10_000, pause_ms=1))
-            async for item in stream:
-                if numbers([item]) == [20]:
-                    break
-            await stream.aclose()
+@scenario(asyncio.run)
+async def test_closing_the_iterator_cancels_the_model(tmp_path: Path) -> None:
+    async with chain(tmp_path, COUNTING) as it:
+        stream = it.gateway.stream(it.request(count=10_000, pause_ms=1))
+        async for item in stream:
+            if numbers([item]) == [20]:
+                break
+        await stream.aclose()
 
-            await it.wait_until(lambda: "cancelled" in [said.text for said in it.stub.log_lines()])
-            await it.wait_until(lambda: not it.gateway.in_flight)
-
-    asyncio.run(check())
+        await it.wait_until(lambda: "cancelled" in [said.text for said in it.stub.log_lines()])
+        await it.wait_until(lambda: not it.gateway.in_flight)
 
 
-def test_a_killed_stub_ends_its_streams_with_an_error(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with chain(tmp_path, COUNTING) as it:
-            got: list[StreamItem] = []
-            async for item in it.gateway.stream(it.request(count=10_000, pause_ms=1)):
-                got.append(item)
-                if len(got) == 50:
-                    it.kill_stub()
+@scenario(asyncio.run)
+async def test_a_killed_stub_ends_its_streams_with_an_error(tmp_path: Path) -> None:
+    async with chain(tmp_path, COUNTING) as it:
+        got: list[StreamItem] = []
+        async for item in it.gateway.stream(it.request(count=10_000, pause_ms=1)):
+            got.append(item)
+            if len(got) == 50:
+                it.kill_stub()
 
-            *some, last = got
-            assert [*range(len(some))] == numbers(some)
-            assert isinstance(last.error, Unavailable)
-            assert "is not healthy. (killed by SIGKILL)" in last.error.text
-
-    asyncio.run(check())
+        *some, last = got
+        assert [*range(len(some))] == numbers(some)
+        assert isinstance(last.error, Unavailable)
+        assert "is not healthy. (killed by SIGKILL)" in last.error.text
 
 
-def test_a_model_that_is_not_decoupled_has_streams_of_one(tmp_path: Path) -> None:
+@scenario(asyncio.run)
+async def test_a_model_that_is_not_decoupled_has_streams_of_one(tmp_path: Path) -> None:
     code = """
         class TritonPythonModel:
             def execute(self, requests):
                 return [pb_utils.InferenceResponse(parameters={"n": 0}) for _ in requests]
     """
 
-    async def check() -> None:
-        async with chain(tmp_path, code, is_decoupled=False) as it:
-            [item] = await asyncio.wait_for(read(it, 1), TIMEOUT_S)
+    async with chain(tmp_path, code, is_decoupled=False) as it:
+        [item] = await asyncio.wait_for(read(it, 1), TIMEOUT_S)
 
-            assert [0] == numbers([item])
-            assert item.is_final
-            with socket.socket(socket.AF_UNIX) as subscriber, pytest.raises(ConnectionRefusedError):
-                subscriber.connect(endpoints.stream_path(str(tmp_path / "r"), STUB))
-
-    asyncio.run(check())
+        assert [0] == numbers([item])
+        assert item.is_final
+        with socket.socket(socket.AF_UNIX) as subscriber, pytest.raises(ConnectionRefusedError):
+            subscriber.connect(endpoints.stream_path(str(tmp_path / "r"), STUB))

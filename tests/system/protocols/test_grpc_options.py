@@ -50,15 +50,3 @@ def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
 
     assert answer.startswith(b"\x1f\x8b")
     assert len(answer) < 4 * _COUNT
-
-
-def test_a_larger_message_than_the_option_allows_is_refused(server: Server) -> None:
-    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
-        ready = channel.unary_unary("/inference.GRPCInferenceService/ModelReady")
-        request = message("inference.ModelReadyRequest")(name="x" * 100_000).SerializeToString()
-
-        with pytest.raises(grpc.RpcError) as caught:
-            ready(request, timeout=30)
-
-        assert grpc.StatusCode.RESOURCE_EXHAUSTED is caught.value.code()
-        assert f"({len(request)} vs. 100000)" in caught.value.details()

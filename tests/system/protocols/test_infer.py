@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import tritonclient.http as http_client
 import tritonclient.http.aio as http_aio
 
 from tests.support.clients import infer_inputs
+from tests.support.scenarios import scenario
 from tests.support.server import Server
 
 pytestmark = pytest.mark.system
@@ -36,71 +36,47 @@ def _check(result: Any) -> None:
     assert np.array_equal(A - B, result.as_numpy("OUTPUT1"))
 
 
-def test_tritonclient_over_http(server: Server) -> None:
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        assert client.is_server_live()
-        assert client.is_server_ready()
-        assert client.is_model_ready("add_sub")
-        _check(client.infer("add_sub", _add_sub(http_client), request_id="7"))
+def _address(server: Server, module: Any) -> str:
+    return server.url.removeprefix("http://") if "http" in module.__name__ else server.grpc_address
 
 
-def test_tritonclient_over_http_with_asyncio(server: Server) -> None:
-    async def ask() -> None:
-        url = server.url.removeprefix("http://")
-        async with http_aio.InferenceServerClient(url) as client:
-            answers = [client.infer("add_sub", _add_sub(http_client)) for _ in range(20)]
-            for result in await asyncio.gather(*answers):
-                _check(result)
-
-    asyncio.run(ask())
-
-
-def test_tritonclient_over_grpc(server: Server) -> None:
-    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+@pytest.mark.parametrize("module", [http_client, grpc_client])
+def test_tritonclient_gets_its_answer(server: Server, module: Any) -> None:
+    with module.InferenceServerClient(_address(server, module)) as client:
         assert client.is_server_live()
         assert client.is_server_ready()
         assert client.is_model_ready("add_sub", "1")
-        result = client.infer("add_sub", _add_sub(grpc_client), request_id="7")
-        _check(result)
-        response = result.get_response()
-        assert ("7", "add_sub", "1") == (response.id, response.model_name, response.model_version)
+        result = client.infer("add_sub", _add_sub(module), request_id="7")
+
+    _check(result)
+    response = result.get_response(as_json=True) if module is grpc_client else result.get_response()
+    assert ("7", "add_sub", "1") == (
+        response["id"],
+        response["model_name"],
+        response["model_version"],
+    )
 
 
-def test_tritonclient_over_grpc_with_asyncio(server: Server) -> None:
-    async def ask() -> None:
-        async with grpc_aio.InferenceServerClient(server.grpc_address) as client:
-            answers = [client.infer("add_sub", _add_sub(grpc_client)) for _ in range(20)]
-            for result in await asyncio.gather(*answers):
-                _check(result)
-
-    asyncio.run(ask())
+@pytest.mark.parametrize("module", [http_aio, grpc_aio])
+@scenario(asyncio.run)
+async def test_tritonclient_with_asyncio_gets_its_answers(server: Server, module: Any) -> None:
+    sync = http_client if module is http_aio else grpc_client
+    async with module.InferenceServerClient(_address(server, module)) as client:
+        for result in await asyncio.gather(
+            *(client.infer("add_sub", _add_sub(sync)) for _ in range(20))
+        ):
+            _check(result)
 
 
 @pytest.mark.parametrize("elements", [0, 1, 1000, 150_000, 4_000_000])
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_tensors_of_any_size_come_back_the_same(
-    server: Server, protocol: str, elements: int
-) -> None:
+@pytest.mark.parametrize("module", [http_client, grpc_client])
+def test_tensors_of_any_size_come_back_the_same(server: Server, module: Any, elements: int) -> None:
     array = np.random.default_rng(elements).random(elements, dtype=np.float32)
-    module: Any = http_client if protocol == "http" else grpc_client
-    url = server.url.removeprefix("http://") if protocol == "http" else server.grpc_address
 
-    with module.InferenceServerClient(url) as client:
+    with module.InferenceServerClient(_address(server, module)) as client:
         result = client.infer("identity_fp32", infer_inputs(module, INPUT0=array))
 
     assert np.array_equal(array, result.as_numpy("OUTPUT0"))
-
-
-def test_many_clients_at_once_each_get_their_own_answer(server: Server) -> None:
-    def ask(number: int) -> bool:
-        data = [float(number)] * (number % 50 + 1)
-        tensor = {"name": "INPUT0", "shape": [len(data)], "datatype": "FP32", "data": data}
-        path = "/v2/models/identity_fp32/infer"
-        got = [server.request_json(path, {"inputs": [tensor]})[1] for _ in range(20)]
-        return all(data == answer["outputs"][0]["data"] for answer in got)
-
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(ask, range(64)))
 
 
 def test_processes_say_what_they_are(server: Server) -> None:

@@ -14,6 +14,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -204,16 +205,10 @@ def test_an_output_in_a_region_and_a_large_one_beside_it_are_right(region: Regio
 
 def test_requests_beside_each_other_read_the_same(region: Region) -> None:
     region.write(4.5)
-    statuses: list[int] = []
-
-    def ask() -> None:
-        statuses.append(region.server.request_json("/v2/models/identity_fp32/infer", request())[0])
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    path = "/v2/models/identity_fp32/infer"
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(region.server.request_json, path, request()) for _ in range(8)]
+        statuses = [one.result()[0] for one in asked]
 
     assert [200] * 8 == statuses
     assert {4.5} == region.output()

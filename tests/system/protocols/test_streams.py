@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import http.client
 import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
-import tritonclient.grpc.aio as triton_aio
 
 from tests.support.clients import infer_inputs
 from tests.support.journal import read_journal
-from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.scraping import pending_requests, sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -35,10 +32,6 @@ BETWEEN_S = 0.25
 #: Far more than what fits between a model and a client that does not read.
 FLOOD = 12_000
 TOO_SLOW = "the reader of this stream did not keep up"
-
-
-#: What a slow reader takes in a second.
-STEADY_BYTES = 100_000
 
 
 MODELS = ["tokens", "replay", "add_sub", "identity_fp32", "parrot"]
@@ -109,25 +102,6 @@ def test_a_reader_of_events_that_pauses_loses_nothing_silently(server: Server) -
         got += reading
 
     check_flood([event.get("INDEX") for event in got], got[-1].get("error"))
-
-
-def test_a_reader_of_events_that_is_slow_and_steady_is_kept(server: Server) -> None:
-    words = [b"%04d" % number + b"x" * 4000 for number in range(3000)]
-    document = {"text_input": b" ".join(words).decode(), "sampling_parameters": "{}"}
-    body = json.dumps({**document, "stream": True}).encode()
-    received = bytearray()
-    with connect_narrow(server.http_port) as client:
-        client.sendall(raw_request("POST", "/v2/models/parrot/generate_stream", body))
-        begin = time.monotonic()
-        while (passed := time.monotonic() - begin) < 4.0:
-            size = int(passed * STEADY_BYTES) - len(received)
-            received += client.recv(size) if size > 0 else b""
-            time.sleep(0.02)
-        while not received.endswith(b"0\r\n\r\n"):
-            received += client.recv(1 << 20)
-
-    assert TOO_SLOW.encode() not in received
-    assert len(words) + 1 == received.count(b"data: ")
 
 
 def check_flood(indices: list[int | None], error: str | None) -> None:
@@ -202,67 +176,6 @@ def test_one_stream_carries_many_decoupled_requests(server: Server) -> None:
         assert list(range(TOKENS)) == [int(r.as_numpy("INDEX")[0]) for r in own]
         assert [b"token%d" % i for i in range(TOKENS)] == [r.as_numpy("TOKEN")[0] for r in own]
         assert [False] * (TOKENS - 1) + [True] == [is_final(r) for r in own]
-
-
-async def ask_tokens(count: int, request_id: str = "") -> AsyncIterator[dict[str, Any]]:
-    yield {
-        "model_name": "tokens",
-        "inputs": count_input(triton_aio, count),
-        "request_id": request_id,
-        "enable_empty_final_response": True,
-    }
-
-
-async def follow(client: Any, count: int) -> list[tuple[int, bool]]:
-    got = []
-    async for result, error in client.stream_infer(ask_tokens(count)):
-        assert error is None
-        got.append((int(result.as_numpy("INDEX")[0]), is_final(result)))
-    return got
-
-
-def test_many_streams_over_grpc_are_complete_and_in_order(server: Server) -> None:
-    async def check() -> None:
-        async with triton_aio.InferenceServerClient(server.grpc_address) as client:
-            streams = await asyncio.gather(*(follow(client, TOKENS) for _ in range(STREAMS)))
-        assert [[(i, i == TOKENS - 1) for i in range(TOKENS)]] * STREAMS == streams
-
-    asyncio.run(check())
-
-
-def test_plain_requests_on_a_stream_are_answered_in_their_order(server: Server) -> None:
-    inbox = Inbox()
-    with triton.InferenceServerClient(server.grpc_address) as client:
-        client.start_stream(inbox)
-        for number in range(200):
-            array = np.full((1, 16), number, np.float32)
-            inputs = infer_inputs(triton, INPUT0=array, INPUT1=array)
-            client.async_stream_infer("add_sub", inputs, request_id=str(number))
-        results = inbox.wait(200)
-        client.stop_stream()
-
-    assert [str(number) for number in range(200)] == [r.get_response().id for r in results]
-    assert all(is_final(r) for r in results)
-    assert [2.0 * n for n in range(200)] == [float(r.as_numpy("OUTPUT0")[0, 0]) for r in results]
-
-
-def test_a_reader_over_grpc_that_pauses_loses_nothing_silently(server: Server) -> None:
-    async def check() -> None:
-        indices: list[int | None] = []
-        last: str | None = None
-        async with triton_aio.InferenceServerClient(server.grpc_address) as client:
-            async for result, error in client.stream_infer(ask_tokens(FLOOD)):
-                indices.append(None if error else int(result.as_numpy("INDEX")[0]))
-                last = str(error) if error else None
-                if len(indices) == 1:
-                    resume = time.monotonic() + PAUSE_S
-                    while time.monotonic() < resume:
-                        # The others do not notice, though they share the connection.
-                        assert len(await follow(client, TOKENS)) == TOKENS
-                        await asyncio.sleep(BETWEEN_S)
-        check_flood(indices, last)
-
-    asyncio.run(check())
 
 
 def test_a_cancelled_stream_reaches_the_model(server: Server) -> None:

@@ -8,7 +8,6 @@ import re
 import shutil
 import socket
 import ssl
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -150,15 +149,6 @@ def test_bodies_of_all_sizes_get_through_both_ways(server: TlsServer) -> None:
     with_one_connection.close()
 
 
-def test_a_client_that_reads_late_gets_all_of_a_large_body(server: TlsServer) -> None:
-    data = np.arange(_LARGE, dtype=np.float32)
-    connection = server.connect()
-
-    # Longer than the server lends memory of the model's process for.
-    assert data.tobytes() == _echo(connection, data, lambda _: time.sleep(1.5))
-    connection.close()
-
-
 @pytest.mark.row("L09")
 def test_tritonclient_speaks_https(server: TlsServer) -> None:
     data = np.arange(8, dtype=np.float32)
@@ -266,16 +256,6 @@ def test_a_grpc_client_without_tls_is_told_what_to_do(server: TlsServer) -> None
         errors = [call.exception() for call in refused]
 
     assert {(grpc.StatusCode.UNAVAILABLE, text)} == {(e.code(), e.details()) for e in errors}
-
-
-def test_of_many_calls_without_tls_few_are_answered(server: TlsServer) -> None:
-    first = _PREFACE + b"".join(h2.headers_frame(2 * n + 1, _LIVE) for n in range(5000))
-    with socket.create_connection(("127.0.0.1", server.grpc_port), 60) as plain:
-        plain.sendall(first)
-
-        answers = _read_to_the_end(plain)
-
-    assert 100 == answers.count(b"this port speaks TLS")
 
 
 def test_a_handshake_that_never_comes_is_not_waited_for(server: TlsServer) -> None:

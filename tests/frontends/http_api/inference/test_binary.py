@@ -174,6 +174,7 @@ def test_a_wrong_binary_size_is_refused(size: Any, said: str) -> None:
     assert result.json["error"].startswith(said)
 
 
+@pytest.mark.row("C47")
 @pytest.mark.parametrize("count", [3, 7])
 def test_bytes_that_are_not_the_shapes_are_refused(count: int) -> None:
     """As in Triton's issue 7171, where such a request moved rows of others in its batch."""
