@@ -90,7 +90,7 @@ def test_an_idle_stub_that_dies_is_given_nothing(world: BrokerHarness) -> None:
     assert [1] == world.executing(S)
 
 
-@pytest.mark.row("E67")
+@pytest.mark.row("E67", "A54")
 def test_a_cancelled_queued_request_is_answered_and_never_executed(world: BrokerHarness) -> None:
     world.add_stub(S)
     world.infer(F, request(1), request(2), request(3))

@@ -49,22 +49,22 @@ OF_ONE_FEATURE = (
         "loading",
         marks=pytest.mark.long(
             "system/loads/test_loads.py::test_models_are_loaded_and_unloaded_on_request",
-            "system/loads/test_loads.py::test_a_broken_model_says_why_and_the_others_serve",
+            "system/loads/test_reloads.py::test_what_is_broken_changes_nothing_and_the_reason_says_where",
         ),
     ),
     pytest.param(
         "ensembles",
         marks=pytest.mark.long(
             "system/scheduling/test_pipelines.py::test_an_ensemble_answers_what_its_steps_have_made",
-            "system/scheduling/test_pipelines.py::test_an_error_in_a_step_names_the_ensemble",
-            "system/scheduling/test_pipelines.py::test_a_request_that_does_not_fit_is_refused_before_any_step",
+            "broker/ensembles/test_ensembles.py::test_the_first_error_ends_the_ensemble_in_its_name",
+            "floor/test_tensors.py::test_what_does_not_fit_is_refused_with_its_reason",
         ),
     ),
     pytest.param(
         "ensembles_optional",
         marks=pytest.mark.long(
-            "system/scheduling/test_pipelines.py::test_what_an_ensemble_is_called_and_takes",
-            "system/scheduling/test_pipelines.py::test_a_request_that_does_not_fit_is_refused_before_any_step",
+            "broker/ensembles/test_ensembles.py::test_an_optional_input_that_is_not_given_is_left_out",
+            "floor/test_tensors.py::test_what_does_not_fit_is_refused_with_its_reason",
         ),
     ),
     pytest.param(
@@ -92,7 +92,7 @@ OF_ONE_FEATURE = (
     pytest.param(
         "statistics",
         marks=pytest.mark.long(
-            "system/scheduling/test_pipelines.py::test_statistics_count_the_ensemble_and_its_steps",
+            "broker/ensembles/test_ensembles.py::test_statistics_count_the_ensemble_and_each_step",
             "broker/scheduling/test_queue_policy.py::test_statistics_count_who_was_refused_in_the_queue",
         ),
     ),

@@ -148,7 +148,7 @@ def test_the_same_repository_given_twice_is_no_conflict(tmp_path: Path) -> None:
     assert "" == scan_repositories([tmp_path, tmp_path])["m"].problem
 
 
-@pytest.mark.row("E08")
+@pytest.mark.row("E08", "--model-config-name")
 def test_a_named_configuration_is_taken_if_it_is_there(tmp_path: Path) -> None:
     model = make_model(tmp_path, "m")
     (model / "configs").mkdir()

@@ -228,6 +228,7 @@ def test_a_model_that_fails_to_load_says_why(tmp_path: Path) -> None:
     assert 1 == stub.status
 
 
+@pytest.mark.row("E44")
 def test_a_sample_that_fails_fails_the_load_with_its_code(tmp_path: Path) -> None:
     class Cold(Same):
         def execute(self, requests: Any) -> Any:

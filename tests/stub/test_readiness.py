@@ -112,6 +112,7 @@ def test_what_is_no_boolean_is_a_failure(model: Asked, says: Any) -> None:
     assert type(says).__name__ in text or "must return a boolean" in text
 
 
+@pytest.mark.row("A28")
 def test_each_change_is_logged_and_not_each_question(model: Asked) -> None:
     for says in (True, False, False, ValueError("broken"), ValueError("broken"), True, True):
         model.says = says

@@ -305,6 +305,7 @@ def test_a_named_version_is_asked() -> None:
     assert {"m"} == world.busy_models()
 
 
+@pytest.mark.row("E57")
 def test_without_a_version_the_newest_one_is_asked() -> None:
     world = EnsembleHarness(ensemble([step("m", {"I": "x"}, {"O": "y"}, version=0)]), model("m"))
 

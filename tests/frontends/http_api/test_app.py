@@ -104,6 +104,7 @@ def test_the_server_is_live_and_ready() -> None:
         assert (result.status_code, result.content) == (200, b"")
 
 
+@pytest.mark.row("C02")
 def test_a_server_with_a_model_that_is_not_ready_is_not_ready() -> None:
     gateway = FakeGateway()
     gateway.catalogue.update(version_info("late")._replace(state="LOADING"))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import signal
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -23,12 +18,9 @@ import tritonclient.grpc as grpcclient
 
 from tests.faults import broker_death, frontend_death
 from tests.faults.load import Load
-from tests.support.failing import FailingCalls
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
-from tests.support.raw_http import raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton_floor.arena import INLINE_BYTES
 
 pytestmark = pytest.mark.system
 
@@ -103,46 +95,6 @@ def _scalar(name: str, value: int) -> grpcclient.InferInput:
     return tensor
 
 
-#: Asks the model `journal` for what it is asked.
-_ASKING = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [self._ask(request) for request in requests]
-
-    def _ask(self, request):
-        asked = pb_utils.InferenceRequest(
-            model_name="journal", requested_output_names=["ID"], inputs=request.inputs()
-        )
-        response = asked.exec()
-        if response.has_error():
-            return pb_utils.InferenceResponse(error=response.error())
-        return pb_utils.InferenceResponse(output_tensors=response.output_tensors())
-"""
-
-
-@pytest.mark.long(
-    "system/model_api/test_modes_steps.py::test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death"
-)
-def test_models_that_wait_for_other_models_get_their_answers(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"], frontends=())
-    config = (server.repository / "journal" / "config.pbtxt").read_text()
-    (server.repository / "asking" / "1").mkdir(parents=True)
-    (server.repository / "asking" / "config.pbtxt").write_text(
-        config.replace("count: 1", "count: 3")
-    )
-    (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
-    with server:
-        stubs = {model: server.stub_pids(model) for model in ("journal", "asking")}
-        with Load(server.http_port, clients=5, milliseconds=10, model="asking") as load:
-            for _ in range(3):
-                broker_death.kill_and_measure(server, [load])
-                time.sleep(0.3)
-        assert {model: server.stub_pids(model) for model in stubs} == stubs
-        assert broker_death.check_executed_once(server, load.outcomes) == []
-
-
 def _ask(server: Server, own_id: str, milliseconds: int, model: str = "journal") -> int:
     tensors = [
         {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
@@ -173,78 +125,6 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
         assert set(executions(server.journal).values()) == {1}
 
 
-_LARGE_ANSWERS = """
-import time
-import grpc
-import numpy as np
-import psutil
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        time.sleep(0.02)
-        with open("{executions}", "a") as file:
-            for request in requests:
-                name = pb_utils.get_input_tensor_by_name(request, "ID").as_numpy()[0]
-                file.write(name.decode() + " ")
-        values = pb_utils.Tensor("OUT", np.zeros({count}, np.float32))
-        return [pb_utils.InferenceResponse([values]) for _ in requests]
-"""
-_LARGE_CONFIG = """
-backend: "python"
-input { name: "ID" data_type: TYPE_STRING dims: [ 1 ] }
-output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
-"""
-
-
-def _ask_for_much(server: Server, name: str) -> int:
-    document = {"inputs": [{"name": "ID", "datatype": "BYTES", "shape": [1], "data": [name]}]}
-    body = json.dumps({**document, "parameters": {"binary_data_output": True}}).encode()
-    data = raw_request("POST", "/v2/models/large/infer", body, Connection="close")
-    return send_raw(server.http_port, data).statuses[0]
-
-
-@pytest.mark.long(
-    "broker/requests/test_recovery.py::test_an_answer_that_the_dead_broker_had_kept_back_is_lost_and_not_made_again"
-)
-def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path) -> None:
-    """Answers that the kernel does not take are lost with the broker; the stub still knows them."""
-    executed, count = tmp_path / "executed", 60
-    calls = FailingCalls(tmp_path)
-    server = Server(
-        tmp_path / "s",
-        models=[],
-        environment=calls.environment,
-        options=["--http-workers=1"],
-    )
-    directory = server.repository / "large"
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(_LARGE_CONFIG)
-    code = _LARGE_ANSWERS.format(executions=executed, count=INLINE_BYTES // 4)
-    (directory / "1" / "model.py").write_text(code)
-
-    with server, ThreadPoolExecutor(count) as clients:
-        answers = [clients.submit(_ask_for_much, server, f"http-{n}") for n in range(count)]
-        eventually(executed.exists, 60, "the first execution")
-        calls.fail(server.pids()["http"][-1], "recv", errno.EAGAIN, times=10**9)
-        try:
-            with grpcclient.InferenceServerClient(server.grpc_address) as other:
-                name = grpcclient.InferInput("ID", [1], "BYTES")
-                for number in range(20):  # by which the stub hears of its broker for long enough
-                    name.set_data_from_numpy(np.array([f"grpc-{number}"], np.object_))
-                    other.infer("large", [name])
-                    time.sleep(0.05)
-            os.kill(server.pids()["broker"][0], signal.SIGKILL)
-        finally:
-            assert calls.stop() > 0, "it has tried to read"
-        statuses = Counter(answer.result() for answer in answers)
-
-        assert {200, 503} >= set(statuses)
-        times = Counter(executed.read_text().split())
-        assert [] == [name for name, executions in times.items() if executions > 1]
-        assert count + 20 == len(times)
-
-
 def test_a_stopped_broker_is_replaced(server: Server) -> None:
     stubs = server.stub_pids("journal")
     with broker_death.mixed_load(server) as loads:
@@ -271,29 +151,6 @@ def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
         eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "the stub")
         time.sleep(0.5)
     broker_death.check_executed_once(server, broker_death.outcomes(loads))
-
-
-@pytest.mark.long(
-    "supervisor/test_broker_deaths.py::test_brokers_that_come_up_and_die_at_once_never_end_the_server"
-)
-def test_many_brokers_that_die_at_once_cost_neither_the_server_nor_its_models(
-    server: Server,
-) -> None:
-    stubs = server.stub_pids("journal")
-    killed: set[int] = set()
-
-    def kill_new_broker() -> bool:
-        for broker in set(server.pids().get("broker", [])) - killed:
-            with suppress(ProcessLookupError):
-                os.kill(broker, signal.SIGKILL)
-                killed.add(broker)
-        return len(killed) >= 10
-
-    eventually(kill_new_broker, 60, "ten brokers have died")
-
-    eventually(server.is_ready, 60, "the server is ready again")
-    assert stubs == server.stub_pids("journal")
-    assert 200 == _ask(server, "after", 1)
 
 
 @pytest.mark.parametrize(

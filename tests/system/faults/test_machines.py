@@ -21,7 +21,6 @@ from tests.conftest import find_tool
 from tests.support import stub_user
 from tests.support.clients import infer_inputs
 from tests.support.machines import forbidden_calls
-from tests.support.scripted import generate
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 
@@ -45,30 +44,6 @@ def test_what_nobody_may_raise_stays_as_it_is(tmp_path: Path) -> None:
         limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
         [core] = [line for line in limits if line.startswith("Max core file size")]
         assert ["0", "0"] == core.split()[4:6]
-
-
-@pytest.mark.long(
-    "command_line/test_console.py::test_null_devices_take_the_place_of_closed_streams"
-)
-def test_a_server_whose_standard_streams_are_closed_serves(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=[MODEL])
-    server.wrapper = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
-    with server:
-        assert 200 == ask_add_sub(server)
-        assert {"supervisor", "http", "grpc", "metrics", "broker"} <= server.pids().keys()
-    assert 0 == server.returncode
-    assert "" == server.log_text()
-
-
-@pytest.mark.long(
-    "repository/test_scan.py::test_every_directory_is_a_model_but_hidden_ones_and_those_of_file_systems"
-)
-def test_a_repository_at_the_root_of_a_file_system_is_served(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=[MODEL], frontends=())
-    (server.repository / "lost+found").mkdir()
-    with server:
-        assert 200 == ask_add_sub(server)
-    assert "lost+found' is left out: it is a file system's" in server.log_text()
 
 
 #: As a program starts others that leaves its children to the kernel, takes signals by a thread, and
@@ -147,20 +122,6 @@ def test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor(
     assert "The server needs Linux 5.3" in advice
     assert ["s"] == os.listdir(tmp_path)
     assert first in _doctor(server)
-
-
-@pytest.mark.long(
-    "floor/test_arena.py::test_memory_is_made_also_where_a_container_forbids_the_call"
-)
-def test_large_tensors_pass_where_memory_cannot_be_reserved(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["identity_fp32"], frontends=["grpc"])
-    server.wrapper = forbidden_calls.without("EPERM", "fallocate")
-    with server:
-        array = np.arange(1 << 20, dtype=np.float32)
-        for module, address in ((http_client, server.url[7:]), (grpc_client, server.grpc_address)):
-            with module.InferenceServerClient(address) as client:
-                answer = client.infer("identity_fp32", infer_inputs(module, INPUT0=array))
-                assert np.array_equal(array, answer.as_numpy("OUTPUT0"))
 
 
 #: A user that nothing else of this machine is, and whom limits of processes bind.
@@ -271,34 +232,3 @@ def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_p
         assert 1 == said.returncode
         assert "ulimit -u of the user allows 40 processes and threads" in said.stderr
         assert 200 == ask_add_sub(server)
-
-
-#: The supervisor gets no thread, as where others have just taken the last.
-_NO_THREAD = """
-import sys, threading
-def refuse(thread):
-    raise RuntimeError("can't start new thread")
-if "--model-repository" in " ".join(sys.orig_argv):
-    threading.Thread.start = refuse
-"""
-
-
-@pytest.mark.long(
-    "supervisor/machine/processes/test_output.py::test_where_no_thread_can_begin_the_loop_reads_until_one_can",
-    "supervisor/machine/log/test_outlet.py::test_where_no_thread_can_begin_lines_are_written_all_the_same",
-    "supervisor/machine/background/test_worker.py::test_where_no_thread_can_begin_tasks_are_answered_all_the_same",
-)
-def test_a_supervisor_that_gets_no_thread_tells_so_and_serves(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(_NO_THREAD)
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {"PYTHONPATH": path}
-    models = [MODEL, "scripted"]
-    with Server(tmp_path / "s", models, environment=environment, frontends=()) as server:
-        generate(server, "scripted", 'print("said by a model")\nreturn [reply("")]')
-        [broker] = server.pids()["broker"]
-        os.kill(broker, signal.SIGKILL)
-        eventually(lambda: server.pids().get("broker", [broker]) != [broker], 60, "a broker")
-        eventually(lambda: ask_add_sub(server) == 200, 60, "it serves")
-        eventually(lambda: "said by a model" in server.log_text(), 60, "the model's line")
-        assert 1 == server.log_text().count("the loop itself reads what processes print")
-        assert 0 == server.stop()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.server import MODELS_DIRECTORY, Server, ask_add_sub
+from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.slow_files import SlowFiles
 from tests.support.waiting import eventually
-from zmqtriton.control_client import Client, ServerSelector, connect
 
 pytestmark = pytest.mark.system
 
@@ -61,57 +58,11 @@ def server(tmp_path: Path, slow: SlowFiles) -> Server:
     return Server(tmp_path / "s", ["add_sub"], options=options, frontends=())
 
 
-def _connect(server: Server) -> Client:
-    return connect(ServerSelector(str(server.directory.parent / "run")))
-
-
 def _index(server: Server) -> dict[str, str]:
     """The state of each model, "" for one that was never loaded."""
     status, entries = server.request_json("/v2/repository/index", {})
     assert 200 == status
     return {entry["name"]: entry.get("state", "") for entry in entries}
-
-
-def _replace(server: Server, find: Callable[[], list[int]]) -> None:
-    """Kill a process, and wait until there is another and `add_sub` is served."""
-    [pid] = find()
-    os.kill(pid, signal.SIGKILL)
-    eventually(lambda: find() not in ([], [pid]), 60, "another process")
-    eventually(lambda: ask_add_sub(server) == 200, 60, "it serves")
-
-
-def _check_the_rest_goes_on(server: Server) -> None:
-    _replace(server, lambda: server.stub_pids("add_sub"))
-    _replace(server, lambda: server.pids().get("broker", []))
-    assert "READY" == _index(server)["add_sub"]
-    with _connect(server) as client:
-        assert client.call("status")["processes"]
-    assert "" == server.control_model("unload", "add_sub")
-    assert "" == server.control_model("load", "add_sub")
-    assert 200 == ask_add_sub(server)
-
-
-@pytest.mark.long(
-    "system/faults/test_slow_files.py::test_a_model_whose_files_hang_holds_up_no_other_of_its_repository",
-    "supervisor/machine/reading/test_repositories.py::test_a_listing_has_what_a_silent_repository_had_before",
-)
-def test_where_no_call_returns_only_its_own_models_wait(server: Server, slow: SlowFiles) -> None:
-    with server:
-        assert {"add_sub": "READY", "one": "", "three": "", "two": ""} == _index(server)
-        slow.hold()
-        loads = [Load(server, name) for name in ("one", "two")]
-        slow.await_call(2)
-
-        _check_the_rest_goes_on(server)
-        entries = _index(server)
-        assert [None, None] == [load.error for load in loads]
-
-        assert {"add_sub", "one", "three", "two"} == set(entries)
-        assert ("READY", "UNAVAILABLE") == (entries["add_sub"], entries["three"])
-        slow.delay(0)
-        assert ["", ""] == [load.outcome() for load in loads]
-        eventually(lambda: _index(server)["three"] == "", 60, "it is listed again")
-        assert "" == server.control_model("load", "three")
 
 
 def test_a_server_ends_though_calls_of_its_readers_never_do(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -135,48 +133,3 @@ def test_streams_past_the_broker_find_their_way_again(server: Server, break_off:
 
 
 # ------------------------------------------------------------- a stub that hears nobody
-
-_DEAF = """
-import ctypes, threading, time
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        # a library in C that never gives the interpreter back
-        threading.Timer(0.5, ctypes.PyDLL(None).sleep, (1000,)).start()
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())])
-                for r in requests]
-"""
-_CONFIG = """
-backend: "python"
-input { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] }
-output { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] }
-"""
-#: The broker asks often, and waits for less than its 45 seconds.
-_IMPATIENT = """
-import sys
-if "zmqtriton.broker" in " ".join(sys.orig_argv):
-    from zmqtriton.broker import idle_checks
-    idle_checks.EVERY_NS, idle_checks.ANSWER_WITHIN_NS = 10**9, 10 * 10**9
-"""
-
-
-@pytest.mark.long("broker/test_router.py::test_who_does_not_answer_is_lost_once")
-def test_an_idle_stub_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(_IMPATIENT)
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    server = Server(tmp_path / "s", models=[], frontends=(), environment={"PYTHONPATH": path})
-    directory = server.repository / "deaf"
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(_CONFIG)
-    (directory / "1" / "model.py").write_text(_DEAF)
-    tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [1.0]}
-
-    with server:
-        before = server.stub_pids("deaf")
-        assert 200 == server.request_json("/v2/models/deaf/infer", {"inputs": [tensor]})[0]
-
-        eventually(lambda: before[0] not in server.stub_pids("deaf"), 120, "the stub is gone")
-        eventually(lambda: server.status("/v2/models/deaf/ready") == 200, 60, "the next one")
-        assert 200 == server.request_json("/v2/models/deaf/infer", {"inputs": [tensor]})[0]
-        eventually(lambda: "does not answer its broker" in server.log_text(), 60)

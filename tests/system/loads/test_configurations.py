@@ -1,6 +1,6 @@
 """The effects of a configuration on a real server, seen from outside.
 
-Labels, versions, passive instances, reasons, and the text that models and clients read.
+Labels, passive instances, and the text that models and clients read.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.http as triton
-from tritonclient.utils import InferenceServerException
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -50,29 +48,23 @@ output [
 """
 ENSEMBLE = """platform: "ensemble"
 input [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]
-output [ { name: "Y" data_type: TYPE_STRING dims: [ 1 ] } ]
-ensemble_scheduling { step [ { model_name: "versions" model_version: %s
-  input_map { key: "A" value: "X" } output_map { key: "TOLD" value: "Y" } } ] }
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] label_filename: "labels.txt" } ]
+ensemble_scheduling { step [ { model_name: "plain" model_version: -1
+  input_map { key: "A" value: "X" } output_map { key: "SCORES" value: "Y" } } ] }
 """
 OPTIONS = (
     "--model-control-mode=explicit",
     "--load-model=*",
-    "--exit-on-error=false",
-    "--strict-readiness=false",
-    "--model-config-name=custom",
     "--log-verbose=1",
 )
 
 
-def write(server: Server, name: str, config: str, versions: tuple[int, ...] = (1,)) -> Path:
+def write(server: Server, name: str, config: str) -> None:
     directory = server.repository / name
-    directory.mkdir()
+    (directory / "1").mkdir(parents=True)
     (directory / "config.pbtxt").write_text(config)
     (directory / "labels.txt").write_text("cat\ndog\nbird\n")
-    for version in versions:
-        (directory / str(version)).mkdir()
-        (directory / str(version) / "model.py").write_text(MODEL)
-    return directory
+    (directory / "1" / "model.py").write_text(MODEL)
 
 
 def prepare(server: Server) -> None:
@@ -80,31 +72,7 @@ def prepare(server: Server) -> None:
     write(server, "plain", CONFIG + parameter)
     groups = "instance_group [ { count: 2 passive: true }, { count: 1 } ]\n"
     write(server, "passive", CONFIG + groups)
-    policy = "version_policy { specific { versions: [ 1, 3, 9 ] } }\n"
-    write(server, "versions", CONFIG + policy, (1, 2, 3))
-    write(server, "latest", CONFIG + "version_policy { latest { num_versions: 2 } }\n", (1, 2, 3))
-    write(server, "all", CONFIG + "version_policy { all { } }\n", (1, 5))
-    write(server, "gone", CONFIG + "version_policy { specific { versions: [ 9 ] } }\n")
-    scores = ENSEMBLE.replace(
-        '"Y" data_type: TYPE_STRING dims: [ 1 ]', '"Y" data_type: TYPE_FP32 %s'
-    )
-    scores = scores.replace('"TOLD"', '"SCORES"') % (
-        'dims: [ 3 ] label_filename: "labels.txt"',
-        "-1",
-    )
-    write(server, "scores", scores)
-    write(server, "of_newest", ENSEMBLE % "-1")
-    write(server, "of_first", ENSEMBLE % "1")
-    custom = write(server, "custom", "this is not read") / "configs" / "custom.pbtxt"
-    custom.parent.mkdir()
-    custom.write_text(CONFIG)
-    write(server, "wrong", CONFIG + "max_batch_sizes: 1\n")
-    write(
-        server, "wrong_input", CONFIG.replace("dims: [ 1 ] } ]\noutput", "dims: [ 0 ] } ]\noutput")
-    )
-    write(server, "lost", ENSEMBLE.replace('"versions"', '"version"') % "-1")
-    agent = 'model_repository_agents { agents { name: "checksum" parameters { key: "MD5:%s" '
-    write(server, "changed", CONFIG + agent % "1/model.py" + 'value: "00" } } }\n')
+    write(server, "scores", ENSEMBLE)
 
 
 @pytest.fixture(scope="module")
@@ -113,29 +81,23 @@ def client(server: Server) -> Iterator[Any]:
         yield client
 
 
-def ask(client: Any, model: str, name: str = "A", version: str = "", classes: str = "") -> Any:
+def ask(client: Any, model: str, name: str = "A", classes: str = "") -> Any:
     """With the two best classes of an output, or all outputs as they are."""
     tensor = triton.InferInput(name, [1], "FP32")
     tensor.set_data_from_numpy(np.zeros(1, dtype=np.float32))
     outputs = [triton.InferRequestedOutput(classes, class_count=2)] if classes else None
-    return client.infer(model, [tensor], model_version=version, outputs=outputs)
+    return client.infer(model, [tensor], outputs=outputs)
 
 
-def arguments_of(client: Any, model: str, version: str = "") -> dict[str, str]:
+def arguments_of(client: Any, model: str) -> dict[str, str]:
     """Return what `initialize` was given."""
-    arguments: dict[str, str] = json.loads(ask(client, model, version=version).as_numpy("TOLD")[0])
+    arguments: dict[str, str] = json.loads(ask(client, model).as_numpy("TOLD")[0])
     return arguments
 
 
 def get(server: Server, path: str) -> str:
     with urllib.request.urlopen(f"{server.url}{path}", timeout=30) as answer:
         return str(answer.read().decode())
-
-
-def reason(client: Any, model: str) -> str:
-    """Why the index says that it is not served."""
-    (entry,) = [m for m in client.get_model_repository_index() if m["name"] == model]
-    return str(entry["reason"])
 
 
 @pytest.mark.row("E39", "E90", "E91")
@@ -166,59 +128,7 @@ def test_classes_have_the_names_of_the_label_file(client: Any) -> None:
     assert [b"dog", b"bird"] == [text.split(b":")[2] for text in of_an_ensemble]
 
 
-@pytest.mark.row("E36")
-def test_the_version_policy_says_which_versions_are_served(server: Server, client: Any) -> None:
-    def versions(model: str) -> list[str]:
-        return list(client.get_model_metadata(model)["versions"])
-
-    assert [["1", "3"], ["2", "3"], ["1", "5"]] == [
-        versions("versions"),
-        versions("latest"),
-        versions("all"),
-    ]
-    missing = (
-        "version 9 is specified for model 'versions', but the version directory is not present"
-    )
-    eventually(lambda: missing in server.log_text(), 60)
-    nothing = "at least one version must be available under the version policy of model 'gone'"
-    with pytest.raises(InferenceServerException, match=nothing):
-        client.load_model("gone")
-
-
-@pytest.mark.row("E57")
-def test_a_step_names_its_version_or_has_the_newest(client: Any) -> None:
-    newest = json.loads(ask(client, "of_newest", "X").as_numpy("Y")[0])
-    first = json.loads(ask(client, "of_first", "X").as_numpy("Y")[0])
-
-    assert ("3", "1") == (newest["model_version"], first["model_version"])
-
-
-@pytest.mark.row("E08", "--model-config-name")
-def test_a_configuration_of_another_name_is_taken_where_there_is_one(client: Any) -> None:
-    assert "1" == arguments_of(client, "custom")["model_version"]
-    assert "1" == arguments_of(client, "plain")["model_version"]
-
-
 @pytest.mark.row("E09")
 def test_what_the_server_completes_is_logged(server: Server) -> None:
     expected = '] "Server side auto-completed config: "\nname: "plain'
     eventually(lambda: expected in server.log_text(), 60)
-
-
-def test_a_reason_names_file_line_and_what_was_meant(server: Server, client: Any) -> None:
-    path = server.repository / "wrong" / "config.pbtxt"
-    lost = server.repository / "lost" / "config.pbtxt"
-    tensor = server.repository / "wrong_input" / "config.pbtxt"
-
-    text = reason(client, "wrong")
-
-    assert text.startswith(f"failed to read text proto from {path}\n{path}:7:1: ")
-    assert "Did you mean 'max_batch_size'?" in text
-    assert f"for wrong_input (at {tensor}:2)" in reason(client, "wrong_input")
-    assert "Did you mean 'versions'?" in reason(client, "lost")
-    assert reason(client, "lost").endswith(f"(at {lost}:4)")
-
-
-@pytest.mark.row("E49")
-def test_a_file_with_another_checksum_keeps_the_model_from_loading(client: Any) -> None:
-    assert "Mismatched MD5 hash for file 1/model.py, expected 00" in reason(client, "changed")

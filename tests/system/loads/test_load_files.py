@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import tritonclient.grpc as triton_grpc
-import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
 from tests.support import scripted
@@ -139,25 +138,6 @@ def test_files_stand_in_for_the_directory_until_a_load_without_them(
     eventually(lambda: not staged(server), 30, "its files are gone")
 
 
-@pytest.mark.row("C72")
-def test_what_is_on_disk_counts_again_after_a_load_without_a_configuration(
-    server: Server, model: str
-) -> None:
-    on_disk = (server.repository / "m" / "config.pbtxt").read_bytes()
-    override = json.dumps({**TENSORS, "maxBatchSize": 5})
-
-    assert "" == load(server, model, {"config": override})
-    assert 5 == max_batch_size(server, model)
-    assert on_disk == (server.repository / "m" / "config.pbtxt").read_bytes()
-
-    assert "" == load(server, model, {})
-    assert 0 == max_batch_size(server, model)
-
-
-def max_batch_size(server: Server, model: str) -> int:
-    return int(server.request_json(f"/v2/models/{model}/config")[1]["max_batch_size"])
-
-
 @pytest.mark.row("C71")
 @pytest.mark.parametrize(
     ("parameters", "error"),
@@ -201,18 +181,6 @@ def test_what_cannot_be_loaded_leaves_no_file_and_what_served(
     assert [] == list(server.runtime.rglob("x"))  # type: ignore[attr-defined]
 
 
-def test_a_model_that_is_in_no_repository_is_made_of_files(server: Server) -> None:
-    assert "" == load(server, "made", {"config": CONFIG, **encoded(**{"1/model.py": code("made")})})
-    assert says(server, "made").startswith("made 1 ")
-
-    # Its files are gone with it, so it cannot be loaded again without them.
-    unload(server, "made")
-    again = load(server, "made", {})
-
-    text = "500 failed to load 'made', failed to poll from model repository"
-    assert f"{text}. No model repository has a directory of this name" == again
-
-
 def test_an_instance_that_dies_is_started_again_from_the_files(server: Server, model: str) -> None:
     assert "" == load(server, model, {"config": CONFIG, **encoded(**{"1/model.py": code("new")})})
     eventually(lambda: len(server.stub_pids("m")) == 1, 30, "the old instances are gone")
@@ -242,16 +210,6 @@ def test_files_of_tens_of_megabytes_come_over_grpc(server: Server, model: str) -
         "model directory." == refused.value.message()
     )
     assert large == (staged(server)[-1] / "1" / "weights" / "w.bin").read_bytes()
-
-
-def test_tritons_client_brings_large_files_over_http(server: Server, model: str) -> None:
-    large = os.urandom(1 << 20) * 24
-    files = {"file:1/model.py": code("http"), "file:1/w.bin": large}
-
-    with triton_http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client:
-        client.load_model(model, config=CONFIG, files=files)
-
-    assert f"1/w.bin:{len(large)}" in says(server, model)
 
 
 @pytest.mark.row("A95")

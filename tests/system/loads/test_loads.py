@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
 from tests.faults.load import Load
-from tests.support.journal import read_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
@@ -62,53 +59,6 @@ def test_models_are_loaded_and_unloaded_on_request(shared: SharedServer, protoco
         eventually(lambda: _states(client)[model] == "UNAVAILABLE", 30, "unloaded")
         assert not shared.stub_pids(model)
         assert client.is_server_ready()
-
-
-def test_a_broken_model_says_why_and_the_others_serve(tmp_path: Path) -> None:
-    server = Server(
-        tmp_path / "s", models=["add_sub"], options=["--exit-on-error=false"], frontends=()
-    )
-    broken = server.add_model("add_sub", "broken")
-    (broken / "1" / "model.py").write_text("import nothing_of_this_name\n")
-
-    server.launch()
-    with _stopping(server), _client(server, "http") as client:
-        eventually(lambda: server.status("/v2/health/live") == 200, 60, server.log_text())
-        assert client.is_model_ready("add_sub")
-        assert not client.is_server_ready()
-        (reason,) = [
-            entry["reason"]
-            for entry in client.get_model_repository_index()
-            if entry["name"] == "broken"
-        ]
-        assert "ModuleNotFoundError: No module named 'nothing_of_this_name'" in reason
-
-
-@contextlib.contextmanager
-def _stopping(server: Server) -> Iterator[None]:
-    """Stops a launched server at the end of the block."""
-    try:
-        yield
-    finally:
-        if server.returncode is None:
-            server.stop()
-
-
-@pytest.mark.long(
-    "system/operations/test_start_and_end.py::test_the_end_waits_for_requests_and_names_those_who_have_them",
-    "frontends/http_api/server/test_arbiter.py::test_a_request_that_is_on_its_way_at_the_stop_is_answered",
-)
-def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["journal"], frontends=()).start()
-    with Load(server.http_port, clients=4, milliseconds=200) as load:
-        eventually(lambda: any(read_journal(server.journal)), 30, "an execution")
-        accepted = {r.id for r in read_journal(server.journal)}
-
-        assert 0 == server.stop()
-
-    outcomes = {o.id: o for o in load.outcomes}
-    assert all(outcomes[own_id].is_right for own_id in accepted)
-    assert not [o for o in load.outcomes if not o.is_right and o.status not in (0, 503)]
 
 
 def test_a_hung_execution_is_ended_at_its_bound(shared: SharedServer) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from tests.support import scripted
 from tests.support.server import Server
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -36,15 +35,8 @@ OPTIONS = (
 
 def prepare(server: Server) -> None:
     server.add_model("scripted", "busy")
-    for name, loads in (("outer", "middle"), ("middle", "add_sub"), ("own", "own")):
-        _add_loader(server, name, loads)
-    _add_loader(server, "left", "right")
-    _add_loader(server, "right", "left")
-
-
-def _add_loader(server: Server, name: str, loads: str) -> None:
-    config = server.add_model("loader", name) / "config.pbtxt"
-    config.write_text(config.read_text() + scripted.string_parameter("LOADS", loads))
+    for name, loads in (("outer", "middle"), ("middle", "add_sub")):
+        scripted.add_model(server, "loader", name, scripted.string_parameter("LOADS", loads))
 
 
 def tries(server: Server, *calls: str) -> list[str]:
@@ -78,17 +70,6 @@ def test_a_model_loads_asks_for_and_unloads_another(server: Server) -> None:
     )
 
     assert ["False", "None", "(True, True)", "(False, False)", "None", "False"] == outcomes
-
-
-@pytest.mark.row("A95")
-def test_a_configuration_can_be_given(server: Server) -> None:
-    config = '{"backend": "python", "max_batch_size": 7}'
-    outcomes = tries(server, f"load_model('busy', {config!r})")
-
-    assert ["None"] == outcomes
-    with urllib.request.urlopen(f"{server.url}/v2/models/busy/config", timeout=30) as answer:
-        assert 7 == json.load(answer)["max_batch_size"]
-    assert "" == server.control_model("load", "busy")
 
 
 @pytest.mark.row("A95")
@@ -126,33 +107,6 @@ def test_a_model_may_load_others_in_its_initialize(server: Server) -> None:
     assert text.startswith("(True, False) Failed to check model readiness: models are controlled")
     assert 200 == server.status("/v2/models/middle/ready")
     assert 200 == server.status("/v2/models/add_sub/ready")
-
-
-def test_a_model_may_unload_itself(server: Server) -> None:
-    assert "" == server.control_model("load", "busy")
-
-    script = "pb_utils.unload_model('busy'); return [reply(pb_utils.is_model_ready('busy'))]"
-    assert "False" == scripted.generate(server, "busy", script)
-
-    eventually(lambda: not server.stub_pids("busy"), 30, "its process has ended")
-
-
-@pytest.mark.row("A95")
-def test_finalize_may_not(server: Server) -> None:
-    assert "" == server.control_model("load", "middle")
-
-    assert "" == server.control_model("unload", "middle")
-
-    refusal = "Failed to unload model: models are controlled from initialize() and execute()"
-    eventually(lambda: refusal in server.log_text(), 30, "the error of finalize")
-
-
-def test_a_load_that_would_wait_for_itself_is_refused(server: Server) -> None:
-    alone = server.control_model("load", "own")
-    both = server.control_model("load", "left")
-
-    assert "model 'own' asks for it in its initialize and would wait for itself" in alone
-    assert "model 'right' asks for it in its initialize and would wait for itself" in both
 
 
 @pytest.mark.row("A95", "F20", "C76")

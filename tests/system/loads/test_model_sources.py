@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from tests.conftest import skip_missing
 from tests.support.clients import infer_inputs
 from tests.support.model_sources import Hub, Registry, layer
 from tests.support.server import Server
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -202,40 +200,3 @@ def test_models_of_a_directory_have_files_of_a_hub_and_a_registry(tmp_path: Path
 
         # Then nothing but what was fetched is left
         assert [] == list(cache.glob("zmqtriton-*"))
-
-
-@pytest.mark.long("addons/storage/test_file_stores.py::test_a_cut_download_goes_on_where_it_was")
-def test_a_server_goes_on_where_a_killed_one_has_stopped(tmp_path: Path) -> None:
-    weights = bytes(range(256)) * 40_000
-    with Registry() as registry:
-        files = {"config.pbtxt": CONFIG, "1/model.py": MODEL.format(says="x").encode()}
-        names = [*files, "1/weights"]
-        registry.put("v1", *files.values(), weights, titles=dict(enumerate(names)))
-        options = [f"--model-repository=oci://{registry.address}/org/large:v1"]
-        variables = {"ZMQTRITON_MODEL_CACHE": str(tmp_path)}
-        is_killed, is_halfway = threading.Event(), threading.Event()
-
-        def wait(path: str = "") -> None:
-            if not is_halfway.is_set():
-                is_halfway.set()
-                is_killed.wait(60)
-
-        registry.halfway = wait
-        killed = Server(tmp_path / "a", options=options, environment=variables, frontends=())
-        killed.launch()
-        try:
-            assert is_halfway.wait(60)
-            partial = tmp_path / "models" / "blobs" / "sha256"
-            eventually(
-                lambda: any(p.stat().st_size >= 4 << 20 for p in partial.glob("*.partial")), 60
-            )
-        finally:
-            killed.kill()
-            is_killed.set()
-
-        with Server(tmp_path / "b", options=options, environment=variables, frontends=()) as server:
-            assert "x" == ask(server, "large")[0]
-
-        ranges = [a.headers["range"] for a in registry.requests if "range" in a.headers]
-        assert 1 == len(ranges)
-        assert int(ranges[0].removeprefix("bytes=").removesuffix("-")) >= 4 << 20

@@ -111,12 +111,6 @@ def test_what_the_caller_says_reaches_the_other_model(server: Server) -> None:
     } == json.loads(response["outputs"]["TOLD"][0])
 
 
-def test_tensors_of_no_size(server: Server) -> None:
-    [response] = _report(server, model_name="identity_fp32", inputs={"INPUT0": ["float32", []]})
-
-    assert {"OUTPUT0": []} == response["outputs"]
-
-
 def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(shared: SharedServer) -> None:
     ask = {"ID": ["bytes", [["a"]]], "MS": ["int32", [[30_000]]]}
     server = shared
@@ -226,28 +220,3 @@ def test_the_pipeline_of_the_demonstration(server: Server, shared: SharedServer)
     )
 
     assert {"UPPER": ["AB", "É"], "SUM": [3] * 16} == outputs
-
-
-def test_outside_of_execute_a_model_may_not_ask(shared: SharedServer) -> None:
-    model = shared.repository / "early"
-    (model / "1").mkdir(parents=True)
-    (model / "config.pbtxt").write_text('backend: "python"\n')
-    (model / "1" / "model.py").write_text(_EARLY)
-
-    error = shared.control_model("load", "early")
-
-    assert "BLS is only supported during the 'execute' function." in error
-
-
-_EARLY = """
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def initialize(self, args):
-        asked = {"inputs": [], "requested_output_names": [], "model_name": "other"}
-        pb_utils.InferenceRequest(**asked).exec()
-
-    def execute(self, requests):
-        return [pb_utils.InferenceResponse() for _ in requests]
-"""

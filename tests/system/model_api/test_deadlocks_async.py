@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.scripted import DECOUPLED, add_model, generate, string_parameter
 from tests.support.server import Server
+from tests.system.model_api.test_modes_deadlocks import circle
 
 pytestmark = pytest.mark.system
 
@@ -77,13 +78,6 @@ _RESULT = _CHAIN.format(
 )
 
 
-def _circle(*names: str) -> str:
-    return (
-        f"INVALID_ARG: Model {names[0]} - Error when running inference: BLS calls would "
-        f"deadlock: {' -> '.join(names)}"
-    )
-
-
 def prepare(server: Server) -> None:
     for name in ("a", "b"):
         add_model(server, "scripted_async", name)
@@ -97,17 +91,24 @@ def prepare(server: Server) -> None:
 
 
 @pytest.mark.row("L20")
-@pytest.mark.parametrize("script", [_AWAIT, _WAIT, _TO_THREAD], ids=["await", "wait", "thread"])
-def test_a_coroutine_that_awaits_its_own_model(server: Server, script: str) -> None:
-    assert f"a {_circle('a', 'a')}" == generate(server, "a", script, "a")
-
-
-def test_two_models_that_await_each_other(server: Server) -> None:
-    assert f"a b {_circle('a', 'b', 'a')}" == generate(server, "a", _AWAIT, "b,a")
-
-
-def test_several_questions_to_its_own_model_at_once(server: Server) -> None:
-    assert f"a {_circle('a', 'a')}; {_circle('a', 'a')}" == generate(server, "a", _GATHER, "a")
+@pytest.mark.parametrize(
+    ("model", "script", "models", "answer"),
+    [
+        ("a", _AWAIT, "a", f"a {circle('a', 'a')}"),
+        ("a", _WAIT, "a", f"a {circle('a', 'a')}"),
+        ("a", _TO_THREAD, "a", f"a {circle('a', 'a')}"),
+        ("a", _AWAIT, "b,a", f"a b {circle('a', 'b', 'a')}"),
+        # several questions to its own model at once
+        ("a", _GATHER, "a", f"a {circle('a', 'a')}; {circle('a', 'a')}"),
+        # as many instances as are needed open the circle
+        ("two", _AWAIT, "two,a", "two two end"),
+        ("two", _AWAIT, "two,two", f"two two {circle('two', 'two', 'two')}"),
+    ],
+)
+def test_coroutines_that_await_each_other(
+    server: Server, model: str, script: str, models: str, answer: str
+) -> None:
+    assert answer == generate(server, model, script, models)
 
 
 @pytest.mark.row("L20")
@@ -115,16 +116,11 @@ def test_several_questions_to_its_own_model_at_once(server: Server) -> None:
     "script", [_ITERATOR, _JOIN, _RESULT, _OWN_LOOP], ids=["iterator", "join", "result", "loop"]
 )
 def test_a_model_that_waits_for_itself_otherwise(server: Server, script: str) -> None:
-    assert f"x {_circle('x', 'x')}" == generate(server, "x", script, "x")
-    assert f"x y {_circle('x', 'y', 'x')}" == generate(server, "x", script, "y,x")
+    assert f"x {circle('x', 'x')}" == generate(server, "x", script, "x")
+    assert f"x y {circle('x', 'y', 'x')}" == generate(server, "x", script, "y,x")
 
 
-def test_as_many_instances_as_are_needed_open_the_circle(server: Server) -> None:
-    assert "two two end" == generate(server, "two", _AWAIT, "two,a")
-    assert f"two two {_circle('two', 'two', 'two')}" == generate(server, "two", _AWAIT, "two,two")
-
-
-def test_as_many_batches_at_once_as_are_needed_open_the_circle(server: Server) -> None:
+def test_as_many_batches_at_once_as_are_needed_open_thecircle(server: Server) -> None:
     assert "wide wide end" == generate(server, "wide", _AWAIT, "wide,a")
     answer = generate(server, "wide", _AWAIT, "wide,wide")
     assert answer.startswith("wide wide INVALID_ARG: Model wide - Error when running inference: ")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import urllib.request
 from collections.abc import Iterator
@@ -73,12 +72,6 @@ def _shared(server: Server) -> float:
     return sum(v for k, v in rows if k.startswith("zmqtriton_shared_memory_bytes"))
 
 
-def _descriptors(server: Server) -> dict[int, int]:
-    return {
-        pid: len(os.listdir(f"/proc/{pid}/fd")) for pids in server.pids().values() for pid in pids
-    }
-
-
 def _mapped(server: Server) -> int:
     """Mappings of segments in all processes."""
     return sum(_segments_of(pid) for pids in server.pids().values() for pid in pids)
@@ -115,50 +108,6 @@ def test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets(
 
     # The scrapes themselves are in it.
     assert _traffic(server) - before < count * (64 << 10)
-
-
-@pytest.mark.long(
-    "system/model_api/test_memory.py::test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets",
-    "floor/test_arena.py::test_whatever_is_taken_and_freed_all_of_it_comes_back",
-)
-def test_requests_of_all_sizes_leave_nothing(server: Server, client: Any) -> None:
-    eventually(lambda: _is_at_rest(server), REST_S, "at rest before")
-    before = _descriptors(server)
-    chance = random.Random(1)
-    sizes = [1, 16, 4096, 4097, 150_528, 1 << 20, (1 << 20) + 1, 3 << 20]
-
-    for _ in range(200):
-        array = _noise(chance.choice(sizes) + chance.randrange(2))
-        assert np.array_equal(array, _infer(client, array))
-
-    assert _shared(server) < 200 << 20
-    eventually(lambda: _is_at_rest(server), REST_S, "at rest afterwards")
-    eventually(
-        lambda: all(n <= before[pid] + 2 for pid, n in _descriptors(server).items()),
-        REST_S,
-        f"descriptors as before: {before}",
-    )
-
-
-@pytest.mark.long(
-    "system/model_api/test_memory.py::test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets",
-    "floor/test_arena.py::test_threads_share_it",
-)
-def test_many_at_once_do_not_disturb_each_other(server: Server) -> None:
-    arrays = [_noise(size + i) for i in range(8) for size in (5000, 150_000, 1_200_000, 30)]
-    url = server.url.removeprefix("http://")
-    with (
-        http_client.InferenceServerClient(url, concurrency=8) as http,
-        grpc_client.InferenceServerClient(server.grpc_address) as grpc,
-    ):
-        calls = [(array, http.async_infer(MODEL, _entries(http_client, array))) for array in arrays]
-        with ThreadPoolExecutor(8) as threads:
-            outputs = list(threads.map(lambda array: _infer(grpc, array), arrays))
-        answered = [(array, call.get_result().as_numpy("OUTPUT0")) for array, call in calls]
-
-    for array, answer in (*answered, *zip(arrays, outputs, strict=True)):
-        assert np.array_equal(array, answer)
-    eventually(lambda: _is_at_rest(server), REST_S, "at rest afterwards")
 
 
 @pytest.fixture

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from tests.support.scraping import pending_requests
 from tests.support.scripted import DECOUPLED, add_model, generate, generate_stream, open_stream
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -63,38 +59,6 @@ _SEND_ALL = """
 for one in requests:
     one.get_response_sender().send(reply(text_of(one)), FINAL)
 """
-
-
-@pytest.mark.row("A24")
-def test_an_exception_fails_all_of_its_batch(server: Server, tmp_path: Path) -> None:
-    script = f"""
-        import os, time
-        if len(requests) == 1:
-            print("begun alone", flush=True)
-            while not os.path.exists({str(tmp_path / "go")!r}):
-                time.sleep(0.005)
-            return [reply("alone")]
-        raise ValueError(f"{{len(requests)}} at once")
-    """
-
-    with ThreadPoolExecutor(5) as threads:
-        first = threads.submit(generate, server, "plain", script)
-        eventually(lambda: "begun alone" in server.log_text(), 30, "the first is executed")
-        others = [threads.submit(generate, server, "plain", script) for _ in range(4)]
-        eventually(lambda: 4 == pending_requests(server, "plain"), 30, "the others wait")
-        (tmp_path / "go").touch()
-        texts = [future.result() for future in (first, *others)]
-
-    # the broker may have sent some of the others ahead before the rest came
-    failed = [text for text in texts if text != "alone"]
-    sizes = Counter(
-        size
-        for size in (2, 3, 4)
-        for text in failed
-        if text.startswith(f"{_PLAIN}ValueError: {size} at once\n\nAt:\n")
-    )
-    assert len(failed) == sizes.total() >= 3
-    assert all(count % size == 0 for size, count in sizes.items())
 
 
 @pytest.mark.row("A25")
@@ -167,45 +131,3 @@ def test_a_cancellation_reaches_code_that_is_busy(server: Server, model: str, wh
 
     eventually(lambda: f"cancelled {name} True" in server.log_text(), 30, "it was seen")
     assert ["on"] == generate_stream(server, model, _SEND_ALL, "on")
-
-
-@pytest.mark.row("A54")
-def test_a_cancellation_reaches_a_thread_that_sleeps_between_looks(server: Server) -> None:
-    script = """
-        import threading, time
-        def wait(request=request, sender=request.get_response_sender()):
-            print("begun " + text_of(request), flush=True)
-            while not sender.is_cancelled():
-                time.sleep(0.02)
-            print("cancelled " + text_of(request), flush=True)
-            sender.send(flags=FINAL)
-        threading.Thread(target=wait).start()
-    """
-    with open_stream(server, "streams", script, "asleep"):
-        eventually(lambda: "begun asleep" in server.log_text(), 30, "it is executed")
-
-    eventually(lambda: "cancelled asleep" in server.log_text(), 30, "it was seen")
-
-
-@pytest.mark.row("A54")
-def test_what_is_cancelled_while_it_waits_is_never_executed(server: Server, tmp_path: Path) -> None:
-    blocking = f"""
-        import os, time
-        print("begun " + text_of(request), flush=True)
-        while not os.path.exists({str(tmp_path / "go")!r}):
-            time.sleep(0.005)
-        request.get_response_sender().send(reply("done"), FINAL)
-    """
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(generate_stream, server, "streams", blocking, "first")
-        eventually(lambda: "begun first" in server.log_text(), 30, "the first is executed")
-        with open_stream(server, "streams", blocking, "never"):
-            eventually(lambda: 1 == pending_requests(server, "streams"), 30, "the second one waits")
-        eventually(
-            lambda: 0 == pending_requests(server, "streams"), 30, "it does not wait any more"
-        )
-        (tmp_path / "go").touch()
-        assert ["done"] == first.result()
-
-    assert ["on"] == generate_stream(server, "streams", _SEND_ALL, "on")
-    assert "begun never" not in server.log_text()

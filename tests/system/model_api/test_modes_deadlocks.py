@@ -25,7 +25,7 @@ _CHAIN = """
 _EXEC = _CHAIN.format("ask(first, script, rest).exec()")
 
 
-def _circle(*names: str) -> str:
+def circle(*names: str) -> str:
     return (
         f"INVALID_ARG: Model {names[0]} - Error when running inference: BLS calls would "
         f"deadlock: {' -> '.join(names)}"
@@ -40,28 +40,21 @@ def prepare(server: Server) -> None:
     config.write_text(config.read_text().replace("count: 1", "count: 2"))
 
 
-def test_three_deep(server: Server) -> None:
-    assert "a b c end" == generate(server, "a", _EXEC, "b,c,two")
-
-
-def test_a_model_that_asks_itself(server: Server) -> None:
-    assert f"a {_circle('a', 'a')}" == generate(server, "a", _EXEC, "a")
-
-
-def test_two_models_that_ask_each_other(server: Server) -> None:
-    assert f"a b {_circle('a', 'b', 'a')}" == generate(server, "a", _EXEC, "b,a")
-
-
-def test_a_circle_of_three_behind_a_model_that_is_not_in_it(server: Server) -> None:
-    circle = _circle("a", "b", "c", "a")
-
-    assert f"two a b c {circle}" == generate(server, "two", _EXEC, "a,b,c,a")
-
-
-def test_a_second_instance_opens_the_circle(server: Server) -> None:
-    assert "two two end" == generate(server, "two", _EXEC, "two,a")
-    assert f"two a two {_circle('a', 'two', 'a')}" == generate(server, "two", _EXEC, "a,two,a")
-    assert f"two two {_circle('two', 'two', 'two')}" == generate(server, "two", _EXEC, "two,two")
+@pytest.mark.parametrize(
+    ("model", "models", "answer"),
+    [
+        ("a", "b,c,two", "a b c end"),
+        ("a", "a", f"a {circle('a', 'a')}"),
+        ("a", "b,a", f"a b {circle('a', 'b', 'a')}"),
+        ("two", "a,b,c,a", f"two a b c {circle('a', 'b', 'c', 'a')}"),
+        # a second instance opens the circle
+        ("two", "two,a", "two two end"),
+        ("two", "a,two,a", f"two a two {circle('a', 'two', 'a')}"),
+        ("two", "two,two", f"two two {circle('two', 'two', 'two')}"),
+    ],
+)
+def test_models_that_ask_each_other(server: Server, model: str, models: str, answer: str) -> None:
+    assert answer == generate(server, model, _EXEC, models)
 
 
 def test_two_chains_that_wait_for_each_other(server: Server) -> None:
@@ -83,6 +76,6 @@ def test_two_chains_that_wait_for_each_other(server: Server) -> None:
 
     # Whichever closed the circle is told; the other one gets through.
     assert texts in (
-        [f"a {_circle('b', 'a', 'b')}", "b end"],
-        ["a end", f"b {_circle('a', 'b', 'a')}"],
+        [f"a {circle('b', 'a', 'b')}", "b end"],
+        ["a end", f"b {circle('a', 'b', 'a')}"],
     )

