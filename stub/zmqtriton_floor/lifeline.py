@@ -42,7 +42,9 @@ class Lifeline:
         self._outgoing: deque[tuple[bytes, list[int]]] = deque()
         self._incoming = bytearray()
         self._descriptors: list[int] = []
-        self._lock = threading.Lock()
+        # a destructor may send in the thread that sends, at a collection
+        self._lock = threading.RLock()
+        self._is_flushing = False
         #: The other end takes nothing more. What it had sent before is still to be received.
         self._is_deaf = False
         #: Something waits for the descriptor to become writable.
@@ -77,7 +79,7 @@ class Lifeline:
 
     def abandon(self) -> None:
         """Close this process's copy after a fork; the lifeline is the parent's."""
-        self._lock = threading.Lock()  # a thread that is not here may have held it
+        self._lock = threading.RLock()  # a thread that is not here may have held it
         self._outgoing = deque()
         self._close()
 
@@ -97,9 +99,8 @@ class Lifeline:
             except OSError:
                 self._drop(own)
                 raise
-            for packet in packets[:-1]:
-                self._outgoing.append((_PART + packet, []))
-            self._outgoing.append((_LAST + packets[-1], own))
+            parts: list[tuple[bytes, list[int]]] = [(_PART + part, []) for part in packets[:-1]]
+            self._outgoing.extend([*parts, (_LAST + packets[-1], own)])
             self._flush()
 
     def flush(self) -> None:
@@ -108,6 +109,15 @@ class Lifeline:
             self._flush()
 
     def _flush(self) -> None:
+        if self._is_flushing:  # below, and it goes on with what is queued by now
+            return
+        self._is_flushing = True
+        try:
+            self._send_queued()
+        finally:
+            self._is_flushing = False
+
+    def _send_queued(self) -> None:
         while self._outgoing and not self.ended:
             packet, descriptors = self._outgoing[0]
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
