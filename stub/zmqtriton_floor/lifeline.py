@@ -68,7 +68,8 @@ class Lifeline:
         if not self.ended:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
-        self._close()
+        with self._lock:
+            self._close()
 
     def _close(self) -> None:
         self.ended = True

@@ -46,6 +46,8 @@ def test_what_is_destroyed_while_a_message_is_sent_may_send_one_too() -> None:
     while len(received) < 2 and far.wait(20):
         received += far.receive()
 
+    sender.join(20)
+    assert not sender.is_alive()
     assert [wire.Finalize(), wire.Synced(7)] == [message for message, _ in received]
     for _, descriptors in received:
         for number in descriptors:
