@@ -20,14 +20,13 @@ import threading
 from collections import deque
 from typing import Any, Iterable
 
-from zmqtriton_floor import execution_progress, prctl, wire
+from zmqtriton_floor import execution_progress, prctl, stub_mark, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings import codec
 from zmqtriton_floor.settings.stub import StubSettings
-from zmqtriton_floor.variables import stub_mark
 
 # loaded here once for all: what stubs load later, and their models at once
 from zmqtriton_stub import ending, process  # noqa: F401

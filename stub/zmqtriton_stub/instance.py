@@ -13,16 +13,15 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
-from zmqtriton_floor import logs, wire
+from zmqtriton_floor import logs, stub_mark, wire
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.signature import Signature, config_parameter, takes_gpu
-from zmqtriton_floor.variables import stub_mark
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, clip
+from zmqtriton_stub.broker.between_threads import Outbox
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
-from zmqtriton_stub.broker.outbox import Outbox
 from zmqtriton_stub.execution.implicit_state import States
 from zmqtriton_stub.tracing import Tracing
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.support.refusals import refusal
-from zmqtriton.config.document import to_dict, to_json, to_text
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import (
     check_paths,
@@ -21,7 +20,14 @@ from zmqtriton.config.files import (
     read_labels,
 )
 from zmqtriton.config.instances import instance_specs
-from zmqtriton.config.model_config import Host, load_config, merge_completion
+from zmqtriton.config.model_config import (
+    Host,
+    load_config,
+    merge_completion,
+    to_dict,
+    to_json,
+    to_text,
+)
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_protos import ModelConfig

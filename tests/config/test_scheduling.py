@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.refusals import refusal
 from tests.support.scripted import string_parameter
-from zmqtriton.config.document import to_json
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.instances import (
     apply_group_defaults,
@@ -18,8 +17,9 @@ from zmqtriton.config.instances import (
     instance_specs,
     set_instance_count,
 )
+from zmqtriton.config.model_config import to_json
+from zmqtriton.config.parameters import Quota, quota_of, quota_problems
 from zmqtriton.config.pbtxt import parse_text
-from zmqtriton.config.quotas import Quota, quota_of, quota_problems
 from zmqtriton.config.resources import NO_DEVICE, ResourceNeed, ResourcePool
 from zmqtriton.config.validation import dynamic_batching_problems, sequence_batching_problems
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError

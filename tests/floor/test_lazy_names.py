@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_floor.variables import withheld as withheld_variables
+from zmqtriton_floor import withheld as withheld_variables
 
 # -------------------------------------------------------------------------- lazy names
 # Names of packages that come from their modules.

@@ -15,8 +15,8 @@ MODULES_IMPORTED = 20
 #: needs a decision: docs/decisions.md has these numbers, too, under the heading of D137.
 COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 27,
-    "zmqtriton.supervisor.core": 28,
-    "zmqtriton.supervisor.machine.model_reading": 26,
+    "zmqtriton.supervisor.core": 27,
+    "zmqtriton.supervisor.machine.model_reading": 23,
     "zmqtriton.supervisor.service": 27,
 }
 

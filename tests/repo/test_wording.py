@@ -167,7 +167,7 @@ HABITS = {
 HABITS_LEFT = {
     "a relative clause as the head": 261,
     "a preposition as the head": 178,
-    "nobody": 246,
+    "nobody": 245,
     "so many": 164,
 }
 _COMMENT = re.compile(r"(?:^|\n) *#:? ([^\n]*(?:\n *#:? [^\n]*)*)")

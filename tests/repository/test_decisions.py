@@ -12,8 +12,7 @@ from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.repository import decisions
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.decisions import Decision, DecisionError, DecisionRecords, default_root
-from zmqtriton.repository.place import scan_single_file
-from zmqtriton.repository.scan import ScannedModel, scan_model
+from zmqtriton.repository.scan import ScannedModel, scan_model, scan_single_file
 from zmqtriton_floor.errors import InternalError
 
 # --------------------------------------------------------------------------- decisions

@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 
 from tests.stub.fakes import FakeLink
-from zmqtriton_floor import wire
+from zmqtriton_floor import stub_mark, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_floor.variables import stub_mark
 from zmqtriton_stub import instance, loop
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api.errors import TritonModelException

@@ -29,9 +29,8 @@ from zmqtriton.supervisor.models.blueprint import (
 )
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
-from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
-from zmqtriton.supervisor.settings import BYTECODE_FOLDER
+from zmqtriton.supervisor.settings import BYTECODE_FOLDER, Policy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LogOptions

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.idle_checks import IdleChecks
 from zmqtriton.broker.sending import SUPERVISOR, Router, Sending
-from zmqtriton_floor import endpoints, logs, wire, zmtp
+from zmqtriton_floor import endpoints, logs, stub_mark, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.lifeline import Lifeline
@@ -31,7 +31,6 @@ from zmqtriton_floor.process import named_places, wall_clock
 from zmqtriton_floor.process.loop_turns import LoopTurns
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.codec import decode
-from zmqtriton_floor.variables import stub_mark
 from zmqtriton_floor.wire import Hello
 
 _log = logging.getLogger(__name__)

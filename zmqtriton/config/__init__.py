@@ -14,7 +14,6 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "backends": "BackendPlace PYTHON PYTHON_FILE backend_places complete_backend find_model_file "
     "find_runtime",
-    "document": "to_dict to_json to_text",
     "ensembles": (
         "check_cycle check_members member_names member_problems no_loaded_version_text "
         "version_not_loaded_text"
@@ -23,13 +22,17 @@ _NAMES = {
     "files": "path_problems read_client_files unreadable_file_problems",
     "instances": "MAX_INSTANCES apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
-    "model_config": "Host apply_defaults load_config merge_completion source_of",
-    "parameters": "AUTOSCALE_DOWN_AFTER_SECONDS AUTOSCALE_MAX_INSTANCES AUTOSCALE_MIN_INSTANCES "
-    "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS CANARY_PARAMETERS CANARY_PREFIX "
-    "INSTANCES declared_callees load_timeout_s parameter_text whole_number_problem",
+    "model_config": (
+        "Host apply_defaults load_config merge_completion source_of to_dict to_json to_text"
+    ),
+    "parameters": (
+        "AUTOSCALE_DOWN_AFTER_SECONDS AUTOSCALE_MAX_INSTANCES AUTOSCALE_MIN_INSTANCES "
+        "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS CANARY_PARAMETERS "
+        "CANARY_PREFIX INSTANCES Quota USUAL_CPU_WEIGHT declared_callees load_timeout_s "
+        "parameter_text whole_number_problem"
+    ),
     "pbtxt": "parse_json parse_text read_config read_text",
     "positions": "PositionIndex locate unknown_name_problems",
-    "quotas": "Quota USUAL_CPU_WEIGHT",
     "states": "state_problems",
     "validation": "config_problems tensor_problems",
 }
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
         find_model_file,
         find_runtime,
     )
-    from zmqtriton.config.document import to_dict, to_json, to_text
     from zmqtriton.config.ensembles import (
         check_cycle,
         check_members,
@@ -71,6 +73,9 @@ if TYPE_CHECKING:
         load_config,
         merge_completion,
         source_of,
+        to_dict,
+        to_json,
+        to_text,
     )
     from zmqtriton.config.parameters import (
         AUTOSCALE_DOWN_AFTER_SECONDS,
@@ -82,6 +87,8 @@ if TYPE_CHECKING:
         CANARY_PARAMETERS,
         CANARY_PREFIX,
         INSTANCES,
+        USUAL_CPU_WEIGHT,
+        Quota,
         declared_callees,
         load_timeout_s,
         parameter_text,
@@ -89,7 +96,6 @@ if TYPE_CHECKING:
     )
     from zmqtriton.config.pbtxt import parse_json, parse_text, read_config, read_text
     from zmqtriton.config.positions import PositionIndex, locate, unknown_name_problems
-    from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota
     from zmqtriton.config.states import state_problems
     from zmqtriton.config.validation import config_problems, tensor_problems
 else:

@@ -30,6 +30,8 @@ from zmqtriton.config.parameters import (
     DETACHED_CALLS,
     FORCE_CPU_ONLY,
     INSTANCES,
+    MAX_CPU_WEIGHT,
+    MAX_EXECUTIONS,
     MAX_EXECUTIONS_PER_SECOND,
     MAX_LOAD_SECONDS,
     MAX_MEMORY_BYTES,
@@ -38,8 +40,8 @@ from zmqtriton.config.parameters import (
     STUB_USER,
     parameter_problems,
     parameter_text,
+    quota_problems,
 )
-from zmqtriton.config.quotas import MAX_CPU_WEIGHT, MAX_EXECUTIONS, quota_problems
 from zmqtriton.findings import Severity
 from zmqtriton_floor import lazy_names
 

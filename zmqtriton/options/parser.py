@@ -22,8 +22,7 @@ from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import trace_options, with_exporter_environment
 from zmqtriton.options.values import RESTRICTING_OPTIONS, BadValue, Restriction, Setting
-from zmqtriton_floor import lazy_names
-from zmqtriton_floor.access import hosts
+from zmqtriton_floor import hosts, lazy_names
 from zmqtriton_floor.errors import closest_match
 
 _HINT = "Try 'zmqtriton --help' for all options."

@@ -33,15 +33,14 @@ _NAMES = {
     "models.instance": "Instance",
     "models.model": "Model",
     "models.model_report": "describe_instances is_silent",
-    "models.preparations": "ModelSource PreparationStatus",
+    "models.preparations": "HelperOwner ModelSource PreparationStatus",
     "models.startup": "find_gone",
     "models.version": "serving_generations",
     "machine.action_runner": "OpenedServer",
     "plan": "Plan Timer",
-    "policy": "Policy",
+    "settings": "Policy",
     "server_processes.audience": "Audience",
     "server_processes.broker_counts": "BrokerCounts CountsReport",
-    "server_processes.helper_processes": "HelperOwner",
     "service": "run",
     "states": "GenerationState InstanceState KillRequested TransitionError UNLOADED",
 }
@@ -98,15 +97,14 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.models.instance import Instance
     from zmqtriton.supervisor.models.model import Model
     from zmqtriton.supervisor.models.model_report import describe_instances, is_silent
-    from zmqtriton.supervisor.models.preparations import ModelSource, PreparationStatus
+    from zmqtriton.supervisor.models.preparations import HelperOwner, ModelSource, PreparationStatus
     from zmqtriton.supervisor.models.startup import find_gone
     from zmqtriton.supervisor.models.version import serving_generations
     from zmqtriton.supervisor.plan import Plan, Timer
-    from zmqtriton.supervisor.policy import Policy
     from zmqtriton.supervisor.server_processes.audience import Audience
     from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
-    from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
     from zmqtriton.supervisor.service import run
+    from zmqtriton.supervisor.settings import Policy
     from zmqtriton.supervisor.states import (
         UNLOADED,
         GenerationState,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from zmqtriton.config.quotas import NO_QUOTA, Quota
+from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
 from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection

@@ -31,19 +31,22 @@ from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.load import ModelContext
 from zmqtriton.supervisor.models.model import SERVER_STOPS, Model
-from zmqtriton.supervisor.models.preparations import EnvironmentPreparations, ModelReadings
+from zmqtriton.supervisor.models.preparations import (
+    EnvironmentPreparations,
+    HelperOwner,
+    ModelReadings,
+)
 from zmqtriton.supervisor.models.startup import Startup
 from zmqtriton.supervisor.plan import Guard, Plan
-from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
+from zmqtriton.supervisor.settings import Policy
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: What a server that takes over repeats before it has models.

@@ -12,8 +12,8 @@ from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, stub_event
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.preparations import HelperOwner
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.lost_connections import LostConnections
 from zmqtriton.supervisor.server_processes.peers import Peers

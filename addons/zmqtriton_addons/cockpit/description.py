@@ -14,9 +14,9 @@ from typing import Any
 import falcon.asgi
 
 from zmqtriton_addons.cockpit.openapi_text import OPERATIONS, SCHEMAS
-from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.signature import Input, Signature
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import OPEN, may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (

@@ -16,11 +16,11 @@ import falcon.asgi
 
 from zmqtriton_addons.cockpit import operations
 from zmqtriton_addons.cockpit.troubles import trouble_of
-from zmqtriton_floor.access.hosts import is_loopback
-from zmqtriton_floor.access.token_file import CONTROL, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.hosts import is_loopback
 from zmqtriton_floor.reasons import ASLEEP, AT_REST
 from zmqtriton_floor.settings.frontends import FrontendSettings
+from zmqtriton_floor.token_file import CONTROL, Grant
 from zmqtriton_frontends.access.bearer_tokens import (
     may_see,
     may_see_places,

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from datetime import date, datetime, timezone
 
 from zmqtriton.console import table
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import Grant, TokenFileError
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import Grant, TokenFileError
 
 #: By which scanners of source code find tokens that somebody has left there.
 _PREFIX = "zmqt_"

@@ -27,8 +27,8 @@ from zmqtriton_addons.metrics.processes import Processes, Usage
 from zmqtriton_addons.metrics.services import at_socket
 from zmqtriton_addons.token_metrics import SERVICE, SUMS, parse_sums
 from zmqtriton_floor import wire
-from zmqtriton_floor.access.token_file import matches
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
+from zmqtriton_floor.token_file import matches
 from zmqtriton_frontends.gateway import Gateway
 
 _log = logging.getLogger(__name__)

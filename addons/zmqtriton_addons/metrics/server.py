@@ -15,8 +15,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
-from zmqtriton_floor.access.token_file import METRICS
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.token_file import METRICS
 from zmqtriton_frontends import http1 as heads
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
 from zmqtriton_frontends.access.refusals import AccessRefused, Headers

@@ -16,10 +16,10 @@ from zmqtriton_addons.token_metrics import SERVICE
 from zmqtriton_addons.token_metrics.allowances import Allowances, Counted
 from zmqtriton_addons.web_apis.openai.choices import count_tokens
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames, names_of
-from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import InternalError, LimitExceeded
 from zmqtriton_floor.signature import config_parameter
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway

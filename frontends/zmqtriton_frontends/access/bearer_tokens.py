@@ -27,10 +27,10 @@ from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from typing import Any, NamedTuple, NoReturn
 
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
+from zmqtriton_floor import token_file
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import FrontendSettings
+from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.refusals import Forbidden, TooManyFailures, Unauthenticated
 

@@ -11,14 +11,12 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "ask": "Ask Content Division",
+    "ask": "Ask Content Division REPORT_HEADERS are_wanted",
     "entrance": "Entrance",
-    "steps": "REPORT_HEADERS are_wanted",
 }
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends.entrance.ask import Ask, Content, Division
+    from zmqtriton_frontends.entrance.ask import REPORT_HEADERS, Ask, Content, Division, are_wanted
     from zmqtriton_frontends.entrance.entrance import Entrance
-    from zmqtriton_frontends.entrance.steps import REPORT_HEADERS, are_wanted
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

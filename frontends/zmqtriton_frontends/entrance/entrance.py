@@ -10,12 +10,19 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton_floor import lazy_names
-from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import ANY_VERSION
 from zmqtriton_frontends.access.bearer_tokens import check_model
-from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Division, Step, TakesLong
-from zmqtriton_frontends.entrance.steps import Forwarding
+from zmqtriton_frontends.entrance.ask import (
+    Ask,
+    Choice,
+    Content,
+    Division,
+    Forwarding,
+    Step,
+    TakesLong,
+)
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks

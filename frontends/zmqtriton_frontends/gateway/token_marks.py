@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.inference.admission import CheckedRequest
 
 VERB = "token"

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, shortage_of
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Share
@@ -89,7 +89,7 @@ class Call(Protocol):
 
     @property
     def has_wishes(self) -> bool:
-        """Return whether the metadata ask for more (entrance/steps.py)."""
+        """Return whether the metadata ask for more (entrance/ask.py)."""
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         """Add to the trailing metadata of the answer; for calls with one response."""

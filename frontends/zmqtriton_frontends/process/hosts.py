@@ -11,7 +11,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
-from zmqtriton_floor.access.hosts import is_loopback
+from zmqtriton_floor.hosts import is_loopback
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{0,5})?")
 _LOCAL = "localhost"

@@ -7,9 +7,8 @@ import os
 import traceback
 from typing import Set, Tuple
 
-from zmqtriton_floor import errors
+from zmqtriton_floor import errors, withheld
 from zmqtriton_floor.reasons import Kind, Reason
-from zmqtriton_floor.variables import withheld
 
 _LIBRARY = os.path.dirname(os.__file__)
 _STUB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -23,8 +23,14 @@ from zmqtriton_floor.errors import (
     from_number,
 )
 from zmqtriton_floor.zmtp import Dealer
-from zmqtriton_stub.broker.bls_call import BlsCall, Notify, ReplyWithBody, blocks_of
-from zmqtriton_stub.broker.reply_waits import Duties, ReplyWaits
+from zmqtriton_stub.broker.bls_call import (
+    BlsCall,
+    Duties,
+    Notify,
+    ReplyWaits,
+    ReplyWithBody,
+    blocks_of,
+)
 
 if TYPE_CHECKING:
     from zmqtriton_stub.memory.tensor_memory import TensorMemory

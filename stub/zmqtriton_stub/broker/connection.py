@@ -21,7 +21,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import held
 from zmqtriton_floor.errors import BY_CODE, ProtocolError
 from zmqtriton_floor.zmtp import Dealer
-from zmqtriton_stub.broker.bell import Bell
+from zmqtriton_stub.broker.between_threads import Bell
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
 from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock

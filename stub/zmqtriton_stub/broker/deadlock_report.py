@@ -15,8 +15,7 @@ from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.broker.bls_call import BlsCall
-    from zmqtriton_stub.broker.reply_waits import ReplyWaits
+    from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWaits
     from zmqtriton_stub.execution.executions import Executions
     from zmqtriton_stub.model import Model
 

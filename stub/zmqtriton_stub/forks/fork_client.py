@@ -21,8 +21,8 @@ from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError, f
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import packed
+from zmqtriton_stub.broker.between_threads import Outbox
 from zmqtriton_stub.broker.bls_client import BlsClient, refuse
-from zmqtriton_stub.broker.outbox import Outbox
 
 if TYPE_CHECKING:
     from zmqtriton_stub.api.inference import InferenceResponse

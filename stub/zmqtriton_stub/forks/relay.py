@@ -33,7 +33,7 @@ from zmqtriton_stub.api.errors import (
 )
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import received
-from zmqtriton_stub.broker.bell import Bell
+from zmqtriton_stub.broker.between_threads import Bell
 
 if TYPE_CHECKING:
     from zmqtriton_floor.zmtp import Connection

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor import token_file
 from zmqtriton_floor.errors import Unsupported, ZmqTritonError
 from zmqtriton_floor.settings.frontends import Restriction
+from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.main import main
-from zmqtriton_floor.access import token_file
+from zmqtriton_floor import token_file
 
 
 @pytest.fixture

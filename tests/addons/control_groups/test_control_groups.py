@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.config.quotas import Quota
+from zmqtriton.config.parameters import Quota
 from zmqtriton_addons.control_groups import ControlGroups, leave_reload
 
 PID, STUB = 100, 200
@@ -94,7 +94,7 @@ def test_a_kill_for_another_limit_is_not_this_one(
 _KERNEL = """
     import os, subprocess, sys, time
     from pathlib import Path
-    from zmqtriton.config.quotas import Quota
+    from zmqtriton.config.parameters import Quota
     from zmqtriton_addons.control_groups import prepare_control_groups
 
     groups = prepare_control_groups()

@@ -24,7 +24,7 @@ from zmqtriton.supervisor.actions import (
 from zmqtriton.supervisor.models.blueprint import FileSource, ReadFailure
 from zmqtriton.supervisor.models.preparations import ModelReadings
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.settings import Policy
 from zmqtriton_addons.storage.object_stores import ObjectStores
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError

@@ -19,7 +19,7 @@ from tests.faults.attacks.target import (
 )
 from tests.support.server import Server
 from zmqtriton_floor import execution_progress
-from zmqtriton_floor.access.token_file import digest
+from zmqtriton_floor.token_file import digest
 
 #: Those that honest clients ask.
 HONEST = ("journal", "tokens")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import ALL_MODELS, Grant, TokenFileError
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import ALL_MODELS, Grant, TokenFileError
 
 A, B = (token_file.digest(token) for token in ("a", "b"))
 _SCOPES = "scopes=infer"

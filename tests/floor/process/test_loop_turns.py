@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import eventually, sleep_of_this_thread
+from zmqtriton_floor.logs import PipeStream
 from zmqtriton_floor.process import named_tuples, wall_clock
-from zmqtriton_floor.process.line_stream import PipeStream
 from zmqtriton_floor.process.loop_turns import LoopTurns, Use
 
 # -------------------------------------------------------------------------- loop turns

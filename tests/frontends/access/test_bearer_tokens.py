@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.options.values import HTTP_CATEGORIES
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant
+from zmqtriton_floor import token_file
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant
 from zmqtriton_frontends.access import bearer_tokens
 from zmqtriton_frontends.access.bearer_tokens import (
     ANY,

@@ -14,10 +14,10 @@ import pytest
 from tests.frontends.http_api.fakes import version_info
 from tests.supervisor.settings import frontend_settings
 from tests.support.scenarios import scenario
-from zmqtriton_floor.access.token_file import INFER, Grant
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, Tracing
+from zmqtriton_floor.token_file import INFER, Grant
 from zmqtriton_floor.wire import ANY_VERSION, BYTE_WINDOW, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.access.refusals import Forbidden
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong

@@ -16,10 +16,10 @@ import zmq
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints, staging, wire
-from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_floor.signature import Admission
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import Call, RequestBody
 from zmqtriton_frontends.gateway import publishers
 from zmqtriton_frontends.gateway.broker_link import Unanswered

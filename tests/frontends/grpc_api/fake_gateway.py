@@ -13,10 +13,10 @@ from typing import Any
 
 from tests.supervisor.settings import frontend_settings
 from tests.support.streams import FakeStreams
-from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body, references_in
-from zmqtriton_frontends.entrance.steps import REPORT_HEADERS
+from zmqtriton_frontends.entrance.ask import REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks

@@ -18,8 +18,8 @@ from tests.support.waiting import eventually
 from zmqtriton.broker.service import Hellos
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker import unconfirmed_answers
+from zmqtriton_stub.broker.between_threads import Outbox
 from zmqtriton_stub.broker.connection import hellos
-from zmqtriton_stub.broker.outbox import Outbox
 from zmqtriton_stub.broker.unconfirmed_answers import (
     MAX_BODY_BYTES,
     MAX_BYTES,

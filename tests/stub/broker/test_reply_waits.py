@@ -12,8 +12,7 @@ import pytest
 
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
-from zmqtriton_stub.broker.bls_call import BlsCall
-from zmqtriton_stub.broker.reply_waits import ReplyWaits
+from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWaits
 
 pytestmark = pytest.mark.slow
 

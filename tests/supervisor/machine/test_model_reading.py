@@ -11,7 +11,7 @@ from tests.support.scripted import string_parameter
 from zmqtriton import addons
 from zmqtriton.addons import Package
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.quotas import Quota
+from zmqtriton.config.parameters import Quota
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, EnvironmentSpec
 from zmqtriton.options import Options
 from zmqtriton.options.values import ModelFile

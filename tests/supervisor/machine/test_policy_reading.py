@@ -16,7 +16,7 @@ import pytest
 from tests.floor.reasons import because
 from tests.support.waiting import eventually
 from zmqtriton import addons
-from zmqtriton.config.quotas import Quota
+from zmqtriton.config.parameters import Quota
 from zmqtriton.options import Options, Setting, parse
 from zmqtriton.supervisor.machine import listeners
 from zmqtriton.supervisor.machine.instance_slots import (
@@ -33,7 +33,7 @@ from zmqtriton.supervisor.machine.quotas import (
     own_memory_bytes,
 )
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
-from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.settings import Policy
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Reason
 

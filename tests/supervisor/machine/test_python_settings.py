@@ -20,7 +20,7 @@ from zmqtriton.supervisor.machine import capacity, listeners
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.policy_reading import read_policy
 from zmqtriton.supervisor.machine.process_settings import process_settings
-from zmqtriton.supervisor.machine.processes.model_variables import withheld
+from zmqtriton.supervisor.machine.processes.commands import withheld
 from zmqtriton.supervisor.machine.python_settings import PythonSettings, check_settings
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 

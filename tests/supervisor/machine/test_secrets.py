@@ -27,8 +27,7 @@ from zmqtriton.supervisor.machine.gpus import (
 from zmqtriton.supervisor.machine.guard import call_ready
 from zmqtriton.supervisor.machine.secrets import SecretError
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
-from zmqtriton_floor import wire
-from zmqtriton_floor.access import token_file
+from zmqtriton_floor import token_file, wire
 from zmqtriton_floor.settings.frontends import Restriction
 
 # ----------------------------------------------------------------------------- secrets

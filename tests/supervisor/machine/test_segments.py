@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.quotas import NO_QUOTA, Quota
+from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.supervisor.actions import OpenRegion
 from zmqtriton.supervisor.machine.capacity import available_bytes
 from zmqtriton.supervisor.machine.region_files import LentFile, RegionFiles, Suspects, is_file_of

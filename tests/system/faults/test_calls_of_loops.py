@@ -27,7 +27,7 @@ import tritonclient.http
 from tests.support.certificates import Authority
 from tests.support.server import ROOT, Server, ask_add_sub
 from tests.support.waiting import eventually
-from zmqtriton_floor.access.token_file import digest
+from zmqtriton_floor.token_file import digest
 
 pytestmark = pytest.mark.system
 

@@ -20,8 +20,8 @@ import pytest
 
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import ALL_MODELS, Grant
 from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system

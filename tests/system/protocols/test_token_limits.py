@@ -16,8 +16,8 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
 

@@ -25,8 +25,8 @@ from tests.support import raw_http2 as h2
 from tests.support.clients import infer_inputs
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import ALL_MODELS, Grant
 from zmqtriton_frontends.http_api.app import routes
 from zmqtriton_protos import SERVICES, message
 

@@ -42,8 +42,8 @@ from tests.system.ways.ways import (
     StreamWay,
     Way,
 )
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
 pytestmark = pytest.mark.system
 

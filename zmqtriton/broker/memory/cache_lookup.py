@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.response_cache import CacheEntry, CacheKey, ResponseCache
+from zmqtriton.broker.metrics.statistics import Clock, no_clock
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.inflight import InflightRequest

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from math import ceil, exp, log
 from typing import Any
 
-from zmqtriton.broker.clock import Clock
-from zmqtriton.broker.metrics.statistics import CountedBatch, CountedRequest, ModelStatistics
+from zmqtriton.broker.metrics.statistics import Clock, CountedBatch, CountedRequest, ModelStatistics
 from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.wire import Executed, Outcome
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from zmqtriton_floor.errors import ProtocolError
@@ -35,6 +35,13 @@ _SUCCESS, _FAIL, _EMPTY, _CANCEL = 0, 3, 6, 9
 _FIELDS = 12
 #: The stubs' own limit; a larger index is malformed.
 _MAX_INDEXES = 1024
+#: Nanoseconds from an arbitrary origin.
+Clock = Callable[[], int]
+
+
+def no_clock() -> int:
+    """A clock that always reads 0, for the simulation and tests. The service passes a real one."""
+    return 0
 
 
 class ResponseCounts:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.metrics.latencies import StatisticsFactory
-from zmqtriton.broker.metrics.statistics import TrialTimes
+from zmqtriton.broker.metrics.statistics import Clock, TrialTimes, no_clock
 from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, SharedRate
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance

@@ -12,8 +12,8 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import shorten
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import troubles
+from zmqtriton.supervisor.models.preparations import HelperOwner
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peer, Peers
 from zmqtriton.supervisor.server_processes.roles import BROKER, BROKERED_ROLES, GUEST

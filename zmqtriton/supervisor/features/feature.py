@@ -18,13 +18,12 @@ from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.call_graph import LoadCallback
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.models.preparations import ModelSource
+from zmqtriton.supervisor.models.preparations import HelperOwner, ModelSource
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
+from zmqtriton.supervisor.settings import Policy
 from zmqtriton_floor.reasons import Reason
 
 _Answer = TypeVar("_Answer")

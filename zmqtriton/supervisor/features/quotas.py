@@ -10,8 +10,10 @@ from zmqtriton.config.parameters import (
     MAX_EXECUTIONS_PER_SECOND,
     MAX_MEMORY_BYTES,
     MAX_SEGMENT_BYTES,
+    USUAL_CPU_WEIGHT,
+    Quota,
+    QuotaUse,
 )
-from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota, QuotaUse
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 
 

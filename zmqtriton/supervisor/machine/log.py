@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton_floor import logs
-from zmqtriton_floor.process.line_stream import UNREAD, LineStream, count_lines, describe_loss
+from zmqtriton_floor.logs import UNREAD, LineStream, count_lines, describe_loss
 
 #: The supervisor reports on all models, of which there may be many. Of failures and calls, which
 #: clients can cause as often as they like, it tells as many as other processes.

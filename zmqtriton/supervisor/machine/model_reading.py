@@ -24,23 +24,24 @@ from zmqtriton.config.backends import (
     find_model_file,
     find_runtime,
 )
-from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.files import ClientFiles, check_paths, read_client_files
 from zmqtriton.config.known_parameters import CANARIES, SCALING
-from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
+from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of, to_json
 from zmqtriton.config.parameters import (
     CANARY_PARAMETERS,
     MODEL_SOURCE,
+    Quota,
     chosen_user,
     declared_callees,
     kind_of_instances,
     load_timeout_s,
     parameter_problems,
+    quota_of,
+    quota_problems,
 )
 from zmqtriton.config.positions import locate, locate_error
-from zmqtriton.config.quotas import Quota, quota_of, quota_problems
 from zmqtriton.config.states import check_states
 from zmqtriton.environments.demand import (
     SERVER_ENVIRONMENT,
@@ -58,9 +59,9 @@ from zmqtriton.repository.decisions import (
     policy_versions,
     version_policy,
 )
-from zmqtriton.repository.place import ModelPlace
 from zmqtriton.repository.scan import (
     NO_EXCEPTIONS,
+    ModelPlace,
     ScannedModel,
     VersionSelection,
     code_fingerprint,

@@ -7,10 +7,10 @@ import os
 from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor.machine.directories.local_services import services_of
+from zmqtriton.supervisor.machine.directories.runtime import services_of
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
-from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.roles import ADD_ON
+from zmqtriton.supervisor.settings import Policy
 
 
 def read_policy(options: Options) -> Policy:

@@ -15,8 +15,7 @@ from zmqtriton.options import Options
 from zmqtriton.options.clouds import endpoint_settings
 from zmqtriton.supervisor.machine import listeners, tables
 from zmqtriton.supervisor.machine.capacity import available_bytes, segment_budget_bytes
-from zmqtriton.supervisor.machine.directories.local_services import services_of
-from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
+from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory, services_of
 from zmqtriton.supervisor.machine.log import log_options
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.machine.secrets import access_by_role, cache_secrets

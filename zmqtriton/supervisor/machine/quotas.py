@@ -18,8 +18,13 @@ from pathlib import Path
 from typing import Protocol
 
 from zmqtriton import addons
-from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
-from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota, QuotaUse
+from zmqtriton.config.parameters import (
+    CPU_WEIGHT,
+    MAX_MEMORY_BYTES,
+    USUAL_CPU_WEIGHT,
+    Quota,
+    QuotaUse,
+)
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
 from zmqtriton_floor import lazy_names

@@ -20,10 +20,9 @@ from zmqtriton.options import Options, Restriction
 from zmqtriton.options.values import RESTRICTING_OPTIONS
 from zmqtriton.supervisor.server_processes.roles import BROKER, GRPC, HTTP, LOCAL_SERVICES, METRICS
 from zmqtriton.supervisor.settings import STUB
-from zmqtriton_floor import prctl
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import TokenFileError
+from zmqtriton_floor import prctl, token_file
 from zmqtriton_floor.settings.frontends import Access, Tls
+from zmqtriton_floor.token_file import TokenFileError
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton.config.parameters import MAX_SEGMENT_BYTES
-from zmqtriton.config.quotas import NO_QUOTA, Quota
+from zmqtriton.config.parameters import MAX_SEGMENT_BYTES, NO_QUOTA, Quota
 from zmqtriton.supervisor.machine.region_files import LentFile, Suspects
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import seal_size

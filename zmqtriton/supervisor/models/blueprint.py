@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from zmqtriton.config.quotas import NO_QUOTA, Quota
+from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError

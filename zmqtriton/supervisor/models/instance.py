@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from zmqtriton.config.quotas import NO_QUOTA, Quota
+from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send, Signal, SpawnStub, Template

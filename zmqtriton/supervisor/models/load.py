@@ -43,9 +43,9 @@ from zmqtriton.supervisor.models.load_history import LoadHistory
 from zmqtriton.supervisor.models.preparations import EnvironmentPreparations, ModelReadings
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, GenerationState, LoadState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (

@@ -32,7 +32,6 @@ from zmqtriton.supervisor.actions import (
 )
 from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, ReadFailure
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
@@ -43,6 +42,31 @@ _ROLE = "environment"
 _REMOVED_WITHIN_S = 30.0
 #: Gets the environment, or why there is none.
 EnvironmentCallback = Callable[[Environment | ZmqTritonError], None]
+
+
+class HelperOwner:
+    """Hears of the death of any process, and knows its own; by default it has none."""
+
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
+        """Take note of any process but the broker and frontends."""
+
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+        """Take note of the end of such a process."""
+
+    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
+        """Take a result; False if it is not of one of the owner's processes."""
+        return False
+
+    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
+        """Take the progress of a process."""
+
+    def describe_processes(self) -> list[dict[str, Any]]:
+        """Describe the processes, for the status."""
+        return []
+
+    def describe_preparations(self) -> list[dict[str, Any]]:
+        """Describe how far each task is, for the status."""
+        return []
 
 
 class PreparationStatus:

@@ -15,7 +15,7 @@ from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS, ignore_result
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import is_silent, table_rows
 from zmqtriton.supervisor.plan import Plan, Timer
-from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import ModelState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError

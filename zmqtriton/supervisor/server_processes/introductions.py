@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton.config.quotas import QuotaUse
+from zmqtriton.config.parameters import QuotaUse
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns, ProcessorUse
 from zmqtriton.supervisor.models.resources import ResourceClaims

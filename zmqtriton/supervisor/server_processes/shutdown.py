@@ -16,12 +16,12 @@ from zmqtriton.supervisor.actions import Exit, StopListening
 from zmqtriton.supervisor.models.call_graph import RetirementQueue
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.port_sharing import SETTLE_S
 from zmqtriton.supervisor.server_processes.roles import GUEST
+from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 

@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.jobs.process.store import FAILED, QUEUED, SUCCEEDED, Job, Outcome
-from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import OVERLOADED
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import BELOW_ALL
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import BearerTokens, check_target

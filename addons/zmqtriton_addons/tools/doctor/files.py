@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.findings import Finding, error, warning
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import TokenFileError
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import TokenFileError
 
 _LEAST_LOG_BYTES = 200 << 20
 _LEAST_BYTES = 1 << 20

@@ -18,7 +18,7 @@ from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton.supervisor import describe_listener
 from zmqtriton_addons.tools.doctor.files import read_place
 from zmqtriton_addons.tools.doctor.reading import ROOT, read
-from zmqtriton_floor.access.hosts import is_loopback
+from zmqtriton_floor.hosts import is_loopback
 
 _SERVICES = (
     ("allow-http", "http-address", "http-port"),

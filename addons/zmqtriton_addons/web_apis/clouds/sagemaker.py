@@ -17,7 +17,7 @@ from zmqtriton_addons.web_apis.clouds.target_models import (
     refuse,
     with_length_in_type,
 )
-from zmqtriton_floor.access.token_file import INFER
+from zmqtriton_floor.token_file import INFER
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Access
 from zmqtriton_frontends.process import Application

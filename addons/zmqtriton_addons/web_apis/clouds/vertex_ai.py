@@ -18,8 +18,8 @@ from zmqtriton_addons.web_apis.clouds.target_models import (
     pass_on,
     refuse,
 )
-from zmqtriton_floor.access.token_file import METRICS
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.token_file import METRICS
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Access
 from zmqtriton_frontends.http_api.asgi import problems

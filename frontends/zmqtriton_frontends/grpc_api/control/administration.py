@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from zmqtriton_floor.access.token_file import CONTROL
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS
 from zmqtriton_floor.staging import PREFIX
+from zmqtriton_floor.token_file import CONTROL
 from zmqtriton_frontends.access.bearer_tokens import (
     check_model,
     check_target,

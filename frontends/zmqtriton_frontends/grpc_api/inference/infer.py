@@ -13,9 +13,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from zmqtriton_floor.wire import ResponseBody, make
-from zmqtriton_frontends.entrance.ask import Ask, Step
+from zmqtriton_frontends.entrance.ask import Ask, Reports, Step
 from zmqtriton_frontends.entrance.entrance import Entrance
-from zmqtriton_frontends.entrance.steps import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.grpc_api.call import (

@@ -15,8 +15,8 @@ from typing import Any
 import falcon
 import falcon.asgi
 
-from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import SHARE, Share

@@ -11,16 +11,15 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import (
     TOO_MANY_UNREAD,
     Unavailable,
     ZmqTritonError,
 )
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import ResponseBody, make
-from zmqtriton_frontends.entrance import steps
-from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.ask import Ask, Content, are_wanted
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi import problems, request
@@ -108,7 +107,7 @@ def read_head(head: InferenceHead) -> InferenceHead:
         coding=coding,
         accepted=header(b"accept-encoding"),
         timeout_ns=0 if timeout is None else request.read_timeout_ns(timeout),
-        has_wishes=steps.are_wanted(header),
+        has_wishes=are_wanted(header),
     )
 
 

@@ -14,9 +14,8 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 from zmqtriton_floor.wire import RequestBody, make
-from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
+from zmqtriton_frontends.entrance.ask import Ask, Content, Reports, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
-from zmqtriton_frontends.entrance.steps import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import Request, too_large

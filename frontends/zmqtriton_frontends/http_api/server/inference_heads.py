@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote_to_bytes
 
-from zmqtriton_floor.access.token_file import INFER, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.token_file import INFER, Grant
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
 from zmqtriton_frontends.http1 import Head
 from zmqtriton_frontends.http_api.asgi.access import AccessCheck

@@ -19,8 +19,8 @@ from tests.addons.jobs.asking import ask, soon
 from tests.conftest import Later, find_tool
 from tests.support.journal import read_journal
 from tests.support.server import Server
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
 if TYPE_CHECKING:
     import openai

@@ -23,8 +23,8 @@ from tests.conftest import find_tool
 from tests.support.server import Server, status_of
 from tests.support.waiting import eventually
 from zmqtriton_addons.capture.records import Record, read
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
 pytestmark = pytest.mark.system
 

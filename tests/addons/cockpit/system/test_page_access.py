@@ -10,8 +10,8 @@ from tests.addons.cockpit.system.front_page import choose, part, run, shown, sta
 from tests.support.browser import Browser
 from tests.support.server import Server
 from zmqtriton.options.values import CATEGORIES
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
 

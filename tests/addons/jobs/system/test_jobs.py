@@ -32,8 +32,8 @@ from tests.support.journal import (
 from tests.support.scraping import pending_requests
 from tests.support.server import Server
 from zmqtriton_addons.jobs.process.store import FILE_BYTES
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
 pytestmark = pytest.mark.system
 

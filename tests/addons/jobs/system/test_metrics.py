@@ -15,8 +15,8 @@ from tests.support.scraping import read_series
 from tests.support.server import Server
 from zmqtriton_addons.jobs.metrics import metrics
 from zmqtriton_addons.metrics import services
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
 

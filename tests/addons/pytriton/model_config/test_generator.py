@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton.config.document import to_dict
 from zmqtriton.config.instances import instance_specs
-from zmqtriton.config.model_config import load_config
+from zmqtriton.config.model_config import load_config, to_dict
 from zmqtriton.pytriton.exceptions import PyTritonBadParameterError
 from zmqtriton.pytriton.model_config import (
     DeviceKind,

@@ -22,8 +22,8 @@ from tests.conftest import find_tool
 from tests.support.raw_http import raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
 pytestmark = pytest.mark.system
 

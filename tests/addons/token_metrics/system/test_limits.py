@@ -18,8 +18,8 @@ from tests.addons.ctl.system.commands import OPTION, ctl
 from tests.addons.token_metrics.system.test_token_metrics import CONFIG, MODEL
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
 

@@ -38,8 +38,8 @@ from zmqtriton_addons.web_sockets.frames import (
     FrameReader,
     Violation,
 )
-from zmqtriton_floor.access import token_file
-from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
 

@@ -18,8 +18,8 @@ from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
-from zmqtriton_floor.access.token_file import digest
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.token_file import digest
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Assembly,
     Message,

@@ -17,9 +17,9 @@ from tests.frontends.http_api.fakes import version_info
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import raw_request
 from tests.support.scenarios import scenario
-from zmqtriton_floor.access.token_file import Grant, digest
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.frontends import Restriction
+from zmqtriton_floor.token_file import Grant, digest
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.access.bearer_tokens import MAX_AT_ONCE
 from zmqtriton_frontends.http_api.inference import json_documents

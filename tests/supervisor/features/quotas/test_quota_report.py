@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.quotas import Quota, QuotaUse
+from zmqtriton.config.parameters import Quota, QuotaUse
 from zmqtriton.supervisor.features.quotas import describe_quotas
 
 

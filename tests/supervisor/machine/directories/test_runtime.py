@@ -21,12 +21,13 @@ from zmqtriton.addons import LocalService
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.directories import runtime as runtime_directory
 from zmqtriton.supervisor.machine.directories.claims import claim_storage
-from zmqtriton.supervisor.machine.directories.local_services import bind_local_services, services_of
 from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,
     RuntimeDirectory,
+    bind_local_services,
     claim,
     remove_stale,
+    services_of,
 )
 from zmqtriton_floor import staging
 

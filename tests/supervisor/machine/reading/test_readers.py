@@ -20,8 +20,7 @@ from tests.support.waiting import eventually
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.model_config import Host, merge_completion
 from zmqtriton.options import Options
-from zmqtriton.repository.place import ModelPlace
-from zmqtriton.repository.scan import Promotion, VersionSelection
+from zmqtriton.repository.scan import ModelPlace, Promotion, VersionSelection
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.processes import process

@@ -1,9 +1,12 @@
-"""All directories that a server needs, and the users that it shares them with."""
+"""All directories that a server needs, the users that it shares them with, and their mending."""
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,17 +14,27 @@ from zmqtriton import addons
 from zmqtriton.environments.users import StubUsers, UserError
 from zmqtriton.options import Options
 from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor.machine.directories.local_services import bind_local_services
+from zmqtriton.supervisor.machine import listeners
 from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,
     RuntimeDirectory,
     admit_group,
+    bind_local_services,
     claim,
     create_directory,
 )
+from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
+from zmqtriton.supervisor.machine.processes.children import Children
+from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor import lazy_names
+from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import InvalidArgument
+
+_log = logging.getLogger(__name__)
+
+#: Those that listen in the directory, at sockets of their own or at one that they inherit.
+_LISTENING_ROLES = ("broker", *LOCAL_SERVICES, "tracer")
 
 
 class Claims(NamedTuple):
@@ -80,3 +93,82 @@ def claim_storage(places: Iterable[str], group: int | None = None) -> RuntimeDir
     except OSError as error:
         text = f"models of stores cannot be kept in '{parent}': {error.strerror or error}"
         raise DirectoryError(text) from error
+
+
+class DirectoryMending:
+    """Mends the runtime directory of a running server after something has taken it away.
+
+    Connections live on without the files of their sockets, but nothing can connect any more:
+    neither zmqtriton-ctl nor a new stub. So the directory is made again, stubs get other sockets
+    for their streams, and the other processes that listen in it are replaced: the death of a
+    broker costs no request that had not begun.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        claims: Claims,
+        sockets: dict[str, listeners.BoundSocket],
+        children: Children,
+        serials: Mapping[str, int],
+        open_control: Callable[[], None],
+    ) -> None:
+        """Set up; `serials` has each role's last process.
+
+        `open_control` opens the socket for zmqtriton-ctl, and may raise OSError.
+        """
+        self._options = options
+        self._claims = claims
+        self._sockets = sockets
+        self._children = children
+        self._serials = serials
+        self._open_control = open_control
+        self._has_told = False
+
+    def show(self) -> None:
+        """Have those who look into a named directory find this server."""
+        with guarded("to show the server in the runtime directory"):
+            self._claims.runtime.show()
+
+    def poll(self) -> None:
+        """Mend the directory if it is lost. To be called once a second."""
+        directory = self._claims.runtime
+        if not directory.is_lost:
+            self._has_told = False
+            if directory.is_hidden:
+                self.show()
+            return
+        if not self._has_told:
+            self._has_told = True
+            _log.error(
+                "something has removed the runtime directory '%s' or a part of it; it is made "
+                "again. Keep cleaners of temporary directories away from it, or name another place "
+                "with --runtime-directory",
+                directory.path,
+            )
+        try:
+            directory.restore()
+            self._bind_local_services()
+            self._children.stream_sockets.renew()
+            # last: as long as it is not there, the directory counts as lost
+            self._open_control()
+            directory.show()
+        except (OSError, DirectoryError) as error:
+            _log.debug("the runtime directory cannot be made again: %s", error)
+            return
+        for role in _LISTENING_ROLES:
+            if role in self._serials:
+                self._children.kill(
+                    self._serials[role], "its socket was removed from the runtime directory"
+                )
+        _log.info("the runtime directory '%s' is there again", directory.path)
+
+    def _bind_local_services(self) -> None:
+        runtime = self._claims.runtime.path
+        for name in LOCAL_SERVICES:
+            with suppress(FileNotFoundError):
+                os.unlink(local_service_path(str(runtime), name))
+        services = bind_local_services(self._options, runtime, self._claims.users.group)
+        for name, bound in services.items():
+            self._sockets[name].socket.close()
+            self._sockets[name] = listeners.BoundSocket(name, bound)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from zmqtriton.config.quotas import NO_QUOTA, Quota
+from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.machine.processes.process import Process, is_frozen, take_stopped_children
 from zmqtriton_floor import endpoints, wire

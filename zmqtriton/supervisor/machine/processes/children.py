@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from zmqtriton.config.instances import THREADS
-from zmqtriton.config.quotas import Quota
+from zmqtriton.config.parameters import Quota
 from zmqtriton.environments.demand import variable_overrides
 from zmqtriton.supervisor.machine import capacity
 from zmqtriton.supervisor.machine.guard import guarded
@@ -46,9 +46,8 @@ from zmqtriton.supervisor.machine.segments import (
     LentRegions,
     SegmentRegistry,
 )
-from zmqtriton_floor import wire
+from zmqtriton_floor import stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_floor.variables import stub_mark
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from zmqtriton.config.quotas import NO_QUOTA, Quota
+from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.actions import Template

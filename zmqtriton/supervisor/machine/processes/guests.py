@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
-from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
-from zmqtriton.config.quotas import Quota
+from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES, Quota
 from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import SpawnStub
 from zmqtriton.supervisor.machine.guard import guarded

@@ -26,8 +26,7 @@ from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.output_reader import OutputReader
 from zmqtriton_floor import logs, wire
-from zmqtriton_floor.logs import LEVEL_NUMBERS
-from zmqtriton_floor.process.line_stream import count_lines
+from zmqtriton_floor.logs import LEVEL_NUMBERS, count_lines
 
 _log = logging.getLogger("zmqtriton.output")
 #: Of lines that processes send by themselves.

@@ -25,10 +25,9 @@ from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine import fitness
 from zmqtriton.supervisor.machine.capacity import restore_descriptor_limit
 from zmqtriton.systemd import SERVICE_VARIABLES
-from zmqtriton_floor import prctl
+from zmqtriton_floor import prctl, stub_mark
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
-from zmqtriton_floor.variables import stub_mark
 
 _LIBC = ctypes.CDLL(None)
 #: Whom the kernel should choose first when memory runs out: what is replaced most cheaply.

@@ -14,15 +14,14 @@ from zmqtriton.environments.users import (
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.machine import listeners, segments
-from zmqtriton.supervisor.machine.directories.claims import Claims
-from zmqtriton.supervisor.machine.directories.loss import DirectoryMending
+from zmqtriton.supervisor.machine.directories.claims import Claims, DirectoryMending
 from zmqtriton.supervisor.machine.instance_slots import cores_of_policy
 from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.children import Children
+from zmqtriton.supervisor.machine.processes.commands import model_variables
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
-from zmqtriton.supervisor.machine.processes.model_variables import model_variables
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
 from zmqtriton.supervisor.server_processes.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton_floor import execution_progress

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.config import known_parameters
 from zmqtriton.config.files import ClientFiles
-from zmqtriton.config.quotas import Quota
+from zmqtriton.config.parameters import Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
 from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import Promotion, VersionSelection

@@ -16,11 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.repository.place import ModelPlace, place_of_file
 from zmqtriton.repository.scan import (
     LOST_AND_FOUND,
+    ModelPlace,
     VersionSelection,
     list_places,
+    place_of_file,
     repository_hint,
 )
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride

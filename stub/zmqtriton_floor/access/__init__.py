@@ -1,1 +1,0 @@
-"""The rights of clients, as operators write them and servers read them."""

@@ -1,1 +1,0 @@
-"""Variables in the environment of every stub, which the supervisor sets."""
