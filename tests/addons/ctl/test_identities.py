@@ -22,7 +22,7 @@ def identity(name: str) -> dict[str, Any]:
 def others(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeServer]]:
     """Two servers, one of which says nothing."""
     for name in ("_IDENTITY_WITHIN_S", "_IDENTITY_AT_LAST_S"):
-        monkeypatch.setattr(client_module, name, 0.2)
+        monkeypatch.setattr(client_module, name, 0.6)
     servers = [FakeServer(temporary / f"zmqtriton-{name}") for name in ("well", "mute")]
     servers[0].answers["identity"] = identity("well")
     servers[1].answers["identity"] = "silence"
@@ -52,7 +52,7 @@ def test_a_time_out_is_told_as_one(others: list[FakeServer]) -> None:
     assert 2 == refused.exit_code
     assert "error: no server that has answered is called 'mute'; running: " in refused.stderr
     assert "'well' (pid 7" in refused.stderr
-    # by the others' answers some of its 0.2 s may be over
+    # by the others' answers some of its 0.6 s may be over
     assert re.search(r"zmqtriton-mute has not answered 'identity' within 0\.\d", refused.stderr)
     assert "it has not answered in time" in run("servers").stdout
 
