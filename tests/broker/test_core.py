@@ -22,13 +22,18 @@ def world() -> BrokerHarness:
     return BrokerHarness.serving()
 
 
-def test_a_request_goes_to_the_idle_stub_and_its_answer_back(world: BrokerHarness) -> None:
+@pytest.fixture
+def served(world: BrokerHarness) -> BrokerHarness:
+    """One with a stub."""
     world.add_stub(S)
+    return world
 
-    world.infer(F, request(7))
 
-    assert [(F, 7)] == [(w.peer, w.id) for w in world.finish_batch(S)]
-    assert [wire.Reply(7, 0, "", wire.FINAL, 0, S)] == world.finals(F, 7)
+def test_a_request_goes_to_the_idle_stub_and_its_answer_back(served: BrokerHarness) -> None:
+    served.infer(F, request(7))
+
+    assert [(F, 7)] == [(w.peer, w.id) for w in served.finish_batch(S)]
+    assert [wire.Reply(7, 0, "", wire.FINAL, 0, S)] == served.finals(F, 7)
 
 
 def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: BrokerHarness) -> None:
@@ -44,106 +49,97 @@ def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: Broker
     assert [1] == world.executing(S)
 
 
-def test_without_a_batcher_each_request_is_a_batch_of_its_own(world: BrokerHarness) -> None:
-    world.add_stub(S)
+def test_without_a_batcher_each_request_is_a_batch_of_its_own(served: BrokerHarness) -> None:
+    served.infer(F, request(1), request(2), request(3))
 
-    world.infer(F, request(1), request(2), request(3))
-
-    assert [1] == world.executing(S)
-    assert [1, 2, 3] == [world.finish_batch(S)[0].id for _ in range(3)]
+    assert [1] == served.executing(S)
+    assert [1, 2, 3] == [served.finish_batch(S)[0].id for _ in range(3)]
 
 
-def test_two_stubs_share_the_queue(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.add_stub(S2)
+def test_two_stubs_share_the_queue(served: BrokerHarness) -> None:
+    served.add_stub(S2)
 
-    world.infer(F, request(1), request(2), request(3))
+    served.infer(F, request(1), request(2), request(3))
 
-    assert {1, 2} == {w.id for works in world.batched_requests.values() for w in works}
+    assert {1, 2} == {w.id for works in served.batched_requests.values() for w in works}
 
 
 def test_a_busy_stub_that_dies_fails_what_it_executed_and_nothing_else(
-    world: BrokerHarness,
+    served: BrokerHarness,
 ) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1), request(2))
+    served.infer(F, request(1), request(2))
 
-    world.kill_peer(S)
+    served.kill_peer(S)
 
     text = (
         "Failed to process the request(s) for model instance 'm_2', message: "
         "Stub process 'm_2' is not healthy. (killed by SIGKILL)"
     )
-    assert [wire.Reply(1, Unavailable.number, text, wire.FINAL)] == world.finals(F, 1)
-    assert [] == world.finals(F, 2)
-    world.add_stub(S2)
-    assert [2] == [w.id for w in world.finish_batch(S2)]
+    assert [wire.Reply(1, Unavailable.number, text, wire.FINAL)] == served.finals(F, 1)
+    assert [] == served.finals(F, 2)
+    served.add_stub(S2)
+    assert [2] == [w.id for w in served.finish_batch(S2)]
 
 
-def test_an_idle_stub_that_dies_is_given_nothing(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.add_stub(S2)
-    world.kill_peer(S2)
+def test_an_idle_stub_that_dies_is_given_nothing(served: BrokerHarness) -> None:
+    served.add_stub(S2)
+    served.kill_peer(S2)
 
-    world.infer(F, request(1))
+    served.infer(F, request(1))
 
-    assert [1] == world.executing(S)
+    assert [1] == served.executing(S)
 
 
 @pytest.mark.row("E67", "A54")
-def test_a_cancelled_queued_request_is_answered_and_never_executed(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1), request(2), request(3))
+def test_a_cancelled_queued_request_is_answered_and_never_executed(served: BrokerHarness) -> None:
+    served.infer(F, request(1), request(2), request(3))
 
-    world.cancel(F, 2)
+    served.cancel(F, 2)
 
-    assert [Cancelled.number] == [r.code for r in world.finals(F, 2)]
-    assert [] == world.cancelled_executions, "no stub has heard of it"
-    assert [1, 3] == [world.finish_batch(S)[0].id for _ in range(2)]
+    assert [Cancelled.number] == [r.code for r in served.finals(F, 2)]
+    assert [] == served.cancelled_executions, "no stub has heard of it"
+    assert [1, 3] == [served.finish_batch(S)[0].id for _ in range(2)]
 
 
 def test_a_cancelled_executing_request_is_told_to_its_stub_and_answered_by_it(
-    world: BrokerHarness,
+    served: BrokerHarness,
 ) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1))
+    served.infer(F, request(1))
 
-    world.cancel(F, 1)
-    world.cancel(F, 1)
+    served.cancel(F, 1)
+    served.cancel(F, 1)
 
-    assert [(S, wire.RequestKey(F, 1))] == world.cancelled_executions
-    assert [] == world.finals(F, 1)
-    world.finish_batch(S)
-    assert 1 == len(world.finals(F, 1))
+    assert [(S, wire.RequestKey(F, 1))] == served.cancelled_executions
+    assert [] == served.finals(F, 1)
+    served.finish_batch(S)
+    assert 1 == len(served.finals(F, 1))
 
 
-def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1), request(2, deadline_ns=5_000))
-    assert 5_000 == world.core.due_ns
+def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(served: BrokerHarness) -> None:
+    served.infer(F, request(1), request(2, deadline_ns=5_000))
+    assert 5_000 == served.core.due_ns
 
-    world.tick(3_999)
-    assert [] == world.finals(F, 2)
-    world.tick(1)
+    served.tick(3_999)
+    assert [] == served.finals(F, 2)
+    served.tick(1)
 
     text = "Deadline Exceeded: the request waited for 0.000 s in the queue of 'm'"
-    assert [wire.Reply(2, DeadlineExceeded.number, text, wire.FINAL)] == world.finals(F, 2)
-    assert world.core.due_ns is None
-    assert 1 == world.core.generations[1].statistics.deadlines
+    assert [wire.Reply(2, DeadlineExceeded.number, text, wire.FINAL)] == served.finals(F, 2)
+    assert served.core.due_ns is None
+    assert 1 == served.core.generations[1].statistics.deadlines
 
 
-def test_a_deadline_that_passes_in_execution_cancels(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1, deadline_ns=5_000))
+def test_a_deadline_that_passes_in_execution_cancels(served: BrokerHarness) -> None:
+    served.infer(F, request(1, deadline_ns=5_000))
 
-    world.tick(10_000)
+    served.tick(10_000)
 
-    assert [(S, wire.RequestKey(F, 1))] == world.cancelled_executions
+    assert [(S, wire.RequestKey(F, 1))] == served.cancelled_executions
     text = "Deadline Exceeded: model 'm' was executing the request for 0.000 s"
     early = wire.Reply(1, DeadlineExceeded.number, text, wire.ABANDONED)
-    assert [early] == world.replies[F, 1]
-    world.finish_batch(S)
-    assert [early, wire.Reply(1, 0, "", wire.FINAL, 0, S)] == world.replies[F, 1]
+    assert [early] == served.replies[F, 1]
+    served.finish_batch(S)
+    assert [early, wire.Reply(1, 0, "", wire.FINAL, 0, S)] == served.replies[F, 1]
 
 
 def test_of_what_was_sent_ahead_it_is_told_that_it_waited(world: BrokerHarness) -> None:
@@ -156,38 +152,35 @@ def test_of_what_was_sent_ahead_it_is_told_that_it_waited(world: BrokerHarness) 
     assert "the request waited for 2.000 s in the queue of 'm'" in early.text
 
 
-def test_a_frontend_that_dies_has_its_requests_cancelled(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1), request(2))
+def test_a_frontend_that_dies_has_its_requests_cancelled(served: BrokerHarness) -> None:
+    served.infer(F, request(1), request(2))
 
-    world.kill_peer(F)
+    served.kill_peer(F)
 
-    assert [(S, wire.RequestKey(F, 1))] == world.cancelled_executions
-    world.finish_batch(S)
-    assert {} == {k: v for k, v in world.batched_requests.items() if v}
-    assert 0 == world.core.limits.unanswered
-
-
-def test_a_retired_generation_is_drained_when_its_last_answer_is_out(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1), request(2))
-
-    world.core.retire(wire.Retire(1))
-    world.finish_batch(S)
-    assert wire.Drained(1) not in world.supervisor_messages
-    world.finish_batch(S)
-
-    assert wire.Drained(1) == world.supervisor_messages[-1]
+    assert [(S, wire.RequestKey(F, 1))] == served.cancelled_executions
+    served.finish_batch(S)
+    assert {} == {k: v for k, v in served.batched_requests.items() if v}
+    assert 0 == served.core.limits.unanswered
 
 
-def test_a_stub_proves_itself_once(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1), request(2))
+def test_a_retired_generation_is_drained_when_its_last_answer_is_out(served: BrokerHarness) -> None:
+    served.infer(F, request(1), request(2))
 
-    world.finish_batch(S)
-    world.finish_batch(S)
+    served.core.retire(wire.Retire(1))
+    served.finish_batch(S)
+    assert wire.Drained(1) not in served.supervisor_messages
+    served.finish_batch(S)
 
-    assert [wire.FirstExecutionDone(S)] == world.supervisor_messages
+    assert wire.Drained(1) == served.supervisor_messages[-1]
+
+
+def test_a_stub_proves_itself_once(served: BrokerHarness) -> None:
+    served.infer(F, request(1), request(2))
+
+    served.finish_batch(S)
+    served.finish_batch(S)
+
+    assert [wire.FirstExecutionDone(S)] == served.supervisor_messages
 
 
 def test_a_generation_without_requests_drains_at_once(world: BrokerHarness) -> None:
@@ -219,15 +212,14 @@ def test_a_straggler_is_refused_where_the_successor_has_another_interface(
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
 
 
-def test_removing_a_generation_answers_what_is_left_of_it(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1), request(2))
+def test_removing_a_generation_answers_what_is_left_of_it(served: BrokerHarness) -> None:
+    served.infer(F, request(1), request(2))
 
-    world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
-    world.drain_outbox()
+    served.core.remove(wire.RemoveGeneration(1, "gave up"), served.now)
+    served.drain_outbox()
 
-    assert ["gave up", "gave up"] == [world.finals(F, i)[0].text for i in (1, 2)]
-    assert 0 == world.core.limits.unanswered
+    assert ["gave up", "gave up"] == [served.finals(F, i)[0].text for i in (1, 2)]
+    assert 0 == served.core.limits.unanswered
 
 
 def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() -> None:
@@ -243,39 +235,37 @@ def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() 
     assert 1 == len(world.finals(F, 1))
 
 
-def test_an_answer_may_come_after_execute_has_returned(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1), request(2))
-    batch = world.batched_requests[S].pop(0).batch
+def test_an_answer_may_come_after_execute_has_returned(served: BrokerHarness) -> None:
+    served.infer(F, request(1), request(2))
+    batch = served.batched_requests[S].pop(0).batch
 
-    world.core.results(S, wire.Results([], [wire.Executed(batch, 1, 1, 1)]), [], world.now)
-    world.drain_outbox()
-    assert [2] == world.executing(S), "the stub is free"
+    served.core.results(S, wire.Results([], [wire.Executed(batch, 1, 1, 1)]), [], served.now)
+    served.drain_outbox()
+    assert [2] == served.executing(S), "the stub is free"
     late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
-    world.core.results(S, late, [b""], world.now)
-    world.drain_outbox()
+    served.core.results(S, late, [b""], served.now)
+    served.drain_outbox()
 
-    assert 1 == len(world.finals(F, 1))
+    assert 1 == len(served.finals(F, 1))
 
 
 def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(
-    world: BrokerHarness,
+    served: BrokerHarness,
 ) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1))
-    batch = world.batched_requests[S][0].batch
+    served.infer(F, request(1))
+    batch = served.batched_requests[S][0].batch
     outcomes = [wire.Outcome(F, i, 0, "", wire.FINAL) for i in (2, 1, 1)]
     executed = [wire.Executed(99, 0, 0, 0), wire.Executed(batch, 0, 0, 0)]
 
-    world.core.results(S, wire.Results(outcomes, executed), [b""] * 3, world.now)
-    world.drain_outbox()
+    served.core.results(S, wire.Results(outcomes, executed), [b""] * 3, served.now)
+    served.drain_outbox()
 
-    assert 3 == world.core.traffic.malformed
-    assert 1 == len(world.finals(F, 1))
-    assert not world.finals(F, 2)
-    assert world.core.instances[S].is_idle
+    assert 3 == served.core.traffic.malformed
+    assert 1 == len(served.finals(F, 1))
+    assert not served.finals(F, 2)
+    assert served.core.instances[S].is_idle
     with pytest.raises(ProtocolError, match="bodies"):
-        world.core.results(S, wire.Results(outcomes, []), [], world.now)
+        served.core.results(S, wire.Results(outcomes, []), [], served.now)
 
 
 def test_of_a_large_batch_the_first_answers_may_leave_before_the_last_is_looked_at() -> None:
@@ -311,28 +301,26 @@ def test_beyond_the_bound_requests_are_refused(world: BrokerHarness) -> None:
     assert ["Exceeds maximum queue size"] == [r.text for r in world.finals(F, 1)]
 
 
-def test_requests_may_have_so_many_bytes_together(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1))
-    (inflight,) = world.core.peers[F].requests.values()
-    assert inflight.size == world.core.limits.unanswered_bytes > 0
-    world.core.limits.unanswered_bytes += MAX_UNANSWERED_BYTES
+def test_requests_may_have_so_many_bytes_together(served: BrokerHarness) -> None:
+    served.infer(F, request(1))
+    (inflight,) = served.core.peers[F].requests.values()
+    assert inflight.size == served.core.limits.unanswered_bytes > 0
+    served.core.limits.unanswered_bytes += MAX_UNANSWERED_BYTES
 
-    world.infer(F, request(2))
+    served.infer(F, request(2))
 
-    assert ["Exceeds maximum queue size"] == [r.text for r in world.finals(F, 2)]
-    world.finish_batch(S)
-    assert MAX_UNANSWERED_BYTES == world.core.limits.unanswered_bytes
+    assert ["Exceeds maximum queue size"] == [r.text for r in served.finals(F, 2)]
+    served.finish_batch(S)
+    assert MAX_UNANSWERED_BYTES == served.core.limits.unanswered_bytes
 
 
-def test_statistics_count_requests_elements_and_executions(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1, batch_size=4), request(2))
-    world.now += 10
-    world.finish_batch(S)
-    world.finish_batch(S, code=InternalError.number)
+def test_statistics_count_requests_elements_and_executions(served: BrokerHarness) -> None:
+    served.infer(F, request(1, batch_size=4), request(2))
+    served.now += 10
+    served.finish_batch(S)
+    served.finish_batch(S, code=InternalError.number)
 
-    [entry] = world.statistics()["model_stats"]
+    [entry] = served.statistics()["model_stats"]
     assert (4, 2) == (entry["inference_count"], entry["execution_count"])
     assert 1 == entry["inference_stats"]["success"]["count"]
     assert 1 == entry["inference_stats"]["fail"]["count"]
@@ -352,16 +340,15 @@ def test_statistics_of_an_unknown_model_are_an_error(world: BrokerHarness) -> No
 
 
 def test_statistics_of_an_unloaded_model_are_nobodys_while_it_finishes(
-    world: BrokerHarness,
+    served: BrokerHarness,
 ) -> None:
-    world.add_stub(S)
-    world.infer(F, request(1))
-    world.core.retire(wire.Retire(1))
+    served.infer(F, request(1))
+    served.core.retire(wire.Retire(1))
 
-    world.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0)
-    world.drain_outbox()
+    served.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0)
+    served.drain_outbox()
 
-    assert InvalidArgument.number == world.supervisor_messages[-1].code
+    assert InvalidArgument.number == served.supervisor_messages[-1].code
 
 
 def _quick(world: BrokerHarness) -> Page:
@@ -477,27 +464,25 @@ def test_the_end_of_a_stream_tells_how_many_responses_went_another_way() -> None
 
 
 def test_an_answer_that_is_read_after_the_word_of_the_death_is_delivered(
-    world: BrokerHarness,
+    served: BrokerHarness,
 ) -> None:
-    world.add_stub(S)
-    world.infer(F, request(5))
+    served.infer(F, request(5))
 
-    world.core.stop_giving_to(S)
-    world.finish_batch(S)
-    world.kill_peer(S)
+    served.core.stop_giving_to(S)
+    served.finish_batch(S)
+    served.kill_peer(S)
 
-    assert [0] == [reply.code for reply in world.replies[F, 5]]
+    assert [0] == [reply.code for reply in served.replies[F, 5]]
 
 
-def test_the_dying_are_given_nothing_more(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.infer(F, request(5))
+def test_the_dying_are_given_nothing_more(served: BrokerHarness) -> None:
+    served.infer(F, request(5))
 
-    world.core.stop_giving_to(S)
-    world.infer(F, request(6))
-    world.finish_batch(S)
-    assert not world.batched_requests[S]
-    world.kill_peer(S)
-    world.add_stub(S2)
+    served.core.stop_giving_to(S)
+    served.infer(F, request(6))
+    served.finish_batch(S)
+    assert not served.batched_requests[S]
+    served.kill_peer(S)
+    served.add_stub(S2)
 
-    assert [6] == world.executing(S2)
+    assert [6] == served.executing(S2)

@@ -22,9 +22,6 @@ from zmqtriton_floor.signature import Signature
 from zmqtriton_floor.tensors import encode_bytes, to_numpy
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor
 
-# ----------------------------------------------------------------------------- tensors
-# Tensors: datatypes, arrays, keys of the cache, and those of ensembles.
-
 
 # ----------------------------------------------------------------------------- tensors
 # Datatypes and the BYTES codec.

@@ -29,10 +29,6 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import GenerationState, InstanceState, LoadState, ModelState
 from zmqtriton_floor import wire
 
-# ------------------------------------------------------------------------------------------ states
-# States, actions and pauses, and what must not grow.
-
-
 # ------------------------------------------------------------------------------ states
 
 

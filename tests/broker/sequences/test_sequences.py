@@ -28,9 +28,6 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
-# --------------------------------------------------------------------------- sequences
-# Requests of sequences in the broker: slots, the backlog, order, time, and what is lost.
-
 
 # --------------------------------------------------------------- admission
 @pytest.fixture

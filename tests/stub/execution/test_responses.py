@@ -1,7 +1,10 @@
+"""Responses of models, and the state that they leave for the next request of a sequence."""
+
 from __future__ import annotations
 
 import gc
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,17 @@ from tests.stub.fakes import FakeLink, body
 from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.reshaping import Reshaping
+from zmqtriton_floor.wire import SEQUENCE_START as START
+from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub.api import pb_utils
-from zmqtriton_stub.execution.implicit_state import States
+from zmqtriton_stub.api.errors import TritonError
+from zmqtriton_stub.execution.implicit_state import States, keep_states
 from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
+
+# --------------------------------------------------------------------------------------- responses
+
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _DROPPED = (
@@ -243,3 +254,277 @@ def test_only_a_response_that_leaves_changes_the_states_of_its_sequence(link: Fa
             sender.send(pb_utils.InferenceResponse([tensor]))
 
     assert b"\2" == bytes(pending.states["BEFORE"].data)
+
+
+# ---------------------------------------------------------------------- implicit state
+# Implicit states in the stub: what a model is given, what it leaves, and when that is gone.
+
+
+_INT32, _BYTES = 8, 13
+
+
+def _config(states: list[dict[str, Any]], **batching: Any) -> dict[str, Any]:
+    return {"name": "m", "max_batch_size": 2, "sequence_batching": {"state": states, **batching}}
+
+
+def _state(**fields: Any) -> dict[str, Any]:
+    state = {"input_name": "I", "output_name": "O", "data_type": "TYPE_INT32", "dims": [2]}
+    return {**state, **fields}
+
+
+class _Sequences:
+    """An instance whose model adds one to each element of its state."""
+
+    def __init__(self, config: dict[str, Any], directory: str = "/none") -> None:
+        self.link = FakeLink()
+        self.states = self.link.instance.states = States(config, directory)
+
+    def begin(self, sequence: int = 7, flags: int = 0, *sent: Tensor) -> tuple[Pending, Tensor]:
+        """A request that is about to be executed, and the state that it has."""
+        pending = self.link.add_request(body())
+        pending.work = pending.work._replace(correlation=sequence, flags=flags)
+        *_, state = self.states.give(pending, list(sent), [pending])
+        return pending, state
+
+    def step(self, sequence: int = 7, flags: int = 0) -> list[int]:
+        """Return what the state was, as a model sees it."""
+        pending, state = self.begin(sequence, flags)
+        array = np.frombuffer(state.data, np.int32)
+        _answer(pending, array + np.int32(1))
+        return [int(number) for number in array]
+
+
+def _answer(pending: Pending, array: Any) -> None:
+    output = pb_utils.Tensor("O", array.reshape(1, -1))
+    pending.send(pb_utils.InferenceResponse([output]), wire.FINAL)
+
+
+@pytest.fixture
+def sequences() -> _Sequences:
+    return _Sequences(_config([_state()]))
+
+
+@pytest.mark.row("E75")
+def test_each_sequence_is_given_what_it_left_and_begins_anew_with_start(
+    sequences: _Sequences,
+) -> None:
+    seven = [sequences.step(7, START), sequences.step(7)]
+    eight = [sequences.step(8, START)]
+    seven += [sequences.step(7), sequences.step(7, START)]
+
+    assert [[0, 0], [1, 1], [2, 2], [0, 0]] == seven
+    assert [[0, 0]] == eight
+
+
+@pytest.mark.row("E75")
+def test_a_sequence_that_is_over_leaves_nothing(sequences: _Sequences) -> None:
+    sequences.step(7, START)
+    sequences.step(8, START)
+
+    sequences.states.end(7)
+    sequences.states.end(9)
+    assert 1 == len(sequences.states)
+
+    sequences.states.clear()
+    assert 0 == len(sequences.states)
+
+
+def test_what_is_answered_after_the_end_of_its_sequence_brings_nothing_back(
+    sequences: _Sequences,
+) -> None:
+    pending, _ = sequences.begin(7, START)
+
+    sequences.states.clear()
+    _answer(pending, np.ones(2, np.int32))
+
+    assert 0 == len(sequences.states)
+
+
+@pytest.mark.row("E75")
+def test_a_state_begins_with_the_content_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "initial_state").mkdir()
+    (tmp_path / "initial_state" / "f").write_bytes(b"\5\0\0\0\6\0\0\0and more")
+    first = {"name": "n", "data_type": "TYPE_INT32", "dims": [2], "data_file": "f"}
+    sequences = _Sequences(_config([_state(initial_state=[first])]), str(tmp_path))
+
+    assert Tensor("I", _INT32, [1, 2], b"\5\0\0\0\6\0\0\0") == sequences.begin(7, START)[1]
+    assert Tensor("I", _INT32, [1, 2], bytes(8)) == sequences.begin(7, wire.PADDING)[1]
+
+
+def test_free_dimensions_are_one_unless_the_beginning_says_otherwise() -> None:
+    texts = _state(data_type="TYPE_STRING", dims=[-1, 2])
+    first = {"name": "n", "data_type": "TYPE_INT32", "dims": [3], "zero_data": True}
+    numbers = _state(dims=[-1], initial_state=[first])
+
+    assert Tensor("I", _BYTES, [1, 1, 2], bytes(8)) == _Sequences(_config([texts])).begin()[1]
+    assert Tensor("I", _INT32, [1, 3], bytes(12)) == _Sequences(_config([numbers])).begin()[1]
+
+
+def test_a_state_may_get_another_shape_with_each_step() -> None:
+    sequences = _Sequences(_config([_state(dims=[-1])]))
+    pending, _ = sequences.begin(7, START)
+
+    _answer(pending, np.arange(3, dtype=np.int32))
+
+    assert [1, 3] == sequences.begin(7)[1].shape
+
+
+@pytest.mark.row("E75")
+def test_an_empty_slot_has_zeros_of_the_shape_that_the_states_of_others_have() -> None:
+    sequences = _Sequences(_config([_state(dims=[-1])]))
+    pending, _ = sequences.begin(7, START)
+    _answer(pending, np.arange(3, dtype=np.int32))
+    slot, _ = sequences.begin(0, wire.PADDING)
+    seven, _ = sequences.begin(7)
+
+    states = sequences.states.give(slot, [], [slot, seven])
+
+    assert [Tensor("I", _INT32, [1, 3], bytes(12))] == states
+    assert 1 == len(sequences.states)
+
+
+@pytest.mark.row("E75")
+def test_an_empty_slot_after_the_beginning_of_a_sequence_leaves_its_state_alone(
+    sequences: _Sequences,
+) -> None:
+    seven, state = sequences.begin(7, START)
+    slot, _ = sequences.begin(0, wire.PADDING)
+
+    sequences.states.give(slot, [], [seven, slot])
+    _answer(seven, np.frombuffer(state.data, np.int32) + np.int32(1))
+
+    assert [1, 1] == sequences.step(7)
+
+
+def test_a_client_cannot_set_a_state(sequences: _Sequences) -> None:
+    pending = sequences.link.add_request(body())
+    sent = Tensor("I", _INT32, [1, 2], b"\1" * 8)
+
+    assert [Tensor("I", _INT32, [1, 2], bytes(8))] == sequences.states.give(pending, [sent], [])
+
+
+@pytest.mark.parametrize("outputs", [[], [pb_utils.Tensor("O", np.full((1, 2), 9, np.int32))]])
+def test_an_error_leaves_the_state_as_it_was(
+    sequences: _Sequences, outputs: list[pb_utils.Tensor]
+) -> None:
+    sequences.step(7, START)
+    pending, _ = sequences.begin(7)
+
+    pending.send(pb_utils.InferenceResponse(outputs, error=TritonError("no")), wire.FINAL)
+
+    assert [1, 1] == sequences.step(7)
+
+
+def test_what_a_model_does_to_its_arrays_later_changes_nothing() -> None:
+    sequences = _Sequences(_config([_state(dims=[2000])]))
+    pending, _ = sequences.begin(7, START)
+    array = np.ones(2000, np.int32)
+
+    _answer(pending, array)
+    array[:] = 9
+
+    assert [1] * 2000 == sequences.step(7)
+
+
+def test_with_one_buffer_what_a_model_writes_there_is_kept_without_a_copy() -> None:
+    sequences = _Sequences(_config([_state(dims=[2000], use_same_buffer_for_input_output=True)]))
+    pending, state = sequences.begin(7, START)
+    array = np.frombuffer(state.data, np.int32)
+
+    array[:] = 5
+    _answer(pending, array)
+
+    again = np.frombuffer(sequences.begin(7)[1].data, np.int32)
+    assert np.shares_memory(array, again)
+    assert [5] * 2000 == list(again)
+    assert [0] * 2000 == list(np.frombuffer(sequences.begin(8, START)[1].data, np.int32))
+
+
+def test_of_two_states_with_one_name_the_first_counts() -> None:
+    states = States(_config([_state(), _state(output_name="P", dims=[3])]), "/none")
+    other = States(_config([_state(), _state(input_name="J", dims=[3])]), "/none")
+    pending = FakeLink().add_request(body())
+
+    assert ["I"] == [tensor.name for tensor in states.give(pending, [], [])]
+    assert ["I"] == [tensor.name for tensor in other.give(pending, [], [])]
+
+
+@pytest.mark.row("E75", "E76")
+def test_a_request_that_is_executed_step_by_step_keeps_its_own_state() -> None:
+    sequences = _Sequences(_config([_state()], iterative_sequence=True))
+    first, _ = sequences.begin(1, START)
+    other, _ = sequences.begin(1, START)
+    keep_states(first, {"I": Tensor("I", _INT32, [1, 2], b"\7" * 8)})
+
+    [again] = sequences.states.give(first, [], [])
+
+    assert (b"\7" * 8, bytes(8)) == (again.data, sequences.states.give(other, [], [])[0].data)
+    assert 0 == len(sequences.states)
+
+
+def test_a_model_without_states_has_none() -> None:
+    assert not States({"name": "m"}, "/none")
+
+
+# --------------------------------------------------------------------------- reshaping
+
+
+def config(dims: list[int], shape: list[int], batch: int = 0) -> dict[str, Any]:
+    """One input X that the model sees as `shape`, and one output Y that it makes as `shape`."""
+    reshape = {"shape": shape}
+    return {
+        "max_batch_size": batch,
+        "input": [{"name": "X", "dims": dims, "reshape": reshape}, {"name": "P", "dims": [1]}],
+        "output": [{"name": "Y", "dims": dims, "reshape": reshape}, {"name": "Q", "dims": [1]}],
+    }
+
+
+def tensor(name: str, shape: list[int]) -> Tensor:
+    return Tensor(name, 11, shape, b"")
+
+
+@pytest.mark.parametrize(
+    ("dims", "shape", "batch", "outer", "seen"),
+    [
+        ([2, 3], [6], 0, [2, 3], [6]),
+        ([-1, 1], [-1], 0, [5, 1], [5]),
+        ([1, -1, 2, -1], [-1, 2, -1], 0, [1, 3, 2, 4], [3, 2, 4]),
+        ([1], [], 8, [4, 1], [4]),
+        ([-1, 2], [2, -1], 8, [4, 3, 2], [4, 2, 3]),
+    ],
+)
+@pytest.mark.row("E31")
+def test_the_model_sees_another_shape_than_those_who_ask(
+    dims: list[int], shape: list[int], batch: int, outer: list[int], seen: list[int]
+) -> None:
+    reshaping = Reshaping(config(dims, shape, batch))
+
+    assert [tensor("X", seen), tensor("P", [1])] == reshaping.for_model(
+        [tensor("X", outer), tensor("P", [1])]
+    )
+    assert [tensor("Y", outer), tensor("Q", [1])] == reshaping.for_client(
+        [tensor("Y", seen), tensor("Q", [1])]
+    )
+
+
+@pytest.mark.parametrize("made", [[5], [6, 2], []])
+@pytest.mark.row("E31")
+def test_an_output_with_another_number_of_elements_is_an_error(made: list[int]) -> None:
+    reshaping = Reshaping(config([2, 3], [6]))
+
+    assert "output tensor shape does not match size of output for 'Y'" == refusal(
+        InternalError, lambda: reshaping.for_client([tensor("Y", made)])
+    )
+
+
+def test_an_output_with_too_few_dimensions_is_an_error() -> None:
+    reshaping = Reshaping(config([1, -1, -1], [-1, -1]))
+
+    with pytest.raises(InternalError):
+        reshaping.for_client([tensor("Y", [4])])
+
+
+def test_a_model_without_is_left_alone() -> None:
+    plain = {"input": [{"name": "X", "dims": [1]}], "output": [{"name": "Y", "dims": [1]}]}
+
+    assert not Reshaping(plain)

@@ -307,10 +307,6 @@ def test_without_a_cache_nothing_has_a_digest(world: FakeSupervisor) -> None:
 
 
 # ---------------------------------------------------------------------- region outputs
-# Outputs in regions, and in memory of clients.
-
-
-# ---------------------------------------------------------------------- region outputs
 # A stub and the regions of clients: what it reads there, and what it writes there itself.
 COUNT = 50_000
 

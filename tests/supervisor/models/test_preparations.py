@@ -25,10 +25,6 @@ from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.broker import RateLimitResource
 
-# ------------------------------------------------------------------------------------ preparations
-# Loads that wait: for preparations, and for each other.
-
-
 # ------------------------------------------------------------------------ preparations
 # A load that needs an environment waits for the process that prepares it, and for nobody else.
 
@@ -346,10 +342,6 @@ def test_ready_is_what_can_execute_now() -> None:
     world.call("unload", {"model": "a"})
     assert not is_ready("a")
     assert "must be a text" in world.call("ready", {"model": 3}).error[1]
-
-
-# --------------------------------------------------------------------------------------- resources
-# Resources of models, and the history of their loads.
 
 
 # --------------------------------------------------------------------------- resources

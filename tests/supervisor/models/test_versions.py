@@ -20,10 +20,6 @@ from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.reasons import Kind, Reason
 
 # ---------------------------------------------------------------------------- versions
-# Versions of models, and the index of the repository.
-
-
-# ---------------------------------------------------------------------------- versions
 # A load of several versions, of which one fails: as in Triton, all of them serve or none does.
 FAILED = "Internal: no file"
 
@@ -272,10 +268,6 @@ def test_models_that_were_not_tried_say_why() -> None:
 
 def test_a_repository_that_cannot_be_listed_has_no_models() -> None:
     assert [] == repository_index(InternalError("no such directory"), {}, LATER)
-
-
-# ----------------------------------------------------------------------------- startup
-# The loads of a start.
 
 
 # ----------------------------------------------------------------------------- startup

@@ -132,9 +132,6 @@ def test_bfloat16_goes_through_a_model(server: Server) -> None:
     assert ("BF16", [2], data) == (output["datatype"], output["shape"], answered)
 
 
-# ------------------------------------------------------------------- requests
-
-
 # -------------------------------------------------------------- configuration
 
 
