@@ -151,11 +151,9 @@ def grpc_request(floats: int = 16, model: str = "identity_fp32") -> bytes:
     from zmqtriton_protos import message
 
     request = message("inference.ModelInferRequest")(model_name=model)
-    tensor = request.inputs.add(name="INPUT0", datatype="FP32")
-    tensor.shape.append(floats)
+    request.inputs.add(name="INPUT0", datatype="FP32").shape.append(floats)
     request.raw_input_contents.append(struct.pack("<f", 0.5) * floats)
-    data: bytes = request.SerializeToString()
-    return data
+    return request.SerializeToString()
 
 
 def http_shared(port: int, floats: int = 150_528) -> Plan:

@@ -23,15 +23,13 @@ _STREAM_RESPONSE = message("inference.ModelStreamInferResponse")
 def _reply(data: bytes) -> Any:
     request = _REQUEST.FromString(data)
     response = _RESPONSE(model_name=request.model_name, model_version="1", id=request.id)
-    output = response.outputs.add(name="OUTPUT0", datatype="FP32")
-    output.shape.extend(request.inputs[0].shape)
+    response.outputs.add(name="OUTPUT0", datatype="FP32").shape.extend(request.inputs[0].shape)
     response.raw_output_contents.append(request.raw_input_contents[0])
     return response
 
 
 async def _infer(data: bytes, _context: Any) -> bytes:
-    answer: bytes = _reply(data).SerializeToString()
-    return answer
+    return _reply(data).SerializeToString()
 
 
 async def _stream(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:

@@ -64,8 +64,7 @@ class Figure(NamedTuple):
 
 
 def _processes(server: Server) -> list[psutil.Process]:
-    assert server.process is not None
-    main = psutil.Process(server.process.pid)
+    main = psutil.Process(server.pid)
     return [main, *main.children(recursive=True)]
 
 
@@ -138,8 +137,7 @@ def _beside(target: Callable[..., None], *arguments: Any) -> Iterator[Connection
 
 
 def _cpu_s(server: Server) -> dict[str, float]:
-    assert server.process is not None
-    return cpu.of_trees([server.process.pid])
+    return cpu.of_trees([server.pid])
 
 
 def _cpu_us(server: Server, connections: int = _AT_ONCE) -> float:

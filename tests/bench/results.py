@@ -51,8 +51,7 @@ def last(kind: str) -> list[dict[str, Any]]:
     if not files:
         return []
     print(f"last: {files[-1].stem}")
-    rows: list[dict[str, Any]] = json.loads(files[-1].read_text("utf-8"))["rows"]
-    return rows
+    return json.loads(files[-1].read_text("utf-8"))["rows"]
 
 
 def save(kind: str, rows: list[dict[str, Any]]) -> None:

@@ -57,8 +57,7 @@ def _counts(server: Server, model: str) -> dict[str, float]:
 
 
 def measure(server: Server, name: str, model: str, size: int, seconds: float) -> dict[str, Any]:
-    shape = (1, 16) if size else (16,)
-    plan = clients.http_binary(server.http_port, model=model, shape=shape)
+    plan = clients.http_binary(server.http_port, model=model, shape=(1, 16) if size else (16,))
     points = []
     for count in CLIENTS:
         got = clients.measure(plan, count, seconds, lambda: _counts(server, model))

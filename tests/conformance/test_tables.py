@@ -29,9 +29,7 @@ def test_every_case_was_asked_of_triton_and_no_other_answer_is_kept() -> None:
 def test_enough_cases_are_errors() -> None:
     answers = [answer for table in TABLES for answer in lists.recorded(table).values()]
 
-    failed = sum(has_error(answer) for answer in answers)
-
-    assert failed * 100 >= ERRORS_PERCENT * len(answers)
+    assert sum(has_error(answer) for answer in answers) * 100 >= ERRORS_PERCENT * len(answers)
 
 
 def test_the_lists_of_what_differs_name_cases_once() -> None:

@@ -68,7 +68,7 @@ def outcomes(loads: Sequence[Load]) -> list[Outcome]:
     return [outcome for load in loads for outcome in load.outcomes]
 
 
-def _first_after(loads: Sequence[Load], ns: int) -> Outcome | None:
+def first_after(loads: Sequence[Load], ns: int) -> Outcome | None:
     """The first answer to what was asked after that moment."""
     news = [o for load in loads for o in load.outcomes[-500:] if o.sent_ns > ns and o.is_right]
     return min(news, key=lambda o: o.ended_ns) if news else None
@@ -78,7 +78,7 @@ def kill_and_measure(server: Server, loads: Sequence[Load], number: int = signal
     """One round, under loads that go on."""
     [broker] = server.pids()["broker"]
     before_ns = time.monotonic_ns()
-    eventually(lambda: _first_after(loads, before_ns), 30, "answers before the kill")
+    eventually(lambda: first_after(loads, before_ns), 30, "answers before the kill")
     killed_ns = time.monotonic_ns()
     os.kill(broker, number)
 
@@ -93,7 +93,7 @@ def kill_and_measure(server: Server, loads: Sequence[Load], number: int = signal
     unready_ms = since_kill_ms()
     eventually(server.is_ready, 30, "the server is ready again")
     ready_ms = since_kill_ms()
-    first = eventually(lambda: _first_after(loads, killed_ns), 30, "answers after the kill")
+    first = eventually(lambda: first_after(loads, killed_ns), 30, "answers after the kill")
     eventually(lambda: server.pids().get("broker") not in (None, [], [broker]), 30, "a new broker")
     return Death((first.ended_ns - killed_ns) / 1e6, unready_ms, ready_ms)
 

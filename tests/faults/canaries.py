@@ -16,8 +16,7 @@ BROKEN = "        raise pb_utils.TritonModelException('broken on purpose')\n"
 
 def canary(server: Server, what: str = "", document: Any = None, model: str = MODEL) -> Any:
     """Call the canary of a model over HTTP; no document asks only."""
-    path = f"/v2/models/{model}/canary{what}"
-    status, answer = server.request_json(path, document)
+    status, answer = server.request_json(f"/v2/models/{model}/canary{what}", document)
     assert status == 200, answer
     return answer
 

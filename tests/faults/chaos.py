@@ -179,12 +179,11 @@ def run(plan: Plan, directory: Path, kept: Path | None = None) -> int:
     nemesis = Nemesis(server, calls, sorted(counts))
     world = World(server, nemesis, counts, plan.mode)
     with server:
-        assert server.process is not None
-        sizes = _sizes(server.process.pid)
+        sizes = _sizes(server.pid)
         with steered_clients(world) as clients:
             day = Day(plan, world, nemesis, clients)
             day.run()
-            print("supervisor:", sizes, "->", _sizes(server.process.pid))
+            print("supervisor:", sizes, "->", _sizes(server.pid))
         report = Report(world, clients, day.steps, day.recoveries)
         report.print()
         if server.stop(60):

@@ -127,8 +127,7 @@ def sweep(
     server: Server, calls: FailingCalls, faults: Sequence[Fault], chance: random.Random
 ) -> Iterator[Result]:
     """Inject one fault after another into a running server."""
-    assert server.process is not None
-    supervisor = server.process.pid
+    supervisor = server.pid
     for fault in faults:
         eventually(lambda: is_whole(server, supervisor), 60, f"whole before {fault}")
         pid = (

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import grpc
 import psutil
 
+from tests.faults.broker_death import first_after
 from tests.faults.load import Load, Outcome
 from tests.support.journal import executions
 from tests.support.server import Server
@@ -31,8 +32,7 @@ def http_arbiter_pid(server: Server) -> int:
 
 
 def _is_child(server: Server, pid: int) -> bool:
-    assert server.process is not None
-    return psutil.Process(pid).ppid() == server.process.pid
+    return psutil.Process(pid).ppid() == server.pid
 
 
 def grpc_pid(server: Server) -> int:
@@ -46,16 +46,11 @@ def kill_http_and_measure(
     """One round, under load; milliseconds until the next answer."""
     pid = choose(server)
     before_ns = time.monotonic_ns()
-    eventually(lambda: _first_after(load, before_ns), 30, "answers before the kill")
+    eventually(lambda: first_after([load], before_ns), 30, "answers before the kill")
     killed_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGKILL)
-    first = eventually(lambda: _first_after(load, killed_ns), 30, "answers after the kill")
+    first = eventually(lambda: first_after([load], killed_ns), 30, "answers after the kill")
     return (first.ended_ns - killed_ns) / 1e6
-
-
-def _first_after(load: Load, ns: int) -> Outcome | None:
-    news = [o for o in load.outcomes[-500:] if o.sent_ns > ns and o.is_right]
-    return min(news, key=lambda o: o.ended_ns) if news else None
 
 
 def check(server: Server, outcomes: list[Outcome], max_wrong: int) -> None:

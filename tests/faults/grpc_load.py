@@ -129,8 +129,7 @@ async def _cancel_one(channel: Any, chance: random.Random) -> str:
         asyncio.get_running_loop().call_later(chance.random() * _CANCEL_WITHIN_S, call.cancel)
     try:
         if kind < 2:
-            numbers = [_check_response(data)[0] async for data in call]
-            assert list(range(50)) == numbers
+            assert list(range(50)) == [_check_response(data)[0] async for data in call]
         else:
             await call
     except asyncio.CancelledError:

@@ -48,6 +48,8 @@ class Client(ABC):
     """Asks until it is told to stop. A failure that the server has told is an outcome, too."""
 
     model, frontend = "journal", "http"
+    #: The output that has the id.
+    output = "ID"
 
     def __init__(self, server: Server, number: int) -> None:
         self.server = server
@@ -131,6 +133,15 @@ class Client(ABC):
         self.executions_of[self.own_id] = executions
         return self.own_id
 
+    def check_outputs(self, outputs: list[dict[str, Any]]) -> str:
+        """Check the id and the stamp of an answer; return "right"."""
+        got = {output["name"]: output["data"] for output in outputs}
+        if got.get(self.output) != [self.own_id]:
+            raise WrongAnswerError(f"{got} for {self.own_id}")
+        [stamp] = got.get("STAMP", [None])
+        self.check_stamp(stamp)
+        return RIGHT
+
     def check_stamp(self, stamp: int | None) -> None:
         """Raise WrongAnswerError if no such state of the model may have answered."""
         if stamp is not None and self.stamps is not None:
@@ -140,8 +151,6 @@ class Client(ABC):
 
 
 class HttpClient(Client):
-    output = "ID"
-
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
         self._connection: http.client.HTTPConnection | None = None
@@ -171,12 +180,7 @@ class HttpClient(Client):
         status, answer = self.post(f"/v2/models/{self.model}/infer", {"inputs": tensors})
         if status != 200:
             return str(status)
-        got = {output["name"]: output["data"] for output in answer["outputs"]}
-        if got.get(self.output) != [own_id]:
-            raise WrongAnswerError(f"{got} for {own_id}")
-        [stamp] = got.get("STAMP", [None])
-        self.check_stamp(stamp)
-        return RIGHT
+        return self.check_outputs(answer["outputs"])
 
 
 class EnsembleClient(HttpClient):
@@ -328,12 +332,7 @@ class SocketClient(Client):
         answer = self.send(own_id, {"ID": ("BYTES", [1, 1], own_id), "MS": ("INT32", [1, 1], 5)})
         if answer is None:
             return self.reason.split()[0]
-        got = {output["name"]: output["data"] for output in answer["outputs"]}
-        if got.get("ID") != [own_id]:
-            raise WrongAnswerError(f"{got} for {own_id}")
-        [stamp] = got.get("STAMP", [None])
-        self.check_stamp(stamp)
-        return RIGHT
+        return self.check_outputs(answer["outputs"])
 
     def send(self, own_id: str, inputs: dict[str, tuple[str, list[int], Any]]) -> Any:
         """Send a request; return its first response, None for an error."""

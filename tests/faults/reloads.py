@@ -244,8 +244,7 @@ def import_slowly(server: Server, seconds: float, instances: int) -> tuple[float
     (folder / "config.pbtxt").write_text(f'backend: "python"\n{group}\n')
     began_s = time.monotonic()
     assert (200, "") == control_model(server, "load", "slow")
-    took_s = time.monotonic() - began_s
-    return took_s, len(marks.read_text().split())
+    return time.monotonic() - began_s, len(marks.read_text().split())
 
 
 # -------------------------------------------------------------------- in full

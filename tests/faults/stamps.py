@@ -72,23 +72,12 @@ def write_stamp(server: Server, stamp: int) -> None:
 
 def control_model(server: Server, what: str, model: str = MODEL) -> tuple[int, str]:
     """Asks to load or unload; the status and the text of an error, or ""."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=120)
-    try:
-        connection.request("POST", f"/v2/repository/models/{model}/{what}", "{}")
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        return answer.status, json.loads(text)["error"] if answer.status != 200 else ""
-    finally:
-        connection.close()
+    path = f"/v2/repository/models/{model}/{what}"
+    status, answer = server.request_json(path, {}, within_s=120.0)
+    return status, "" if status == 200 else answer["error"]
 
 
 def index_entry(server: Server, model: str = MODEL) -> dict[str, str]:
     """The first entry of a model."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
-    try:
-        connection.request("POST", "/v2/repository/index", "{}")
-        entries = json.loads(connection.getresponse().read())
-    finally:
-        connection.close()
-    own_entry: dict[str, str] = next(entry for entry in entries if entry["name"] == model)
-    return own_entry
+    _, entries = server.request_json("/v2/repository/index", {})
+    return next(entry for entry in entries if entry["name"] == model)

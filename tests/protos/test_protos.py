@@ -123,6 +123,4 @@ def test_services_tell_methods_classes_and_streaming() -> None:
 
 
 def test_an_enum_gives_its_values_by_name() -> None:
-    data_type = zmqtriton_protos.enum("inference.DataType")
-
-    assert 13 == data_type.values_by_name["TYPE_STRING"].number
+    assert 13 == zmqtriton_protos.enum("inference.DataType").values_by_name["TYPE_STRING"].number

@@ -382,9 +382,7 @@ RECORDER = '#!/bin/sh\necho "${0##*/} $*" >> "$RECORD"\n'
 
 @pytest.fixture
 def jobs() -> dict[str, Any]:
-    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text("utf-8"))
-    jobs: dict[str, Any] = workflow["jobs"]
-    return jobs
+    return yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text("utf-8"))["jobs"]
 
 
 @pytest.fixture

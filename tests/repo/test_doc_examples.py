@@ -73,9 +73,8 @@ def test_blocks_are_fenced_or_indented(tmp_path: Path) -> None:
 
 def test_comments_belong_to_the_block_behind_them(tmp_path: Path) -> None:
     comments = "<!-- example: before\nmkdir x\n-->\n<!-- example: form -->\n\n"
-    text = f"{comments}    $ ls\n    x\n\nand\n\n    y\n"
 
-    first, second = page_of(text, tmp_path)
+    first, second = page_of(f"{comments}    $ ls\n    x\n\nand\n\n    y\n", tmp_path)
 
     assert ("mkdir x", "") == (first.note("before"), first.note("form"))
     assert () == second.notes
@@ -110,9 +109,7 @@ def test_a_session_has_commands_of_several_lines() -> None:
     ],
 )
 def test_outputs_are_compared(expected: str, printed: str, is_form: bool, fits: bool) -> None:
-    pattern = output_pattern(expected, is_form=is_form)
-
-    assert fits == (re.fullmatch(pattern, printed) is not None)
+    assert fits == (re.fullmatch(output_pattern(expected, is_form=is_form), printed) is not None)
 
 
 #: What a comment before a block makes, and the pattern of the visible text that tells its reader.

@@ -49,9 +49,7 @@ def test_the_examples_of_the_configuration_are_read(example: str) -> None:
 
 
 def test_refusals_that_are_named_are_those_of_the_server() -> None:
-    text = (DIRECTORY / "config.md").read_text("utf-8")
-
-    named = re.findall(r"Refused: `([^`]+)`", text)
+    named = re.findall(r"Refused: `([^`]+)`", (DIRECTORY / "config.md").read_text("utf-8"))
     assert [] == [one for one in named if not is_in_the_source(one)]
     assert len(named) > 8
 

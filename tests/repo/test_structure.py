@@ -76,9 +76,7 @@ def test_an_import_for_annotations_counts() -> None:
 
 
 def test_a_circle_is_found() -> None:
-    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
-
-    assert {frozenset("abc")} == _circles(graph)
+    assert {frozenset("abc")} == _circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
 
 
 def _bases(node: ast.ClassDef) -> set[str]:

@@ -188,9 +188,7 @@ def write(path: Path, text: str = "# code") -> Path:
 
 
 def test_it_is_version_1_in_the_directory_of_the_file(tmp_path: Path) -> None:
-    file = write(tmp_path / "scale.py")
-
-    model = scan_single_file("m", file)
+    model = scan_single_file("m", write(tmp_path / "scale.py"))
 
     assert ("m", tmp_path, (1,), None) == (
         model.name,
@@ -213,8 +211,7 @@ def test_a_change_of_what_it_may_load_is_one_of_the_model(tmp_path: Path, name: 
 
     after = scan_single_file("m", file)
     assert before.fingerprint != after.fingerprint
-    is_code = before.version_fingerprints != after.version_fingerprints
-    assert is_code == (name != "config.pbtxt")
+    assert (before.version_fingerprints != after.version_fingerprints) == (name != "config.pbtxt")
 
 
 @pytest.mark.parametrize(

@@ -268,8 +268,7 @@ class Server:
         status, answer = self.request_json(f"{path}/stats")
         assert status == 200, answer
         [entry] = answer["model_stats"]
-        statistics: dict[str, Any] = entry
-        return statistics
+        return entry
 
     def metrics_text(self) -> str:
         with urllib.request.urlopen(self.metrics_url, timeout=30) as answer:
@@ -280,6 +279,17 @@ class Server:
         """The error of a load or an unload, or ""."""
         status, answer = self.request_json(f"/v2/repository/models/{model}/{verb}", {})
         return "" if status == 200 else str(answer["error"])
+
+    @property
+    def pid(self) -> int:
+        """The supervisor, which runs or has ended."""
+        assert self.process is not None
+        return self.process.pid
+
+    def wait(self, within_s: float = 60.0) -> int:
+        """Return the status with which the server ends by itself."""
+        assert self.process is not None
+        return self.process.wait(within_s)
 
     @property
     def returncode(self) -> int | None:

@@ -20,8 +20,7 @@ def memory_group(limit: int) -> Iterator[list[str]]:
     group = (_V1 if is_v1 else _V2) / f"zmqtriton-test-{os.getpid()}"
     try:
         group.mkdir()
-        name = "memory.limit_in_bytes" if is_v1 else "memory.max"
-        (group / name).write_text(str(limit))
+        (group / ("memory.limit_in_bytes" if is_v1 else "memory.max")).write_text(str(limit))
     except OSError as error:
         if group.exists():
             group.rmdir()

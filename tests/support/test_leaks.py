@@ -72,9 +72,7 @@ def test_a_child_of_what_ran_before_may_come(session_mark: str) -> None:
         parent.stdin.flush()
         eventually(lambda: leaks.marked_processes(session_mark) - ours, 30)
 
-        lines = leaks.find_leaks(before, session_mark, within_s=0)
-
-        assert [] == lines
+        assert [] == leaks.find_leaks(before, session_mark, within_s=0)
         # not what the session had before: the servers that the tests of all files share
         for pid in leaks.marked_processes(session_mark) - ours:
             os.kill(pid, 9)

@@ -96,8 +96,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
             time.sleep(END_S)  # by then whoever stalls was closed
             after = gauge.newest
             gauge.close()
-        same = pids == lasting_pids(server)
-        broken = [] if same else ["the processes are not the same"]
+        broken = [] if pids == lasting_pids(server) else ["the processes are not the same"]
         print(f"MiB after, by role: {after.own}; shared {after.shared}")
         table(rounds, asks, machine)
         machine.close()

@@ -128,8 +128,7 @@ def bombs_without_token(attack: Attacker) -> None:
 
 def endless_messages(attack: Attacker) -> None:
     """Messages of which much comes, and never all."""
-    is_compressed = attack.chance.random() < 0.5
-    first = bytes((is_compressed,)) + (1 << 30).to_bytes(4, "big") + bytes(15_000)
+    first = bytes((attack.chance.random() < 0.5,)) + (1 << 30).to_bytes(4, "big") + bytes(15_000)
     path = attack.chance.choice((INFER, STREAM))
     for client in attack.calls(attack.between(2, 16)):
         numbers = range(1, 2 * attack.between(4, 60), 2)

@@ -85,8 +85,7 @@ def inflating_bodies(attack: Attacker) -> None:
     """Bodies that become a thousand times as large."""
     coding = attack.chance.choice(("gzip", "deflate"))
     numbers = attack.chance.choice((b"0,", b"0.5,", b"[],", b'"",', b"NaN,"))
-    times = attack.between(1, 24)
-    body = _packed(b"[" + numbers * (MIB // len(numbers)), coding, times)
+    body = _packed(b"[" + numbers * (MIB // len(numbers)), coding, attack.between(1, 24))
     path = attack.chance.choice((_INFER, "/v1/chat/completions", f"/v2/models/{ECHO}/generate"))
     data = attack.request(path, body, Content_Encoding=coding)
     for _ in range(attack.between(2, 12)):

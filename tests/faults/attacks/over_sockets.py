@@ -73,8 +73,7 @@ def giant_messages(attack: Attacker) -> None:
     frame = client_frame(CONTINUATION, part, is_last=False)
     for number, connection in enumerate(_open(attack, attack.between(4, 40))):
         connection.settimeout(0.5)
-        is_whole = number % 2 == 0
-        send_quietly(connection, head + part if is_whole else in_parts + frame * 8)
+        send_quietly(connection, head + part if number % 2 == 0 else in_parts + frame * 8)
 
 
 def unread_streams(attack: Attacker) -> None:

@@ -66,10 +66,7 @@ class JobClient(HttpClient):
             self._wait(own_id)
         self._insist("DELETE", f"/v2/jobs/{job}", 200, may_be_gone=True)
         if state["state"] == "succeeded":
-            got = {output["name"]: output["data"] for output in state["response"]["outputs"]}
-            if got.get("ID") != [own_id]:
-                raise WrongAnswerError(f"{got} for {own_id}")
-            return RIGHT
+            return self.check_outputs(state["response"]["outputs"])
         self.reason = f"{state.get('status', '')} {state['reason']}"
         if _INTERRUPTED in self.reason:
             self.reason = f"lost connection to its process: {self.reason}"

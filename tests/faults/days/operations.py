@@ -208,8 +208,7 @@ def _try_version(world: World, chance: Random) -> None:
     weight, is_good, starts = 20 + int(chance.random() * 60), chance.random() < 0.5, world.starts
     [old_stamp], stamp = world.stamps.newest, world.next_stamp()
     old, new = world.version, world.add_version(stamp)
-    settings = {"version": new, "weight": weight, "abort_failures": "off"}
-    start = {"model": STAMPED, **settings}
+    start = {"model": STAMPED, "version": new, "weight": weight, "abort_failures": "off"}
     world.insist(
         "canary.start", chance, start, lambda why: "a canary already" in why or "only one" in why
     )

@@ -62,9 +62,8 @@ def test_a_promise_is_broken_where_nothing_explains_the_failure() -> None:
 
 def test_one_request_for_each_ended_stub_may_have_been_handed_to_it() -> None:
     harms = [harm("stub", pids={7}), harm("stub", pids={8}, begun_ns=300), harm("broker")]
-    failures = [(Cause.NOT_BEGUN, FAILURE)] * 3 + [(Cause.BROKER, FAILURE)]
 
-    judged = excuse_handed(failures, harms)
+    judged = excuse_handed([(Cause.NOT_BEGUN, FAILURE)] * 3 + [(Cause.BROKER, FAILURE)], harms)
 
     causes = [cause for cause, _ in judged]
     assert [Cause.HANDED, Cause.NOT_BEGUN, Cause.NOT_BEGUN, Cause.BROKER] == causes

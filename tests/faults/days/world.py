@@ -6,7 +6,6 @@ What was asked is known here and checked; which calls are made is of `operations
 from __future__ import annotations
 
 import http.client
-import json
 import random
 import shutil
 import threading
@@ -109,17 +108,8 @@ class World:
     def _ask_http(self, verb: str, arguments: dict[str, Any]) -> Answer:
         document = dict(arguments)
         path = _PATHS[verb].format(model=document.pop("model"))
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.http_port, timeout=BOUND_S)
-        try:
-            connection.request("POST", path, json.dumps(document))
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        finally:
-            connection.close()
-        content = json.loads(text or "null")
-        if answer.status == 200:
-            return Answer("", content)
-        return Answer(f"{answer.status} {content['error']}")
+        status, content = self.server.request_json(path, document, within_s=BOUND_S)
+        return Answer("", content) if status == 200 else Answer(f"{status} {content['error']}")
 
     def _operate(self, verb: str, arguments: dict[str, Any]) -> Answer:
         with connect(ServerSelector(str(self.server.directory / "run"))) as client:

@@ -83,8 +83,7 @@ def visit(machine: Machine) -> Outcome:
 def _report(text: str) -> dict[str, str] | None:
     for line in text.splitlines():
         if line.startswith('{"error"'):
-            report: dict[str, str] = json.loads(line)
-            return report
+            return json.loads(line)
     return None
 
 

@@ -67,7 +67,6 @@ class Drive:
         """Raises AssertionError with what is not as the table says."""
         server = self._server
         server.launch()
-        assert server.process is not None
         eventually(lambda: server.returncode is not None or server.is_ready(), 60, "ready")
         if self._machine.sentence or server.returncode is not None:
             assert server.returncode == 1, f"told, and ready or {server.returncode}"
@@ -168,8 +167,7 @@ class Drive:
 
     def _supervisor(self) -> psutil.Process:
         """The server itself, also if its wrapper waits for it."""
-        assert self._server.process is not None
-        process = psutil.Process(self._server.process.pid)
+        process = psutil.Process(self._server.pid)
         return process.children()[0] if self._has_namespaces else process
 
     @property
@@ -178,8 +176,7 @@ class Drive:
 
     def _left(self) -> list[str]:
         """Return what is still there: processes of this machine, and files that it had not."""
-        own = {1, os.getpid(), os.getppid()}
-        left = [f"process {' '.join(each)}" for each in _commands(own)]
+        left = [f"process {' '.join(each)}" for each in _commands({1, os.getpid(), os.getppid()})]
         return left + sorted(set(self._files()) - self._files_before)
 
     def _files(self) -> Iterator[str]:

@@ -148,8 +148,7 @@ class HttpClient(Client):
         await self._writer.drain()
 
     async def head(self) -> tuple[int, dict[str, str]]:
-        text = (await self._reader.readuntil(b"\r\n\r\n")).decode()
-        line, *rows = text[:-4].split("\r\n")
+        line, *rows = (await self._reader.readuntil(b"\r\n\r\n")).decode()[:-4].split("\r\n")
         fields = dict(row.lower().split(": ", 1) for row in rows)
         return int(line.split()[1]), fields
 

@@ -90,11 +90,10 @@ def _hold(server: Server, held: set[psutil.Process]) -> None:
 
 
 def _kill(server: Server) -> float:
-    assert server.process is not None
-    supervisor = psutil.Process(server.process.pid)
+    supervisor = psutil.Process(server.pid)
     processes = supervisor.children(recursive=True)
     supervisor.kill()
-    server.process.wait()
+    server.wait()
     eventually(lambda: not any(map(_lives, processes)), _WITHIN_S, "its processes are gone")
     return time.monotonic()
 

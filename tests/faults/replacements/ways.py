@@ -135,8 +135,7 @@ class SideBySide(Way):
         self.start()
         begun_s = time.monotonic()
         self._end(old)
-        assert old.process is not None
-        assert 0 == old.process.wait(WITHIN_S), old.log_text()[-3000:]
+        assert 0 == old.wait(WITHIN_S), old.log_text()[-3000:]
         return time.monotonic() - begun_s
 
     @abstractmethod
@@ -154,8 +153,7 @@ class SideBySide(Way):
 
 def drain_and_stop(server: Server) -> None:
     """Send a server's clients elsewhere, and stop it when they have gone."""
-    assert server.process is not None
-    run_ctl(f"--server=pid:{server.process.pid}", "drain", "--then", "stop")
+    run_ctl(f"--server=pid:{server.pid}", "drain", "--then", "stop")
 
 
 def run_ctl(*words: str) -> str:
@@ -203,15 +201,14 @@ class ByCommand(SideBySide):
 
     def replace(self) -> float:
         [server] = self.servers
-        assert server.process is not None
-        before = self._pid or server.process.pid
+        before = self._pid or server.pid
         options = server.command[server.command.index("zmqtriton") + 1 :]
         words = [f"--server={before}", "replace", "-o", "json", "--", *options, *next(self._turns)]
         answer = json.loads(run_ctl(*words))
         begun_s = time.monotonic()
         self._pid = answer["pid"]
         if server.returncode is None:
-            assert 0 == server.process.wait(WITHIN_S), server.log_text()[-3000:]
+            assert 0 == server.wait(WITHIN_S), server.log_text()[-3000:]
         eventually(lambda: not psutil.pid_exists(before), WITHIN_S, "the old server has gone")
         return time.monotonic() - begun_s
 

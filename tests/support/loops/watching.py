@@ -65,8 +65,7 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
                 places.append(f"{name}:{frame.f_code.co_name}")
             frame = frame.f_back
         subject = str(arguments[0]).replace("\t", " ") if arguments else ""
-        line = f"{os.getpid()}\t{event}\t{subject}\t{' '.join(places)}\n"
-        os.write(_file, line.encode())
+        os.write(_file, f"{os.getpid()}\t{event}\t{subject}\t{' '.join(places)}\n".encode())
 
 
 def _heard(function: Any) -> Any:

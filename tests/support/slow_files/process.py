@@ -125,8 +125,7 @@ class _Files:
     def _open(self, node: int, _: bytes) -> bytes:
         self._delays.wait(self._paths[node])
         place = self._place(node)
-        is_file = stat.S_ISREG(os.lstat(place).st_mode)
-        handle = os.open(place, os.O_RDONLY) if is_file else 0
+        handle = os.open(place, os.O_RDONLY) if stat.S_ISREG(os.lstat(place).st_mode) else 0
         return struct.pack("=QII", handle, 0, 0)
 
     @staticmethod

@@ -135,8 +135,7 @@ def _stray_pids(server: Server) -> list[int]:
 
 
 def _living(server: Server) -> set[int]:
-    assert server.process is not None
-    pids = [each.pid for each in psutil.Process(server.process.pid).children(recursive=True)]
+    pids = [each.pid for each in psutil.Process(server.pid).children(recursive=True)]
     return {*filter(_is_running, pids)}
 
 

@@ -113,8 +113,7 @@ def test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor(
     server = Server(tmp_path / "s", models=[MODEL], environment={"TMPDIR": str(tmp_path)})
     server.wrapper = forbidden_calls.without(error, call)
     server.launch()
-    assert server.process is not None
-    assert 1 == server.process.wait(60)
+    assert 1 == server.wait(60)
 
     sentence = f"{call}() does not work here: {reason}"
     first, advice = server.log_text().splitlines()
@@ -158,8 +157,7 @@ def test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor(
 ) -> None:
     server = _limited_server(tmp_path / "s", limit)
     server.launch()
-    assert server.process is not None
-    assert 1 == server.process.wait(60)
+    assert 1 == server.wait(60)
 
     said, advice = server.log_text().splitlines()
     assert said.startswith(f"error: {sentence}")

@@ -110,5 +110,4 @@ def identity(server: Server, values: list[float]) -> Any:
 
 
 def ended(server: Server) -> int:
-    assert server.process is not None
-    return server.process.wait(60)
+    return server.wait(60)

@@ -199,8 +199,7 @@ def test_what_a_killed_frontend_held_is_freed(
     held_request: tuple[Server, int, Future[Any]],
 ) -> None:
     server, _, request = held_request
-    assert server.process is not None
-    parent = server.process.pid
+    parent = server.pid
     [frontend] = [pid for pid in server.pids()["http"] if psutil.Process(pid).ppid() != parent]
 
     os.kill(frontend, signal.SIGKILL)

@@ -146,8 +146,7 @@ def test_a_socket_that_nobody_would_serve_is_an_error(
     systemd = Systemd(server, names)
     try:
         systemd.start()
-        assert server.process is not None
-        assert 1 == server.process.wait(60)
+        assert 1 == server.wait(60)
         assert text in server.log_text()
     finally:
         systemd.close()

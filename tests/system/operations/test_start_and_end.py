@@ -133,15 +133,14 @@ def test_the_end_is_forced_by_time_or_by_a_second_signal(tmp_path: Path, signals
     limit = 1 if signals == 1 else 60
     options = [f"--exit-timeout-secs={limit}"]
     server = Server(tmp_path / "s", models=["journal"], options=options, frontends=()).start()
-    assert server.process is not None
     with Load(server.http_port, clients=1, milliseconds=600_000):
         eventually(lambda: read_journal(server.journal), 30, "an execution")
         began_s = time.monotonic()
         for _ in range(signals):
-            os.kill(server.process.pid, signal.SIGINT)
+            os.kill(server.pid, signal.SIGINT)
             eventually(lambda: "Waiting for in-flight" in server.log_text(), 30, "the stop")
 
-        assert 1 == server.process.wait(50)
+        assert 1 == server.wait(50)
 
     assert (signals == 2) == ("The second signal ends the server at once" in server.log_text())
     is_expired = "Exit timeout expired. Exiting immediately." in server.log_text()

@@ -53,8 +53,7 @@ def lost_in(crowd: list[Any]) -> int:
 
 
 def pid_of(server: Server) -> int:
-    assert server.process is not None
-    return server.process.pid
+    return server.pid
 
 
 def pids_in(directory: Path) -> list[int]:

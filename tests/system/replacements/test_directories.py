@@ -135,8 +135,7 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
         assert 0 == done.returncode, done.stderr
         answer = json.loads(done.stdout)
         assert before == answer["before"]
-        assert server.process is not None
-        assert 0 == server.process.wait(60)
+        assert 0 == server.wait(60)
         assert [answer["pid"]] == pids_in(way.runtime)
         assert server.is_ready()
         os.kill(answer["pid"], signal.SIGTERM)

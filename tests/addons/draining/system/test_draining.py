@@ -181,8 +181,7 @@ def test_a_server_drains_and_stops_without_a_failed_request(tmp_path: Path) -> N
         stopped = ctl(server, "drain", "--then", "stop", "--quiet", "0.2")
 
         assert (0, "the server: stopping\n") == (stopped.returncode, stopped.stdout)
-        assert server.process is not None
-        assert 0 == server.process.wait(60)
+        assert 0 == server.wait(60)
 
 
 @pytest.mark.row("--exit-drain-secs")

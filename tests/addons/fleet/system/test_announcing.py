@@ -65,8 +65,7 @@ def test_each_change_of_a_server_is_announced(
 ) -> None:
     eventually(lambda: read(file).get("id") and read(file)["state"] == "ready", 60)
     announcement = read(file)
-    assert server.process is not None
-    assert server.process.pid == announcement["pid"]
+    assert server.pid == announcement["pid"]
     assert {
         "http": f"127.0.0.1:{server.http_port}",
         "grpc": server.grpc_address,

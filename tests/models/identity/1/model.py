@@ -8,8 +8,7 @@ class TritonPythonModel:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):
-        outputs = [self._output(tensor) for tensor in request.inputs()]
-        return pb_utils.InferenceResponse(outputs)
+        return pb_utils.InferenceResponse([self._output(tensor) for tensor in request.inputs()])
 
     def _output(self, tensor):
         name = tensor.name().replace("input", "output")

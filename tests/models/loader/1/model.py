@@ -16,8 +16,7 @@ class TritonPythonModel:
         return config
 
     def initialize(self, args):
-        parameters = json.loads(args["model_config"]).get("parameters", {})
-        model = parameters["LOADS"]["string_value"]
+        model = json.loads(args["model_config"]).get("parameters", {})["LOADS"]["string_value"]
         pb_utils.load_model(model)
         self.was_ready = pb_utils.is_model_ready(model), pb_utils.is_model_ready(args["model_name"])
 

@@ -23,7 +23,6 @@ class TritonPythonModel:
 
     def _response(self, number, letter):
         if letter in "eE":
-            error = pb_utils.TritonError(f"step {number} failed")
-            return pb_utils.InferenceResponse(error=error)
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"step {number} failed"))
         tensor = pb_utils.Tensor("STEP", np.array([number], dtype=np.int32))
         return pb_utils.InferenceResponse(output_tensors=[tensor])

@@ -26,8 +26,7 @@ class TritonPythonModel:
     """Tells a file in NOTES what it is given, and does what MODE says."""
 
     def initialize(self, args):
-        config = json.loads(args["model_config"])
-        parameters = config["parameters"]
+        parameters = json.loads(args["model_config"])["parameters"]
         self._name = args["model_instance_name"]
         self._mode = parameters.get("MODE", {}).get("string_value", "")
         path = parameters["NOTES"]["string_value"]
@@ -39,8 +38,7 @@ class TritonPythonModel:
         batch = [values_of(request) for request in requests]
         note = {"instance": self._name, "pid": os.getpid(), "batch": batch}
         os.write(self._notes, json.dumps(note).encode() + b"\n")
-        answer = getattr(self, "_answer_" + self._mode, self._answer)
-        return answer(requests)
+        return getattr(self, "_answer_" + self._mode, self._answer)(requests)
 
     def _answer(self, requests):
         output = pb_utils.Tensor("OUT", np.zeros((1, 1), np.float32))

@@ -83,7 +83,6 @@ class TritonPythonModel:
             for _ in requests
             for _ in range(6)
         ]
-        answers = asyncio.gather(*questions)
-        for answer in await answers:
+        for answer in await asyncio.gather(*questions):
             assert not answer.has_error(), answer.error().message()
         return [self.response(request) for request in requests]
