@@ -32,7 +32,7 @@ class ServerSample(NamedTuple):
     #: Of one core.
     cpu_percent: float | None = None
     memory_bytes: float | None = None
-    #: Of the time, and of all processors of the machine (machine_load.py).
+    #: Of the time, and of all processors of the machine (metrics/machine.py).
     cpu_waiting_percent: float | None = None
     memory_waiting_percent: float | None = None
     io_waiting_percent: float | None = None
