@@ -283,7 +283,7 @@ class Server:
     @property
     def pid(self) -> int:
         """The supervisor, which runs or has ended."""
-        assert self.process is not None
+        assert self.process is not None, "not started"
         return self.process.pid
 
     def wait(self, within_s: float = 60.0) -> int:
@@ -311,10 +311,9 @@ class Server:
         return self._pids().get("reader", [])
 
     def _pids(self) -> dict[str, list[int]]:
-        assert self.process is not None, "not started"
-        pids: dict[str, list[int]] = {"supervisor": [self.process.pid]}
+        pids: dict[str, list[int]] = {"supervisor": [self.pid]}
         with suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(self.process.pid).children(recursive=True):
+            for child in psutil.Process(self.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
                     # none is left of one that is just ending
                     if (line := child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
@@ -349,6 +348,12 @@ class Server:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"still there after {within_s} s\n{self.log_text()}") from None
+
+    def kill_only(self, role: str, model: str = "") -> int:
+        """Kills the only process of a role, or the only stub of a model, and returns its number."""
+        [pid] = self.stub_pids(model) if model else self.pids()[role]
+        os.kill(pid, signal.SIGKILL)
+        return pid
 
     def kill(self) -> None:
         """Kills the server alone: what it started must end by itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +33,20 @@ def eventually(predicate: Callable[[], T | None], within_s: float, message: str 
         time.sleep(pause)
         # Quick at first, then seldom enough not to disturb what is waited for.
         pause = min(pause * 1.5, 0.2)
+
+
+async def loop_turns(count: int = 30) -> None:
+    """Let what is ready on this loop run, and what follows from it."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Let the loop turn until this is true; raise AssertionError if that takes a minute."""
+    deadline = time.monotonic() + _MIN_TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline, holds
+        await asyncio.sleep(0)
 
 
 def value_at_rest(value: Callable[[], int], still_s: float = 0.5) -> int:

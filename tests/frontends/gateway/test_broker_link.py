@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 import pytest
 
 from tests.support.routers import FakeRouter
+from tests.support.waiting import until
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_frontends.gateway import broker_link
 from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
-
-PATIENCE_S = 60
 
 
 class CountedDealer(Dealer):
@@ -95,14 +93,8 @@ class World:
         return dealer
 
     async def receive(self) -> list[bytes]:
-        await self.until(lambda: self.router.poll(0))
+        await until(lambda: self.router.poll(0))
         return self.router.receive()
-
-    async def until(self, holds: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0)
 
     def close(self) -> None:
         self.link.close()
@@ -282,7 +274,7 @@ def test_a_connection_that_ends_before_the_welcome_is_made_again(
     async def test(world: World) -> None:
         # nobody listens yet
         world.link.connect(1, world._directory, world.releases)
-        await world.until(lambda: len(world.introduced) > 2)
+        await until(lambda: len(world.introduced) > 2)
 
         world.listen(1)
 
@@ -307,7 +299,7 @@ def test_a_broker_that_has_died_is_not_listened_to_any_more(
         world.router.send([identity, b"last words"])
         world.router.close()
 
-        await world.until(lambda: world.seen)
+        await until(lambda: world.seen)
         for _ in range(100):
             await asyncio.sleep(0)
 
@@ -354,9 +346,9 @@ def test_others_have_turns_between_messages_that_take_long(
 
         for number in range(20):
             world.router.send([identity, b"%d" % number])
-        await world.until(lambda: world.seen)
+        await until(lambda: world.seen)
         count_turns(0)
-        await world.until(lambda: len(world.seen) == 20)
+        await until(lambda: len(world.seen) == 20)
 
         assert [[b"%d" % number] for number in range(20)] == world.seen
         assert len({*turns}) > 10
@@ -382,7 +374,7 @@ def test_what_is_left_of_a_message_comes_before_the_next_one(
 
         world.router.send([identity, b"1", b"2", b"3"])
         world.router.send([identity, b"4", b"5"])
-        await world.until(lambda: world.seen)
+        await until(lambda: world.seen)
         assert len(world.seen) < 5
         world.link.change(0)  # all that is here is valid
 

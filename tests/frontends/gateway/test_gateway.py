@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 import os
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from tests.frontends.gateway.awaited import AwaitedRequest, infer
 from tests.supervisor.settings import settings as server_settings
 from tests.support.routers import FakeRouter
 from tests.support.scenarios import scenario
+from tests.support.waiting import until
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -84,7 +84,7 @@ class Around:
 
     async def receive(self) -> tuple[Any, list[bytes]]:
         """The next message to the broker, and its bodies."""
-        await self.until(lambda: self._router.poll(0))
+        await until(lambda: self._router.poll(0))
         self._identity, header, *bodies = self._router.receive()
         return wire.decode(header), bodies
 
@@ -104,12 +104,6 @@ class Around:
 
     def refuse(self, own_id: int) -> None:
         self.send(wire.Replies([wire.Reply(own_id, Unavailable.number, "no", wire.FINAL)]), b"")
-
-    async def until(self, holds: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.001)
 
     def infer(self) -> asyncio.Task[wire.ResponseBody]:
         return self.infer_soon(self.request())
@@ -170,7 +164,7 @@ async def test_what_arose_while_there_was_no_broker_is_new_to_the_next(tmp_path:
         [first] = await world.hear_requests()
         world.die()
         world.lifeline.send(wire.NewEpoch(0))
-        await world.until(lambda: not world.gateway.catalogue.has_broker)
+        await until(lambda: not world.gateway.catalogue.has_broker)
         new = world.infer()
         await asyncio.sleep(0)
 
@@ -196,7 +190,7 @@ async def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_
         line: Any = world.gateway._broker._dealer
         world.gateway._loop.remove_reader(line.fileno())
         world.answer(row.id, "in time")
-        await world.until(line.has_input)
+        await until(line.has_input)
         world.die()
 
         await world.replace(2)
@@ -218,7 +212,7 @@ async def is_asked_and_cancelled_again(
     [again] = await world.hear_requests()
     cancel, _ = await world.receive()
     end(row.id)
-    await world.until(lambda: not world.gateway.in_flight)
+    await until(lambda: not world.gateway.in_flight)
 
     assert again.id == row.id
     assert cancel == wire.Cancel([row.id])
@@ -274,7 +268,7 @@ async def test_statistics_that_are_asked_while_there_is_no_broker_wait_for_one(
     async with around(tmp_path) as world:
         world.die()
         world.lifeline.send(wire.NewEpoch(0))
-        await world.until(lambda: not world.gateway.catalogue.has_broker)
+        await until(lambda: not world.gateway.catalogue.has_broker)
         waiting = asyncio.ensure_future(world.gateway.statistics("m"))
         await asyncio.sleep(0)
 
@@ -294,12 +288,12 @@ async def test_nothing_is_ready_without_a_broker_and_requests_may_still_be_made(
         before = (catalogue.is_ready(), catalogue.is_model_ready("m"))
         world.die()
         world.lifeline.send(wire.NewEpoch(0))
-        await world.until(lambda: not catalogue.has_broker)
+        await until(lambda: not catalogue.has_broker)
         without = (catalogue.is_ready(), catalogue.is_model_ready("m"))
         assert catalogue.find("m").is_loaded
 
         await world.replace(2)
-        await world.until(lambda: catalogue.has_broker)
+        await until(lambda: catalogue.has_broker)
 
         assert (before, without) == ((True, True), (False, False))
         assert (catalogue.is_ready(), catalogue.is_model_ready("m")) == before
@@ -371,7 +365,7 @@ async def test_many_replies_of_one_message_leave_others_their_turns(
         replies[3] = wire.Reply(12345, 0, "", wire.FINAL)  # which nobody has asked
         world.send(wire.Replies(replies), *bodies)
         count()
-        await world.until(lambda: len(turns) == 19)
+        await until(lambda: len(turns) == 19)
         assert [0, 1, 2, *range(4, 20)] == answers
 
         turns.append(0)
@@ -418,7 +412,7 @@ async def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> No
     async with around(tmp_path) as world:
         world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
         world.lifeline.send(wire.Retire(0))
-        await world.until(lambda: world.gateway.is_stopping)
+        await until(lambda: world.gateway.is_stopping)
 
         for correlation in (7, "seven"):
             going_on = world.request("s", Options(0, correlation=correlation))
@@ -431,7 +425,7 @@ async def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> No
         await refused(world, "m", Options(0, correlation=7))
         await refused(world, "s", Options(wire.SEQUENCE_START, correlation=7))
         world.lifeline.send(wire.Shutdown(1000))
-        await world.until(lambda: world.gateway.is_ending)
+        await until(lambda: world.gateway.is_ending)
         await refused(world, "s", Options(0, correlation=7))
 
 
@@ -447,7 +441,7 @@ async def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwh
         world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
         world.lifeline.send(wire.Retire(0))
         world.lifeline.send(wire.Shutdown(1000))
-        await world.until(lambda: world.gateway.is_ending)
+        await until(lambda: world.gateway.is_ending)
 
         for model, options in (("m", Options()), ("s", Options(0, correlation=7))):
             answering = world.infer_soon(world.request(model, options))
@@ -477,7 +471,7 @@ async def test_a_frontend_hears_when_the_server_drains(tmp_path: Path) -> None:
         world.lifeline.send(wire.ServerDraining(1))
         world.lifeline.send(wire.ServerDraining(0))
 
-        await world.until(lambda: len(heard) == 2)
+        await until(lambda: len(heard) == 2)
         assert [True, False] == heard
 
 
@@ -492,7 +486,7 @@ async def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_b
         os.truncate(descriptor, segment.size)
         arena.add(segment, descriptor)
         world.lifeline.send(wire.Retire(0))
-        await world.until(lambda: world.gateway.is_stopping)
+        await until(lambda: world.gateway.is_stopping)
         large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
         body = wire.RequestBody("", {}, [], [large])
 
@@ -516,7 +510,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(tmp_pat
         body = wire.RequestBody("", {}, [], [large])
         answering = world.infer_soon(world.request()._replace(body=body))
         world.lifeline.send(wire.Sync(1))
-        await world.until(lambda: [m for m in hear() if type(m) is wire.CreateSegment])
+        await until(lambda: [m for m in hear() if type(m) is wire.CreateSegment])
         [wish] = [m for m in heard if type(m) is wire.CreateSegment]
         world.lifeline.send(wire.Sync(2))
         for _ in range(100):
@@ -526,7 +520,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(tmp_pat
         descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.truncate(descriptor, wish.size)
         world.lifeline.send(wire.SegmentCreated(wish.segment, wish.size, 0, ""), descriptor)
-        await world.until(lambda: wire.Synced(2) in hear())
+        await until(lambda: wire.Synced(2) in hear())
 
         message, _ = await world.receive()
         world.answer(message.requests[0].id)
@@ -542,7 +536,7 @@ async def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_pat
         world.die()
         world.lifeline.send(wire.NewEpoch(0))
         world.lifeline.send(wire.Shutdown(1000))
-        await world.until(lambda: world.gateway.is_stopping)
+        await until(lambda: world.gateway.is_stopping)
         with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
             await infer(world.gateway, world.request())
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.scenarios import scenario
+from tests.support.waiting import loop_turns
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import (
@@ -143,10 +144,6 @@ class World:
         self.gateway = FakeGateway()
         self.one = Noted(self.gateway)
 
-    async def turn(self) -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
-
 
 def play(scenario: Callable[[World], Awaitable[None]]) -> None:
     complaints: list[dict[str, Any]] = []
@@ -175,7 +172,7 @@ async def test_a_response_with_large_tensors_is_opened_first(world: World, /) ->
 
     world.one.set_result(PlacedBody(encode_body(LARGE)))
     assert [] == world.one.answers
-    await world.turn()
+    await loop_turns(5)
 
     assert [OPENED] == world.one.answers
 
@@ -200,7 +197,7 @@ async def test_who_leaves_when_the_response_is_there_leaves_none_of_its_memory_l
 
     world.one.set_result(PlacedBody(encode_body(LARGE)))
     world.one.cancel()  # before the loop has turned
-    await world.turn()
+    await loop_turns(5)
 
     assert ([LARGE], []) == (world.gateway.payload.opened, world.one.answers)
 
@@ -216,7 +213,7 @@ async def test_what_cannot_be_opened_is_an_error_to_who_waits_and_to_nobody_else
         one.ask()
         one.set_result(PlacedBody(encode_body(LARGE)))
     other.cancel()
-    await world.turn()
+    await loop_turns(5)
 
     assert [problem] == world.one.answers
     assert [] == other.answers
@@ -249,10 +246,10 @@ async def test_who_leaves_has_the_request_cancelled(
 ) -> None:
     world.gateway.has_room = has_room
     world.one.ask()
-    await world.turn()
+    await loop_turns(5)
 
     world.one.cancel()
-    await world.turn()
+    await loop_turns(5)
 
     assert [own_id] == world.gateway.cancelled
     assert late == world.gateway.late
@@ -266,14 +263,14 @@ async def test_who_leaves_when_there_is_memory_has_what_was_sent_cancelled(
 ) -> None:
     world.gateway.has_room = False
     world.one.ask()
-    await world.turn()
+    await loop_turns(5)
     world.gateway.memory.set_result(7)
     await asyncio.sleep(0)  # it is sent, and the end of its task not noticed
     for _ in range(turns):
         await asyncio.sleep(0)
 
     world.one.cancel()
-    await world.turn()
+    await loop_turns(5)
 
     assert ([7], []) == (world.gateway.cancelled, world.one.answers)
 
@@ -285,7 +282,7 @@ async def test_what_was_sent_when_there_was_memory_is_answered_like_any_other(
     world.gateway.has_room = False
     world.one.ask()
     world.gateway.memory.set_result(7)
-    await world.turn()
+    await loop_turns(5)
 
     world.one.set_result(encode_body(SMALL))
 
@@ -299,7 +296,7 @@ async def test_what_cannot_be_sent_for_lack_of_memory_is_an_error(world: World, 
     world.one.ask(copy)
     problem = Unavailable("no memory")
     world.gateway.memory.set_exception(problem)
-    await world.turn()
+    await loop_turns(5)
 
     assert [problem] == world.one.answers
     assert copy.is_dropped
@@ -321,7 +318,7 @@ async def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(
         world.one.set_result(encode_body(SMALL))
     elif end == "answered late":
         world.one.set_result(PlacedBody(encode_body(LARGE)))
-        await world.turn()
+        await loop_turns(5)
     elif end == "failed":
         world.one.set_exception(Unavailable("it died"))
     elif end == "cancelled":
@@ -335,13 +332,13 @@ async def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(
 async def test_who_leaves_amid_the_work_on_an_answer_has_it_ended(world: World, /) -> None:
     world.one.ask()
     world.one.set_result(PlacedBody(encode_body(LARGE)))
-    await world.turn()
+    await loop_turns(5)
     work = asyncio.get_running_loop().create_future()
     world.one.work(work)
-    await world.turn()
+    await loop_turns(5)
 
     world.one.cancel()
-    await world.turn()
+    await loop_turns(5)
 
     assert work.cancelled()
     assert [OPENED] == world.one.answers
@@ -372,10 +369,10 @@ async def test_who_leaves_claims_no_memory_of_clients(
     world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
     world.gateway.has_room = has_room
     world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
-    await world.turn()
+    await loop_turns(5)
 
     world.one.cancel()
-    await world.turn()
+    await loop_turns(5)
 
     assert not _is_claimed(world.gateway.regions)
 

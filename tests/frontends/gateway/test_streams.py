@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.scenarios import scenario
+from tests.support.waiting import until
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import TOO_MANY_UNREAD, InternalError, Unavailable
 from zmqtriton_floor.process import zmq_sockets
@@ -399,15 +399,9 @@ class World:
         header = wire.encode(wire.Results(list(outcomes), []))
         zmq_sockets.send(publisher, [endpoints.topic(topic) + header, *[BODY for _ in outcomes]])
 
-    async def until(self, holds: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.001)
-
     async def subscribed(self, publisher: Any) -> bytes:
         """The next subscription or its end."""
-        await self.until(lambda: zmq_sockets.has_input(publisher))
+        await until(lambda: zmq_sockets.has_input(publisher))
         [message] = zmq_sockets.receive(publisher)
         return message
 
@@ -570,7 +564,7 @@ async def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_k
         assert not fresh.reader.ready
 
         it.streams.renew()
-        await it.until(lambda: len(it.grants) >= 2)
+        await until(lambda: len(it.grants) >= 2)
         del it.replies[1]
 
         assert {wire.StreamAck(OWN, 1, 1)} == set(it.grants)
@@ -676,11 +670,11 @@ async def test_a_grant_waits_for_room(tmp_path: Path) -> None:
         it.streams.taken(stream)
         slow.moved += 1 * MIB
         # it hears that its reader goes on, and may not go on itself
-        await it.until(lambda: it.grants)
+        await until(lambda: it.grants)
         assert {wire.StreamAck(OWN, 1, 0)} == set(it.grants)
 
         other.share.release()
-        await it.until(lambda: it.grants[-1].responses == 1)
+        await until(lambda: it.grants[-1].responses == 1)
 
     assert 0 == ledger.budget.held
 
@@ -693,7 +687,7 @@ async def test_a_client_that_stops_is_not_reported_as_one_that_goes_on(tmp_path:
             _send(it, it.open(number, Arrivals(one.share)), 0, 9 * MIB)
 
         holder.owes = False
-        await it.until(lambda: len(it.grants) >= 2)
+        await until(lambda: len(it.grants) >= 2)
 
         assert {1} == {grant.id for grant in it.grants}
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.frontends.grpc_api.fake_gateway import FakeCall
 from tests.support.scenarios import scenario
+from tests.support.waiting import loop_turns
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
@@ -59,11 +60,6 @@ def run(test: Awaitable[None]) -> None:
     asyncio.run(with_limit())
 
 
-async def turns() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 @scenario(run)
 async def test_a_task_gives_what_it_returns_or_raises() -> None:
     async def fail(data: bytes, _call: Any) -> bytes:
@@ -74,7 +70,7 @@ async def test_a_task_gives_what_it_returns_or_raises() -> None:
     good, bad = Noted(), Noted()
     by_task(fail)(b"here", FakeCall(), good)
     by_task(fail)(b"gone", FakeCall(), bad)
-    await turns()
+    await loop_turns(5)
 
     assert [[b"here"]] == good.answers
     assert ["gone"] == [str(error) for error in bad.answers]
@@ -88,9 +84,9 @@ async def test_a_task_that_nobody_waits_for_is_cancelled_and_gives_nothing() -> 
         return bytes(await waiting)
 
     pending = by_task(wait)(b"", FakeCall(), noted)
-    await turns()
+    await loop_turns(5)
     pending.cancel()
-    await turns()
+    await loop_turns(5)
 
     assert waiting.cancelled()
     assert [] == noted.answers
@@ -104,9 +100,9 @@ async def test_a_task_that_is_cancelled_from_elsewhere_is_an_error_to_who_waits(
         return bytes(await waiting)
 
     by_task(wait)(b"", FakeCall(), noted)
-    await turns()
+    await loop_turns(5)
     waiting.cancel()
-    await turns()
+    await loop_turns(5)
 
     assert [InternalError] == [type(error) for error in noted.answers]
 
@@ -115,7 +111,7 @@ async def test_a_task_that_is_cancelled_from_elsewhere_is_an_error_to_who_waits(
 async def test_who_awaits_an_answer_and_is_cancelled_cancels_it() -> None:
     begun = Begun()
     asking = asyncio.ensure_future(answered(begun.begin, b"", FakeCall()))
-    await turns()
+    await loop_turns(5)
 
     asking.cancel()
     begun.answer.set_result([b"too late"])  # before the loop has turned
@@ -132,7 +128,7 @@ async def test_an_awaited_answer_is_one_message_that_has_room_or_is_refused() ->
         begun, call = Begun(), FakeCall()
         call.answers = Share(Book(room))
         asking = asyncio.ensure_future(answered(begun.begin, b"", call))
-        await turns()
+        await loop_turns(5)
         begun.answer.set_result([b"a" * FREE_BYTES, memoryview(b"b")])
 
         if is_admitted:

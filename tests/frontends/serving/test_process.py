@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.scenarios import scenario
+from tests.support.waiting import loop_turns
 from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.serving.listener import address
@@ -93,15 +94,11 @@ class World:
         self.process = ServingProcess(gateway, lambda _: self.service)
         self.running = asyncio.ensure_future(self.process.run())
 
-    async def turn(self) -> None:
-        for _ in range(10):
-            await asyncio.sleep(0)
-
     async def open(self) -> None:
-        await self.turn()
+        await loop_turns(10)
         self.gateway.may_start.set()
         self.gateway.on_open()
-        await self.turn()
+        await loop_turns(10)
 
 
 def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
@@ -118,13 +115,13 @@ def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
 async def test_clients_may_come_when_the_gateway_works_and_the_server_opens(
     world: World, /
 ) -> None:
-    await world.turn()
+    await loop_turns(10)
     world.gateway.on_open()
-    await world.turn()
+    await loop_turns(10)
     assert [] == world.events
 
     world.gateway.may_start.set()
-    await world.turn()
+    await loop_turns(10)
 
     assert ["open", ("Fake", "here"), "stay"] == world.events
     world.gateway.on_stop(0)
@@ -137,7 +134,7 @@ async def test_a_process_that_is_stopped_before_that_lets_nobody_in(
 ) -> None:
     if is_started:
         world.gateway.may_start.set()
-    await world.turn()
+    await loop_turns(10)
 
     world.gateway.on_stop(10_000)
     await world.running

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.scenarios import scenario
+from tests.support.waiting import loop_turns
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
@@ -77,12 +78,6 @@ class Arena:
         return self._lend(size) if self.has_any else None
 
 
-async def turns() -> None:
-    """Lets what is ready run, and what follows from it, however long the machine takes for that."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 def feed(body: ArenaBody, data: bytes, size: int = 50_000) -> None:
     """The rest of the data, as a connection brings it."""
     rest = memoryview(data)
@@ -122,7 +117,7 @@ async def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
     assert not body.room()
 
     arena.grown.set()
-    await turns()
+    await loop_turns()
 
     assert SIZE - 100_000 == len(body.room())
     feed(body, DATA[100_000:])
@@ -141,7 +136,7 @@ async def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: 
 
     whole = body.whole()
     arena.grown.set()
-    await turns()
+    await loop_turns()
 
     assert DATA == bytes(whole.data)
     assert {} == arena.lent
@@ -310,7 +305,7 @@ async def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
 
     body.drop()
     arena.grown.set()
-    await turns()
+    await loop_turns()
 
     assert {} == arena.lent
 

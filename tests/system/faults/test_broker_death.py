@@ -80,8 +80,7 @@ def test_streams_go_on_without_a_gap(
             model, inputs, parameters=parameters, enable_empty_final_response=True
         )
         eventually(lambda: len(numbers) > 50, 30, "the stream's begin")
-        [broker] = server.pids()["broker"]
-        os.kill(broker, signal.SIGKILL)
+        server.kill_only("broker")
         assert is_over.wait(60), len(numbers)
         client.stop_stream()
 
@@ -111,9 +110,8 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
         eventually(lambda: len(executions(server.journal)) == 2, 30, "both instances execute")
         waiting = [pool.submit(_ask, server, f"waiting{n}", 1) for n in range(8)]
         time.sleep(0.2)  # on their way to the broker
-        [broker] = server.pids()["broker"]
 
-        os.kill(broker, signal.SIGKILL)
+        server.kill_only("broker")
         release_execution(server.journal, "short")
 
         assert [200] * 8 == [future.result(30) for future in waiting]

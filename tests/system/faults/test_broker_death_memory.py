@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
-import signal
 import threading
 import time
 from functools import partial
@@ -36,8 +34,7 @@ MODELS = [MODEL]
 
 
 def _kill_broker(server: Server) -> None:
-    [broker] = server.pids()["broker"]
-    os.kill(broker, signal.SIGKILL)
+    broker = server.kill_only("broker")
     eventually(lambda: server.pids().get("broker") not in (None, [], [broker]), 30, "a new broker")
     eventually(server.is_ready, 30, "the server is ready")
 

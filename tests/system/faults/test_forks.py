@@ -99,9 +99,8 @@ def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:
     server = shared
     server.load("scripted", "scripted_async")
     pids = [int(pid) for pid in scripted.generate(server, "scripted", STRAYS).split()]
-    [stub] = server.stub_pids("scripted_async")
 
-    os.kill(stub, signal.SIGKILL)
+    stub = server.kill_only("stub", "scripted_async")
 
     eventually(lambda: server.stub_pids("scripted_async") not in ([], [stub]), 30, "another")
     assert all(map(_is_running, pids))

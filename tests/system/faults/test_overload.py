@@ -199,8 +199,7 @@ def test_counts_are_right_after_deaths_and_cancelled_requests(
     server: Server, tmp_path: Path
 ) -> None:
     with Full(server, tmp_path / "gate") as full:
-        [stub] = server.stub_pids("limited")
-        os.kill(stub, signal.SIGKILL)
+        server.kill_only("stub", "limited")
         statuses = full.let_go()
 
     assert {200, 503} >= set(statuses)

@@ -53,8 +53,7 @@ def test_a_log_that_nobody_reads_holds_up_nothing(server: Server) -> None:
 
         assert not server.control_model("unload", "add_sub")
         assert not server.control_model("load", "add_sub")
-        [stub] = server.stub_pids("scripted")
-        os.kill(stub, signal.SIGKILL)
+        stub = server.kill_only("stub", "scripted")
         eventually(lambda: server.stub_pids("scripted") not in ([], [stub]), 30, "another stub")
         _kill(server, "broker")
         eventually(server.is_ready, 30, "it is ready")

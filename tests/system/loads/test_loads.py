@@ -103,8 +103,7 @@ def test_readiness_follows_the_only_instance(shared: SharedServer) -> None:
 
 def test_ctl_tells_what_runs_and_why_something_died(shared: SharedServer) -> None:
     shared.load("add_sub")
-    (pid,) = shared.stub_pids("add_sub")
-    os.kill(pid, signal.SIGKILL)
+    pid = shared.kill_only("stub", "add_sub")
     eventually(lambda: shared.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
     eventually(shared.is_ready, 30, "ready")
 
@@ -126,8 +125,7 @@ def test_a_port_in_use_is_said_at_once(shared: SharedServer, tmp_path: Path) -> 
     for option in (f"--http-port={shared.http_port}", f"--grpc-port={shared.grpc_port}"):
         second = Server(tmp_path / option.strip("-").replace("=", "_"), options=[option])
         second.launch()
-        assert second.process is not None
-        assert 1 == second.process.wait(60)
+        assert 1 == second.wait(60)
         assert "already in use" in second.log_text()
     with urllib.request.urlopen(f"{shared.url}/v2/health/ready", timeout=30) as answer:
         assert 200 == answer.status

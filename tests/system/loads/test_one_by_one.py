@@ -51,7 +51,7 @@ def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> N
 
         stream.close()
         assert [1.5] == answers[0].result(60)
-        assert 0 == ended(old)
+        assert 0 == old.wait(60)
         assert answers[1].result(60)[0] in (400, 404)
         eventually(new.is_ready, 60, "ready")
 
@@ -81,7 +81,7 @@ def test_the_command_tells_the_longest_wait_and_goes_back_if_the_new_server_dies
     pids = []
     try:
         dying = begin()
-        assert 0 == ended(server)
+        assert 0 == server.wait(60)
         [killed] = eventually(lambda: pids_in(way.runtime), 60, "it is alone")
         os.kill(killed, signal.SIGKILL)
         _, said = dying.communicate(timeout=60)
@@ -107,7 +107,3 @@ def identity(server: Server, values: list[float]) -> Any:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [len(values)], "data": values}
     _, document = server.request_json("/v2/models/identity_fp32/infer", {"inputs": [tensor]})
     return document["outputs"][0]["data"]
-
-
-def ended(server: Server) -> int:
-    return server.wait(60)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -188,8 +186,7 @@ def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_p
     with server, ThreadPoolExecutor(1) as threads:
         future = threads.submit(generate, server, "steps", script)
         eventually(lambda: '"first step"' in server.log_text(), 30, "it has begun")
-        [broker] = server.pids()["broker"]
-        os.kill(broker, signal.SIGKILL)
+        server.kill_only("broker")
 
         text = future.result(60)
 

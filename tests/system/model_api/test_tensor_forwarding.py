@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,8 +110,7 @@ def test_a_dead_asker_s_question_keeps_the_tensor(
     thread.start()
     eventually(path.with_suffix(".begun").exists, _LONG_S, "the reader has begun")
 
-    [passer] = server.stub_pids("passer")
-    os.kill(passer, signal.SIGKILL)
+    server.kill_only("stub", "passer")
     thread.join()
     _overwrite(client)
 
@@ -129,8 +126,7 @@ def test_who_reads_does_not_notice_the_death_of_the_owner(server: Server, tmp_pa
     thread.start()
     eventually(path.with_suffix(".begun").exists, _LONG_S, "the reader has begun")
 
-    [owner] = server.pids()["grpc"]
-    os.kill(owner, signal.SIGKILL)
+    server.kill_only("grpc")
     thread.join()
 
     assert float(ONES.sum()) == _read(path)

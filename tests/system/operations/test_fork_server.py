@@ -212,8 +212,7 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
     eventually(partial(reload_has_started, server, "born"), 60)
 
     draws = [ask(server, "born", question)]
-    (pid,) = server.stub_pids("born")
-    os.kill(pid, signal.SIGKILL)
+    pid = server.kill_only("stub", "born")
     eventually(lambda: server.stub_pids("born") not in ([], [pid]), 30)
     eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
     draws.append(ask(server, "born", question))
@@ -253,9 +252,8 @@ def test_what_a_born_stub_leaves_dies_with_it(server: Server) -> None:
     start = "__import__('subprocess').Popen({}, start_new_session={}).pid"
     in_group = ask(server, "born", start.format(program, False))
     stray = ask(server, "born", start.format(program, True))
-    (pid,) = server.stub_pids("born")
 
-    os.kill(pid, signal.SIGKILL)
+    pid = server.kill_only("stub", "born")
 
     eventually(lambda: not psutil.pid_exists(in_group), 30)
     eventually(lambda: not psutil.pid_exists(stray), 30)

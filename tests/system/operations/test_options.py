@@ -180,14 +180,13 @@ def test_who_connects_while_one_of_several_ends_its_sequences_finds_the_others(
         begun = _connected_to("third", first.http_port)
         assert 200 == _ask(begun, sequence_start=True)
 
-        assert third.process is not None
-        third.process.send_signal(signal.SIGTERM)
+        os.kill(third.pid, signal.SIGTERM)
 
         eventually(lambda: "third" not in _ids(first), 30, "it is another one over HTTP")
         eventually(lambda: "third" not in _names(first), 30, "it is another one over gRPC")
         assert [200, 200] == [_ask(begun), _ask(begun, sequence_end=True)]
         begun.close()
-        assert 0 == third.process.wait(60)
+        assert 0 == third.wait(60)
     finally:
         third.stop()
 

@@ -87,17 +87,16 @@ def is_refused(port: int) -> bool:
 @pytest.mark.row("F17")
 def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["journal"], frontends=("grpc",)).start()
-    assert server.process is not None
     with Load(server.http_port, clients=1, milliseconds=UNTIL_RELEASED) as load:
         (begun,) = eventually(lambda: read_journal(server.journal), 30, "an execution")
 
-        server.process.send_signal(signal.SIGTERM)
+        os.kill(server.pid, signal.SIGTERM)
         eventually(lambda: "Timeout 29: Found" in server.log_text(), 30, "a second of waiting")
         # Who comes now is not kept waiting until the end.
         ports = (server.http_port, server.grpc_port)
         eventually(lambda: all(map(is_refused, ports)), 30, "the ports are closed")
         release_execution(server.journal, begun.id)
-        assert 0 == server.process.wait(60)
+        assert 0 == server.wait(60)
 
     assert load.outcomes[0].is_right
     log = server.log_text()
@@ -193,11 +192,10 @@ def test_signals_that_mean_nothing_are_logged_and_sigquit_ends_in_order(tmp_path
     # the last has no name in Python 3.10
     numbers = {**{name: signal.Signals[name] for name in named}, "SIGSTKFLT": 16}
     with Server(tmp_path / "s", frontends=()) as server:
-        assert server.process is not None
         before = server.pids()
         for number in (*numbers.values(), signal.SIGRTMIN + 6):
-            server.process.send_signal(number)
-            server.process.send_signal(number)
+            os.kill(server.pid, number)
+            os.kill(server.pid, number)
 
         ignored = {
             f"{name} means nothing to the server and is ignored"
@@ -207,18 +205,17 @@ def test_signals_that_mean_nothing_are_logged_and_sigquit_ends_in_order(tmp_path
 
         assert server.is_ready()
         assert before == server.pids()
-        server.process.send_signal(signal.SIGQUIT)
-        assert 0 == server.process.wait(60)
+        os.kill(server.pid, signal.SIGQUIT)
+        assert 0 == server.wait(60)
         assert "SIGQUIT has come: the server stops" in server.log_text()
 
 
 def test_the_limit_of_processor_time_ends_the_server_in_order(tmp_path: Path) -> None:
     with Server(tmp_path / "s", frontends=()) as server:
-        assert server.process is not None
         for _ in range(3):  # the kernel says it once a second
-            server.process.send_signal(signal.SIGXCPU)
+            os.kill(server.pid, signal.SIGXCPU)
 
-        assert 0 == server.process.wait(60)
+        assert 0 == server.wait(60)
 
         assert 1 == server.log_text().count("SIGXCPU has come: the server stops")
         assert "second signal" not in server.log_text()

@@ -112,8 +112,7 @@ def test_what_is_told_while_a_server_takes_over_is_told_to_both(tmp_path: Path) 
             caller.call("load", {"model": "identity_fp32"}, 60)
 
         stream.close()
-        assert old.process is not None
-        assert 0 == old.process.wait(60), old.log_text()[-3000:]
+        assert 0 == old.wait(60), old.log_text()[-3000:]
         assert {before, during, after} == {row["name"] for row in kept}
         assert {before, during, after} == set(regions_of(new))
         assert 200 == new.status("/v2/models/identity_fp32/ready")
@@ -163,8 +162,7 @@ def test_sequences_end_where_they_began_and_others_begin_at_the_next_server(
 
     try:
         asyncio.run(go_on())
-        assert old.process is not None
-        assert 0 == old.process.wait(60), old.log_text()[-3000:]
+        assert 0 == old.wait(60), old.log_text()[-3000:]
         counted = way.servers[-1].statistics("sequences")["inference_count"]
         assert len(kinds) * clients.STEPS == counted
     finally:

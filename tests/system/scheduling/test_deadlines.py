@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import signal
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -191,8 +189,7 @@ def test_with_a_stub_that_dies_all_ends_that_it_has_asked(server: Server) -> Non
     with ThreadPoolExecutor(1) as pool:
         answering = pool.submit(generated, server, "mortal", script, "mortal", None)
         eventually(lambda: has_logged(server, "begun orphaned."), 30, "all execute")
-        [pid] = server.stub_pids("mortal")
-        os.kill(pid, signal.SIGKILL)
+        server.kill_only("stub", "mortal")
         status, error = answering.result()
 
     assert (503, True) == (status, "killed by SIGKILL" in error)

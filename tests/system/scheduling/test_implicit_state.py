@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -75,8 +73,7 @@ def test_states_begin_anew_after_the_death_of_the_broker(
     server: Server, client: httpclient.InferenceServerClient
 ) -> None:
     _ask(client, "stateful", 3, _START, 5)
-    [broker] = server.pids()["broker"]
-    os.kill(broker, signal.SIGKILL)
+    server.kill_only("broker")
 
     with pytest.raises(InferenceServerException):
         _ask(client, "stateful", 3)

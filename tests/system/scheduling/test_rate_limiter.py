@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -75,8 +73,7 @@ def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Serve
         eventually(lambda: re.search(row, _shown(server)), 60, "the other one waits")
         metrics = server.metrics_text()
         assert not waiting.done()
-        [stub] = server.stub_pids("first")
-        os.kill(stub, signal.SIGKILL)
+        server.kill_only("stub", "first")
 
         assert 200 == waiting.result()
     held.join()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
-import signal
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -204,8 +202,7 @@ def test_a_sequence_dies_with_its_stub_and_says_why(
     server: Server, client: httpclient.InferenceServerClient
 ) -> None:
     _ask(client, "mortal", 1, _START)
-    [pid] = server.stub_pids("mortal")
-    os.kill(pid, signal.SIGKILL)
+    server.kill_only("stub", "mortal")
 
     def is_known() -> bool:
         return "killed by SIGKILL" in _error(client, "mortal", 1)[1]

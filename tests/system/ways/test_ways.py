@@ -357,8 +357,7 @@ def end_the_trial(server: Server) -> None:
 
 
 def kill_the_broker(server: Server) -> None:
-    [pid] = server.pids()["broker"]
-    os.kill(pid, signal.SIGKILL)
+    pid = server.kill_only("broker")
     eventually(lambda: server.pids().get("broker", [pid]) != [pid], 30, "the next one")
 
 

@@ -17,7 +17,7 @@ from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, version
 from tests.frontends.grpc_api.serving import serving
 from tests.support import raw_http2 as h2
 from tests.support.scenarios import scenario
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, loop_turns
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import RequestBody
@@ -93,11 +93,6 @@ def written(model: str, *kib: int) -> bytes:
     return bytes(request.SerializeToString())
 
 
-async def settle() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize("model", ["m", "d"])
 @scenario(asyncio.run)
 async def test_requests_of_a_stream_have_room_until_they_are_answered(model: str) -> None:
@@ -111,7 +106,7 @@ async def test_requests_of_a_stream_have_room_until_they_are_answered(model: str
     responses = Streaming(gateway).infer(requests(), call)
     answers = aiter(responses)
     try:
-        await settle()
+        await loop_turns()
 
         begun = len(gateway.replies)
         assert 10 < begun < LIMIT // (60 * KIB)
@@ -124,7 +119,7 @@ async def test_requests_of_a_stream_have_room_until_they_are_answered(model: str
         before = begun if model == "m" else 0  # those of the other have no message
         texts = [await asyncio.wait_for(anext(answers), 20) for _ in range(before + 1)]
         assert b"Too many large requests" in bytes(texts[-1])
-        await settle()
+        await loop_turns()
         assert 0 == book.held
     finally:
         await responses.aclose()
@@ -139,7 +134,7 @@ async def test_nothing_is_held_for_a_stream_that_is_closed() -> None:
     gateway, call, book = Held(), FakeCall(), Book(LIMIT)
     call.requests = Share(book)
     responses = Streaming(gateway).infer(requests(), call)
-    await settle()
+    await loop_turns()
     assert book.held >= 52 * KIB
 
     await responses.aclose()
@@ -168,7 +163,7 @@ async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
     gateway.catalogue.demand = OnDemandLoader(load, 60.0)
     inference = Inference(gateway)
     pending = inference.begin(written("late", 40), call, answer)
-    await settle()
+    await loop_turns()
     assert 40 * KIB <= call.requests.held <= 41 * KIB
     assert 1 == len(gateway.replies)
     pending.cancel()
@@ -176,7 +171,7 @@ async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
     gateway.catalogue.forget("late")
     call.requests = Share(Book(16 * KIB))
     inference.begin(written("late", 40), call, answer)
-    await settle()
+    await loop_turns()
     assert [NoRequestRoomError] == [type(error) for error in answer.errors]
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.scenarios import scenario
+from tests.support.waiting import loop_turns
 from zmqtriton_floor.datatypes import DATATYPES
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import ResponseBody, Tensor
@@ -190,11 +191,6 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(coroutine, 10))
 
 
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def fill(outbox: Outbox, message: bytes = b"x") -> None:
     for _ in range(SIZE):
         await outbox.send(message)
@@ -214,7 +210,7 @@ async def test_messages_come_out_in_the_order_in_which_they_were_sent() -> None:
 async def test_a_reader_waits_for_the_first_message() -> None:
     outbox = Outbox(Share(Book(LIMIT)))
     reader = asyncio.ensure_future(anext(outbox))
-    await turns()
+    await loop_turns(5)
     assert not reader.done()
 
     await outbox.send(b"a")
@@ -228,7 +224,7 @@ async def test_a_sender_waits_while_it_is_full_and_none_overtakes_it() -> None:
     await fill(outbox)
     first = asyncio.ensure_future(outbox.send(b"first"))
     second = asyncio.ensure_future(outbox.send(b"second"))
-    await turns()
+    await loop_turns(5)
     assert not first.done()
 
     await anext(outbox)
@@ -246,7 +242,7 @@ async def test_large_messages_fill_it_sooner() -> None:
     outbox = Outbox(Share(Book(LIMIT)))
     await outbox.send(bytes(4 << 20))
     waiting = asyncio.ensure_future(outbox.send(b"x"))
-    await turns()
+    await loop_turns(5)
 
     assert not waiting.done()
     await anext(outbox)
@@ -258,9 +254,9 @@ async def test_a_sender_that_gives_up_sends_nothing() -> None:
     outbox = Outbox(Share(Book(LIMIT)))
     await fill(outbox)
     waiting = asyncio.ensure_future(outbox.send(b"gone"))
-    await turns()
+    await loop_turns(5)
     waiting.cancel()
-    await turns()
+    await loop_turns(5)
 
     outbox.end()
 
@@ -285,7 +281,7 @@ async def test_the_end_lets_waiting_senders_go() -> None:
     outbox = Outbox(Share(Book(LIMIT)))
     await fill(outbox)
     waiting = asyncio.ensure_future(outbox.send(b"never"))
-    await turns()
+    await loop_turns(5)
 
     outbox.end()
 

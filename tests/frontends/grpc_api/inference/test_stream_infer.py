@@ -14,6 +14,7 @@ import pytest
 from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, echo, version_info
 from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
+from tests.support.waiting import loop_turns
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance.entrance import Entrance
@@ -85,15 +86,10 @@ def converse(test: Callable[[Conversation], Coroutine[Any, Any, None]], **call: 
             await asyncio.wait_for(test(conversation), 10)
         finally:
             await conversation.responses.aclose()
-            await settle()
+            await loop_turns(10)
         return gateway
 
     return asyncio.run(run())
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def is_final(response: Any) -> bool:
@@ -150,10 +146,10 @@ def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() ->
         exchange = _Exchange(gateway, entrance, shares, FakeCall())
         for model in ("m", "d", "nobody"):
             exchange._begin(request(model, "1").SerializeToString())
-        reading = exchange._reading = asyncio.create_task(settle())
+        reading = exchange._reading = asyncio.create_task(loop_turns(10))
         await exchange.aclose()
         await asyncio.wait([reading])
-        await settle()
+        await loop_turns(10)
         assert [] == gateway.requests
         assert (0, 0) == (shares.requests, shares.clients)
 
@@ -181,7 +177,7 @@ async def test_a_request_that_waits_for_memory_is_not_overtaken(
     conversation.send(large("m", "large"), request("d", "next"), request("m", "last"))
     conversation.half_close()
     answers = asyncio.ensure_future(conversation.get())
-    await settle()
+    await loop_turns(10)
     assert [] == sent_ids(conversation)
 
     room.set()
@@ -215,7 +211,7 @@ async def test_plain_requests_are_answered_in_their_order_whatever_finishes_firs
     conversation.send(request("m", "0"), request("n", "1"), request("m", "2"))
     conversation.half_close()
     reading = asyncio.ensure_future(conversation.rest())
-    await settle()
+    await loop_turns(10)
     assert len(conversation.gateway.requests) == 3
     assert not reading.done()
 
@@ -353,7 +349,7 @@ async def test_a_refusal_waits_for_the_plain_requests_before_it(
     conversation.send(request("m", "a"), request("nope", "b"))
     conversation.half_close()
     reading = asyncio.ensure_future(conversation.rest())
-    await settle()
+    await loop_turns(10)
 
     gates["a"].set()
 
@@ -450,7 +446,7 @@ async def test_the_end_of_the_requests_waits_for_all_answers(conversation: Conve
     conversation.send(request("d", "a"))
     conversation.half_close()
     reading = asyncio.ensure_future(conversation.rest())
-    await settle()
+    await loop_turns(10)
     assert not reading.done()
 
     conversation.gateway.fake_streams.put("a", final())
@@ -474,7 +470,7 @@ async def test_closing_the_stream_cancels_what_is_under_way(conversation: Conver
     await conversation.get()
 
     await conversation.responses.aclose()
-    await settle()
+    await loop_turns(10)
 
     assert conversation.gateway.cancelled == 1
     assert conversation.gateway.fake_streams.cancelled == ["b"]
@@ -490,7 +486,7 @@ async def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_no
     conversation.send(request("d", "a"))
     conversation.half_close()
     got = [text(await conversation.get())]
-    await settle()
+    await loop_turns(10)
 
     assert feeds.consumed["a"] < 100
     got += [text(response) for response in await conversation.rest()]
@@ -519,7 +515,7 @@ async def test_no_more_requests_are_read_than_can_be_under_way(
     conversation.send(*(request("m", str(number)) for number in range(1500)))
     conversation.half_close()
     reading = asyncio.ensure_future(conversation.rest())
-    await settle()
+    await loop_turns(10)
     assert conversation.read == 1024
 
     gate.set()
@@ -540,7 +536,7 @@ async def test_streams_with_many_requests_have_their_share_of_those_of_the_proce
         stream.send(*(request("m", str(number)) for number in range(100)))
         stream.half_close()
     reading = [asyncio.ensure_future(stream.rest()) for stream in streams[:-1]]
-    await settle()
+    await loop_turns(10)
     assert [8, 10, 14, 20, 40] == sorted(stream.read for stream in streams)
 
     await streams[-1].responses.aclose()
@@ -557,7 +553,7 @@ async def test_large_requests_fill_a_stream_sooner(conversation: Conversation, /
     large = REQUEST(model_name="m", inputs=[tensor], raw_input_contents=[bytes(32 << 20)])
     conversation.send(*[large.SerializeToString()] * 4)
     reading = asyncio.ensure_future(conversation.get())
-    await settle()
+    await loop_turns(10)
 
     assert conversation.read == 2
     reading.cancel()
