@@ -64,14 +64,13 @@ def test_an_unknown_field_is_shown_with_its_place_and_the_name_that_was_meant() 
 
 
 def test_an_unknown_enum_value_is_shown_with_the_value_that_was_meant() -> None:
-    expected = (
+    assert (
         "failed to read text proto from c\n"
         'c:2:13: Enum type "inference.DataType" has no value named TYPE_FP_32. '
         "Did you mean 'TYPE_FP32'?\n"
         "  \tdata_type: TYPE_FP_32\n"
         "  \t           ^"
-    )
-    assert expected == refusal(ConfigError, parse_text, "input {\n\tdata_type: TYPE_FP_32\n}", "c")
+    ) == refusal(ConfigError, parse_text, "input {\n\tdata_type: TYPE_FP_32\n}", "c")
 
 
 def test_nothing_is_proposed_when_nothing_is_near() -> None:
@@ -268,8 +267,9 @@ _HOSTILE: dict[str, Callable[[int], str]] = {
 def test_bare_words_single_quotes_and_commas_at_the_end_are_made_strict() -> None:
     document = strict("{name: 'm', 'input': [{dims: [1, -2e3,],},], \"a\\q\": 'say \"x\"\n',}")
 
-    expected = {"name": "m", "input": [{"dims": [1, -2000.0]}], "aq": 'say "x"\n'}
-    assert expected == json.loads(document)
+    assert {"name": "m", "input": [{"dims": [1, -2000.0]}], "aq": 'say "x"\n'} == json.loads(
+        document
+    )
 
 
 @given(_DOCUMENTS, st.integers())

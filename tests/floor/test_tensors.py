@@ -313,8 +313,9 @@ def test_what_others_will_check_is_admitted_by_its_shapes_alone() -> None:
     reference = Reference(1, 2, 3, 0, 16)
     for signature, shape, size in ((ADD_SUB, [3, 4], 3), (ADD_SUB, [], 0), (FREE, [3, 2], 0)):
         assert size == signature.admit([Tensor("X", _FP32, shape, reference)]).batch_size
-    keys = {FREE.admit([_fp32("X", n, 2)]).batch_key for n in (5, 6)}
-    assert keys == {FREE.check(_request(_fp32("X", n, 2))).batch_key for n in (5, 6)}
+    assert {FREE.admit([_fp32("X", n, 2)]).batch_key for n in (5, 6)} == {
+        FREE.check(_request(_fp32("X", n, 2))).batch_key for n in (5, 6)
+    }
     assert [2, 1, 0] == [s.rank(n) for s, n in ((ADD_SUB, "A"), (FREE, "S"), (FREE, "nobody"))]
 
 

@@ -26,13 +26,11 @@ def docstrings() -> Iterator[tuple[Path, str, str]]:
 
 
 def test_docstrings_begin_with_a_noun_or_an_imperative() -> None:
-    wrong = [
+    assert [
         f"{path} {name}: {text.splitlines()[0]}"
         for path, name, text in docstrings()
         if text.split()[0] in HEADLESS
-    ]
-
-    assert wrong == []
+    ] == []
 
 
 _VERBS = (

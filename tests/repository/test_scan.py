@@ -148,9 +148,13 @@ def test_the_same_repository_given_twice_is_no_conflict(tmp_path: Path) -> None:
     assert "" == scan_repositories([tmp_path, tmp_path])["m"].problem
 
 
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return make_model(tmp_path, "m")
+
+
 @pytest.mark.row("E08", "--model-config-name")
-def test_a_named_configuration_is_taken_if_it_is_there(tmp_path: Path) -> None:
-    model = make_model(tmp_path, "m")
+def test_a_named_configuration_is_taken_if_it_is_there(model: Path, tmp_path: Path) -> None:
     (model / "configs").mkdir()
     custom = model / "configs" / "h100.pbtxt"
     custom.touch()
@@ -225,8 +229,7 @@ def age(path: Path) -> None:
     ],
     ids=["config", "model.py", "new file", "version", "labels", "less", "no config", "warmup"],
 )
-def test_a_change_of_the_models_files_is_seen(tmp_path: Path, change: object) -> None:
-    model = make_model(tmp_path, "m")
+def test_a_change_of_the_models_files_is_seen(model: Path, tmp_path: Path, change: object) -> None:
     before = one(model).fingerprint
 
     assert callable(change)
@@ -252,9 +255,8 @@ def _write_in_place(file: Path) -> None:
 
 @pytest.mark.parametrize("replace", [_rename_over, _write_in_place])
 def test_another_file_of_the_same_size_and_time_is_a_change(
-    tmp_path: Path, replace: Callable[[Path], None]
+    model: Path, tmp_path: Path, replace: Callable[[Path], None]
 ) -> None:
-    model = make_model(tmp_path, "m")
     file = model / "1" / "model.py"
     before, status = one(model).fingerprint, file.stat()
 
@@ -265,8 +267,7 @@ def test_another_file_of_the_same_size_and_time_is_a_change(
     assert before != one(model).fingerprint
 
 
-def test_what_running_a_model_leaves_behind_is_no_change(tmp_path: Path) -> None:
-    model = make_model(tmp_path, "m")
+def test_what_running_a_model_leaves_behind_is_no_change(model: Path, tmp_path: Path) -> None:
     before = one(model).fingerprint
 
     (model / "1" / "__pycache__").mkdir()
@@ -277,8 +278,7 @@ def test_what_running_a_model_leaves_behind_is_no_change(tmp_path: Path) -> None
     assert before == one(model).fingerprint
 
 
-def test_the_inside_of_an_environment_is_not_walked(tmp_path: Path) -> None:
-    model = make_model(tmp_path, "m")
+def test_the_inside_of_an_environment_is_not_walked(model: Path, tmp_path: Path) -> None:
     (model / "python_env").mkdir()
     before = one(model).fingerprint
 
@@ -307,8 +307,7 @@ def test_the_contents_of_a_version_are_its_own_and_what_all_share(tmp_path: Path
     assert not set(after.values()) & set(contents().values())
 
 
-def test_circles_of_links_end_the_walk(tmp_path: Path) -> None:
-    model = make_model(tmp_path, "m")
+def test_circles_of_links_end_the_walk(model: Path, tmp_path: Path) -> None:
     (model / "1" / "again").symlink_to(model / "1")
     (model / "1" / "nowhere").symlink_to(model / "gone")
 

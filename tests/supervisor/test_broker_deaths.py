@@ -169,8 +169,12 @@ def test_who_is_started_while_there_is_no_broker_is_born_when_there_is(
     assert said_to(world, serial) == []
     world.tick()
 
-    kinds = [type(m).__name__ for m in said_to(world, serial)]
-    assert kinds == ["Bootstrap", "VersionInfo", "VersionInfo", "Listen"]
+    assert [type(m).__name__ for m in said_to(world, serial)] == [
+        "Bootstrap",
+        "VersionInfo",
+        "VersionInfo",
+        "Listen",
+    ]
     assert said_to(world, serial)[0].epoch == 2
 
 

@@ -79,15 +79,15 @@ def test_a_load_that_has_not_ended_can_be_cancelled_and_one_that_has_stays_so() 
 
 
 def test_an_instance_can_be_stopped_in_every_state() -> None:
-    stoppable = {s for s, event in states.INSTANCE_TRANSITIONS if event is states.StopRequested}
-
-    assert set(InstanceState) == stoppable
+    assert set(InstanceState) == {
+        s for s, event in states.INSTANCE_TRANSITIONS if event is states.StopRequested
+    }
 
 
 def test_a_process_can_die_in_every_state_that_has_one() -> None:
-    mortal = {s for s, event in states.INSTANCE_TRANSITIONS if event is states.ProcessExited}
-
-    assert mortal == states.ALIVE_STATES
+    assert {
+        s for s, event in states.INSTANCE_TRANSITIONS if event is states.ProcessExited
+    } == states.ALIVE_STATES
 
 
 def test_what_is_not_in_the_table_is_an_error_that_names_it() -> None:

@@ -91,10 +91,14 @@ def test_what_nobody_needs_is_neither_run_nor_asked_for() -> None:
     assert [tensor("z", b"z")] == world.response(1).outputs
 
 
-@pytest.mark.row("E54")
-def test_the_first_error_ends_the_ensemble_in_its_name() -> None:
-    world = chain().infer_ensemble(1)
+@pytest.fixture
+def world() -> EnsembleHarness:
+    """A chain whose first model executes the request 1."""
+    return chain().infer_ensemble(1)
 
+
+@pytest.mark.row("E54")
+def test_the_first_error_ends_the_ensemble_in_its_name(world: EnsembleHarness) -> None:
     world.respond_error("first", "no luck")
 
     [reply] = world.finals(F, 1)
@@ -128,9 +132,7 @@ def test_a_step_that_waits_is_dropped_when_another_fails() -> None:
     assert ["in ensemble 'e', again"] == world.error_texts(2)
 
 
-def test_a_stub_that_dies_fails_the_requests_that_it_had_a_step_of() -> None:
-    world = chain().infer_ensemble(1)
-
+def test_a_stub_that_dies_fails_the_requests_that_it_had_a_step_of(world: EnsembleHarness) -> None:
     world.kill_peer(world.serials["first"])
 
     text = (
@@ -140,8 +142,7 @@ def test_a_stub_that_dies_fails_the_requests_that_it_had_a_step_of() -> None:
     assert [text] == world.error_texts(1)
 
 
-def test_a_step_whose_model_is_gone_fails() -> None:
-    world = chain().infer_ensemble(1)
+def test_a_step_whose_model_is_gone_fails(world: EnsembleHarness) -> None:
     world.core.retire(wire.Retire(world.numbers["second"]))
 
     world.respond("first", tensor("O"))
@@ -152,9 +153,9 @@ def test_a_step_whose_model_is_gone_fails() -> None:
 
 
 @pytest.mark.row("E59")
-def test_an_output_that_a_step_did_not_make_is_an_input_that_was_not_given() -> None:
-    world = chain().infer_ensemble(1)
-
+def test_an_output_that_a_step_did_not_make_is_an_input_that_was_not_given(
+    world: EnsembleHarness,
+) -> None:
     world.respond("first")
 
     assert [] == world.executing_request("second").inputs
@@ -162,26 +163,20 @@ def test_an_output_that_a_step_did_not_make_is_an_input_that_was_not_given() -> 
     assert [] == world.response(1).outputs
 
 
-def test_an_answer_without_a_body_is_an_error() -> None:
-    world = chain().infer_ensemble(1)
-
+def test_an_answer_without_a_body_is_an_error(world: EnsembleHarness) -> None:
     world.respond_with_body("first", b"")
 
     assert world.error_texts(1)[0].startswith("in ensemble 'e', unexpected deadlock")
 
 
-def test_a_body_that_does_not_decode_fails_the_request_alone() -> None:
-    world = chain().infer_ensemble(1)
-
+def test_a_body_that_does_not_decode_fails_the_request_alone(world: EnsembleHarness) -> None:
     world.respond_with_body("first", b"\xc1")
 
     assert ["in ensemble 'e', body is not a response"] == world.error_texts(1)
 
 
 @pytest.mark.row("E67")
-def test_a_cancelled_ensemble_stops_between_steps() -> None:
-    world = chain().infer_ensemble(1)
-
+def test_a_cancelled_ensemble_stops_between_steps(world: EnsembleHarness) -> None:
     world.cancel(F, 1)
 
     assert 1 == len(world.cancelled_executions)
@@ -192,8 +187,7 @@ def test_a_cancelled_ensemble_stops_between_steps() -> None:
     assert 1 == world.counters("e").failures["CANCELED"]
 
 
-def test_a_deadline_ends_the_ensemble_and_the_steps_that_wait() -> None:
-    world = chain().infer_ensemble(1)
+def test_a_deadline_ends_the_ensemble_and_the_steps_that_wait(world: EnsembleHarness) -> None:
     world.infer_ensemble(2, deadline_ns=5_000)
 
     world.tick(10_000)
@@ -314,8 +308,7 @@ def test_without_a_version_the_newest_one_is_asked() -> None:
     assert {"m"} == world.busy_models()
 
 
-def test_statistics_count_the_ensemble_and_each_step() -> None:
-    world = chain().infer_ensemble(1)
+def test_statistics_count_the_ensemble_and_each_step(world: EnsembleHarness) -> None:
     world.respond("first", tensor("O"))
     world.respond("second", tensor("O"))
 
@@ -328,8 +321,7 @@ def test_statistics_count_the_ensemble_and_each_step() -> None:
     assert [1, 1, 1] == [c.execution_count for c in counters]
 
 
-def test_a_step_is_in_the_queue_until_its_stub_begins() -> None:
-    world = chain().infer_ensemble(1)
+def test_a_step_is_in_the_queue_until_its_stub_begins(world: EnsembleHarness) -> None:
     world.now += 100
     world.begun_ns = world.now - 30
     world.respond("first", tensor("O"))
@@ -341,9 +333,7 @@ def test_a_step_is_in_the_queue_until_its_stub_begins() -> None:
     assert world.counters("e").compute_infer.ns == 30
 
 
-def test_an_ensemble_that_is_removed_answers_what_it_had_begun() -> None:
-    world = chain().infer_ensemble(1)
-
+def test_an_ensemble_that_is_removed_answers_what_it_had_begun(world: EnsembleHarness) -> None:
     world.core.remove(wire.RemoveGeneration(world.numbers["e"], "gave up"), world.now)
     world.respond("first", tensor("O"))
 
@@ -356,9 +346,9 @@ BLOCK = wire.Block(OWNER, 1, 5)
 LARGE = wire.Reference(OWNER, 1, 5, 0, 600_000)
 
 
-def test_a_block_is_released_when_the_step_that_reads_it_is_answered() -> None:
-    world = chain().infer_ensemble(1)
-
+def test_a_block_is_released_when_the_step_that_reads_it_is_answered(
+    world: EnsembleHarness,
+) -> None:
     world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
     assert {} == world.released_blocks
     world.respond("second", tensor("O", b"small"))
@@ -366,8 +356,7 @@ def test_a_block_is_released_when_the_step_that_reads_it_is_answered() -> None:
     assert ({OWNER: [BLOCK]}, 0) == (world.released_blocks, world.core.blocks.leases.count)
 
 
-def test_a_block_of_the_response_goes_on_to_the_asker() -> None:
-    world = chain().infer_ensemble(1)
+def test_a_block_of_the_response_goes_on_to_the_asker(world: EnsembleHarness) -> None:
     world.respond("first", tensor("O"))
 
     own = BLOCK._replace(owner=world.serials["second"])
@@ -427,9 +416,7 @@ def test_a_block_is_released_while_steps_go_on_that_do_not_read_it() -> None:
     assert {OWNER: [BLOCK]} == world.released_blocks
 
 
-def test_a_block_that_nobody_reads_is_released_at_once() -> None:
-    world = chain().infer_ensemble(1)
-
+def test_a_block_that_nobody_reads_is_released_at_once(world: EnsembleHarness) -> None:
     world.respond("first", tensor("unmapped", LARGE), tensor("O"), blocks=[BLOCK])
 
     assert {OWNER: [BLOCK]} == world.released_blocks
@@ -444,8 +431,7 @@ def test_an_error_releases_what_was_held() -> None:
     assert ({OWNER: [BLOCK]}, 0) == (world.released_blocks, world.core.blocks.leases.count)
 
 
-def test_a_dead_asker_is_handed_nothing() -> None:
-    world = chain().infer_ensemble(1)
+def test_a_dead_asker_is_handed_nothing(world: EnsembleHarness) -> None:
     world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
 
     world.kill_peer(F)

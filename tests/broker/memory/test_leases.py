@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import S2, BrokerHarness, F, S, request
 from zmqtriton.broker.memory.blocks import Leases
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block
 
-F, F2, S, S2 = 1, 4, 2, 3
+F2 = 4
 A, B = Block(S, 1, 1), Block(S, 1, 2)
 
 
@@ -75,7 +75,7 @@ def _body_in(block: Block) -> bytes:
     return wire.encode_body(wire.RequestBody("", {}, [], [tensor]))
 
 
-def _answer(world: BrokerHarness, *blocks: Block) -> None:
+def _answer_leased(world: BrokerHarness, *blocks: Block) -> None:
     work = world.batched_requests[S].pop(0)
     outcome = wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, list(blocks))
     results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
@@ -84,7 +84,7 @@ def _answer(world: BrokerHarness, *blocks: Block) -> None:
 
 def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: BrokerHarness) -> None:
     world.infer(F, request(1))
-    _answer(world, A)
+    _answer_leased(world, A)
     assert {} == world.core.outbox.releases
 
     world.core.blocks.release(F, [A, B])
@@ -94,7 +94,7 @@ def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: BrokerH
 
 def test_a_reader_that_dies_releases_what_it_held(world: BrokerHarness) -> None:
     world.infer(F, request(1))
-    _answer(world, A, B)
+    _answer_leased(world, A, B)
 
     world.core.remove_peer(wire.PeerDied(F, "killed"), world.now)
 
@@ -105,7 +105,7 @@ def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None
     world.infer(F, request(1))
     world.kill_peer(F)
 
-    _answer(world, A)
+    _answer_leased(world, A)
 
     assert ({S: [A]}, 0) == (world.core.outbox.releases, world.core.blocks.leases.count)
 
@@ -114,7 +114,7 @@ def test_a_block_that_is_passed_on_is_leased_once_more(world: BrokerHarness) -> 
     other = Block(S2, 5, 5)
     world.infer(F, request(1), body=_body_in(other))
 
-    _answer(world, A, other)
+    _answer_leased(world, A, other)
 
     assert {S2: [other]} == world.core.outbox.leases
 

@@ -283,8 +283,9 @@ def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_el
     _return(world, batch, 2, 3)
 
     [entry] = world.statistics()["model_stats"]
-    sizes = {b["batch_size"]: b["compute_infer"]["count"] for b in entry["batch_stats"]}
-    assert {1: 1, 3: 2} == sizes
+    assert {1: 1, 3: 2} == {
+        b["batch_size"]: b["compute_infer"]["count"] for b in entry["batch_stats"]
+    }
     assert 3 == entry["inference_count"]
 
 

@@ -367,12 +367,11 @@ class Invariants:
     def check_end(self) -> None:
         core = self._world.core
         assert {} == self.open_requests
-        owed = [
+        assert [] == [
             r
             for r in self._all_requests
             if r[0] not in self._dead_frontends and self._finals[r] != 1
         ]
-        assert [] == owed
         assert (0, 0) == (core.limits.unanswered, core.limits.unanswered_bytes)
         assert 0 == core.traffic.malformed
         assert all(not peer.requests for peer in core.peers.values())

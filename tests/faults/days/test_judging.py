@@ -65,8 +65,9 @@ def test_one_request_for_each_ended_stub_may_have_been_handed_to_it() -> None:
 
     judged = excuse_handed([(Cause.NOT_BEGUN, FAILURE)] * 3 + [(Cause.BROKER, FAILURE)], harms)
 
-    causes = [cause for cause, _ in judged]
-    assert [Cause.HANDED, Cause.NOT_BEGUN, Cause.NOT_BEGUN, Cause.BROKER] == causes
+    assert [Cause.HANDED, Cause.NOT_BEGUN, Cause.NOT_BEGUN, Cause.BROKER] == [
+        cause for cause, _ in judged
+    ]
 
 
 def test_as_many_requests_as_an_ended_process_had_instances_may_have_been_handed_to_it() -> None:

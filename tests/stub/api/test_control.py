@@ -248,8 +248,9 @@ def test_what_nobody_holds_is_dropped(measures: Any) -> None:
 
     del metric, family
 
-    dropped = [row for _, verb, row in measures.changes if verb == "drop"]
-    assert [["drop", of_metric], ["drop", of_family]] == dropped
+    assert [["drop", of_metric], ["drop", of_family]] == [
+        row for _, verb, row in measures.changes if verb == "drop"
+    ]
     other.value()  # sums up what has happened
     assert measures.find(of_metric) is None
 

@@ -111,12 +111,6 @@ class World:
     def ask(self, body: bytes = b"body") -> BlsCall:
         return self.asker.ask(_ROW, body)
 
-    def ask_broker(self) -> BlsCall:
-        """Return a call that the broker has received."""
-        call = self.ask()
-        self.broker.hear_all(wire.Infer, 1)
-        return call
-
     def change_broker(self) -> None:
         self.broker.close()
         self.brokers.append(Broker(self._directory, 2))
@@ -143,6 +137,14 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
+@pytest.fixture
+def question(world: World) -> BlsCall:
+    """A call that the broker has received."""
+    call = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    return call
+
+
 def _text(answered: tuple[wire.Reply, bytes]) -> str:
     return wire.decode_response(answered[1]).parameters["text"]
 
@@ -166,8 +168,7 @@ def test_the_main_thread_waits_for_its_own_reply(world: World) -> None:
     assert "second" == _text(world.asker.wait(second))
 
 
-def test_the_main_thread_does_its_duties_while_it_waits(world: World) -> None:
-    question = world.ask_broker()
+def test_the_main_thread_does_its_duties_while_it_waits(world: World, question: BlsCall) -> None:
     end, other_end = os.pipe()
     os.write(other_end, b"x")
     done: list[bytes] = []
@@ -219,8 +220,9 @@ def test_a_thread_goes_on_waiting_when_the_one_that_read_for_it_has_left(world: 
         assert "second" == _text(other.result(10))
 
 
-def test_a_reply_that_another_thread_takes_wakes_the_one_that_waits(world: World) -> None:
-    question = world.ask_broker()
+def test_a_reply_that_another_thread_takes_wakes_the_one_that_waits(
+    world: World, question: BlsCall
+) -> None:
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(world.asker.wait, question)
         eventually(lambda: question.bell is not None, 60, "it polls")
@@ -231,8 +233,7 @@ def test_a_reply_that_another_thread_takes_wakes_the_one_that_waits(world: World
         future.result(10)
 
 
-def test_an_error_is_a_reply_too(world: World) -> None:
-    question = world.ask_broker()
+def test_an_error_is_a_reply_too(world: World, question: BlsCall) -> None:
     world.broker.reply(question.row.id, code=InternalError.number)
 
     assert InternalError.number == world.asker.wait(question)[0].code
@@ -253,8 +254,7 @@ def test_a_lease_that_comes_before_the_reply_is_heard_before_blocks_are_freed(
     assert [lease, [block]] == world.memory.heard
 
 
-def test_what_makes_no_sense_is_counted(world: World) -> None:
-    question = world.ask_broker()
+def test_what_makes_no_sense_is_counted(world: World, question: BlsCall) -> None:
     identity = world.broker._identity
     world.broker.reply(77)
     world.broker.socket.send([identity, b"rubbish"])
@@ -275,8 +275,7 @@ def test_a_question_that_cannot_be_sent_is_answered(world: World) -> None:
 # ----------------------------------------------------------------- streams
 
 
-def test_the_stub_hears_how_far_its_reader_has_come(world: World) -> None:
-    question = world.ask_broker()
+def test_the_stub_hears_how_far_its_reader_has_come(world: World, question: BlsCall) -> None:
     half = wire.STREAM_WINDOW // 2
     for number in range(half + 1):
         world.broker.reply(question.row.id, flags=0, number=number)
@@ -288,8 +287,9 @@ def test_the_stub_hears_how_far_its_reader_has_come(world: World) -> None:
     assert [wire.StreamAck(7, question.row.id, half)] == consumed.acks
 
 
-def test_a_slow_reader_is_told_of_though_most_responses_are_not_read_yet(world: World) -> None:
-    question = world.ask_broker()
+def test_a_slow_reader_is_told_of_though_most_responses_are_not_read_yet(
+    world: World, question: BlsCall
+) -> None:
     half = wire.STREAM_WINDOW // 2
     for number in range(half - 1):
         world.broker.reply(question.row.id, flags=0, number=number)
@@ -309,8 +309,7 @@ def test_a_slow_reader_is_told_of_though_most_responses_are_not_read_yet(world: 
     assert question.taken < half - 1, "before it has to read on"
 
 
-def test_a_missing_response_ends_the_stream_with_an_error(world: World) -> None:
-    question = world.ask_broker()
+def test_a_missing_response_ends_the_stream_with_an_error(world: World, question: BlsCall) -> None:
     for number in (0, 2, 3):
         world.broker.reply(question.row.id, flags=0, number=number)
 
@@ -343,8 +342,9 @@ def test_what_the_broker_gives_up_is_answered_before_its_inputs_are_free(world: 
     assert [wire.Block(_STUB, 1, 3)] == world.memory.released
 
 
-def test_of_what_was_given_up_the_unread_is_released_with_its_iterator(world: World) -> None:
-    question = world.ask_broker()
+def test_of_what_was_given_up_the_unread_is_released_with_its_iterator(
+    world: World, question: BlsCall
+) -> None:
     iterator = ResponseIterator(world.asker, question)
     world.broker.reply(question.row.id, "unread", _referring(1), flags=0)
     world.broker.reply(question.row.id, code=8, source=0, flags=wire.ABANDONED)
@@ -359,8 +359,7 @@ def test_of_what_was_given_up_the_unread_is_released_with_its_iterator(world: Wo
     world.turn_until(lambda: not world.asker.orphans)
 
 
-def test_the_next_broker_is_told_that_it_was_given_up(world: World) -> None:
-    question = world.ask_broker()
+def test_the_next_broker_is_told_that_it_was_given_up(world: World, question: BlsCall) -> None:
     world.broker.reply(question.row.id, code=8, source=0, flags=wire.ABANDONED)
     world.asker.wait(question)
 
@@ -370,8 +369,9 @@ def test_the_next_broker_is_told_that_it_was_given_up(world: World) -> None:
     assert [wire.Cancel([question.row.id])] == world.broker.hear_all(wire.Cancel, 1)
 
 
-def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(world: World) -> None:
-    question = world.ask_broker()
+def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(
+    world: World, question: BlsCall
+) -> None:
     iterator = ResponseIterator(world.asker, question)
 
     del iterator
@@ -390,8 +390,7 @@ def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(world: World) -> 
     world.turn_until(lambda: not world.asker.orphans)
 
 
-def test_an_iterator_begins_again_when_it_is_through(world: World) -> None:
-    question = world.ask_broker()
+def test_an_iterator_begins_again_when_it_is_through(world: World, question: BlsCall) -> None:
     world.broker.reply(question.row.id, "a", flags=0)
     world.broker.reply(question.row.id, "b", number=1)
     iterator = ResponseIterator(world.asker, question)
@@ -402,9 +401,7 @@ def test_an_iterator_begins_again_when_it_is_through(world: World) -> None:
     assert first == second
 
 
-def test_cancelling_twice_says_it_once(world: World) -> None:
-    question = world.ask_broker()
-
+def test_cancelling_twice_says_it_once(world: World, question: BlsCall) -> None:
     world.asker.cancel(question)
     world.asker.cancel(question)
     world.ask()
@@ -433,8 +430,7 @@ def test_the_memory_of_the_inputs_is_free_with_the_final_reply(world: World) -> 
     assert [wire.Block(7, 1, 2)] == world.memory.freed
 
 
-def test_responses_that_nobody_reads_are_released(world: World) -> None:
-    question = world.ask_broker()
+def test_responses_that_nobody_reads_are_released(world: World, question: BlsCall) -> None:
     iterator = ResponseIterator(world.asker, question)
     world.broker.reply(question.row.id, "here", _referring(1), flags=0)
     world.turn_until(lambda: question.received == 1)
@@ -447,8 +443,9 @@ def test_responses_that_nobody_reads_are_released(world: World) -> None:
     assert [wire.Block(_STUB, 1, number) for number in (1, 2)] == world.memory.released
 
 
-def test_a_stream_that_is_complete_here_and_was_not_read_is_released_too(world: World) -> None:
-    question = world.ask_broker()
+def test_a_stream_that_is_complete_here_and_was_not_read_is_released_too(
+    world: World, question: BlsCall
+) -> None:
     world.broker.reply(question.row.id, "here", _referring(1))
     world.turn_until(lambda: question.is_answered)
 
@@ -556,8 +553,7 @@ def test_what_a_dead_broker_had_answered_is_not_asked_again(world: World) -> Non
     assert "in time" == _text(world.asker.wait(answered))
 
 
-def test_a_thread_that_waits_follows_to_the_next_broker(world: World) -> None:
-    question = world.ask_broker()
+def test_a_thread_that_waits_follows_to_the_next_broker(world: World, question: BlsCall) -> None:
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(world.asker.wait, question)
         eventually(lambda: question.bell is not None, 60, "it polls")
@@ -569,8 +565,7 @@ def test_a_thread_that_waits_follows_to_the_next_broker(world: World) -> None:
         assert "here" == _text(future.result(10))
 
 
-def test_at_the_end_whoever_waits_gets_an_error(world: World) -> None:
-    question = world.ask_broker()
+def test_at_the_end_whoever_waits_gets_an_error(world: World, question: BlsCall) -> None:
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(world.asker.wait, question)
         eventually(lambda: question.bell is not None, 60, "it polls")
@@ -595,10 +590,8 @@ def test_nothing_is_left_of_what_was_answered(world: World) -> None:
 
 
 def test_a_call_whose_wait_is_interrupted_is_dropped(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, question: BlsCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    question = world.ask_broker()
-
     def interrupt(_: BlsCall) -> Any:
         raise KeyboardInterrupt
 
@@ -609,9 +602,9 @@ def test_a_call_whose_wait_is_interrupted_is_dropped(
     assert question.is_dropped
 
 
-def test_what_somebody_else_has_taken_is_told_at_once_until_the_answer(world: World) -> None:
-    question = world.ask_broker()
-
+def test_what_somebody_else_has_taken_is_told_at_once_until_the_answer(
+    world: World, question: BlsCall
+) -> None:
     world.asker.grant(question, 3)
 
     told, _ = world.broker.receive()

@@ -573,62 +573,61 @@ def to_client() -> World:
     return World(wire.BYTE_WINDOW)
 
 
+@pytest.fixture
+def client() -> World:
+    return to_client()
+
+
 @pytest.mark.usefixtures("impatient")
-def test_large_responses_to_a_client_wait_for_it() -> None:
-    world = to_client()
+def test_large_responses_to_a_client_wait_for_it(client: World) -> None:
     for number in range(2 * IN_WINDOW):
-        world.sender.send(response(MIB))
+        client.sender.send(response(MIB))
         if number % 2:
-            world.stream.grant(number)
+            client.stream.grant(number)
 
     for _ in range(IN_WINDOW - 1):
-        world.sender.send(response(MIB))
-    sent = len(world.numbers)
+        client.sender.send(response(MIB))
+    sent = len(client.numbers)
     assert 3 * IN_WINDOW - 1 == sent
-    world.sender.send(response(MIB))
-    world.sender.send(flags=FINAL)
+    client.sender.send(response(MIB))
+    client.sender.send(flags=FINAL)
 
-    assert sent == len(world.numbers), "it is kept here"
-    world.stream.grant(sent)
-    assert (sent + 1, 0, "") == world.end
+    assert sent == len(client.numbers), "it is kept here"
+    client.stream.grant(sent)
+    assert (sent + 1, 0, "") == client.end
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_client_that_is_behind_is_cut_once_there_is_no_room_for_all() -> None:
-    world = to_client()
+def test_a_client_that_is_behind_is_cut_once_there_is_no_room_for_all(client: World) -> None:
     memory = ClientMemory(Mock(), 2 * wire.STREAM_WINDOW_BYTES)
-    world.link.instance.memory = Mock(for_clients=memory, place=lambda rows, *_: (rows, []))
+    client.link.instance.memory = Mock(for_clients=memory, place=lambda rows, *_: (rows, []))
 
     for _ in range(3 * IN_WINDOW):
-        world.sender.send(response(MIB))
-    assert not world.sender.is_cancelled()
-    world.sender.send(response(MIB))
+        client.sender.send(response(MIB))
+    assert not client.sender.is_cancelled()
+    client.sender.send(response(MIB))
 
-    assert (IN_WINDOW, UNAVAILABLE, TOO_SLOW) == world.end
-    assert memory.may_keep(world.stream.route[0]), "what was kept is free again"
+    assert (IN_WINDOW, UNAVAILABLE, TOO_SLOW) == client.end
+    assert memory.may_keep(client.stream.route[0]), "what was kept is free again"
 
 
 @pytest.mark.usefixtures("impatient")
-def test_one_response_to_a_client_may_have_any_size() -> None:
-    world = to_client()
-
+def test_one_response_to_a_client_may_have_any_size(client: World) -> None:
     for number in range(3):
-        world.sender.send(response(3 * wire.STREAM_WINDOW_BYTES))
-        world.stream.grant(number + 1)
-    world.sender.send(flags=FINAL)
+        client.sender.send(response(3 * wire.STREAM_WINDOW_BYTES))
+        client.stream.grant(number + 1)
+    client.sender.send(flags=FINAL)
 
-    assert (3, 0, "") == world.end
+    assert (3, 0, "") == client.end
 
 
 @pytest.mark.usefixtures("impatient")
-def test_small_responses_to_a_client_are_counted_only() -> None:
-    world = to_client()
-
+def test_small_responses_to_a_client_are_counted_only(client: World) -> None:
     for _ in range(STREAM_WINDOW):
-        world.sender.send(response(4000))
-    world.sender.send(flags=FINAL)
+        client.sender.send(response(4000))
+    client.sender.send(flags=FINAL)
 
-    assert (STREAM_WINDOW, 0, "") == world.end
+    assert (STREAM_WINDOW, 0, "") == client.end
 
 
 @pytest.mark.usefixtures("impatient")
@@ -640,16 +639,15 @@ def test_models_that_read_each_other_are_not_held_back_by_bytes(world: World) ->
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_a_client_does_not_hold_back_any_more_leaves_the_window() -> None:
-    world = to_client()
+def test_what_a_client_does_not_hold_back_any_more_leaves_the_window(client: World) -> None:
     for _ in range(IN_WINDOW):
-        world.sender.send(response(MIB))
+        client.sender.send(response(MIB))
 
-    world.stream.grant(0, IN_WINDOW)
+    client.stream.grant(0, IN_WINDOW)
     for _ in range(IN_WINDOW):
-        world.sender.send(response(MIB))
+        client.sender.send(response(MIB))
 
-    assert list(range(2 * IN_WINDOW)) == world.numbers
+    assert list(range(2 * IN_WINDOW)) == client.numbers
 
 
 def test_the_next_response_is_not_placed_before_there_is_room(
@@ -710,27 +708,28 @@ def wait_for(
     world.sender.send(response(9 * MIB))
 
 
-def test_a_client_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = to_client()
-    world.sender.send(response(9 * MIB))
+def test_a_client_that_goes_on_is_waited_for(
+    client: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.sender.send(response(9 * MIB))
 
-    wait_for(world, monkeypatch, heard_every_s=1.0, taken_after_s=300.0)
+    wait_for(client, monkeypatch, heard_every_s=1.0, taken_after_s=300.0)
 
-    assert [0, 1] == world.numbers
+    assert [0, 1] == client.numbers
 
 
 def test_for_a_client_that_has_stopped_responses_wait_here(
+    client: World,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = to_client()
-    world.sender.send(response(9 * MIB))
+    client.sender.send(response(9 * MIB))
 
-    wait_for(world, monkeypatch, heard_every_s=16.0, taken_after_s=300.0)
+    wait_for(client, monkeypatch, heard_every_s=16.0, taken_after_s=300.0)
 
-    assert [0] == world.numbers
-    assert not world.sender.is_cancelled()
-    world.stream.grant(1)
-    assert [0, 1] == world.numbers
+    assert [0] == client.numbers
+    assert not client.sender.is_cancelled()
+    client.stream.grant(1)
+    assert [0, 1] == client.numbers
 
 
 def test_a_thread_with_other_streams_does_not_wait_while_there_is_room(
@@ -784,22 +783,20 @@ class Memory:
         return rows, []
 
 
-def test_a_response_waits_for_its_readers_process_to_come_to_what_it_has() -> None:
-    world = to_client()
-    memory = Memory(world.link, full_turns=5)
+def test_a_response_waits_for_its_readers_process_to_come_to_what_it_has(client: World) -> None:
+    memory = Memory(client.link, full_turns=5)
 
-    world.sender.send(response(MIB), FINAL)
+    client.sender.send(response(MIB), FINAL)
 
     assert 1 == memory.placed
-    assert (0, 0, "") == world.end
+    assert (0, 0, "") == client.end
 
 
 @pytest.mark.usefixtures("impatient")
-def test_it_does_not_wait_for_ever() -> None:
-    world = to_client()
-    memory = Memory(world.link, full_turns=1 << 30)
+def test_it_does_not_wait_for_ever(client: World) -> None:
+    memory = Memory(client.link, full_turns=1 << 30)
 
-    world.sender.send(response(MIB), FINAL)
+    client.sender.send(response(MIB), FINAL)
 
     assert 1 == memory.placed
-    assert (0, 0, "") == world.end
+    assert (0, 0, "") == client.end

@@ -14,9 +14,9 @@ from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_floor import wire
 from zmqtriton_stub.api import tensor
 from zmqtriton_stub.api.inference import InferenceResponse
-from zmqtriton_stub.api.tensor import Tensor
+from zmqtriton_stub.api.tensor import Tensor as PbTensor
 
-COUNT = 50_000
+MADE = 50_000
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def link(world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     gc.collect()
 
 
-def _made(value: float = 1.0) -> Tensor:
-    output = Tensor.empty("OUT", (2, COUNT // 2), np.float32)
+def _made(value: float = 1.0) -> PbTensor:
+    output = PbTensor.empty("OUT", (2, MADE // 2), np.float32)
     output.as_numpy()[:] = value
     return output
 
 
-def _send(link: FakeLink, *tensors: Tensor) -> tuple[wire.Outcome, list[Any]]:
+def _send(link: FakeLink, *tensors: PbTensor) -> tuple[wire.Outcome, list[Any]]:
     link.add_request(body()).send(InferenceResponse(list(tensors)), wire.FINAL)
     message, [data] = link.messages[-1]
     [outcome] = message.outcomes
@@ -47,7 +47,7 @@ def test_it_is_sent_as_it_is(world: FakeSupervisor, link: FakeLink) -> None:
 
     outcome, [reference] = _send(link, output)
 
-    assert ((2, COUNT // 2), np.float32) == (array.shape, array.dtype)
+    assert ((2, MADE // 2), np.float32) == (array.shape, array.dtype)
     assert {2.5} == set(np.frombuffer(world.read(reference), np.float32))
     assert 1 == world.memory.arena.used
     assert [wire.Block(*reference[:3])] == outcome.blocks
@@ -82,7 +82,7 @@ def test_parts_of_it_are_sent_as_they_are_too(world: FakeSupervisor, link: FakeL
     array = _made().as_numpy()
     array[1] = 3
 
-    outcome, references = _send(link, Tensor("A", array[0]), Tensor("B", array[1]))
+    outcome, references = _send(link, PbTensor("A", array[0]), PbTensor("B", array[1]))
 
     assert [{1.0}, {3.0}] == [set(np.frombuffer(world.read(one), np.float32)) for one in references]
     assert 1 == world.memory.arena.used
@@ -92,7 +92,7 @@ def test_parts_of_it_are_sent_as_they_are_too(world: FakeSupervisor, link: FakeL
 def test_what_lies_beside_it_is_copied(world: FakeSupervisor, link: FakeLink) -> None:
     output = _made()
 
-    _, [reference] = _send(link, Tensor("OUT", output.as_numpy() + 1))
+    _, [reference] = _send(link, PbTensor("OUT", output.as_numpy() + 1))
 
     assert {2.0} == set(np.frombuffer(world.read(reference), np.float32))
     assert 2 == world.memory.arena.used
@@ -108,13 +108,13 @@ def test_other_tensors_are_arrays_like_any(
     elif why == "no instance":
         monkeypatch.setattr(tensor, "_make_bytes", tensor._nowhere)
 
-    output = Tensor.empty("OUT", [8 if why == "small" else COUNT], dtype)
+    output = PbTensor.empty("OUT", [8 if why == "small" else MADE], dtype)
 
     assert 0 == world.memory.arena.used
     assert dtype == output.as_numpy().dtype
-    assert ("OUT", [8 if why == "small" else COUNT]) == (output.name(), output.shape())
+    assert ("OUT", [8 if why == "small" else MADE]) == (output.name(), output.shape())
 
 
 def test_a_shape_below_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="negative dimensions"):
-        Tensor.empty("OUT", (-1, 4), np.float32)
+        PbTensor.empty("OUT", (-1, 4), np.float32)

@@ -31,8 +31,12 @@ def test_the_index_of_what_is_ready_leaves_out_the_rest(world: SupervisorHarness
 def test_an_unloaded_model_says_so(world: SupervisorHarness) -> None:
     world.call("unload", {"model": "m"})
 
-    entry = {"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
-    assert entry == world.index()[0]
+    assert {
+        "name": "m",
+        "version": "1",
+        "state": "UNAVAILABLE",
+        "reason": "unloaded",
+    } == world.index()[0]
 
 
 @pytest.mark.parametrize(
@@ -202,8 +206,9 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
 
     document = world.call("status").result
 
-    roles = [process["role"] for process in document["processes"]]
-    assert ["supervisor", "broker", "http-arbiter", "grpc", "metrics", "stub"] == roles
+    assert ["supervisor", "broker", "http-arbiter", "grpc", "metrics", "stub"] == [
+        process["role"] for process in document["processes"]
+    ]
     stub = document["processes"][-1]
     assert ("m", 1, "m_0_0", "READY", 0, "") == tuple(
         stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")

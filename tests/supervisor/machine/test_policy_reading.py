@@ -399,8 +399,7 @@ def test_all_addresses_are_those_that_the_machine_has(monkeypatch: pytest.Monkey
 
 def test_the_addresses_of_this_machine_are_found() -> None:
     rows = [row for each in psutil.net_if_addrs().values() for row in each]
-    expected = {
-        r.address.partition("%")[0] for r in rows if r.family in (socket.AF_INET, socket.AF_INET6)
-    }
 
-    assert expected == set(listeners._own_addresses())
+    assert {
+        r.address.partition("%")[0] for r in rows if r.family in (socket.AF_INET, socket.AF_INET6)
+    } == set(listeners._own_addresses())

@@ -50,8 +50,9 @@ def test_an_ensemble_is_loaded_after_its_members_and_has_no_process() -> None:
     world = SupervisorHarness(ensemble("e", "z"), make_blueprint("z")).start()
 
     assert [[("e", "1", "READY"), ("z", "1", "READY")]] == world.tables
-    lines = [line for line in world.log if "successfully loaded" in line]
-    assert ["I successfully loaded 'z'", "I successfully loaded 'e'"] == lines
+    assert ["I successfully loaded 'z'", "I successfully loaded 'e'"] == [
+        line for line in world.log if "successfully loaded" in line
+    ]
     assert ["z", "e"] == [serve.model for serve in world.messages_to("broker", wire.AddGeneration)]
     assert 1 == len(world.living("stub"))
     assert (1, '{"name": "e"}') == (

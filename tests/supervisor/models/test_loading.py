@@ -578,8 +578,9 @@ def test_all_instances_import_while_the_first_is_asked_for_the_configuration() -
     call = world.call("load", LOAD_M)
 
     loads = world.messages_to("stub", wire.LoadModel)
-    flags = [(one.instance, one.auto_complete) for one in loads]
-    assert [("m_0_0", 1), ("m_0_1", 0), ("m_0_2", 0)] == flags
+    assert [("m_0_0", 1), ("m_0_1", 0), ("m_0_2", 0)] == [
+        (one.instance, one.auto_complete) for one in loads
+    ]
     world.receive(world.serial("m_0_1"), wire.ConfigCompleted("{}"))
     assert [] == world.messages_to("stub", wire.Initialize), "it waits for what the first says"
     world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))

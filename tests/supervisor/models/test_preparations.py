@@ -380,12 +380,11 @@ def test_a_model_that_could_never_execute_is_not_loaded(is_final: bool) -> None:
     world = _world(_needing("m", 2), _needing("n", 3, is_final=is_final), settings=LIMITED)
 
     assert "" == _load(world, "m")
-    text = (
+    assert (
         "load failed for model 'n': version 1 is at UNAVAILABLE state: Invalid argument: Resource "
         'count for "R" is limited to 2 which will prevent scheduling of one or more model '
         "instances, the minimum required count is 3;\n"
-    )
-    assert text == _load(world, "n")
+    ) == _load(world, "n")
     assert not [name for name in world.stub_names.values() if name.startswith("n") and is_final]
 
 
