@@ -10,10 +10,9 @@ import pytest
 
 from tests.conftest import ROOT
 from zmqtriton.options import OptionError, Options, TraceOptions, parse, with_environment
-from zmqtriton.options.clouds import endpoint_settings
 from zmqtriton.options.kinds import Arity
 from zmqtriton.options.report import describe_options
-from zmqtriton.options.sources import PREFIX, variable_of
+from zmqtriton.options.sources import PREFIX, endpoint_settings, variable_of
 from zmqtriton.options.table import OPTIONS_BY_NAME
 
 # ----------------------------------------------------------------------------- sources

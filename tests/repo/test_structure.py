@@ -17,7 +17,7 @@ COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 27,
     "zmqtriton.supervisor.core": 27,
     "zmqtriton.supervisor.machine.model_reading": 23,
-    "zmqtriton.supervisor.service": 27,
+    "zmqtriton.supervisor.service": 26,
 }
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from tests.supervisor.settings import settings
 from zmqtriton.options import Options
-from zmqtriton.options.trace import TraceOptions
-from zmqtriton.options.values import RateLimitResource, Restriction, Setting
+from zmqtriton.options.values import RateLimitResource, Restriction, Setting, TraceOptions
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor.logs import LogOptions

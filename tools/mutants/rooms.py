@@ -35,7 +35,6 @@ ROOMS = (
         (
             "machine/instance_slots.py",
             "machine/model_reading.py",
-            "machine/policy_reading.py",
             "machine/process_settings.py",
             "machine/python_settings.py",
         ),

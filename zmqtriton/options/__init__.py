@@ -16,13 +16,14 @@ from zmqtriton.options.report import describe_options
 from zmqtriton.options.result import Options
 from zmqtriton.options.sources import COMMAND
 from zmqtriton.options.table import OPTIONS_BY_NAME
-from zmqtriton.options.trace import OPENTELEMETRY, TraceOptions
 from zmqtriton.options.values import (
     CATEGORIES,
+    OPENTELEMETRY,
     BadValue,
     RateLimitResource,
     Restriction,
     Setting,
+    TraceOptions,
     restriction,
 )
 

@@ -11,8 +11,7 @@ from enum import Enum
 from typing import Any
 
 from zmqtriton.options import values
-from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS
-from zmqtriton.options.values import CATEGORIES, Setting
+from zmqtriton.options.values import CATEGORIES, DEPRECATED_TRACE_OPTIONS, Setting
 
 
 class OptionSupport(Enum):

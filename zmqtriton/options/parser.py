@@ -14,14 +14,20 @@ from typing import Any, NoReturn
 
 from zmqtriton import addons
 from zmqtriton.commit import full_version
-from zmqtriton.options import clouds, sources
+from zmqtriton.options import sources
 from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.result import Options
 from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
-from zmqtriton.options.trace import trace_options, with_exporter_environment
-from zmqtriton.options.values import RESTRICTING_OPTIONS, BadValue, Restriction, Setting
+from zmqtriton.options.values import (
+    RESTRICTING_OPTIONS,
+    BadValue,
+    Restriction,
+    Setting,
+    trace_options,
+    with_exporter_environment,
+)
 from zmqtriton_floor import hosts, lazy_names
 from zmqtriton_floor.errors import closest_match
 
@@ -58,7 +64,7 @@ class HelpRequested(Exception):
 def with_environment(options: Options, environment: Mapping[str, str]) -> Options:
     """Apply the environment variables that set options. Raises OptionError."""
     try:
-        clouds.check(options, environment)
+        sources.check_clouds(options, environment)
         return replace(options, trace=with_exporter_environment(options.trace, environment))
     except BadValue as error:
         raise OptionError(str(error)) from None
@@ -79,7 +85,7 @@ def parse(
     that count if no place has the option. Raises OptionError and HelpRequested.
     """
     try:
-        of_cloud = clouds.defaults(environment)
+        of_cloud = sources.cloud_defaults(environment)
         levels = _read_levels(argv, takes_directories, environment, read_file, usual)
     except BadValue as error:
         raise OptionError(str(error)) from None
@@ -101,7 +107,7 @@ def parse(
             value = (*values[option.field_name], value)
         values[option.field_name] = value
     if not any(values["model_repository"]):
-        values["model_repository"] = clouds.repositories(environment)
+        values["model_repository"] = sources.cloud_repositories(environment)
     return replace(_resolve_options(values, warnings), origins=tuple(origins.items()))
 
 

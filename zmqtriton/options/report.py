@@ -13,8 +13,7 @@ from typing import Any
 from zmqtriton.options.parser import parse
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
-from zmqtriton.options.trace import TraceOptions
-from zmqtriton.options.values import RateLimitResource, Restriction, Setting
+from zmqtriton.options.values import RateLimitResource, Restriction, Setting, TraceOptions
 
 _HIDDEN = "***"
 _SECRET_KEY = re.compile(r"password|secret|token|key|headers|credential", re.IGNORECASE)

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zmqtriton.options.trace import TraceOptions
-from zmqtriton.options.values import ModelFile, RateLimitResource, Restriction, Setting
+from zmqtriton.options.values import (
+    ModelFile,
+    RateLimitResource,
+    Restriction,
+    Setting,
+    TraceOptions,
+)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,12 @@ from urllib.parse import urlsplit
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
-from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS, trace_setting
-from zmqtriton.options.values import HTTP_CATEGORIES, BadValue
+from zmqtriton.options.values import (
+    DEPRECATED_TRACE_OPTIONS,
+    HTTP_CATEGORIES,
+    BadValue,
+    trace_setting,
+)
 
 
 def _place(value: str) -> str:

@@ -38,8 +38,7 @@ from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
 from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
 from zmqtriton.supervisor.machine.log import ServerLog, take_over_output
-from zmqtriton.supervisor.machine.policy_reading import read_policy
-from zmqtriton.supervisor.machine.process_settings import bound_ports, process_settings
+from zmqtriton.supervisor.machine.process_settings import bound_ports, process_settings, read_policy
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.reading.model_files import ModelFiles

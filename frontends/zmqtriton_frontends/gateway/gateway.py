@@ -35,8 +35,7 @@ from zmqtriton_frontends.inference.catalogue import (
 from zmqtriton_frontends.inference.stage_times import StageReceivers
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload
-from zmqtriton_frontends.tensors.placement import Placement
+from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload, Placement
 from zmqtriton_frontends.tensors.references import PlacedBody, is_large
 from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 

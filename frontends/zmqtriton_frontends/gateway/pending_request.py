@@ -18,8 +18,7 @@ from zmqtriton_frontends.inference.admission import CheckedRequest, Copy
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import Claim
 from zmqtriton_frontends.inference.request_trace import Observer
-from zmqtriton_frontends.tensors.payload import Payload
-from zmqtriton_frontends.tensors.placement import KeptBlocks
+from zmqtriton_frontends.tensors.payload import KeptBlocks, Payload
 from zmqtriton_frontends.tensors.references import PlacedBody
 
 _T = TypeVar("_T")

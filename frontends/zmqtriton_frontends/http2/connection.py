@@ -24,8 +24,7 @@ from zmqtriton_frontends.http2.header_blocks import (
     TooLargeError,
 )
 from zmqtriton_frontends.http2.reading import FRAME_BYTES, ConnectionFault, FrameReader
-from zmqtriton_frontends.http2.sending import Sending
-from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
+from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Sending, Stream
 
 #: How much all streams of a connection together may send before they hear from us.
 CONNECTION_WINDOW_BYTES = 16 << 20

@@ -1,19 +1,41 @@
-"""One stream of HTTP/2: its state, and what of it waits to be sent.
+"""Streams of HTTP/2: the state of one, and the sending half of the connection that they share.
 
-connection.py moves it. Classes that answer requests derive from it, for what is to be done with
-what a client sends.
+connection.py moves a stream. Classes that answer requests derive from it, for what is to be done
+with what a client sends.
+
+Sending decides which stream may send now, and encodes frames; it is the base of connection.py's
+Connection. Data wait in their stream while the client has no room for them, or has not read what
+went before; streams that have some take turns.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from zmqtriton_frontends.http2 import frames
 
 #: How much a client may send on a stream before it hears from us. What fits costs no round trip,
 #: and gRPC's own library sends it as one frame.
 WINDOW_BYTES = 1 << 20
 
 _NOWHERE = memoryview(b"")
+#: How much is prepared at once; more would only lie in the transport.
+_MAX_READY = 1 << 20
+#: How much a stream may send before it is another one's turn.
+_TURN_BYTES = 256 * 1024
+#: Larger pieces are sent from where they lie.
+_COPIED_BYTES = 4 * 1024
+#: Larger answers are not joined.
+_JOINED_BYTES = 64 * 1024
+
+#: Pieces that are sent one after the other.
+Pieces = Sequence[bytes | memoryview]
+
+#: A client that has more on its way than so many streams that were refused is told to go.
+_MAX_LEFT_EARLY = 1024
+_HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 
 
 class Stream:
@@ -102,3 +124,209 @@ class Stream:
 
     def on_sent(self) -> None:
         """All data that were to be sent are on their way."""
+
+
+class Sending:
+    def __init__(self, wake: Callable[[], None]) -> None:
+        #: Called when there is something in `out` that nobody is about to send.
+        self._wake = wake
+        self.streams: dict[int, Stream] = {}
+        #: Numbers of streams that have ended here before the client had sent all, oldest first.
+        self.left_early: dict[int, None] = {}
+        #: What is ready to be sent, and its size.
+        self.out: list[bytes | memoryview] = []
+        self.out_bytes = 0
+        #: What open streams take.
+        self.kept_bytes = 0
+        #: What waits in streams, for room or for their turn.
+        self.waiting_bytes = 0
+        #: How often headers or data were sent.
+        self.sent_count = 0
+        #: How much was ever prepared to be sent.
+        self.prepared_bytes = 0
+        #: The client does not read what has been sent.
+        self.is_paused = False
+        #: The initial window of streams towards the client, and how large its frames may be.
+        self.first_window = frames.DEFAULT_WINDOW
+        self.frame_size = frames.DEFAULT_FRAME_SIZE
+        #: What all streams together may send.
+        self.window = frames.DEFAULT_WINDOW
+        #: Streams with data and room for some.
+        self.turns: deque[Stream] = deque()
+
+    def take_output(self) -> list[bytes | memoryview]:
+        """Return what to send, in this order; then go_on() must be called if there are turns."""
+        out, self.out, self.out_bytes = self.out, [], 0
+        return out
+
+    def write(self, data: bytes) -> None:
+        if not self.out:
+            self._wake()
+        self.out.append(data)
+        self.out_bytes += len(data)
+
+    # ---------------------------------------------------------------- answers
+
+    def answer(self, stream: Stream, head: bytes, pieces: Pieces, tail: bytes) -> None:
+        """Send a whole response: headers, data, trailers."""
+        size, number = sum(map(len, pieces)), stream.id
+        if (
+            size > _JOINED_BYTES
+            or size > self.frame_size
+            or size > stream.window
+            or size > self.window
+            or self.is_paused
+            or self.turns
+        ):
+            self.begin(stream, head)
+            self.send(stream, pieces)
+            self.finish(stream, tail)
+            return
+        self.sent_count += 1
+        stream.window -= size
+        self.window -= size
+        stream.has_ended = True
+        header = frames.HEADER.pack
+        self.write(
+            b"".join(
+                (
+                    header(len(head) >> 8, len(head) & 255, 1, 4, number),
+                    head,
+                    header(size >> 8, size & 255, 0, 0, number),
+                    *pieces,
+                    header(len(tail) >> 8, len(tail) & 255, 1, _HEADERS_END, number),
+                    tail,
+                )
+            )
+        )
+        self._ended(stream)
+
+    def begin(self, stream: Stream, block: bytes) -> None:
+        """Send the headers of a response whose data follow."""
+        self.sent_count += 1
+        self.write(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block)
+
+    def send(self, stream: Stream, pieces: Pieces) -> None:
+        """Send more of its data. Unsent data waits in `outgoing` until on_sent()."""
+        if stream.has_ended:
+            return
+        size = sum(map(len, pieces))
+        if (
+            size <= _JOINED_BYTES
+            and not stream.outgoing
+            and size <= stream.window
+            and size <= self.window
+            and size <= self.frame_size
+            and not self.is_paused
+            and not self.turns
+        ):
+            self.sent_count += 1
+            stream.window -= size
+            self.window -= size
+            header = frames.HEADER.pack(size >> 8, size & 255, frames.DATA, 0, stream.id)
+            self.write(b"".join((header, *pieces)))
+            return
+        for piece in pieces:
+            if piece:
+                stream.outgoing.append(memoryview(piece))
+        stream.outgoing_bytes += size
+        self.waiting_bytes += size
+        self.has_room(stream)
+
+    def finish(self, stream: Stream, block: bytes) -> None:
+        """Send the trailers, after all unsent data."""
+        if stream.has_ended:
+            return
+        stream.has_ended = True
+        if stream.outgoing:
+            stream.trailers = block
+        else:
+            self._end(stream, block)
+
+    def _end(self, stream: Stream, block: bytes) -> None:
+        self.sent_count += 1
+        self.write(frames.header(len(block), frames.HEADERS, _HEADERS_END, stream.id) + block)
+        self._ended(stream)
+
+    def _ended(self, stream: Stream) -> None:
+        if not stream.was_ended:
+            # the client need not send the rest
+            self.write(frames.reset(stream.id, frames.NO_ERROR))
+        self.forget(stream)
+
+    def reset(self, stream: Stream, code: int) -> None:
+        """Reset a stream, without a status of gRPC."""
+        if stream.is_open:
+            self.write(frames.reset(stream.id, code))
+            self.forget(stream)
+
+    def leave_early(self, number: int) -> None:
+        """Note that the client may send more on a stream that has ended here."""
+        self.left_early[number] = None
+        if len(self.left_early) > _MAX_LEFT_EARLY:
+            del self.left_early[next(iter(self.left_early))]
+
+    def forget(self, stream: Stream) -> None:
+        """Forget a stream that has ended."""
+        if not stream.was_ended:
+            self.leave_early(stream.id)
+        stream.is_open = False
+        stream.has_ended = True
+        stream.outgoing.clear()
+        self.waiting_bytes -= stream.outgoing_bytes
+        stream.outgoing_bytes = 0
+        self.kept_bytes -= stream.kept_bytes
+        stream.kept_bytes = 0
+        self.streams.pop(stream.id, None)
+
+    # ------------------------------------------------------------------- turns
+
+    def has_room(self, stream: Stream) -> None:
+        """Note that the client takes more of it, or there is more."""
+        if stream.outgoing and stream.window > 0 and not stream.has_turn:
+            stream.has_turn = True
+            self.turns.append(stream)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Send all that the windows allow."""
+        turns = self.turns
+        while turns and self.window > 0 and not self.is_paused and self.out_bytes < _MAX_READY:
+            stream = turns.popleft()
+            stream.has_turn = False
+            if not stream.is_open:
+                continue
+            self._take_turn(stream)
+            if stream.outgoing:
+                if stream.window > 0:
+                    stream.has_turn = True
+                    turns.append(stream)
+            elif stream.trailers is not None:
+                self._end(stream, stream.trailers)
+            else:
+                stream.on_sent()
+
+    def _take_turn(self, stream: Stream) -> None:
+        left = min(stream.window, self.window, _TURN_BYTES if self.turns else _MAX_READY)
+        while left > 0 and stream.outgoing:
+            self.sent_count += 1
+            size = min(stream.outgoing_bytes, left, self.frame_size)
+            self.write(frames.header(size, frames.DATA, 0, stream.id))
+            self._move(stream.outgoing, size)
+            left -= size
+            stream.window -= size
+            stream.outgoing_bytes -= size
+            self.waiting_bytes -= size
+            self.prepared_bytes += size
+            self.window -= size
+
+    def _move(self, waiting: deque[memoryview], size: int) -> None:
+        """Move so many waiting bytes, however they were cut, into the data of one frame."""
+        self.out_bytes += size
+        while size:
+            data = waiting.popleft()
+            if len(data) > size:
+                waiting.appendleft(data[size:])
+                data = data[:size]
+            self.out.append(data if len(data) > _COPIED_BYTES else bytes(data))
+            size -= len(data)

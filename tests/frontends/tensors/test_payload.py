@@ -27,8 +27,7 @@ from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor, decode_response
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
 from zmqtriton_frontends.tensors import segments
-from zmqtriton_frontends.tensors.payload import Payload
-from zmqtriton_frontends.tensors.placement import COPY_BYTES
+from zmqtriton_frontends.tensors.payload import COPY_BYTES, Payload
 from zmqtriton_frontends.tensors.references import has_references, is_large
 
 LARGE = os.urandom(200_000)

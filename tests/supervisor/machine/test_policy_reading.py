@@ -28,8 +28,7 @@ from zmqtriton.supervisor.machine.instance_slots import (
     host_policy_name,
     pin_to_cores,
 )
-from zmqtriton.supervisor.machine.policy_reading import read_policy
-from zmqtriton.supervisor.machine.process_settings import process_settings
+from zmqtriton.supervisor.machine.process_settings import process_settings, read_policy
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.commands import withheld
 from zmqtriton.supervisor.machine.python_settings import PythonSettings, check_settings

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.policy_reading import read_policy
+from zmqtriton.supervisor.machine.process_settings import read_policy
 from zmqtriton.supervisor.machine.segments import anonymous_memory
 
 #: For system calls that an old kernel or a strict container lacks. They are tried before the start:

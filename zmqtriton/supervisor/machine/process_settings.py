@@ -1,4 +1,7 @@
-"""The settings of all processes, made of the options, the bound sockets and the machine's sizes."""
+"""The settings of all processes, and the core's policy, made of the options and this machine.
+
+The bound sockets, and the machine's memory and cores, decide where the options do not.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,16 @@ from typing import NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.options import Options
-from zmqtriton.options.clouds import endpoint_settings
+from zmqtriton.options.sources import endpoint_settings
+from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine import listeners, tables
 from zmqtriton.supervisor.machine.capacity import available_bytes, segment_budget_bytes
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory, services_of
 from zmqtriton.supervisor.machine.log import log_options
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.machine.secrets import access_by_role, cache_secrets
-from zmqtriton.supervisor.server_processes.roles import SERVING_ROLES
-from zmqtriton.supervisor.settings import Settings
+from zmqtriton.supervisor.server_processes.roles import ADD_ON, SERVING_ROLES
+from zmqtriton.supervisor.settings import Policy, Settings
 from zmqtriton_floor import TRITON_VERSION, __version__
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig, config_of
@@ -290,3 +294,51 @@ def _held_requests(text: str) -> int:
     if held:
         _log.warning("%s: batchers wait for %s requests before they begin", _HOLD_BACK, held)
     return held
+
+
+def read_policy(options: Options) -> Policy:
+    """Return the policy of a server that is started with these options on this machine."""
+    cores = len(os.sched_getaffinity(0))
+    has_http = options.allow_http or options.allow_sagemaker or options.allow_vertex_ai
+    roles = ["http-arbiter"] if has_http else []
+    if options.allow_grpc:
+        roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
+    roles += services_of(options)
+    if options.allow_metrics or options.agent_check_port is not None:
+        roles.append("metrics")
+    if options.trace.can_trace:
+        roles.append("tracer")
+    if options.announce:
+        roles.append("announcer")
+    roles += [f"{ADD_ON}{name}" for name in addons.rows_of_others(addons.PROCESSES)]
+    python = PythonSettings.from_backend_config(options.backend_settings("python"))
+    return Policy(
+        control_mode=options.model_control_mode,
+        startup_models=options.load_model,
+        poll_s=float(options.repository_poll_secs),
+        reload=options.reload,
+        load_slots=options.model_load_thread_count,
+        load_slot_timeout_s=python.load_slot_timeout_s,
+        load_retries=options.model_load_retry_count,
+        exit_on_error=options.exit_on_error,
+        vertex_ai_default_model=(
+            options.vertex_ai_default_model if options.allow_vertex_ai else None
+        ),
+        exit_timeout_s=options.exit_timeout_secs,
+        exit_drain_s=options.exit_drain_secs,
+        # a server that takes over has no clients before its models serve
+        early_liveness=options.early_liveness and not options.take_over,
+        shares_ports=options.reuse_http_port or options.reuse_grpc_port,
+        tells_each_grpc_client=not options.allow_grpc or options.grpc_transport == "native",
+        allow_client_shm=options.allow_client_shm,
+        repositories=tuple(
+            path if is_remote(path) else os.path.abspath(path) for path in options.model_repository
+        ),
+        frontend_roles=tuple(roles),
+        has_fork_server=True,
+        load_on_demand=options.load_on_demand,
+        one_by_one=options.one_by_one,
+        unload_idle_after_s=options.unload_idle_after,
+        memory_budget_bytes=options.model_memory_budget,
+        gpu_memory_budgets=options.gpu_memory_budget,
+    )

@@ -19,7 +19,7 @@ from tests.support.server import ROOT
 from tests.support.server import Server as Repository
 from tests.support.waiting import eventually
 from zmqtriton_floor.errors import Cancelled, InternalError, InvalidArgument, NotFound
-from zmqtriton_frontends.tensors import payload, placement
+from zmqtriton_frontends.tensors import payload
 
 pytestmark = pytest.mark.system
 
@@ -196,13 +196,13 @@ def test_an_array_of_the_server_is_not_copied(
     server: zmqtriton.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies: list[int] = []
-    copy = placement.copy
+    copy = payload.copy
 
     def counting(data: Any, view: memoryview, start: int, end: int) -> None:
         copies.append(end - start)
         copy(data, view, start, end)
 
-    for module in (placement, payload):
+    for module in (payload, payload):
         monkeypatch.setattr(module, "copy", counting)
     for _ in range(3):
         block = server.empty((4, 1 << 20))
