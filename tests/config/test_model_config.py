@@ -24,11 +24,8 @@ from zmqtriton.config.model_config import (
     Host,
     load_config,
     merge_completion,
-    to_dict,
-    to_json,
-    to_text,
 )
-from zmqtriton.config.pbtxt import parse_text
+from zmqtriton.config.pbtxt import parse_text, to_dict, to_json, to_text
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_protos import ModelConfig
 

@@ -17,9 +17,8 @@ from zmqtriton.config.instances import (
     instance_specs,
     set_instance_count,
 )
-from zmqtriton.config.model_config import to_json
 from zmqtriton.config.parameters import Quota, quota_of, quota_problems
-from zmqtriton.config.pbtxt import parse_text
+from zmqtriton.config.pbtxt import parse_text, to_json
 from zmqtriton.config.resources import NO_DEVICE, ResourceNeed, ResourcePool
 from zmqtriton.config.validation import dynamic_batching_problems, sequence_batching_problems
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError

@@ -16,7 +16,7 @@ MODULES_IMPORTED = 20
 COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 27,
     "zmqtriton.supervisor.core": 27,
-    "zmqtriton.supervisor.machine.model_reading": 23,
+    "zmqtriton.supervisor.machine.model_reading": 24,
     "zmqtriton.supervisor.service": 26,
 }
 

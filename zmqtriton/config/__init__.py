@@ -22,16 +22,14 @@ _NAMES = {
     "files": "path_problems read_client_files unreadable_file_problems",
     "instances": "MAX_INSTANCES apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
-    "model_config": (
-        "Host apply_defaults load_config merge_completion source_of to_dict to_json to_text"
-    ),
+    "model_config": "Host apply_defaults load_config merge_completion source_of",
     "parameters": (
         "AUTOSCALE_DOWN_AFTER_SECONDS AUTOSCALE_MAX_INSTANCES AUTOSCALE_MIN_INSTANCES "
         "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS CANARY_PARAMETERS "
         "CANARY_PREFIX INSTANCES Quota USUAL_CPU_WEIGHT declared_callees load_timeout_s "
         "parameter_text whole_number_problem"
     ),
-    "pbtxt": "parse_json parse_text read_config read_text",
+    "pbtxt": "parse_json parse_text read_config read_text to_dict to_json to_text",
     "positions": "PositionIndex locate unknown_name_problems",
     "states": "state_problems",
     "validation": "config_problems tensor_problems",
@@ -73,9 +71,6 @@ if TYPE_CHECKING:
         load_config,
         merge_completion,
         source_of,
-        to_dict,
-        to_json,
-        to_text,
     )
     from zmqtriton.config.parameters import (
         AUTOSCALE_DOWN_AFTER_SECONDS,
@@ -94,7 +89,15 @@ if TYPE_CHECKING:
         parameter_text,
         whole_number_problem,
     )
-    from zmqtriton.config.pbtxt import parse_json, parse_text, read_config, read_text
+    from zmqtriton.config.pbtxt import (
+        parse_json,
+        parse_text,
+        read_config,
+        read_text,
+        to_dict,
+        to_json,
+        to_text,
+    )
     from zmqtriton.config.positions import PositionIndex, locate, unknown_name_problems
     from zmqtriton.config.states import state_problems
     from zmqtriton.config.validation import config_problems, tensor_problems

@@ -1,33 +1,23 @@
-"""From a model's directory to its finished configuration, step by step, and to its document.
+"""From a model's directory to its finished configuration, step by step.
 
 A load calls `load_config` and, once the first stub has answered, `merge_completion`. Both return a
 new message; every other module of this package does one step of their work. Raises ConfigError with
 the reason that the model's status will show.
-
-Clients and models read the JSON of a document. Keys stand in the order of the .proto file, defaults
-are printed, enums are names and 64-bit integers are numbers: clients compare and parse this, so the
-form is part of the interface.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from google.protobuf import text_format
-from google.protobuf.descriptor import FieldDescriptor
 
 import zmqtriton_protos
 from zmqtriton.config.backends import complete_backend, complete_for_file
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.instances import apply_group_defaults, check_groups
 from zmqtriton.config.parameters import MODEL_SOURCE, parameter_text
-from zmqtriton.config.pbtxt import parse_json, parse_override, read_config
+from zmqtriton.config.pbtxt import parse_json, parse_override, read_config, to_text
 from zmqtriton.config.positions import locate_error
 from zmqtriton.config.validation import validate, validate_tensors
 from zmqtriton_floor.reasons import Kind
@@ -195,83 +185,3 @@ def apply_defaults(config: Any) -> None:
 def _prefer_full_batches(batching: Any, max_batch_size: int) -> None:
     if not batching.preferred_batch_size and max_batch_size > 0:
         batching.preferred_batch_size.append(max_batch_size)
-
-
-def from_bytes(data: bytes) -> Any:
-    """Return the configuration of its protobuf."""
-    return zmqtriton_protos.ModelConfig.FromString(data)
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """Return the configuration as plain data.
-
-    Only sections and oneof members that are set appear.
-    """
-    return _message_to_dict(config)
-
-
-def to_json(config: Any) -> str:
-    """Return the text of the /config endpoint and of the model's `args["model_config"]`."""
-    return json.dumps(to_dict(config), separators=(",", ":"), ensure_ascii=False)
-
-
-def to_text(config: Any) -> str:
-    """Return the form of config.pbtxt, for the log."""
-    return str(text_format.MessageToString(config))
-
-
-def _message_to_dict(message: Any) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    # Scalar members of a oneof come last, as in the JSON of Triton's protobuf.
-    for field in sorted(message.DESCRIPTOR.fields, key=_is_scalar_oneof_member):
-        if field.has_presence and not message.HasField(field.name):
-            continue
-        document[field.name] = _field_to_json(field, getattr(message, field.name))
-    return document
-
-
-def _is_scalar_oneof_member(field: Any) -> bool:
-    return field.containing_oneof is not None and field.message_type is None
-
-
-def _field_to_json(field: Any, value: Any) -> Any:
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        item = field.message_type.fields_by_name["value"]
-        return {_key(key): _value_to_json(item, value[key]) for key in sorted(value)}
-    if field.is_repeated:
-        return [_value_to_json(field, item) for item in value]
-    return _value_to_json(field, value)
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else str(key)
-
-
-def _value_to_json(field: Any, value: Any) -> Any:
-    if field.message_type is not None:
-        return _message_to_dict(value)
-    if field.enum_type is not None:
-        entry = field.enum_type.values_by_number.get(value)
-        return value if entry is None else entry.name
-    if isinstance(value, float):
-        return _float_to_json(value, is_float32=field.type == FieldDescriptor.TYPE_FLOAT)
-    return value
-
-
-def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
-    """Return proto JSON's form.
-
-    1.0 is 1, a float32 has as few digits as it needs, NaN is a string.
-    """
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    if value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    if is_float32:
-        for digits in range(6, 9):
-            short = float(f"{value:.{digits}g}")
-            if struct.unpack("f", struct.pack("f", short))[0] == value:
-                return short
-    return value

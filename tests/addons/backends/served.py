@@ -11,8 +11,8 @@ import numpy as np
 
 from zmqtriton import addons
 from zmqtriton.config.backends import complete_backend
-from zmqtriton.config.model_config import merge_completion, to_json
-from zmqtriton.config.pbtxt import parse_text
+from zmqtriton.config.model_config import merge_completion
+from zmqtriton.config.pbtxt import parse_text, to_json
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model

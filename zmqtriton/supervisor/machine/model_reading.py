@@ -28,7 +28,7 @@ from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.files import ClientFiles, check_paths, read_client_files
 from zmqtriton.config.known_parameters import CANARIES, SCALING
-from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of, to_json
+from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
 from zmqtriton.config.parameters import (
     CANARY_PARAMETERS,
     MODEL_SOURCE,
@@ -41,6 +41,7 @@ from zmqtriton.config.parameters import (
     quota_of,
     quota_problems,
 )
+from zmqtriton.config.pbtxt import to_json
 from zmqtriton.config.positions import locate, locate_error
 from zmqtriton.config.states import check_states
 from zmqtriton.environments.demand import (

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from zmqtriton.config.instances import instance_specs
-from zmqtriton.config.model_config import load_config, to_dict
+from zmqtriton.config.model_config import load_config
+from zmqtriton.config.pbtxt import to_dict
 from zmqtriton.pytriton.exceptions import PyTritonBadParameterError
 from zmqtriton.pytriton.model_config import (
     DeviceKind,

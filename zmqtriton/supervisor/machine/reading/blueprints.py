@@ -14,7 +14,8 @@ from typing import Any
 from zmqtriton.config.ensembles import complete_ensemble
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import ClientFiles, inherit_labels
-from zmqtriton.config.model_config import Host, from_bytes, merge_completion, to_json
+from zmqtriton.config.model_config import Host, merge_completion
+from zmqtriton.config.pbtxt import from_bytes, to_json
 from zmqtriton.config.positions import PositionIndex, locate
 from zmqtriton.environments.demand import Environment
 from zmqtriton.supervisor.machine.instance_slots import (
