@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton_addons.history import costs
-from zmqtriton_addons.history.costs import InstanceCosts
+from zmqtriton_addons.history import sampler
+from zmqtriton_addons.history.sampler import InstanceCosts
 
 PROCESSES = [(os.getpid(), "m", 1, 1), (os.getppid(), "n", 1, 1), (1, "", 0, 0)]
 
@@ -50,8 +50,8 @@ def test_gpus_are_read_again_and_again_until_there_is_no_driver(
     def tells(figures: dict[str, Any]) -> bool:
         return instances.of(os.getpid()) == figures
 
-    monkeypatch.setattr(costs, "gpu_memory_of", read)
-    monkeypatch.setattr(costs, "_pause", lambda _: turns.acquire())
+    monkeypatch.setattr(sampler, "gpu_memory_of", read)
+    monkeypatch.setattr(sampler, "_pause", lambda _: turns.acquire())
     before = set(threading.enumerate())
     instances.watch_gpus(5.0)
     [thread] = set(threading.enumerate()) - before

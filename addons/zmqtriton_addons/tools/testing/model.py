@@ -35,8 +35,13 @@ from zmqtriton.config import (
 from zmqtriton.embedded import InferenceRequest, InferenceResponse
 from zmqtriton.repository import choose_versions, scan_model, subdirectories
 from zmqtriton.supervisor import visible_gpus
-from zmqtriton_addons.tools.testing.batch import Batch, check_names, check_tensors
-from zmqtriton_addons.tools.testing.called_models import Answer, CalledModels
+from zmqtriton_addons.tools.testing.batch import (
+    Answer,
+    Batch,
+    CalledModels,
+    check_names,
+    check_tensors,
+)
 from zmqtriton_floor import wire
 from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import InvalidArgument, NotFound, from_number

@@ -1,7 +1,7 @@
 """The way of a request of OpenAI's API through the gateway: the same as that of generate.
 
 Reads bodies, finds models, and has requests checked, traced and followed. What they mean is known
-to text.py and embeddings.py.
+to text.py and embeddings.py. Lists the models that serve, and their adapters, too.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+import falcon.asgi
+import orjson
+
 from zmqtriton_addons.web_apis.openai import tensor_names
 from zmqtriton_addons.web_apis.openai.problems import ModelNotFound
-from zmqtriton_addons.web_apis.openai.tensor_names import names_of
+from zmqtriton_addons.web_apis.openai.tensor_names import ids_of, names_of
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.wire import RequestBody
+from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.entrance import Ask, Content
 from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpEntrance, Request
@@ -22,6 +26,8 @@ from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion
 
 _T = TypeVar("_T")
+#: As Triton's frontend says it.
+_OWNER = "Triton Inference Server"
 
 
 class Calls:
@@ -101,3 +107,25 @@ async def together(tasks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+class Models:
+    """The responders of GET /v1/models and /v1/models/{model}."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._calls = Calls(gateway)
+
+    async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
+        seen = [m for m in self._gateway.catalogue.newest() if may_see(req.grant, m.name)]
+        documents = [self._describe(name) for model in seen for name in ids_of(model)]
+        resp.data = orjson.dumps({"object": "list", "data": documents})
+
+    async def show(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        await self._calls.find_adapted(req, model)
+        resp.data = orjson.dumps(self._describe(model))
+
+    def _describe(self, name: str) -> dict[str, Any]:
+        # when each was loaded is known to nobody here, and all workers must say the same
+        created = self._gateway.settings.server.started_at
+        return {"id": name, "object": "model", "created": created, "owned_by": _OWNER}

@@ -292,8 +292,8 @@ class Realtime:
 def routes(gateway: Gateway) -> list[Route]:
     """Return the routes; who restricts `inference` or `metadata` has restricted these, too."""
     # only now: a server without the API need not load it
+    from zmqtriton_addons.web_apis.openai.calls import Models
     from zmqtriton_addons.web_apis.openai.embeddings import Embeddings
-    from zmqtriton_addons.web_apis.openai.models import Models
     from zmqtriton_addons.web_apis.openai.text import Texts
 
     texts, embeddings, models = Texts(gateway), Embeddings(gateway), Models(gateway)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.supervisor.settings import frontend_settings
 from tests.support.waiting import eventually
-from zmqtriton_addons.fleet.announcing import places
+from zmqtriton_addons.fleet.announcing import announcer
 from zmqtriton_addons.fleet.announcing.announcement import Process
 from zmqtriton_addons.fleet.announcing.announcer import Courier
 
@@ -29,7 +29,7 @@ def test_a_machine_whose_network_comes_up_later_is_announced_by_its_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     addresses = iter(["node7", "10.0.0.7"])
-    monkeypatch.setattr(places, "own_host", lambda place: next(addresses))
+    monkeypatch.setattr(announcer, "own_host", lambda place: next(addresses))
 
     announcements = asyncio.run(_tell_twice(tmp_path / "server.json"))
 

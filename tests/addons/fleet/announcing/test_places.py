@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.addons.fleet.announcing.receiver import Receiver
-from zmqtriton_addons.fleet.announcing.places import AnnounceError, open_place, own_host
+from zmqtriton_addons.fleet.announcing.announcer import AnnounceError, open_place, own_host
 
 pytestmark = pytest.mark.slow
 
