@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.token_file import METRICS
-from zmqtriton_frontends import http1 as heads
+from zmqtriton_frontends import http1
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
 from zmqtriton_frontends.access.refusals import AccessRefused, Headers
 from zmqtriton_frontends.http1 import Head, Refused, RequestReader
@@ -224,10 +224,10 @@ class _Answers:
         rows = [("Content-Type", content_type), ("Content-Length", str(len(data))), *headers]
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
             rows.append(("Allow", ", ".join(_METHODS)))
-        head = heads.status_line(status.value) + heads.fields(
+        head = http1.status_line(status.value) + http1.fields(
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in rows
         )
-        head += b"\r\n" if keep_alive else heads.CLOSE + b"\r\n"
-        has_no_body = heads.has_no_body(self.method, status.value)
+        head += b"\r\n" if keep_alive else http1.CLOSE + b"\r\n"
+        has_no_body = http1.has_no_body(self.method, status.value)
         self.writer.write(head if has_no_body else head + data)
         await asyncio.wait_for(self.writer.drain(), WRITE_WITHIN_S)

@@ -240,7 +240,7 @@ class SharedMemory:
         return await self._gateway.call(f"regions.{verb}", named)
 
 
-def routes(gateway: Gateway) -> list[Route]:
+def shared_memory_routes(gateway: Gateway) -> list[Route]:
     return [
         *_routes(SharedMemory(gateway, "system"), "/v2/systemsharedmemory"),
         *_routes(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory"),

@@ -17,8 +17,7 @@ import orjson
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.administration import Repository, Settings
-from zmqtriton_frontends.http_api.administration import routes as shared_memory_routes
+from zmqtriton_frontends.http_api.administration import Repository, Settings, shared_memory_routes
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Access, Responder, Route
 from zmqtriton_frontends.http_api.asgi.request import Request
