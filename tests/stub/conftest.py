@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -11,7 +12,9 @@ import pytest
 
 from tests.stub.fakes import FakeLink
 from tests.stub.supervisor import FakeSupervisor
+from tests.support.host_gpu import HostGpu
 from zmqtriton_stub import instance
+from zmqtriton_stub.memory import gpu
 
 Write = Callable[..., Path]
 
@@ -60,3 +63,15 @@ def link(world: FakeSupervisor) -> FakeLink:
     link = FakeLink()
     link.instance.memory = world.memory
     return link
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[HostGpu]:
+    """The driver of GPUs whose memory is files."""
+    driver = HostGpu(tmp_path)
+    gpu.use(driver)
+
+    yield driver
+
+    gc.collect()
+    gpu.use(None)

@@ -47,43 +47,44 @@ def _is_refused(world: BrokerHarness, peer: int, own_id: int, circle: str) -> bo
     return final.text.endswith(f"BLS calls would deadlock: {circle}")
 
 
-def test_a_model_that_waits_for_itself_is_told(pair: BrokerHarness) -> None:
+@pytest.fixture
+def asked(pair: BrokerHarness) -> BrokerHarness:
+    """The pair, with a request that m executes."""
     pair.infer(F, request(1))
-
-    pair.infer(S, _asks(1, 1))
-
-    assert _is_refused(pair, S, 1, "m -> m")
+    return pair
 
 
-def test_a_circle_of_two_is_told_at_its_end(pair: BrokerHarness) -> None:
-    pair.infer(F, request(1))
-    pair.infer(S, _asks(1, 2))
+def test_a_model_that_waits_for_itself_is_told(asked: BrokerHarness) -> None:
+    asked.infer(S, _asks(1, 1))
 
-    pair.infer(S2, _asks(1, 1))
-
-    assert _is_refused(pair, S2, 1, "m -> other -> m")
-    assert [] == pair.finals(S, 1)
+    assert _is_refused(asked, S, 1, "m -> m")
 
 
-def test_who_does_not_wait_closes_no_circle(pair: BrokerHarness) -> None:
-    pair.infer(F, request(1))
+def test_a_circle_of_two_is_told_at_its_end(asked: BrokerHarness) -> None:
+    asked.infer(S, _asks(1, 2))
 
-    pair.infer(S, request(1, 1))
+    asked.infer(S2, _asks(1, 1))
 
-    assert [] == pair.finals(S, 1)
-    pair.finish_batch(S)
-    assert [1] == pair.executing(S)
+    assert _is_refused(asked, S2, 1, "m -> other -> m")
+    assert [] == asked.finals(S, 1)
 
 
-def test_a_wait_that_is_over_closes_no_circle(pair: BrokerHarness) -> None:
-    pair.infer(F, request(1))
-    pair.infer(S, _asks(1, 2))
-    pair.finish_batch(S2)
-    pair.infer(F, request(2, 2))
+def test_who_does_not_wait_closes_no_circle(asked: BrokerHarness) -> None:
+    asked.infer(S, request(1, 1))
 
-    pair.infer(S2, _asks(1, 1))
+    assert [] == asked.finals(S, 1)
+    asked.finish_batch(S)
+    assert [1] == asked.executing(S)
 
-    assert [] == pair.finals(S2, 1)
+
+def test_a_wait_that_is_over_closes_no_circle(asked: BrokerHarness) -> None:
+    asked.infer(S, _asks(1, 2))
+    asked.finish_batch(S2)
+    asked.infer(F, request(2, 2))
+
+    asked.infer(S2, _asks(1, 1))
+
+    assert [] == asked.finals(S2, 1)
 
 
 def test_an_instance_that_is_still_to_come_may_open_the_circle() -> None:
@@ -143,59 +144,55 @@ def test_nobody_is_asked_about_what_runs_or_can_run(pair: BrokerHarness) -> None
     assert 0 == _count_reports(pair)
 
 
-def test_a_model_that_waits_for_itself_is_told_when_it_says_so(pair: BrokerHarness) -> None:
-    pair.infer(F, request(1))
-    pair.infer(S, request(1))
+def test_a_model_that_waits_for_itself_is_told_when_it_says_so(asked: BrokerHarness) -> None:
+    asked.infer(S, request(1))
 
-    assert 0 == _count_reports(pair)
-    pair.tick(_SOON)
-    assert 1 == _count_reports(pair)
-    assert [] == pair.finals(S, 1)
-    _says(pair, S, wire.WaitEdge(0, 1, 0))
+    assert 0 == _count_reports(asked)
+    asked.tick(_SOON)
+    assert 1 == _count_reports(asked)
+    assert [] == asked.finals(S, 1)
+    _says(asked, S, wire.WaitEdge(0, 1, 0))
 
-    assert _is_refused(pair, S, 1, "m -> m")
-    assert {"deadlock": 1} == pair.core.generations.by_number[1].statistics.refusals
+    assert _is_refused(asked, S, 1, "m -> m")
+    assert {"deadlock": 1} == asked.core.generations.by_number[1].statistics.refusals
 
 
-def test_who_says_nothing_is_asked_again_and_less_and_less_often(pair: BrokerHarness) -> None:
-    pair.infer(F, request(1))
-    pair.infer(S, request(1))
+def test_who_says_nothing_is_asked_again_and_less_and_less_often(asked: BrokerHarness) -> None:
+    asked.infer(S, request(1))
 
     for _ in range(100):
-        pair.tick(_SOON)
-        _says(pair, S)
+        asked.tick(_SOON)
+        _says(asked, S)
 
-    assert 5 < _count_reports(pair) < 20
-    assert [] == pair.finals(S, 1)
-
-
-def test_two_models_are_both_asked(pair: BrokerHarness) -> None:
-    pair.infer(F, request(1))
-    pair.infer(S, request(1, 2))
-    pair.infer(S2, request(1, 1))
-    pair.tick(_SOON)
-    assert 2 == _count_reports(pair)
-
-    _says(pair, S, wire.WaitEdge(0, 1, 0))
-    assert [] == pair.finals(S2, 1)
-    _says(pair, S2, wire.WaitEdge(0, 1, 0))
-
-    assert _is_refused(pair, S2, 1, "m -> other -> m")
-    assert [] == pair.finals(S, 1)
+    assert 5 < _count_reports(asked) < 20
+    assert [] == asked.finals(S, 1)
 
 
-def test_one_that_waits_for_either_of_two_goes_on_with_the_other(pair: BrokerHarness) -> None:
-    pair.infer(F, request(1))
-    pair.infer(S, request(1, 1), request(2, 2))
-    pair.tick(_SOON)
+def test_two_models_are_both_asked(asked: BrokerHarness) -> None:
+    asked.infer(S, request(1, 2))
+    asked.infer(S2, request(1, 1))
+    asked.tick(_SOON)
+    assert 2 == _count_reports(asked)
 
-    _says(pair, S, wire.WaitEdge(0, 1, 0), wire.WaitEdge(0, 2, 0))
-    assert [] == pair.finals(S, 1)
-    pair.finish_batch(S2)
-    assert [] == pair.finals(S, 1)  # it has an answer now, and may do without this one
+    _says(asked, S, wire.WaitEdge(0, 1, 0))
+    assert [] == asked.finals(S2, 1)
+    _says(asked, S2, wire.WaitEdge(0, 1, 0))
 
-    _says(pair, S, wire.WaitEdge(0, 1, 0))
-    assert _is_refused(pair, S, 1, "m -> m")
+    assert _is_refused(asked, S2, 1, "m -> other -> m")
+    assert [] == asked.finals(S, 1)
+
+
+def test_one_that_waits_for_either_of_two_goes_on_with_the_other(asked: BrokerHarness) -> None:
+    asked.infer(S, request(1, 1), request(2, 2))
+    asked.tick(_SOON)
+
+    _says(asked, S, wire.WaitEdge(0, 1, 0), wire.WaitEdge(0, 2, 0))
+    assert [] == asked.finals(S, 1)
+    asked.finish_batch(S2)
+    assert [] == asked.finals(S, 1)  # it has an answer now, and may do without this one
+
+    _says(asked, S, wire.WaitEdge(0, 1, 0))
+    assert _is_refused(asked, S, 1, "m -> m")
 
 
 def test_what_was_said_before_a_reply_does_not_count() -> None:
@@ -277,46 +274,47 @@ def _become_asker(world: BrokerHarness) -> None:
     world.core.expect(wire.ExpectPeer(ASKER, b"t" * 16, "stub", "other_0", 0))
 
 
-def test_the_highest_version_that_is_ready_is_asked(world: BrokerHarness) -> None:
+@pytest.fixture
+def asker(world: BrokerHarness) -> BrokerHarness:
+    """The server, in which m asks."""
     _become_asker(world)
-    world.add_generation(generation=2, version=3)
-    world.add_generation(generation=3, version=4)
-    world.core.retire(wire.Retire(3))
-    world.add_stub(S3, generation=2)
-
-    world.infer(ASKER, _ask(1))
-
-    assert [1] == world.executing(S3)
+    return world
 
 
-def test_a_version_may_be_named(world: BrokerHarness) -> None:
-    _become_asker(world)
-    world.add_generation(generation=2, version=3)
+def test_the_highest_version_that_is_ready_is_asked(asker: BrokerHarness) -> None:
+    asker.add_generation(generation=2, version=3)
+    asker.add_generation(generation=3, version=4)
+    asker.core.retire(wire.Retire(3))
+    asker.add_stub(S3, generation=2)
 
-    world.infer(ASKER, _ask(1, version=1), _ask(2, version=2))
+    asker.infer(ASKER, _ask(1))
 
-    assert [1] == world.executing(S)
-    assert [_NOT_READY] == [r.text for r in world.finals(ASKER, 2)]
+    assert [1] == asker.executing(S3)
+
+
+def test_a_version_may_be_named(asker: BrokerHarness) -> None:
+    asker.add_generation(generation=2, version=3)
+
+    asker.infer(ASKER, _ask(1, version=1), _ask(2, version=2))
+
+    assert [1] == asker.executing(S)
+    assert [_NOT_READY] == [r.text for r in asker.finals(ASKER, 2)]
 
 
 @pytest.mark.parametrize("name", ["x", ""])
-def test_a_model_that_does_not_exist_is_not_ready(world: BrokerHarness, name: str) -> None:
-    _become_asker(world)
+def test_a_model_that_does_not_exist_is_not_ready(asker: BrokerHarness, name: str) -> None:
+    asker.infer(ASKER, _ask(1, model=name))
 
-    world.infer(ASKER, _ask(1, model=name))
-
-    [reply] = world.finals(ASKER, 1)
+    [reply] = asker.finals(ASKER, 1)
     assert (Unavailable.number, True) == (reply.code, f"Model '{name}' is not ready." in reply.text)
 
 
-def test_only_what_a_model_asks_is_marked_as_unchecked(world: BrokerHarness) -> None:
-    _become_asker(world)
+def test_only_what_a_model_asks_is_marked_as_unchecked(asker: BrokerHarness) -> None:
+    asker.infer(ASKER, _ask(1, flags=wire.SEQUENCE_START))
+    asker.finish_batch(S)
+    asker.infer(F, request(1, flags=wire.SEQUENCE_START))
 
-    world.infer(ASKER, _ask(1, flags=wire.SEQUENCE_START))
-    world.finish_batch(S)
-    world.infer(F, request(1, flags=wire.SEQUENCE_START))
-
-    assert [wire.SEQUENCE_START] == [w.flags for w in world.batched_requests[S]]
+    assert [wire.SEQUENCE_START] == [w.flags for w in asker.batched_requests[S]]
 
 
 @pytest.mark.parametrize(("max_batch_size", "elements"), [(8, 5), (0, 1)])
@@ -349,12 +347,11 @@ def test_one_response_is_never_asked_of_a_decoupled_model() -> None:
     assert [2] == world.executing(S)
 
 
-def test_what_a_dead_model_has_asked_is_cancelled(world: BrokerHarness) -> None:
-    _become_asker(world)
-    world.infer(ASKER, _ask(1), _ask(2))
+def test_what_a_dead_model_has_asked_is_cancelled(asker: BrokerHarness) -> None:
+    asker.infer(ASKER, _ask(1), _ask(2))
 
-    world.kill_peer(ASKER)
+    asker.kill_peer(ASKER)
 
-    assert [(S, wire.RequestKey(ASKER, 1))] == world.cancelled_executions
-    world.finish_batch(S)
-    assert 0 == world.core.limits.unanswered
+    assert [(S, wire.RequestKey(ASKER, 1))] == asker.cancelled_executions
+    asker.finish_batch(S)
+    assert 0 == asker.core.limits.unanswered

@@ -46,14 +46,20 @@ def _hello(
     world.drain_outbox()
 
 
-def test_a_resent_request_waits_until_all_stubs_have_said_hello(world: BrokerHarness) -> None:
+@pytest.fixture
+def resent(world: BrokerHarness) -> BrokerHarness:
+    """The next broker, which was asked again."""
     _resend(world, 1)
-    _hello(world, S)
-    assert not world.batched_requests
+    return world
 
-    _hello(world, S2)
 
-    assert [1] == [w.id for works in world.batched_requests.values() for w in works]
+def test_a_resent_request_waits_until_all_stubs_have_said_hello(resent: BrokerHarness) -> None:
+    _hello(resent, S)
+    assert not resent.batched_requests
+
+    _hello(resent, S2)
+
+    assert [1] == [w.id for works in resent.batched_requests.values() for w in works]
 
 
 class _CountingPage(Page):
@@ -82,26 +88,24 @@ def test_of_many_resent_requests_each_is_looked_at_once_or_twice(world: BrokerHa
     assert 300 <= page.looks <= 600
 
 
-def test_a_new_request_does_not_wait(world: BrokerHarness) -> None:
-    _resend(world, 1)
-    world.infer(F, request(2))
+def test_a_new_request_does_not_wait(resent: BrokerHarness) -> None:
+    resent.infer(F, request(2))
 
-    _hello(world, S)
+    _hello(resent, S)
 
-    assert [2] == world.executing(S)
+    assert [2] == resent.executing(S)
 
 
-def test_what_a_stub_has_received_is_awaited_and_not_executed_again(world: BrokerHarness) -> None:
-    _resend(world, 1)
-    _hello(world, S, received=(1,))
-    _hello(world, S2)
-    assert not world.batched_requests
+def test_what_a_stub_has_received_is_awaited_and_not_executed_again(resent: BrokerHarness) -> None:
+    _hello(resent, S, received=(1,))
+    _hello(resent, S2)
+    assert not resent.batched_requests
 
     late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
-    world.core.results(S, late, [b"body"], world.now)
-    world.drain_outbox()
+    resent.core.results(S, late, [b"body"], resent.now)
+    resent.drain_outbox()
 
-    assert (1, 0) == (len(world.finals(F, 1)), world.core.traffic.malformed)
+    assert (1, 0) == (len(resent.finals(F, 1)), resent.core.traffic.malformed)
 
 
 def test_a_deadline_tells_how_long_at_least_an_earlier_brokers_request_was_executing(
@@ -135,13 +139,12 @@ def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(
     assert ([2], 0) == (world.executing(S), world.core.traffic.malformed)
 
 
-def test_what_a_stub_has_answered_is_passed_on(world: BrokerHarness) -> None:
-    _resend(world, 1)
-    _hello(world, S, answered=(1,))
-    _hello(world, S2)
+def test_what_a_stub_has_answered_is_passed_on(resent: BrokerHarness) -> None:
+    _hello(resent, S, answered=(1,))
+    _hello(resent, S2)
 
-    assert [0] == [r.code for r in world.finals(F, 1)]
-    assert not world.batched_requests
+    assert [0] == [r.code for r in resent.finals(F, 1)]
+    assert not resent.batched_requests
 
 
 def test_an_answer_may_come_before_its_asker_asks_again(world: BrokerHarness) -> None:
@@ -158,15 +161,14 @@ def test_an_answer_may_come_before_its_asker_asks_again(world: BrokerHarness) ->
 
 
 def test_what_a_stub_had_that_died_without_a_hello_is_not_executed_again(
-    world: BrokerHarness,
+    resent: BrokerHarness,
 ) -> None:
-    _resend(world, 1)
-    _hello(world, S)
+    _hello(resent, S)
 
-    world.kill_peer(S2)
+    resent.kill_peer(S2)
 
-    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
-    assert not world.batched_requests
+    assert [Unavailable.number] == [r.code for r in resent.finals(F, 1)]
+    assert not resent.batched_requests
 
 
 def test_of_a_stub_that_dies_without_a_hello_its_page_tells_what_it_had_begun(
@@ -215,14 +217,13 @@ def test_an_answer_that_the_dead_broker_had_kept_back_is_lost_and_not_made_again
     assert not world.core.begun.had_begun((F, 2))
 
 
-def test_a_stub_that_has_a_resent_request_and_dies_fails_it(world: BrokerHarness) -> None:
-    _resend(world, 1)
-    _hello(world, S, received=(1,))
-    _hello(world, S2)
+def test_a_stub_that_has_a_resent_request_and_dies_fails_it(resent: BrokerHarness) -> None:
+    _hello(resent, S, received=(1,))
+    _hello(resent, S2)
 
-    world.kill_peer(S)
+    resent.kill_peer(S)
 
-    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+    assert [Unavailable.number] == [r.code for r in resent.finals(F, 1)]
 
 
 def test_a_stub_that_dies_before_what_it_has_is_asked_for_again_fails_it(
@@ -241,20 +242,19 @@ def test_a_stub_that_dies_before_what_it_has_is_asked_for_again_fails_it(
     assert 0 == world.core.limits.unanswered
 
 
-def test_a_waiting_request_can_be_cancelled_and_expire(world: BrokerHarness) -> None:
-    _resend(world, 1)
-    world.infer(F, request(2, flags=wire.RESENT, deadline_ns=world.now + 10))
+def test_a_waiting_request_can_be_cancelled_and_expire(resent: BrokerHarness) -> None:
+    resent.infer(F, request(2, flags=wire.RESENT, deadline_ns=resent.now + 10))
 
-    world.cancel(F, 1)
-    world.tick(10)
-    _hello(world, S)
-    _hello(world, S2)
+    resent.cancel(F, 1)
+    resent.tick(10)
+    _hello(resent, S)
+    _hello(resent, S2)
 
-    assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
-    [expired] = world.finals(F, 2)
+    assert [1, 1] == [len(resent.finals(F, i)) for i in (1, 2)]
+    [expired] = resent.finals(F, 2)
     assert "until the instances of 'm' would tell" in expired.text
-    assert not world.batched_requests
-    assert (0, 0) == (world.core.limits.unanswered, world.core.generations.schedulers[1].pending)
+    assert not resent.batched_requests
+    assert (0, 0) == (resent.core.limits.unanswered, resent.core.generations.schedulers[1].pending)
 
 
 def test_responses_of_a_stream_wait_in_order_for_their_asker(world: BrokerHarness) -> None:
@@ -522,15 +522,13 @@ def test_what_a_stub_of_an_earlier_generation_executes_is_awaited(world: BrokerH
 
 
 def test_what_waits_for_the_word_of_stubs_is_refused_with_their_generation(
-    world: BrokerHarness,
+    resent: BrokerHarness,
 ) -> None:
-    _resend(world, 1)
+    resent.core.remove(wire.RemoveGeneration(1, "unloaded"), resent.now)
+    resent.drain_outbox()
 
-    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
-    world.drain_outbox()
-
-    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
-    assert 0 == world.core.limits.unanswered
+    assert [Unavailable.number] == [r.code for r in resent.finals(F, 1)]
+    assert 0 == resent.core.limits.unanswered
 
 
 def test_what_waits_for_stubs_of_another_generation_is_refused_when_its_own_is_removed(

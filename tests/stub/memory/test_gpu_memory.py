@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,6 @@ from zmqtriton_stub.supervisor_client import SupervisorClient
 pytestmark = pytest.mark.slow
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
-
-
-@pytest.fixture
-def driver(tmp_path: Path) -> Iterator[HostGpu]:
-    driver = HostGpu(tmp_path)
-    gpu.use(driver)
-
-    yield driver
-
-    gc.collect()
-    gpu.use(None)
 
 
 class Pair:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,17 +23,6 @@ FP32 = BY_NAME["FP32"].number
 ARRAY = np.arange(12, dtype=np.float32)
 SIZE = ARRAY.nbytes
 OWNER, REGION = 3, REGIONS_FROM + 1
-
-
-@pytest.fixture
-def driver(tmp_path: Path) -> Iterator[HostGpu]:
-    driver = HostGpu(tmp_path)
-    gpu.use(driver)
-
-    yield driver
-
-    gc.collect()
-    gpu.use(None)
 
 
 class World:

@@ -83,19 +83,22 @@ def test_the_status_is_what_was_registered(world: SupervisorHarness) -> None:
     )
 
 
-def test_a_frontend_that_comes_later_is_told_of_all_regions(world: SupervisorHarness) -> None:
+@pytest.fixture
+def registered(world: SupervisorHarness) -> SupervisorHarness:
+    """The server, with the region r."""
     register(world)
+    return world
 
-    world.fork_http_worker()
 
-    assert 2 == len(world.messages_to("http", wire.AddRegion))
+def test_a_frontend_that_comes_later_is_told_of_all_regions(registered: SupervisorHarness) -> None:
+    registered.fork_http_worker()
+
+    assert 2 == len(registered.messages_to("http", wire.AddRegion))
 
 
 @pytest.mark.row("C90")
-def test_a_name_is_registered_once(world: SupervisorHarness) -> None:
-    register(world)
-
-    assert register(world).error == (
+def test_a_name_is_registered_once(registered: SupervisorHarness) -> None:
+    assert register(registered).error == (
         AlreadyExists.number,
         "shared memory region 'r' already in manager",
     )
@@ -122,56 +125,52 @@ def test_what_cannot_be_opened_is_not_registered(world: SupervisorHarness) -> No
 
 @pytest.mark.row("C92")
 def test_an_unregistration_waits_for_the_requests_that_use_the_region(
-    world: SupervisorHarness,
+    registered: SupervisorHarness,
 ) -> None:
-    register(world)
-    world.used_regions.add(1)
+    registered.used_regions.add(1)
 
-    call = unregister(world, "r")
+    call = unregister(registered, "r")
 
-    assert [] == status(world).result
+    assert [] == status(registered).result
     assert call.answer is None
-    world.receive(world.serial("http"), wire.RegionReleased(1))
+    registered.receive(registered.serial("http"), wire.RegionReleased(1))
     assert call.answer is None
-    assert {1} == world.open_regions  # a stub may be about to ask for it
-    world.receive(world.serial("grpc"), wire.RegionReleased(1))
+    assert {1} == registered.open_regions  # a stub may be about to ask for it
+    registered.receive(registered.serial("grpc"), wire.RegionReleased(1))
     assert call.result is None
-    assert set() == world.open_regions
+    assert set() == registered.open_regions
 
 
-def test_a_second_unregistration_waits_too(world: SupervisorHarness) -> None:
-    register(world)
-    world.used_regions.add(1)
-    unregister(world, "r")
+def test_a_second_unregistration_waits_too(registered: SupervisorHarness) -> None:
+    registered.used_regions.add(1)
+    unregister(registered, "r")
 
-    second = unregister(world)
+    second = unregister(registered)
 
     assert second.answer is None
     for role in ("http", "grpc"):
-        world.receive(world.serial(role), wire.RegionReleased(1))
+        registered.receive(registered.serial(role), wire.RegionReleased(1))
     assert second.result is None
 
 
-def test_a_frontend_that_dies_uses_nothing_any_more(world: SupervisorHarness) -> None:
-    register(world)
-    world.used_regions.add(1)
-    call = unregister(world, "r")
-    world.receive(world.serial("grpc"), wire.RegionReleased(1))
+def test_a_frontend_that_dies_uses_nothing_any_more(registered: SupervisorHarness) -> None:
+    registered.used_regions.add(1)
+    call = unregister(registered, "r")
+    registered.receive(registered.serial("grpc"), wire.RegionReleased(1))
 
-    world.kill_process(world.serial("http"))
+    registered.kill_process(registered.serial("http"))
 
     assert call.result is None
 
 
 def test_the_name_can_be_registered_again_while_the_old_region_is_in_use(
-    world: SupervisorHarness,
+    registered: SupervisorHarness,
 ) -> None:
-    register(world)
-    world.used_regions.add(1)
-    unregister(world, "r")
+    registered.used_regions.add(1)
+    unregister(registered, "r")
 
-    assert register(world).result is None
-    assert 2 == world.messages_to("grpc", wire.AddRegion)[-1].number
+    assert register(registered).result is None
+    assert 2 == registered.messages_to("grpc", wire.AddRegion)[-1].number
 
 
 def test_without_a_name_all_are_unregistered(world: SupervisorHarness) -> None:

@@ -80,13 +80,18 @@ def test_at_the_start_stubs_wait_until_the_fork_server_is_ready(
     assert not fork_server.is_under_way
 
 
-def test_another_environment_is_no_business_of_the_fork_server(
-    fork_server: ForkServer, spawner: FakeSpawner
-) -> None:
+@pytest.fixture
+def ready_server(fork_server: ForkServer) -> ForkServer:
+    """One that forks."""
     fork_server.started(FORK_SERVER)
     fork_server.ready()
+    return fork_server
 
-    fork_server.start(spec_of(7, Environment("/opt/python")))
+
+def test_another_environment_is_no_business_of_the_fork_server(
+    ready_server: ForkServer, spawner: FakeSpawner
+) -> None:
+    ready_server.start(spec_of(7, Environment("/opt/python")))
 
     assert ([7], {}) == (spawner.spawned, spawner.pending)
 
@@ -100,33 +105,29 @@ def test_without_a_fork_server_stubs_are_spawned(
 
 
 def test_what_a_dead_fork_server_owes_is_spawned(
-    fork_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServer, spawner: FakeSpawner
 ) -> None:
-    fork_server.started(FORK_SERVER)
-    fork_server.ready()
-    fork_server.start(spec_of(7))
-    fork_server.start(spec_of(8))
-    fork_server.answered(7, 700)
+    ready_server.start(spec_of(7))
+    ready_server.start(spec_of(8))
+    ready_server.answered(7, 700)
 
-    fork_server.ended()
+    ready_server.ended()
 
     assert [8] == spawner.spawned
     assert (False, True) == (spawner.pending[7].is_dropped, spawner.pending[8].is_dropped)
 
 
 def test_nobody_waits_for_the_next_fork_server(
-    fork_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServer, spawner: FakeSpawner
 ) -> None:
-    fork_server.started(FORK_SERVER)
-    fork_server.ready()
-    fork_server.ended()
+    ready_server.ended()
 
-    fork_server.started(FORK_SERVER)
-    fork_server.start(spec_of(7))
+    ready_server.started(FORK_SERVER)
+    ready_server.start(spec_of(7))
     assert [7] == spawner.spawned
 
-    fork_server.ready()
-    fork_server.start(spec_of(8))
+    ready_server.ready()
+    ready_server.start(spec_of(8))
     assert [8] == list(spawner.pending)
 
 
@@ -144,27 +145,23 @@ def test_who_waits_for_a_fork_server_that_never_comes_is_spawned(
 
 
 def test_a_fork_server_that_does_not_answer_is_killed_and_the_stub_spawned(
-    fork_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServer, spawner: FakeSpawner
 ) -> None:
-    fork_server.started(FORK_SERVER)
-    fork_server.ready()
-    fork_server.start(spec_of(7))
+    ready_server.start(spec_of(7))
 
-    fork_server.tick(60.0)
-    fork_server.answered(7, 700)
+    ready_server.tick(60.0)
+    ready_server.answered(7, 700)
 
     assert ([7], [FORK_SERVER]) == (spawner.spawned, spawner.killed)
     assert (0, True) == (spawner.pending[7].pid, spawner.pending[7].is_dropped)
 
 
 def test_a_fork_server_that_cannot_fork_says_so_and_the_stub_is_spawned(
-    fork_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServer, spawner: FakeSpawner
 ) -> None:
-    fork_server.started(FORK_SERVER)
-    fork_server.ready()
-    fork_server.start(spec_of(7))
+    ready_server.start(spec_of(7))
 
-    fork_server.answered(7, 0)
+    ready_server.answered(7, 0)
 
     assert ([7], []) == (spawner.spawned, spawner.killed)
     assert spawner.pending[7].is_dropped
