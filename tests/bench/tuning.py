@@ -10,9 +10,7 @@ accelerator does; each setting is a copy of it in one server. Prints, and assert
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +49,7 @@ def _add(server: Server, name: str, count: int, size: int, batching: str) -> str
 
 def _counts(server: Server, model: str) -> dict[str, float]:
     """Return the inferences and the executions so far."""
-    with urllib.request.urlopen(f"{server.url}/v2/models/{model}/stats", timeout=30) as answer:
-        [stats] = json.load(answer)["model_stats"]
+    stats = server.statistics(model)
     return {key: stats[f"{key}_count"] for key in ("inference", "execution")}
 
 

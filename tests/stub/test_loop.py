@@ -105,8 +105,7 @@ class HostedStub(RunningStub):
         self.config = {"name": "m", **config}
         self.senders: list[Any] = []
         own = {"events": self.events, "senders": self.senders}
-        own_class = type("TritonPythonModel", (model_class,), own)
-        self.surroundings = Surroundings(own_class)
+        self.surroundings = Surroundings(type("TritonPythonModel", (model_class,), own))
         self.status: int | None = None
         around: Any = self.surroundings
         listener = endpoints.listen(str(directory), _SERIAL)

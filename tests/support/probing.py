@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import queue
 import textwrap
-import urllib.error
-import urllib.request
 from typing import Any
 
 import numpy as np
@@ -55,18 +53,10 @@ class Probe:
         return self.post("api_probe", {"inputs": [row, *inputs], **fields})
 
     def post(self, model: str, document: Any) -> Any:
-        url = f"{self.server.url}/v2/models/{model}/infer"
-        try:
-            with urllib.request.urlopen(url, json.dumps(document).encode(), timeout=60) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise ErrorResponse(error.code, json.load(error)["error"]) from None
-
-    def infer_grpc(self, code: str) -> Any:
-        """The message that came."""
-        with grpc_client.InferenceServerClient(self.server.grpc_address) as client:
-            return client.infer("api_probe", [_input(code)]).get_response()
+        status, answer = self.server.request_json(f"/v2/models/{model}/infer", document)
+        if status != 200:
+            raise ErrorResponse(status, answer["error"])
+        return answer
 
     def stream(self, code: str, count: int, model: str = "api_probe_decoupled") -> list[Any]:
         """So many responses or errors."""
