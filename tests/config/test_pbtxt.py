@@ -178,10 +178,10 @@ def test_json_may_use_either_spelling(key: str) -> None:
     ],
 )
 def test_a_wrong_override_tells_what_is_wrong(text: str, expected: str) -> None:
-    told = refusal(ConfigError, parse_override, text)
+    text_of_error = refusal(ConfigError, parse_override, text)
 
-    assert told.startswith("Invalid config override: ")
-    assert expected in told
+    assert text_of_error.startswith("Invalid config override: ")
+    assert expected in text_of_error
 
 
 @pytest.mark.parametrize(

@@ -48,43 +48,43 @@ def _is_refused(world: BrokerHarness, peer: int, own_id: int, circle: str) -> bo
 
 
 @pytest.fixture
-def asked(pair: BrokerHarness) -> BrokerHarness:
+def busy_pair(pair: BrokerHarness) -> BrokerHarness:
     """The pair, with a request that m executes."""
     pair.infer(F, request(1))
     return pair
 
 
-def test_a_model_that_waits_for_itself_is_told(asked: BrokerHarness) -> None:
-    asked.infer(S, _asks(1, 1))
+def test_a_model_that_waits_for_itself_is_told(busy_pair: BrokerHarness) -> None:
+    busy_pair.infer(S, _asks(1, 1))
 
-    assert _is_refused(asked, S, 1, "m -> m")
-
-
-def test_a_circle_of_two_is_told_at_its_end(asked: BrokerHarness) -> None:
-    asked.infer(S, _asks(1, 2))
-
-    asked.infer(S2, _asks(1, 1))
-
-    assert _is_refused(asked, S2, 1, "m -> other -> m")
-    assert [] == asked.finals(S, 1)
+    assert _is_refused(busy_pair, S, 1, "m -> m")
 
 
-def test_who_does_not_wait_closes_no_circle(asked: BrokerHarness) -> None:
-    asked.infer(S, request(1, 1))
+def test_a_circle_of_two_is_told_at_its_end(busy_pair: BrokerHarness) -> None:
+    busy_pair.infer(S, _asks(1, 2))
 
-    assert [] == asked.finals(S, 1)
-    asked.finish_batch(S)
-    assert [1] == asked.executing(S)
+    busy_pair.infer(S2, _asks(1, 1))
+
+    assert _is_refused(busy_pair, S2, 1, "m -> other -> m")
+    assert [] == busy_pair.finals(S, 1)
 
 
-def test_a_wait_that_is_over_closes_no_circle(asked: BrokerHarness) -> None:
-    asked.infer(S, _asks(1, 2))
-    asked.finish_batch(S2)
-    asked.infer(F, request(2, 2))
+def test_who_does_not_wait_closes_no_circle(busy_pair: BrokerHarness) -> None:
+    busy_pair.infer(S, request(1, 1))
 
-    asked.infer(S2, _asks(1, 1))
+    assert [] == busy_pair.finals(S, 1)
+    busy_pair.finish_batch(S)
+    assert [1] == busy_pair.executing(S)
 
-    assert [] == asked.finals(S2, 1)
+
+def test_a_wait_that_is_over_closes_no_circle(busy_pair: BrokerHarness) -> None:
+    busy_pair.infer(S, _asks(1, 2))
+    busy_pair.finish_batch(S2)
+    busy_pair.infer(F, request(2, 2))
+
+    busy_pair.infer(S2, _asks(1, 1))
+
+    assert [] == busy_pair.finals(S2, 1)
 
 
 def test_an_instance_that_is_still_to_come_may_open_the_circle() -> None:
@@ -144,55 +144,55 @@ def test_nobody_is_asked_about_what_runs_or_can_run(pair: BrokerHarness) -> None
     assert 0 == _count_reports(pair)
 
 
-def test_a_model_that_waits_for_itself_is_told_when_it_says_so(asked: BrokerHarness) -> None:
-    asked.infer(S, request(1))
+def test_a_model_that_waits_for_itself_is_told_when_it_says_so(busy_pair: BrokerHarness) -> None:
+    busy_pair.infer(S, request(1))
 
-    assert 0 == _count_reports(asked)
-    asked.tick(_SOON)
-    assert 1 == _count_reports(asked)
-    assert [] == asked.finals(S, 1)
-    _says(asked, S, wire.WaitEdge(0, 1, 0))
+    assert 0 == _count_reports(busy_pair)
+    busy_pair.tick(_SOON)
+    assert 1 == _count_reports(busy_pair)
+    assert [] == busy_pair.finals(S, 1)
+    _says(busy_pair, S, wire.WaitEdge(0, 1, 0))
 
-    assert _is_refused(asked, S, 1, "m -> m")
-    assert {"deadlock": 1} == asked.core.generations.by_number[1].statistics.refusals
+    assert _is_refused(busy_pair, S, 1, "m -> m")
+    assert {"deadlock": 1} == busy_pair.core.generations.by_number[1].statistics.refusals
 
 
-def test_who_says_nothing_is_asked_again_and_less_and_less_often(asked: BrokerHarness) -> None:
-    asked.infer(S, request(1))
+def test_who_says_nothing_is_asked_again_and_less_and_less_often(busy_pair: BrokerHarness) -> None:
+    busy_pair.infer(S, request(1))
 
     for _ in range(100):
-        asked.tick(_SOON)
-        _says(asked, S)
+        busy_pair.tick(_SOON)
+        _says(busy_pair, S)
 
-    assert 5 < _count_reports(asked) < 20
-    assert [] == asked.finals(S, 1)
-
-
-def test_two_models_are_both_asked(asked: BrokerHarness) -> None:
-    asked.infer(S, request(1, 2))
-    asked.infer(S2, request(1, 1))
-    asked.tick(_SOON)
-    assert 2 == _count_reports(asked)
-
-    _says(asked, S, wire.WaitEdge(0, 1, 0))
-    assert [] == asked.finals(S2, 1)
-    _says(asked, S2, wire.WaitEdge(0, 1, 0))
-
-    assert _is_refused(asked, S2, 1, "m -> other -> m")
-    assert [] == asked.finals(S, 1)
+    assert 5 < _count_reports(busy_pair) < 20
+    assert [] == busy_pair.finals(S, 1)
 
 
-def test_one_that_waits_for_either_of_two_goes_on_with_the_other(asked: BrokerHarness) -> None:
-    asked.infer(S, request(1, 1), request(2, 2))
-    asked.tick(_SOON)
+def test_two_models_are_both_asked(busy_pair: BrokerHarness) -> None:
+    busy_pair.infer(S, request(1, 2))
+    busy_pair.infer(S2, request(1, 1))
+    busy_pair.tick(_SOON)
+    assert 2 == _count_reports(busy_pair)
 
-    _says(asked, S, wire.WaitEdge(0, 1, 0), wire.WaitEdge(0, 2, 0))
-    assert [] == asked.finals(S, 1)
-    asked.finish_batch(S2)
-    assert [] == asked.finals(S, 1)  # it has an answer now, and may do without this one
+    _says(busy_pair, S, wire.WaitEdge(0, 1, 0))
+    assert [] == busy_pair.finals(S2, 1)
+    _says(busy_pair, S2, wire.WaitEdge(0, 1, 0))
 
-    _says(asked, S, wire.WaitEdge(0, 1, 0))
-    assert _is_refused(asked, S, 1, "m -> m")
+    assert _is_refused(busy_pair, S2, 1, "m -> other -> m")
+    assert [] == busy_pair.finals(S, 1)
+
+
+def test_one_that_waits_for_either_of_two_goes_on_with_the_other(busy_pair: BrokerHarness) -> None:
+    busy_pair.infer(S, request(1, 1), request(2, 2))
+    busy_pair.tick(_SOON)
+
+    _says(busy_pair, S, wire.WaitEdge(0, 1, 0), wire.WaitEdge(0, 2, 0))
+    assert [] == busy_pair.finals(S, 1)
+    busy_pair.finish_batch(S2)
+    assert [] == busy_pair.finals(S, 1)  # it has an answer now, and may do without this one
+
+    _says(busy_pair, S, wire.WaitEdge(0, 1, 0))
+    assert _is_refused(busy_pair, S, 1, "m -> m")
 
 
 def test_what_was_said_before_a_reply_does_not_count() -> None:
