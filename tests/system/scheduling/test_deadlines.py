@@ -17,7 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
 from tests.support.scraping import sum_series
-from tests.support.scripted import DECOUPLED, add_model, string_parameter
+from tests.support.scripted import DECOUPLED, add_model, open_stream, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -181,6 +181,18 @@ def test_a_deadline_of_grpc_goes_through_two_models(server: Server) -> None:
     eventually(lambda: has_logged(server, "cancelled over gRPC."), 30, "the last one is told")
     for name in ("gRPC", "middle"):
         eventually(partial(has_logged, server, f"{name} asks and hears CANCELLED"), 30, name)
+
+
+@pytest.mark.row("L18", "A65")
+def test_a_client_that_leaves_ends_all_that_was_asked_for_it(server: Server) -> None:
+    script = asking("middle", asking("leaf", UNTIL_CANCELLED, "left alone"), "in between")
+    with open_stream(server, "asker", script, "left"):
+        eventually(lambda: has_logged(server, "begun left alone."), 30, "all execute")
+
+    eventually(lambda: has_logged(server, "cancelled left alone."), 30, "the last one is told")
+    because = "CANCELLED: request was cancelled, because the one that it was made for was"
+    eventually(lambda: has_logged(server, f"left asks and hears {because}"), 30, "the first")
+    eventually(lambda: has_logged(server, f"in between asks and hears {because}"), 30, "and it")
 
 
 @pytest.mark.row("L18")
