@@ -430,6 +430,8 @@ class Upgraded(asyncio.Protocol):
 
     async def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Send bytes; wait until the client has read most of what it was sent."""
+        if self._channel.is_lost:
+            return
         self._channel.write_all(parts)
         while self._channel.unread is not None:
             # several may wait, and one that is cancelled must not end the wait of the others

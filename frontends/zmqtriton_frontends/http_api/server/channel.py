@@ -86,6 +86,11 @@ class Channel:
         return bool(self._transport.can_write_eof())
 
     @property
+    def is_lost(self) -> bool:
+        """True if nothing can be sent any more, which uvloop's transports would refuse."""
+        return bool(self._transport.is_closing())
+
+    @property
     def unsent_bytes(self) -> int:
         size: int = self._transport.get_write_buffer_size()
         return size if self._below is None else size + int(self._below.get_write_buffer_size())

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from tests.support.certificates import Authority
 from tests.support.scenarios import scenario
 from zmqtriton_floor.settings.frontends import Tls
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
+from zmqtriton_frontends.http_api.server.asgi_exchange import Upgraded
+from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.connection import (
     HEADERS_WITHIN_S,
     SILENT_S,
@@ -520,3 +523,20 @@ async def test_at_the_end_a_connection_is_closed_when_it_has_been_idle_for_a_whi
     assert party.bodies == [b"ab", b"ab"]
     for writer in (busy_writer, idle_writer, half_writer):
         writer.close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_what_is_sent_on_a_taken_over_connection_that_is_lost_goes_nowhere(run: Any) -> None:
+    async def scenario() -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                asyncio.Protocol, sock=ours
+            )
+            upgraded = Upgraded(SimpleNamespace(rest=None), Channel(transport, None))
+            transport.abort()
+            await asyncio.sleep(0.01)
+
+            await upgraded.write([b"too late"])
+
+    run(scenario())
