@@ -19,7 +19,7 @@ MAX_BYTES = 32 << 20
 _AGAIN_AFTER_S = 1.0
 #: Less waits for this time.
 _TOGETHER_BYTES = 64 << 10
-_TOGETHER_S = 0.02
+_TOGETHER_S = 0.05
 #: For what is left when the frontend ends.
 _END_WITHIN_S = 1.0
 

@@ -114,8 +114,8 @@ class Description(NamedTuple):
     file: bytes = b""
 
 
-def describe(tensor: Tensor, file_stem: str, key: bytes = b"") -> Description:
-    """Describe a tensor; with a key it is hashed."""
+def describe(tensor: Tensor, prefix: str, key: bytes = b"") -> Description:
+    """Describe a tensor, with the prefix of its file's name; with a key it is hashed."""
     datatype = BY_NUMBER[tensor.datatype]
     entry = {"name": tensor.name, "datatype": datatype.name, "shape": list(tensor.shape)}
     data = tensor.data
@@ -128,11 +128,12 @@ def describe(tensor: Tensor, file_stem: str, key: bytes = b"") -> Description:
         values = json_values(tensor)
         if values is not None:
             return Description({**entry, "data": values})
+    stem = f"{prefix}-{file_name(tensor.name)}"
     if not datatype.numpy_name or datatype.number == BYTES:
-        return Description({**entry, "file": f"{file_stem}.bin"}, bytes(data))
+        return Description({**entry, "file": f"{stem}.bin"}, bytes(data))
     file = io.BytesIO()
     np.save(file, to_numpy(tensor.datatype, tensor.shape, data), allow_pickle=False)
-    return Description({**entry, "file": f"{file_stem}.npy"}, file.getvalue())
+    return Description({**entry, "file": f"{stem}.npy"}, file.getvalue())
 
 
 def hash_of(data: Any, key: bytes) -> str:

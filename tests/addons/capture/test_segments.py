@@ -190,11 +190,11 @@ def test_the_writer_goes_on_after_an_error_and_gives_room_back(tmp_path: Path) -
     one = capture(tensor("X", "INT32", np.array([1], np.int32)))
 
     assert budget.take(one.size)
-    writer.write(one)
+    writer.write([one])
     eventually(lambda: writer.failed, 30)
     blocked.unlink()
     assert budget.take(one.size)
-    writer.write(one)
+    writer.write([one])
     writer.end()
     eventually(lambda: writer.has_ended, 30)
 

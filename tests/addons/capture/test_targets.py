@@ -52,7 +52,7 @@ X = tensor("X", "INT32", np.array([[1, 2]], np.int32))
 def written(target: Target, *captures: Capture) -> Writer:
     writer = Writer(target, Budget(1 << 20))
     for one in captures:
-        writer.write(one)
+        writer.write([one])
     writer.end()
     eventually(lambda: writer.has_ended, 60)
     return writer

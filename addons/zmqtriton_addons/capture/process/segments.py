@@ -19,7 +19,7 @@ import orjson
 
 from zmqtriton_addons.capture.frames import timestamp
 from zmqtriton_addons.capture.process.assembly import Capture
-from zmqtriton_addons.capture.records import LINES, describe, file_name, omitted, write_new
+from zmqtriton_addons.capture.records import LINES, describe, omitted, write_new
 
 #: A segment ends when it is as large, or as old.
 SEGMENT_BYTES = 64 << 20
@@ -39,9 +39,8 @@ def document_of(
     def entries(part: str, tensors: Any, left_out: list[str]) -> list[dict[str, Any]]:
         rows = []
         for number, tensor in enumerate(tensors):
-            stem = f"{name}-{part}-{number}-{file_name(tensor.name)}"
             key = hash_key() if tensor.name in hashed else b""
-            description = describe(tensor, stem, key)
+            description = describe(tensor, f"{name}-{part}-{number}", key)
             if "file" in description.entry:
                 files.append((description.entry["file"], description.file))
             rows.append(description.entry)

@@ -11,9 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 from zmqtriton.store_places import is_remote
-from zmqtriton_addons.capture.frames import LENGTHS, Frame, decode
+from zmqtriton_addons.capture.frames import LENGTHS, decode
 from zmqtriton_addons.capture.options import EVENTS
-from zmqtriton_addons.capture.process.assembly import Assembly, Budget
+from zmqtriton_addons.capture.process.assembly import Assembly, Budget, Capture
 from zmqtriton_addons.capture.process.segments import Segments
 from zmqtriton_addons.capture.process.writer import Target, Writer
 from zmqtriton_addons.capture.receiver import Receiver
@@ -115,7 +115,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         received = self._received
         received += data
-        begin = 0
+        begin, captures = 0, list[Capture]()
         while len(received) >= begin + LENGTHS.size:
             lengths = LENGTHS.unpack_from(received, begin)
             at = begin + LENGTHS.size
@@ -127,13 +127,9 @@ class _Connection(asyncio.Protocol):
                 break
             else:
                 tensors = bytes(received[at + lengths[0] : end])
-                for frame in decode(bytes(received[at : at + lengths[0]]), tensors):
-                    self._take(frame)
-                self._service.budget.make_way()
+                frames = decode(bytes(received[at : at + lengths[0]]), tensors)
+                captures += filter(None, map(self._assembly.take, frames))
             begin = end
         del received[:begin]
-
-    def _take(self, frame: Frame) -> None:
-        capture = self._assembly.take(frame)
-        if capture is not None:
-            self._service.writer.write(capture)
+        if captures:
+            self._service.writer.write(captures)

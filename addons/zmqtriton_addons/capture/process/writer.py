@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -44,7 +44,7 @@ class Writer:
     def __init__(self, target: Target, budget: Budget) -> None:
         self._target = target
         self._budget = budget
-        self._queue: queue.SimpleQueue[Capture | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[Capture] | None] = queue.SimpleQueue()
         #: Records by model.
         self.written: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
@@ -58,8 +58,8 @@ class Writer:
     def has_ended(self) -> bool:
         return not self._thread.is_alive()
 
-    def write(self, capture: Capture) -> None:
-        self._queue.put(capture)
+    def write(self, captures: Sequence[Capture]) -> None:
+        self._queue.put(captures)
 
     def end(self) -> None:
         """End once everything so far is written."""
@@ -68,15 +68,16 @@ class Writer:
     def _run(self) -> None:
         while True:
             try:
-                capture = self._queue.get(timeout=_REST_S if self._is_open else None)
+                captures = self._queue.get(timeout=_REST_S if self._is_open else None)
             except queue.Empty:
                 self._count("", self._target.rest)
                 continue
-            if capture is None:
+            if captures is None:
                 break
-            self._count(capture.request.details["model"], partial(self._write, capture))
-            self._budget.give_back(capture.size)
-            self._budget.make_way()
+            for capture in captures:
+                self._count(capture.request.details["model"], partial(self._write, capture))
+                self._budget.give_back(capture.size)
+                self._budget.make_way()
         self._count("", self._target.close)
 
     def _write(self, capture: Capture) -> Counter[str]:
