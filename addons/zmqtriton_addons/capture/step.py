@@ -28,6 +28,8 @@ from zmqtriton_frontends.inference import (
 
 #: Frames of one request are sent together, after its answer, up to this size.
 _TOGETHER_BYTES = 16 << 10
+#: Of a frame without tensors.
+_FRAME_BYTES = 256
 
 
 class _Rules(NamedTuple):
@@ -64,6 +66,7 @@ class Capture:
             self._dropped[model.name] += 1
             return checked
         self._next_id += 1
+        dropped, self._dropped = self._dropped, Counter()
         stages = checked.stages
         if stages is None:
             stages = Stages(ask.begun_ns)
@@ -80,10 +83,8 @@ class Capture:
             [tensor.name for tensor in body.inputs if tensor.name in rules.omitted],
             "" if ask.grant is None else ask.grant.name,
             ask.begun_ns or now_ns(),
-            self._dropped,
+            dropped,
         )
-        if self._dropped:
-            self._dropped = Counter()
         record = _Record(self._line, head, inputs, size)
         return checked.with_observer(record)
 
@@ -163,16 +164,13 @@ class _Record:
         self._head = head
         self._error: tuple[str, str] | None = None
         self._is_cut = self._has_ended = False
-        #: Those of the request's frame; None once it is in `_frames`.
-        self._inputs: list[Tensor] | None = None
-        #: The frames to be sent, with tensors of their own, and these tensors' size.
+        #: The frames to be sent, and the size of all that is.
         self._frames: list[Frame] = []
         self._bytes = size
-        if size <= _TOGETHER_BYTES:
-            self._inputs = [_kept(tensor) for tensor in inputs]
-        else:
-            tensors = [_here(tensor) for tensor in inputs]
-            self._frames.append(Frame(REQUEST, head.number, head.details(), tensors))
+        is_large = size > _TOGETHER_BYTES
+        #: The tensors of the request; None once they are sent.
+        self._inputs: list[Tensor] | None = [*map(_here if is_large else _kept, inputs)]
+        if is_large:
             self._send()
 
     def take(self, response: ResponseBody) -> None:
@@ -188,11 +186,12 @@ class _Record:
             "after_ms": self._ms(),
             "omitted": [t.name for t in response.outputs if t.name in omitted],
         }
-        self._bytes += size
-        if self._bytes <= _TOGETHER_BYTES:
-            outputs = [_kept(tensor) for tensor in outputs]
+        self._bytes += size + _FRAME_BYTES
+        is_large = self._bytes > _TOGETHER_BYTES
+        if not is_large:
+            outputs = [*map(_kept, outputs)]
         self._frames.append(Frame(RESPONSE, self._head.number, details, outputs))
-        if self._bytes > _TOGETHER_BYTES:
+        if is_large:
             self._send()
 
     def fail(self, error: Exception) -> None:
@@ -251,12 +250,9 @@ def _here(tensor: Tensor) -> Tensor:
 
 def _kept(tensor: Tensor) -> Tensor:
     """Return the tensor with bytes that do not change."""
-    data = tensor.data
+    name, datatype, shape, data = tensor = _here(tensor)
     if data is None or type(data) is bytes:
         return tensor
-    if type(data) is RegionContents:
-        data = data.read()
-    name, datatype, shape, _ = tensor
     return make(Tensor, (name, datatype, shape, bytes(memoryview(data).cast("B"))))
 
 

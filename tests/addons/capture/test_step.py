@@ -1,0 +1,95 @@
+"""The records of requests as their frontend sends them, with real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.frontends.http_api.fakes import version_info
+from tests.support.scenarios import scenario
+from zmqtriton_addons.capture import rates
+from zmqtriton_addons.capture.frames import END, LENGTHS, REQUEST, RESPONSE, Frame, decode
+from zmqtriton_addons.capture.line import MAX_BYTES, Line
+from zmqtriton_addons.capture.step import Capture
+from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.request_trace import Observer
+
+
+class World:
+    def __init__(self, path: Path) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self.capture = Capture(rates.parse("*"), Line(str(path)))
+        self._catalogue = Catalogue()
+        self._catalogue.update(version_info("m"))
+
+    def checked(self) -> CheckedRequest:
+        body = RequestBody("7", {}, [], [Tensor("INPUT0", 11, [1], b"abcd")])
+        return prepare(self._catalogue, self._catalogue.find("m"), body, Options())
+
+    def begin(self, checked: CheckedRequest | None = None) -> Observer | None:
+        checked = checked or self.checked()
+        ask = Ask(("m", ""), lambda _: Content(checked.body), begun_ns=1)
+        return self.capture(ask, checked).observer
+
+    async def received(self, kind: int, count: int) -> list[Frame]:
+        """Return the frames up to so many of a kind."""
+        loop, data, frames = asyncio.get_running_loop(), b"", list[Frame]()
+        receiver, _ = self._listener.accept()
+        with receiver:
+            receiver.setblocking(False)
+            while sum(frame.kind == kind for frame in frames) < count:
+                data += await asyncio.wait_for(loop.sock_recv(receiver, 1 << 16), 60)
+                while len(data) >= LENGTHS.size and len(data) >= (size := _size_of(data)):
+                    begin = LENGTHS.size + LENGTHS.unpack_from(data)[0]
+                    frames += decode(data[LENGTHS.size : begin], data[begin:size])
+                    data = data[size:]
+        return frames
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _size_of(data: bytes) -> int:
+    return LENGTHS.size + sum(LENGTHS.unpack_from(data))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "s")
+    yield world
+    world.close()
+
+
+@scenario(asyncio.run)
+async def test_a_request_that_had_no_room_is_told_of_once(world: World) -> None:
+    checked = world.checked()
+    large = checked.body._replace(inputs=[Tensor("INPUT0", 11, [1], bytes(MAX_BYTES + 1))])
+    before = [world.begin(), world.begin()]
+    assert world.begin(checked._replace(body=large)) is None
+    for record in (*before, world.begin()):
+        assert record is not None
+        record.end("HTTP_SEND")
+
+    frames = await world.received(END, 3)
+    told = [frame.details["dropped"] for frame in frames if frame.kind == REQUEST]
+    assert [{}, {}, {"m": 1}] == told
+
+
+@scenario(asyncio.run)
+async def test_a_stream_of_empty_responses_is_sent_before_its_end(world: World) -> None:
+    record = world.begin()
+    assert record is not None
+    for _ in range(1000):
+        record.take(ResponseBody({}, []))
+
+    frames = await world.received(RESPONSE, 900)
+    assert REQUEST == frames[0].kind
