@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 43_540,
     "tests": 63_910,
-    "tests/addons": 33_380,
+    "tests/addons": 33_450,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 90,
@@ -29,7 +29,7 @@ STATEMENTS = {
     f"{ADDONS}otlp_logs": 150,
     f"{ADDONS}otlp_metrics": 420,
     f"{ADDONS}backends": 1_620,
-    f"{ADDONS}capture": 1_450,
+    f"{ADDONS}capture": 1_440,
     f"{ADDONS}commands": 260,
     f"{ADDONS}ctl": 1_910,
     f"{ADDONS}storage": 1_670,
