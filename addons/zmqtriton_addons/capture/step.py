@@ -28,7 +28,7 @@ from zmqtriton_frontends.inference import (
 
 #: Frames of one request are sent together, after its answer, up to this size.
 _TOGETHER_BYTES = 16 << 10
-#: Of a frame without tensors.
+#: The least size of a frame, without tensors.
 _FRAME_BYTES = 256
 
 
@@ -164,7 +164,7 @@ class _Record:
         self._head = head
         self._error: tuple[str, str] | None = None
         self._is_cut = self._has_ended = False
-        #: The frames to be sent, and the size of all that is.
+        #: Frames to be sent, and the size of all of these.
         self._frames: list[Frame] = []
         self._bytes = size
         is_large = size > _TOGETHER_BYTES

@@ -1,4 +1,4 @@
-"""The records of requests as their frontend sends them, with real sockets."""
+"""Records of requests on their way from a frontend, over real sockets."""
 
 from __future__ import annotations
 
