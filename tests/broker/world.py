@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from zmqtriton.broker.core import Core
@@ -20,6 +20,11 @@ MILLISECOND, SECOND = 1_000_000, 1_000_000_000
 def request(own_id: int, generation: int = 1, **fields: Any) -> wire.Request:
     """A plain request, but for the fields given."""
     return wire.Request(own_id, generation, "", -1, 0, 0, 0, 0, 1, 0, 0)._replace(**fields)
+
+
+def outcome(own_id: int, **fields: Any) -> wire.Outcome:
+    """The only outcome of F's request, but for the fields given."""
+    return wire.Outcome(F, own_id, 0, "", wire.FINAL)._replace(**fields)
 
 
 class Page:
@@ -84,26 +89,42 @@ class BrokerHarness:
         *stubs: int,
         config: dict[str, Any] | None = None,
         settings: BrokerSettings | None = None,
+        epoch: int = 1,
+        has_pages: bool = False,
+        **hello: Any,
     ) -> BrokerHarness:
         """Return a world with a version of the model m, the frontend F and these stubs."""
         world = cls()
-        if settings:
-            world.core.configure(1, settings)
+        world.core.configure(epoch, settings or BrokerSettings(), lambda: world.now)
         world.add_generation(config={"name": "m", **(config or {})})
         world.add_frontend(F)
         for serial in stubs:
-            world.add_stub(serial)
+            world.add_stub(serial, page=Page() if has_pages else None, **hello)
         return world
 
     def add_generation(
         self, generation: int = 1, version: int = 1, config: dict | None = None
     ) -> None:
-        document = json.dumps(config or {"name": "m"})
-        self.core.add_generation(wire.AddGeneration(generation, "m", version, document))
+        config = config or {"name": "m"}
+        message = wire.AddGeneration(generation, config["name"], version, json.dumps(config))
+        self.core.add_generation(message)
+
+    def retire(self, generation: int, serial: int = 0) -> None:
+        self.core.retire(wire.Retire(generation, serial))
+        self.drain_outbox()
+
+    def remove(self, generation: int, reason: str = "unloaded") -> None:
+        self.core.remove(wire.RemoveGeneration(generation, reason), self.now)
+        self.drain_outbox()
 
     def add_frontend(self, serial: int) -> None:
         self.core.expect(wire.ExpectPeer(serial, TOKEN, "http", "http", 0))
         self.core.authenticate(wire.Hello(serial, TOKEN, 1))
+
+    def remove_all(self) -> None:
+        for generation in list(self.core.generations):
+            self.core.remove(wire.RemoveGeneration(generation.number, "the end"), self.now)
+        self.drain_outbox()
 
     def add_stub(
         self,
@@ -114,10 +135,15 @@ class BrokerHarness:
         **hello: Any,
     ) -> None:
         self.expect_stub(serial)
-        said = wire.Hello(serial, TOKEN, 1, **hello)
-        self.core.authenticate(said)
-        self.core.connected(said, [], self.now)
+        self.say_hello(serial, **hello)
         self.attach(serial, generation, page, demand)
+        self.drain_outbox()
+
+    def say_hello(self, serial: int, **fields: Any) -> None:
+        """Connect a stub that is expected."""
+        hello = wire.Hello(serial, TOKEN, 1, **fields)
+        self.core.authenticate(hello)
+        self.core.connected(hello, [], self.now)
         self.drain_outbox()
 
     def expect_stub(self, serial: int) -> None:
@@ -141,21 +167,38 @@ class BrokerHarness:
         self,
         serial: int,
         *,
-        code: int = 0,
         returned: bool = True,
         answer: tuple[bytes, list[wire.Block]] = (b"", []),
+        **fields: Any,
     ) -> list[wire.BatchedRequest]:
-        """The stub answers all of its oldest batch."""
+        """The stub answers all of its oldest batch, with these fields of the outcomes."""
+        batch = self.take_batch(serial)
+        body, blocks = answer
+        fields = {"blocks": blocks, **fields}
+        outcomes = [outcome(work.id, peer=work.peer, **fields) for work in batch]
+        executed = [wire.Executed(batch[0].batch, 1, 2, 3)] if returned else []
+        self.send_results(serial, *outcomes, executed=executed, body=body)
+        return batch
+
+    def take_batch(self, serial: int) -> list[wire.BatchedRequest]:
+        """Take the oldest batch from what a stub has."""
         works = self.batched_requests.get(serial, [])
         number = works[0].batch
-        batch = [w for w in works if w.batch == number]
         self.batched_requests[serial] = [w for w in works if w.batch != number]
-        body, blocks = answer
-        outcomes = [wire.Outcome(w.peer, w.id, code, "", wire.FINAL, 0, blocks) for w in batch]
-        message = wire.Results(outcomes, [wire.Executed(number, 1, 2, 3)] if returned else [])
+        return [w for w in works if w.batch == number]
+
+    def send_results(
+        self,
+        serial: int,
+        *outcomes: wire.Outcome,
+        executed: Iterable[wire.Executed] = (),
+        again: Iterable[wire.RequestKey] = (),
+        body: bytes = b"body",
+    ) -> None:
+        """A stub's outcomes, each with the body, its batches that are over, what it wants again."""
+        message = wire.Results([*outcomes], [*executed], [*again])
         self.core.results(serial, message, [body] * len(outcomes), self.now)
         self.drain_outbox()
-        return batch
 
     def kill_peer(self, serial: int, reason: str = "killed by SIGKILL") -> None:
         self.core.remove_peer(wire.PeerDied(serial, reason), self.now)

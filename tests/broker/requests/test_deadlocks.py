@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
+from tests.broker.ensemble_world import ensemble, step, tensor
 from tests.broker.world import S2, S3, BrokerHarness, F, Page, S, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported
@@ -27,7 +27,7 @@ _SOON = 150 * _MS
 def _pair(config: dict[str, Any] | None = None) -> BrokerHarness:
     """Two models with one instance each: m with S, and other with S2."""
     world = BrokerHarness.serving(config=config)
-    world.core.add_generation(wire.AddGeneration(2, "other", 1, json.dumps({"name": "other"})))
+    world.add_generation(2, config={"name": "other"})
     world.add_stub(S, page=Page())
     world.add_stub(S2, generation=2, page=Page())
     return world
@@ -88,8 +88,7 @@ def test_a_wait_that_is_over_closes_no_circle(busy_pair: BrokerHarness) -> None:
 
 
 def test_an_instance_that_is_still_to_come_may_open_the_circle() -> None:
-    world = BrokerHarness.serving(config={"name": "m", "instance_group": [{"count": 2}]})
-    world.add_stub(S, page=Page())
+    world = BrokerHarness.serving(S, config={"instance_group": [{"count": 2}]}, has_pages=True)
     world.infer(F, request(1))
 
     world.infer(S, _asks(1, 1))
@@ -100,18 +99,10 @@ def test_an_instance_that_is_still_to_come_may_open_the_circle() -> None:
 
 
 def test_an_ensemble_within_the_circle_is_seen_through() -> None:
-    world = BrokerHarness.serving()
-    step = {"model_name": "m", "model_version": -1, "input_map": {"A": "A"}, "output_map": {}}
-    ensemble = {
-        "name": "whole",
-        "input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [1]}],
-        "output": [{"name": "B", "data_type": "TYPE_FP32", "dims": [1]}],
-        "ensemble_scheduling": {"step": [{**step, "output_map": {"B": "B"}}]},
-    }
-    world.core.add_generation(wire.AddGeneration(2, "whole", 1, json.dumps(ensemble)))
-    world.add_stub(S, page=Page())
+    world = BrokerHarness.serving(S, has_pages=True)
+    world.add_generation(2, config=ensemble([step("m", {"A": "x"}, {"B": "y"})], "whole"))
     world.infer(F, request(1))
-    body = wire.RequestBody("", {}, [], [wire.Tensor("A", 11, [1], b"\0" * 4)])
+    body = wire.RequestBody("", {}, [], [tensor("x", bytes(16))])
 
     world.infer(S, _asks(1, 2), body=wire.encode_body(body))
 
@@ -225,10 +216,8 @@ def test_what_was_said_ends_with_the_batch(pair: BrokerHarness) -> None:
 
 
 def test_a_batch_that_runs_beside_one_that_waits_leaves_room() -> None:
-    world = BrokerHarness.serving(
-        config={"name": "m", "parameters": {"MAX_INFLIGHT": {"string_value": "2"}}}
-    )
-    world.add_stub(S, concurrency=2, page=Page())
+    config = {"parameters": {"MAX_INFLIGHT": {"string_value": "2"}}}
+    world = BrokerHarness.serving(S, config=config, has_pages=True, concurrency=2)
     world.infer(F, request(1), request(2))
     first, second = [work.batch for work in world.batched_requests[S]]
     world.infer(S, request(1), request(2))
@@ -284,7 +273,7 @@ def asker(world: BrokerHarness) -> BrokerHarness:
 def test_the_highest_version_that_is_ready_is_asked(asker: BrokerHarness) -> None:
     asker.add_generation(generation=2, version=3)
     asker.add_generation(generation=3, version=4)
-    asker.core.retire(wire.Retire(3))
+    asker.retire(3)
     asker.add_stub(S3, generation=2)
 
     asker.infer(ASKER, _ask(1))
@@ -321,9 +310,7 @@ def test_only_what_a_model_asks_is_marked_as_unchecked(asker: BrokerHarness) -> 
 def test_the_first_dimension_counts_as_a_batch_only_where_the_model_batches(
     max_batch_size: int, elements: int
 ) -> None:
-    world = BrokerHarness()
-    world.add_generation(config={"name": "m", "max_batch_size": max_batch_size})
-    world.add_stub(S)
+    world = BrokerHarness.serving(S, config={"max_batch_size": max_batch_size})
     _become_asker(world)
 
     world.infer(ASKER, _ask(1, batch_size=5, batch_key=77))
@@ -334,9 +321,7 @@ def test_the_first_dimension_counts_as_a_batch_only_where_the_model_batches(
 
 
 def test_one_response_is_never_asked_of_a_decoupled_model() -> None:
-    world = BrokerHarness()
-    world.add_generation(config={"name": "m", "model_transaction_policy": {"decoupled": True}})
-    world.add_stub(S)
+    world = BrokerHarness.serving(S, config=_DECOUPLED)
     _become_asker(world)
 
     world.infer(ASKER, _ask(1, flags=wire.ONE_RESPONSE), _ask(2))

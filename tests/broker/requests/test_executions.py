@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import S2, SECOND, BrokerHarness, F, Page, S, request
+from tests.broker.world import S2, SECOND, BrokerHarness, F, Page, S, outcome, request
 from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton_floor import wire
 
@@ -14,16 +14,21 @@ from zmqtriton_floor import wire
 # Instances that take several batches, and requests that are executed again.
 
 
-_ITERATIVE = {"name": "m", "sequence_batching": {"iterative_sequence": True}}
-_WIDE = {"name": "m", "parameters": {"MAX_INFLIGHT": {"string_value": "3"}}}
+def _iterative(*stubs: int) -> BrokerHarness:
+    config = {"sequence_batching": {"iterative_sequence": True}}
+    return BrokerHarness.serving(*stubs, config=config, has_pages=True)
+
+
+def _wide(*stubs: int, **hello: Any) -> BrokerHarness:
+    config = {"parameters": {"MAX_INFLIGHT": {"string_value": "3"}}}
+    return BrokerHarness.serving(*stubs, config=config, has_pages=True, concurrency=3, **hello)
 
 
 # ------------------------------------------------------------------- slots
 
 
 def test_an_instance_is_given_as_many_batches_as_it_executes_at_once() -> None:
-    world = BrokerHarness.serving(config=_WIDE)
-    world.add_stub(S, concurrency=3, page=Page())
+    world = _wide(S)
 
     world.infer(F, *[request(i) for i in range(1, 6)])
     assert [1, 2, 3] == world.executing(S)
@@ -33,9 +38,7 @@ def test_an_instance_is_given_as_many_batches_as_it_executes_at_once() -> None:
 
 
 def test_idle_instances_go_before_those_with_room() -> None:
-    world = BrokerHarness.serving(config=_WIDE)
-    world.add_stub(S, concurrency=3, page=Page())
-    world.add_stub(S2, concurrency=3, page=Page())
+    world = _wide(S, S2)
 
     world.infer(F, *[request(i) for i in range(1, 8)])
 
@@ -43,15 +46,11 @@ def test_idle_instances_go_before_those_with_room() -> None:
 
 
 def test_batches_may_end_in_any_order() -> None:
-    world = BrokerHarness.serving(config=_WIDE)
-    world.add_stub(S, concurrency=3, page=Page())
+    world = _wide(S)
     world.infer(F, *[request(i) for i in (1, 2, 3)])
     last = world.batched_requests[S].pop()
 
-    outcome = wire.Outcome(F, last.id, 0, "", wire.FINAL)
-    results = wire.Results([outcome], [wire.Executed(last.batch, 1, 1, 1)])
-    world.core.results(S, results, [b""], world.now)
-    world.drain_outbox()
+    world.send_results(S, outcome(last.id), executed=[wire.Executed(last.batch, 1, 1, 1)])
     world.finish_batch(S)
     world.finish_batch(S)
 
@@ -60,14 +59,12 @@ def test_batches_may_end_in_any_order() -> None:
 
 
 def test_what_an_instance_was_in_when_the_broker_died_takes_its_slots() -> None:
-    world = BrokerHarness.serving(config=_WIDE)
-    world.add_stub(S, concurrency=3, is_executing=2, page=Page())
+    world = _wide(S, is_executing=2)
     world.infer(F, request(1), request(2), request(3))
     assert [1] == world.executing(S)
 
     for _ in range(2):
-        world.core.results(S, wire.Results([], [wire.Executed(77, 1, 1, 1)]), [], world.now)
-        world.drain_outbox()
+        world.send_results(S, executed=[wire.Executed(77, 1, 1, 1)])
 
     assert ([1, 2, 3], 0) == (world.executing(S), world.core.traffic.malformed)
 
@@ -78,16 +75,12 @@ def test_what_an_instance_was_in_when_the_broker_died_takes_its_slots() -> None:
 def _again(world: BrokerHarness, serial: int) -> None:
     """The stub wants what it executes back."""
     work = world.batched_requests[serial].pop(0)
-    routes = [wire.RequestKey(work.peer, work.id)]
-    results = wire.Results([], [wire.Executed(work.batch, 1, 1, 1)], routes)
-    world.core.results(serial, results, [], world.now)
-    world.drain_outbox()
+    executed = [wire.Executed(work.batch, 1, 1, 1)]
+    world.send_results(serial, executed=executed, again=[wire.RequestKey(work.peer, work.id)])
 
 
 def test_a_rescheduled_request_comes_again_without_start_to_the_same_stub() -> None:
-    world = BrokerHarness.serving(config=_ITERATIVE)
-    world.add_stub(S, page=Page())
-    world.add_stub(S2, page=Page())
+    world = _iterative(S, S2)
     world.infer(F, request(1))
     [serial] = [s for s in (S, S2) if world.batched_requests.get(s)]
     [first] = world.batched_requests[serial]
@@ -100,8 +93,7 @@ def test_a_rescheduled_request_comes_again_without_start_to_the_same_stub() -> N
 
 
 def test_a_slot_is_free_when_its_request_is_answered() -> None:
-    world = BrokerHarness.serving(config=_ITERATIVE)
-    world.add_stub(S, page=Page())
+    world = _iterative(S)
     world.infer(F, request(1), request(2))
 
     _again(world, S)
@@ -112,8 +104,7 @@ def test_a_slot_is_free_when_its_request_is_answered() -> None:
 
 
 def test_a_cancelled_request_is_not_executed_again_and_its_stub_is_told() -> None:
-    world = BrokerHarness.serving(config=_ITERATIVE)
-    world.add_stub(S, page=Page())
+    world = _iterative(S)
     world.infer(F, request(1))
     world.cancel(F, 1)
 
@@ -125,8 +116,7 @@ def test_a_cancelled_request_is_not_executed_again_and_its_stub_is_told() -> Non
 
 
 def test_what_was_executed_dies_with_its_stub_also_while_it_waits() -> None:
-    world = BrokerHarness.serving(config=_ITERATIVE)
-    world.add_stub(S, page=Page())
+    world = _iterative(S)
     world.infer(F, request(1))
     _again(world, S)  # and is sent again, to a stub whose page says that it has not begun it
 
@@ -138,8 +128,7 @@ def test_what_was_executed_dies_with_its_stub_also_while_it_waits() -> None:
 
 
 def test_where_the_model_is_not_iterative_it_is_not_executed_again() -> None:
-    world = BrokerHarness.serving()
-    world.add_stub(S, page=Page())
+    world = BrokerHarness.serving(S, has_pages=True)
     world.infer(F, request(1))
 
     _again(world, S)

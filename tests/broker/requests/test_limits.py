@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -23,15 +22,10 @@ START, END = wire.SEQUENCE_START, wire.SEQUENCE_END
 
 
 def _limited(limit: str = "", **settings: int) -> BrokerHarness:
-    world = BrokerHarness()
-    world.core.configure(1, BrokerSettings(limits=RequestLimits(**settings)))
-    config: dict[str, Any] = {"name": "m"}
-    if limit:
-        config["parameters"] = {"MAX_REQUESTS": {"string_value": limit}}
-    world.add_generation(config=config)
-    world.core.add_generation(wire.AddGeneration(2, "n", 1, json.dumps({"name": "n"})))
-    world.add_frontend(F)
-    world.add_stub(S)
+    config = {"parameters": {"MAX_REQUESTS": {"string_value": limit}}} if limit else {}
+    limits = BrokerSettings(limits=RequestLimits(**settings))
+    world = BrokerHarness.serving(S, config=config, settings=limits)
+    world.add_generation(2, config={"name": "n"})
     return world
 
 
@@ -114,15 +108,10 @@ def _part(own_id: int, flags: int = 0) -> wire.Request:
 
 
 def _sequences(limit: str) -> BrokerHarness:
-    world = BrokerHarness()
     parameters = {"MAX_REQUESTS": {"string_value": limit}}
     sequences = {"max_sequence_idle_microseconds": "1000000", "direct": {}}
-    world.add_generation(
-        config={"name": "m", "parameters": parameters, "sequence_batching": sequences}
-    )
-    world.add_frontend(F)
-    world.add_stub(S)
-    return world
+    config = {"parameters": parameters, "sequence_batching": sequences}
+    return BrokerHarness.serving(S, config=config)
 
 
 BEFORE = (

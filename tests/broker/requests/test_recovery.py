@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.world import S2, TOKEN, BrokerHarness, F, Page, S, request
+from tests.broker.world import S2, S3, TOKEN, BrokerHarness, F, Page, S, outcome, request
 from zmqtriton.broker.requests.recovery import LEFTOVER_NS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable
@@ -33,15 +33,12 @@ def _hello(
     world: BrokerHarness,
     serial: int,
     received: tuple[int, ...] = (),
-    answered: tuple[int, ...] = (),
+    answered: tuple[wire.Outcome, ...] = (),
+    is_executing: int = 0,
+    asker: int = F,
 ) -> None:
-    hello = wire.Hello(
-        serial,
-        TOKEN,
-        2,
-        [wire.RequestKey(F, i) for i in received],
-        [wire.Outcome(F, i, 0, "", wire.FINAL) for i in answered],
-    )
+    keys = [wire.RequestKey(asker, i) for i in received]
+    hello = wire.Hello(serial, TOKEN, 2, keys, [*answered], is_executing)
     world.core.connected(hello, [b"body"] * len(answered), world.now)
     world.drain_outbox()
 
@@ -101,9 +98,7 @@ def test_what_a_stub_has_received_is_awaited_and_not_executed_again(resent: Brok
     _hello(resent, S2)
     assert not resent.batched_requests
 
-    late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
-    resent.core.results(S, late, [b"body"], resent.now)
-    resent.drain_outbox()
+    resent.send_results(S, outcome(1))
 
     assert (1, 0) == (len(resent.finals(F, 1)), resent.core.traffic.malformed)
 
@@ -125,22 +120,20 @@ def test_a_deadline_tells_how_long_at_least_an_earlier_brokers_request_was_execu
 def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(
     world: BrokerHarness,
 ) -> None:
-    hello = wire.Hello(S, TOKEN, 2, [wire.RequestKey(F, 1)], is_executing=1)
-    world.core.connected(hello, [], world.now)
+    _hello(world, S, received=(1,), is_executing=1)
     _hello(world, S2, received=(9,))
     world.kill_peer(S2)
     world.infer(F, request(2))
     assert not world.batched_requests
 
     # Under the number that its first broker had given it.
-    world.core.results(S, wire.Results([], [wire.Executed(77, 1, 1, 1)]), [], world.now)
-    world.drain_outbox()
+    world.send_results(S, executed=[wire.Executed(77, 1, 1, 1)])
 
     assert ([2], 0) == (world.executing(S), world.core.traffic.malformed)
 
 
 def test_what_a_stub_has_answered_is_passed_on(resent: BrokerHarness) -> None:
-    _hello(resent, S, answered=(1,))
+    _hello(resent, S, answered=(outcome(1),))
     _hello(resent, S2)
 
     assert [0] == [r.code for r in resent.finals(F, 1)]
@@ -150,9 +143,7 @@ def test_what_a_stub_has_answered_is_passed_on(resent: BrokerHarness) -> None:
 def test_an_answer_may_come_before_its_asker_asks_again(world: BrokerHarness) -> None:
     _hello(world, S, received=(1,))
     _hello(world, S2)
-    late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
-    world.core.results(S, late, [b"body"], world.now)
-    world.drain_outbox()
+    world.send_results(S, outcome(1))
 
     _resend(world, 1)
 
@@ -191,13 +182,8 @@ def test_of_a_stub_that_dies_without_a_hello_its_page_tells_what_it_had_begun(
 
 
 def test_an_answer_that_the_dead_broker_had_kept_back_is_lost_and_not_made_again() -> None:
-    config = {"name": "m", "dynamic_batching": {"preserve_ordering": True}}
-    before, world = BrokerHarness(), BrokerHarness()
-    for harness in (before, world):
-        harness.add_generation(config=config)
-        harness.add_frontend(F)
-        harness.add_stub(S)
-        harness.add_stub(S2)
+    config = {"dynamic_batching": {"preserve_ordering": True}}
+    before, world = (BrokerHarness.serving(S, S2, config=config) for _ in range(2))
     before.infer(F, request(1), request(2))
     [late] = [s for s, works in before.batched_requests.items() if works[0].id == 2]
     before.finish_batch(late)
@@ -260,14 +246,11 @@ def test_a_waiting_request_can_be_cancelled_and_expire(resent: BrokerHarness) ->
 def test_responses_of_a_stream_wait_in_order_for_their_asker(world: BrokerHarness) -> None:
     _hello(world, S, received=(1,))
     _hello(world, S2)
-    for number, flags in ((3, 0), (4, 0)):
-        said = wire.Results([wire.Outcome(F, 1, 0, "", flags, number)], [])
-        world.core.results(S, said, [b"body"], world.now)
+    for number in (3, 4):
+        world.send_results(S, outcome(1, flags=0, number=number))
 
     _resend(world, 1)
-    last = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL, 5)], [])
-    world.core.results(S, last, [b"body"], world.now)
-    world.drain_outbox()
+    world.send_results(S, outcome(1, number=5))
 
     assert [3, 4, 5] == [r.number for r in world.replies[F, 1]]
     assert 0 == world.core.limits.unanswered
@@ -330,17 +313,15 @@ def test_all_may_have_told_before_it_is_known_who_they_are(world: BrokerHarness)
     assert [F, S, S2] == sorted(world.leases_reported)
 
 
-def _hello_with_blocks(world: BrokerHarness, route: tuple[int, int]) -> None:
-    outcome = wire.Outcome(*route, 0, "", wire.FINAL, 0, [A])
-    world.core.connected(wire.Hello(S, TOKEN, 2, [], [outcome]), [b"body"], world.now)
-    world.drain_outbox()
+def _hello_with_blocks(world: BrokerHarness, asker: int) -> None:
+    _hello(world, S, answered=(outcome(1, peer=asker, blocks=[A]),))
 
 
 def test_an_answer_that_nobody_asks_for_again_is_dropped_with_its_blocks(
     world: BrokerHarness,
 ) -> None:
     world.core.peers[F].has_resent = True
-    _hello_with_blocks(world, (F, 1))
+    _hello_with_blocks(world, F)
 
     world.tick(LEFTOVER_NS - 1)
     assert {} == world.released_blocks
@@ -351,7 +332,7 @@ def test_an_answer_that_nobody_asks_for_again_is_dropped_with_its_blocks(
 
 
 def test_an_answer_waits_for_an_asker_that_has_not_said_hello(world: BrokerHarness) -> None:
-    _hello_with_blocks(world, (F, 1))
+    _hello_with_blocks(world, F)
     _hello(world, S2)
     world.tick(LEFTOVER_NS)
 
@@ -363,7 +344,7 @@ def test_an_answer_waits_for_an_asker_that_has_not_said_hello(world: BrokerHarne
 
 @pytest.mark.parametrize("asker", [0, 77], ids=["the dead broker", "a dead process"])
 def test_what_nobody_can_ask_for_again_is_dropped_at_once(world: BrokerHarness, asker: int) -> None:
-    _hello_with_blocks(world, (asker, 1))
+    _hello_with_blocks(world, asker)
 
     assert {S: [A]} == world.released_blocks
 
@@ -371,20 +352,16 @@ def test_what_nobody_can_ask_for_again_is_dropped_at_once(world: BrokerHarness, 
 def test_what_is_executed_for_nobody_is_cancelled_and_its_answer_dropped(
     world: BrokerHarness,
 ) -> None:
-    hello = wire.Hello(S, TOKEN, 2, [wire.RequestKey(0, 9)], is_executing=1)
-    world.core.connected(hello, [], world.now)
-    world.drain_outbox()
+    _hello(world, S, received=(9,), is_executing=1, asker=0)
     assert [(S, wire.RequestKey(0, 9))] == world.cancelled_executions
 
-    outcome = wire.Outcome(0, 9, 0, "", wire.FINAL, 0, [A])
-    world.core.results(S, wire.Results([outcome], []), [b"body"], world.now)
-    world.drain_outbox()
+    world.send_results(S, outcome(9, peer=0, blocks=[A]))
 
     assert ({S: [A]}, 0) == (world.released_blocks, world.core.traffic.malformed)
 
 
 def test_an_answer_for_an_asker_that_dies_is_dropped_with_it(world: BrokerHarness) -> None:
-    _hello_with_blocks(world, (F, 1))
+    _hello_with_blocks(world, F)
 
     world.kill_peer(F)
 
@@ -393,10 +370,8 @@ def test_an_answer_for_an_asker_that_dies_is_dropped_with_it(world: BrokerHarnes
 
 def test_an_outcome_of_nothing_that_was_asked_leaves_no_block_behind(world: BrokerHarness) -> None:
     _hello(world, S)
-    outcome = wire.Outcome(F, 9, 0, "", wire.FINAL, 0, [A])
 
-    world.core.results(S, wire.Results([outcome], []), [b"body"], world.now)
-    world.drain_outbox()
+    world.send_results(S, outcome(9, blocks=[A]))
 
     assert {S: [A]} == world.released_blocks
 
@@ -407,10 +382,8 @@ def test_an_outcome_of_nothing_that_was_asked_leaves_no_block_behind(world: Brok
 @pytest.fixture
 def bounded() -> BrokerHarness:
     """One stub, that has not said hello; its model bounds its executions to a second."""
-    world = BrokerHarness()
     limit = {"max_execution_seconds": {"string_value": "1"}}
-    world.add_generation(config={"name": "m", "parameters": limit})
-    world.add_frontend(F)
+    world = BrokerHarness.serving(config={"parameters": limit})
     world.expect_stub(S)
     world.attach(S)
     return world
@@ -454,30 +427,35 @@ def test_the_time_of_an_execution_is_not_counted_anew_with_the_hello(
     bounded: BrokerHarness,
 ) -> None:
     bounded.tick(600_000_000)
-    hello = wire.Hello(S, TOKEN, 2, [wire.RequestKey(F, 1)], is_executing=1)
-    bounded.core.connected(hello, [], bounded.now)
+    _hello(bounded, S, received=(1,), is_executing=1)
 
     bounded.tick(400_000_000)
 
     assert [wire.ExecutionOverdue] == [type(message) for message in bounded.supervisor_messages]
 
 
-def _reloaded(world: BrokerHarness) -> None:
-    """Generation 2 took the place of 1, which is no more."""
+@pytest.fixture
+def reloading(world: BrokerHarness) -> BrokerHarness:
+    """Generation 2, of a stub that has not said hello either, takes the place of 1."""
     world.add_generation(2)
-    world.core.expect(wire.ExpectPeer(S2 + 1, TOKEN, "stub", "m_1", 0))
-    world.core.attach(wire.AttachInstance(2, S2 + 1, "m_1"), world.now)
+    world.expect_stub(S3)
+    world.attach(S3, 2)
+    return world
+
+
+@pytest.fixture
+def reloaded(reloading: BrokerHarness) -> BrokerHarness:
+    """The first generation is no more."""
     for serial in (S, S2):
-        world.kill_peer(serial)
-    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
+        reloading.kill_peer(serial)
+    reloading.remove(1)
+    return reloading
 
 
 def test_a_request_for_a_generation_that_is_gone_waits_for_the_stubs_of_the_next() -> None:
-    world = BrokerHarness()
-    world.add_frontend(F)
-    world.add_generation(1)
+    world = BrokerHarness.serving()
     world.add_generation(2)
-    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
+    world.remove(1)
     world.expect_stub(S)
     world.attach(S, 2)
     _resend(world, 1, 2)
@@ -490,42 +468,34 @@ def test_a_request_for_a_generation_that_is_gone_waits_for_the_stubs_of_the_next
 
 @pytest.mark.parametrize("generation", [1, 0], ids=["of a client", "of a model"])
 def test_what_stubs_may_have_run_that_ended_with_the_broker_is_not_run_by_the_next(
-    world: BrokerHarness, generation: int
+    reloaded: BrokerHarness, generation: int
 ) -> None:
-    _reloaded(world)
+    reloaded.infer(F, request(1, generation, model="" if generation else "m", flags=wire.RESENT))
+    _hello(reloaded, S3)
 
-    world.infer(F, request(1, generation, model="" if generation else "m", flags=wire.RESENT))
-    _hello(world, S2 + 1)
-
-    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
-    assert {} == world.batched_requests
+    assert [Unavailable.number] == [r.code for r in reloaded.finals(F, 1)]
+    assert {} == reloaded.batched_requests
 
 
-def test_what_a_stub_of_an_earlier_generation_executes_is_awaited(world: BrokerHarness) -> None:
-    world.add_generation(2)
-    world.core.expect(wire.ExpectPeer(S2 + 1, TOKEN, "stub", "m_1", 0))
-    world.core.attach(wire.AttachInstance(2, S2 + 1, "m_1"), world.now)
-    _hello(world, S2 + 1)
+def test_what_a_stub_of_an_earlier_generation_executes_is_awaited(reloading: BrokerHarness) -> None:
+    _hello(reloading, S3)
     # By name it goes to the newest, and that was another one then.
-    world.infer(F, request(1, 0, model="m", flags=wire.RESENT))
-    assert {} == world.batched_requests
+    reloading.infer(F, request(1, 0, model="m", flags=wire.RESENT))
+    assert {} == reloading.batched_requests
 
-    _hello(world, S, received=(1,))
-    _hello(world, S2)
-    late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
-    world.core.results(S, late, [b"body"], world.now)
-    world.drain_outbox()
+    _hello(reloading, S, received=(1,))
+    _hello(reloading, S2)
+    reloading.send_results(S, outcome(1))
 
-    assert {} == world.batched_requests
-    assert [0] == [r.code for r in world.finals(F, 1)]
-    assert 0 == world.core.limits.unanswered
+    assert {} == reloading.batched_requests
+    assert [0] == [r.code for r in reloading.finals(F, 1)]
+    assert 0 == reloading.core.limits.unanswered
 
 
 def test_what_waits_for_the_word_of_stubs_is_refused_with_their_generation(
     resent: BrokerHarness,
 ) -> None:
-    resent.core.remove(wire.RemoveGeneration(1, "unloaded"), resent.now)
-    resent.drain_outbox()
+    resent.remove(1)
 
     assert [Unavailable.number] == [r.code for r in resent.finals(F, 1)]
     assert 0 == resent.core.limits.unanswered
@@ -538,8 +508,7 @@ def test_what_waits_for_stubs_of_another_generation_is_refused_when_its_own_is_r
     world.infer(F, request(1, generation=2, flags=wire.RESENT))
     assert [] == world.finals(F, 1)
 
-    world.core.remove(wire.RemoveGeneration(2, "gave up"), world.now)
-    world.drain_outbox()
+    world.remove(2, "gave up")
 
     assert [Unavailable.number] == [reply.code for reply in world.finals(F, 1)]
     assert 0 == world.core.limits.unanswered
@@ -553,7 +522,7 @@ def test_a_removed_model_leaves_doubts_about_stubs_that_have_told_nothing_alone(
     if says_hello:
         _hello(world, S2)
 
-    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
+    world.remove(1)
     world.add_generation(2)
     world.add_stub(5, 2)
     world.infer(F, request(1, generation=0, model="m", flags=wire.RESENT))

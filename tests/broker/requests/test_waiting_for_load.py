@@ -47,6 +47,13 @@ def _answer(world: BrokerHarness, result: Any = None, error: str = "") -> None:
     world.drain_outbox()
 
 
+def _load(world: BrokerHarness, generation: int = 1, config: dict[str, Any] | None = None) -> None:
+    """The supervisor does what the latest call demands."""
+    world.add_generation(generation, config=config)
+    world.add_stub(S + generation - 1, generation)
+    _answer(world, True)
+
+
 def _replies(world: BrokerHarness, own_id: int, peer: int = ASKER) -> list[tuple[int, str]]:
     return [(reply.code, reply.text) for reply in world.replies.get((peer, own_id), [])]
 
@@ -59,9 +66,7 @@ def test_many_wait_for_one_load_and_are_executed_in_their_order(world: BrokerHar
         (c.verb, json.loads(c.arguments)) for c in _calls(world)
     ]
     assert [[], [], []] == [_replies(world, own_id) for own_id in (1, 2, 3)]
-    world.add_generation()
-    world.add_stub(S)
-    _answer(world, True)
+    _load(world)
 
     assert [1, 2, 3] == [work.id for _ in range(3) for work in world.finish_batch(S)]
 
@@ -85,10 +90,7 @@ def test_where_there_is_no_such_model_the_text_is_the_usual_one(world: BrokerHar
 
 def test_a_version_that_is_not_among_those_loaded_is_asked_for_once(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1, version=7))
-    world.add_generation()
-    world.add_stub(S)
-
-    _answer(world, True)
+    _load(world)
 
     assert 1 == len(_replies(world, 1))
     assert 1 == len(_calls(world))
@@ -98,9 +100,7 @@ def test_who_cancels_is_answered_and_not_executed(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1))
 
     world.cancel(ASKER, 1)
-    world.add_generation()
-    world.add_stub(S)
-    _answer(world, True)
+    _load(world)
 
     assert [Cancelled.number] == [code for code, _ in _replies(world, 1)]
     assert [] == world.batched_requests.get(S, [])
@@ -109,10 +109,8 @@ def test_who_cancels_is_answered_and_not_executed(world: BrokerHarness) -> None:
 def test_what_a_dead_process_asked_is_forgotten(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1))
 
-    world.core.remove_peer(wire.PeerDied(ASKER, "killed by SIGKILL"), world.now)
-    world.add_generation()
-    world.add_stub(S)
-    _answer(world, True)
+    world.kill_peer(ASKER)
+    _load(world)
 
     assert [] == world.batched_requests.get(S, [])
 
@@ -131,8 +129,7 @@ def test_nobody_waits_for_longer_than_may_be(
     world.infer(ASKER, _ask(1, deadline_ns=deadline_ns))
 
     assert waits_s * _S == world.core.due_ns
-    world.core.tick(waits_s * _S)
-    world.drain_outbox()
+    world.tick(waits_s * _S)
 
     assert text in _replies(world, 1)[0][1]
     assert world.core.due_ns is None
@@ -141,8 +138,8 @@ def test_nobody_waits_for_longer_than_may_be(
 def _load_and_evict(world: BrokerHarness, config: dict[str, Any]) -> None:
     world.add_generation(generation=1, config=config)
     world.add_stub(S)
-    world.core.retire(wire.Retire(1))
-    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
+    world.retire(1)
+    world.remove(1)
 
 
 def test_a_request_that_was_on_its_way_to_what_went_is_executed_when_it_is_back(
@@ -154,9 +151,7 @@ def test_a_request_that_was_on_its_way_to_what_went_is_executed_when_it_is_back(
     world.infer(F, request(1, generation=1))
 
     assert [] == _replies(world, 1, F)
-    world.add_generation(generation=2, config=config)
-    world.add_stub(S + 1, generation=2)
-    _answer(world, True)
+    _load(world, 2, config)
     assert [1] == [work.id for work in world.batched_requests[S + 1]]
 
 
@@ -164,9 +159,7 @@ def test_what_was_checked_against_other_inputs_is_refused(world: BrokerHarness) 
     _load_and_evict(world, {"name": "m", "max_batch_size": 8})
     world.infer(F, request(1, generation=1))
 
-    world.add_generation(generation=2, config={"name": "m", "max_batch_size": 0})
-    world.add_stub(S + 1, generation=2)
-    _answer(world, True)
+    _load(world, 2, {"name": "m", "max_batch_size": 0})
 
     text = "the model was unloaded while the request was on its way"
     assert [(Unavailable.number, text)] == _replies(world, 1, F)

@@ -326,8 +326,7 @@ def test_a_stub_that_dies_while_it_leaves_takes_only_its_own_along(world: Broker
 
 
 def test_a_stub_that_nobody_knows_has_nothing_left(world: BrokerHarness) -> None:
-    world.core.retire(wire.Retire(1, 99))
-    world.drain_outbox()
+    world.retire(1, 99)
 
     assert [wire.Drained(1, 99)] == _drained(world)
 
@@ -336,12 +335,9 @@ def test_a_dismissal_holds_for_a_stub_that_says_hello_later(world: BrokerHarness
     world.expect_stub(S)
     world.attach(S)
 
-    world.core.retire(wire.Retire(1, S))
-    world.drain_outbox()
+    world.retire(1, S)
     assert [] == _drained(world)
-    hello = wire.Hello(S, b"t" * 16, 1)
-    world.core.authenticate(hello)
-    world.core.connected(hello, [], world.now)
+    world.say_hello(S)
     world.infer(F, request(1))
 
     assert [wire.Drained(1, S)] == _drained(world)
@@ -389,8 +385,7 @@ def test_a_generation_is_settled_when_it_has_answered_its_last_request(
 ) -> None:
     world.add_stub(S)
     world.infer(F, request(1))
-    world.core.retire(wire.Retire(1))
-    world.drain_outbox()
+    world.retire(1)
     assert [] == world.settled
 
     world.finish_batch(S)
@@ -399,12 +394,7 @@ def test_a_generation_is_settled_when_it_has_answered_its_last_request(
 
 
 def test_a_broker_that_has_followed_another_settles_nothing_before_all_have_come() -> None:
-    world = BrokerHarness()
-    world.core.configure(2)
-    world.add_generation()
-    world.add_frontend(F)
-    world.add_stub(S)
-    world.add_stub(S2)
+    world = BrokerHarness.serving(S, S2, epoch=2)
     world.kill_peer(S)
 
     world.tick(100_000_000_000)

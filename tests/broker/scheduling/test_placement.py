@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 from weakref import WeakSet
 
 import pytest
@@ -337,26 +337,30 @@ def test_the_other_version_serves_if_one_is_gone() -> None:
     assert 20 == number_for(generations)
 
 
+def two_versions(*configs: dict[str, Any]) -> BrokerHarness:
+    """Generations 1 and 2, of the versions 1 and 2, with the stubs 5 and 6."""
+    world = BrokerHarness()
+    world.add_frontend(F)
+    for number, config in enumerate(configs, 1):
+        world.add_generation(number, number, {"name": "m", **config})
+        world.add_stub(4 + number, number)
+    return world
+
+
 def late(world: BrokerHarness, own_id: int, flags: int = wire.ANY_VERSION) -> None:
     """Ask version 1, as a frontend does that has not received what became of it."""
     world.infer(F, request(own_id)._replace(generation=1, flags=flags))
 
 
 @pytest.mark.parametrize("has_left", [False, True])
-@pytest.mark.parametrize("outputs", ["", '{"name": "MORE", "data_type": "TYPE_FP32"}'])
+@pytest.mark.parametrize("outputs", [[], [{"name": "MORE", "data_type": "TYPE_FP32"}]])
 def test_a_request_on_its_way_to_the_version_that_goes_gets_the_other_one(
-    has_left: bool, outputs: str
+    has_left: bool, outputs: list[dict[str, str]]
 ) -> None:
-    world = BrokerHarness()
-    world.add_frontend(F)
-    for number, stub in ((1, 5), (2, 6)):
-        config = f'{{"output": [{outputs if number == 2 else ""}]}}'
-        world.core.add_generation(wire.AddGeneration(number, "m", number, config))
-        world.add_stub(stub, number)
+    world = two_versions({}, {"output": outputs})
     world.core.generations.divide(split(ALL // 2))
     world.core.generations.divide(split(ALL))
-    world.core.retire(wire.Retire(1))
-    world.drain_outbox()
+    world.retire(1)
     if has_left:
         world.core.generations.divide(OVER)
         world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
@@ -371,18 +375,22 @@ def test_a_request_on_its_way_to_the_version_that_goes_gets_the_other_one(
 
 
 # ------------------------------------------------------------------- sequences
-SEQUENCES = json.dumps({"sequence_batching": {"direct": {}}})
 
 
 @pytest.fixture
 def world() -> BrokerHarness:
     """Generation 1 of version 1 and generation 2 of version 2, each with a stub."""
-    world = BrokerHarness()
-    world.add_frontend(F)
-    for number, stub in ((1, 5), (2, 6)):
-        world.core.add_generation(wire.AddGeneration(number, "m", number, SEQUENCES))
-        world.add_stub(stub, number)
+    sequences: dict[str, Any] = {"sequence_batching": {"direct": {}}}
+    world = two_versions(sequences, sequences)
     world.core.generations.divide(split(0))
+    return world
+
+
+@pytest.fixture
+def begun(world: BrokerHarness) -> BrokerHarness:
+    """Sequence 7 has begun at version 1."""
+    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
+    world.finish_batch(5)
     return world
 
 
@@ -392,46 +400,41 @@ def ask(world: BrokerHarness, own_id: int, generation: int, flags: int = 0) -> N
 
 @pytest.mark.row("L16")
 def test_a_sequence_goes_on_where_it_began_though_the_share_has_changed(
-    world: BrokerHarness,
+    begun: BrokerHarness,
 ) -> None:
-    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
-    world.finish_batch(5)
-    world.core.generations.divide(split(ALL))
 
-    ask(world, 2, generation=2)
+    begun.core.generations.divide(split(ALL))
 
-    assert ([2], []) == (world.executing(5), world.executing(6))
+    ask(begun, 2, generation=2)
+
+    assert ([2], []) == (begun.executing(5), begun.executing(6))
 
 
 def test_a_sequence_that_is_started_anew_is_over_in_the_other_version(
-    world: BrokerHarness,
+    begun: BrokerHarness,
 ) -> None:
-    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
-    world.finish_batch(5)
 
-    ask(world, 2, generation=2, flags=wire.SEQUENCE_START | wire.SEQUENCE_END)
-    world.finish_batch(6)
-    ask(world, 3, generation=2)
+    ask(begun, 2, generation=2, flags=wire.SEQUENCE_START | wire.SEQUENCE_END)
+    begun.finish_batch(6)
+    ask(begun, 3, generation=2)
 
-    assert [] == world.executing(5)
+    assert [] == begun.executing(5)
     assert [
         "inference request for sequence 7 to model 'm' must specify the START flag on the first"
-    ] == [reply.text.partition(" request of")[0] for reply in world.finals(F, 3)]
+    ] == [reply.text.partition(" request of")[0] for reply in begun.finals(F, 3)]
 
 
 def test_a_version_that_ends_waits_for_its_sequences_while_the_other_serves(
-    world: BrokerHarness,
+    begun: BrokerHarness,
 ) -> None:
-    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
-    world.finish_batch(5)
-    world.core.generations.divide(split(ALL))
 
-    world.core.retire(wire.Retire(1))
-    world.drain_outbox()
-    assert [] == [m for m in world.supervisor_messages if isinstance(m, wire.Drained)]
+    begun.core.generations.divide(split(ALL))
 
-    ask(world, 2, generation=2, flags=wire.SEQUENCE_END)
-    assert [2] == world.executing(5)
-    world.finish_batch(5)
-    world.drain_outbox()
-    assert [wire.Drained(1)] == [m for m in world.supervisor_messages if type(m) is wire.Drained]
+    begun.retire(1)
+    assert [] == [m for m in begun.supervisor_messages if isinstance(m, wire.Drained)]
+
+    ask(begun, 2, generation=2, flags=wire.SEQUENCE_END)
+    assert [2] == begun.executing(5)
+    begun.finish_batch(5)
+    begun.drain_outbox()
+    assert [wire.Drained(1)] == [m for m in begun.supervisor_messages if type(m) is wire.Drained]

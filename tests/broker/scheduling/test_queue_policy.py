@@ -21,17 +21,19 @@ FULL = "[request id: <id_unknown>] Exceeds maximum queue size"
 
 def scheduling(max_batch_size: int = 1, stubs: int = 1, **settings: Any) -> BrokerHarness:
     config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
-    world = BrokerHarness.serving(config=config)
-    for serial in range(S, S + stubs):
-        world.add_stub(serial)
-    return world
+    return BrokerHarness.serving(*range(S, S + stubs), config=config)
 
 
-def policy(max_batch_size: int = 1, **fields: Any) -> BrokerHarness:
-    """One stub that is busy with request 1, and a queue with a policy."""
-    world = scheduling(max_batch_size, default_queue_policy=fields)
+def busy(max_batch_size: int = 1, **settings: Any) -> BrokerHarness:
+    """One stub that is busy with request 1."""
+    world = scheduling(max_batch_size, **settings)
     world.infer(F, request(1))
     return world
+
+
+def policy(**fields: Any) -> BrokerHarness:
+    """Likewise, and a queue with a policy."""
+    return busy(default_queue_policy=fields)
 
 
 def executed(world: BrokerHarness, serial: int = S) -> list[int]:
@@ -243,8 +245,7 @@ def test_the_number_of_those_who_wait_never_drifts(seed: int) -> None:
 
 @pytest.mark.row("E65")
 def test_higher_priorities_go_first_and_each_in_the_order_it_came() -> None:
-    world = scheduling(priority_levels=3, default_priority_level=2)
-    world.infer(F, request(1))
+    world = busy(priority_levels=3, default_priority_level=2)
 
     priorities = enumerate([3, 0, 1, 2, 4, 3, 1], start=2)
     world.infer(F, *(request(i, priority=priority) for i, priority in priorities))
@@ -254,8 +255,7 @@ def test_higher_priorities_go_first_and_each_in_the_order_it_came() -> None:
 
 @pytest.mark.parametrize("levels", [{}, {"priority_levels": 2, "default_priority_level": 2}])
 def test_what_is_below_all_goes_last_with_and_without_levels(levels: dict[str, int]) -> None:
-    world = scheduling(**levels)
-    world.infer(F, request(1))
+    world = busy(**levels)
 
     below = [request(number, priority=wire.BELOW_ALL) for number in (2, 4)]
     world.infer(F, below[0], request(3), below[1], request(5, priority=2))
@@ -265,13 +265,12 @@ def test_what_is_below_all_goes_last_with_and_without_levels(levels: dict[str, i
 
 @pytest.mark.row("E63", "E65")
 def test_each_priority_has_its_own_policy_or_the_default_one() -> None:
-    world = scheduling(
+    world = busy(
         priority_levels=2,
         default_priority_level=1,
         default_queue_policy={"max_queue_size": 1},
         priority_queue_policy={"2": {"default_timeout_microseconds": 5_000}},
     )
-    world.infer(F, request(1))
 
     world.infer(F, *(request(i, priority=1) for i in (2, 3)))
     world.infer(F, *(request(i, priority=2) for i in (4, 5)))
@@ -282,12 +281,11 @@ def test_each_priority_has_its_own_policy_or_the_default_one() -> None:
 
 
 def test_a_late_one_of_a_high_priority_goes_before_a_lower_one() -> None:
-    world = scheduling(
+    world = busy(
         priority_levels=2,
         default_priority_level=2,
         default_queue_policy={"timeout_action": "DELAY", "default_timeout_microseconds": 5_000},
     )
-    world.infer(F, request(1))
     world.infer(F, request(2), request(3, priority=1))
     world.tick(5 * MS)
     world.infer(F, request(4), request(5, priority=1))
@@ -296,8 +294,7 @@ def test_a_late_one_of_a_high_priority_goes_before_a_lower_one() -> None:
 
 
 def test_a_batch_is_filled_with_lower_priorities() -> None:
-    world = scheduling(4, priority_levels=2, default_priority_level=2)
-    world.infer(F, request(1))
+    world = busy(4, priority_levels=2, default_priority_level=2)
     world.infer(F, request(2), request(3, priority=1), request(4))
 
     world.finish_batch(S)
@@ -306,10 +303,7 @@ def test_a_batch_is_filled_with_lower_priorities() -> None:
 
 
 def test_who_waits_with_a_low_priority_makes_the_delay_end() -> None:
-    world = scheduling(
-        8, priority_levels=2, default_priority_level=2, max_queue_delay_microseconds=100
-    )
-    world.infer(F, request(1))
+    world = busy(8, priority_levels=2, default_priority_level=2, max_queue_delay_microseconds=100)
     world.tick(50_000)
     world.infer(F, request(2, priority=1))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
@@ -32,9 +31,7 @@ def world_of(*demands: str, config: dict[str, Any] | None = None, **supply: int)
     world.core.configure(1, BrokerSettings(rate=RateLimits(True, resources)))
     world.add_frontend(F)
     for number, needs in enumerate(demands, 1):
-        name = f"m{number}"
-        document = json.dumps({"name": name, **(config or {})})
-        world.core.add_generation(wire.AddGeneration(number, name, 1, document))
+        world.add_generation(number, config={"name": f"m{number}", **(config or {})})
         world.add_stub(A + number - 1, number, Page(), demand=needs)
     return world
 
@@ -135,9 +132,8 @@ def test_the_dead_and_the_removed_give_back() -> None:
 
     world.kill_peer(A)
     assert {B} == executing(world)
-    world.core.remove(wire.RemoveGeneration(2, "unloaded"), world.now)
+    world.remove(2)
     world.batched_requests.pop(B)
-    world.drain_outbox()
 
     assert {C} == executing(world)
 
@@ -157,16 +153,13 @@ def test_the_overdue_keep_what_they_have_until_they_are_dead() -> None:
 
 def test_who_may_execute_for_an_earlier_broker_counts_as_executing() -> None:
     world = world_of(demand(R=1))
-    world.core.add_generation(wire.AddGeneration(2, "n", 1, json.dumps({"name": "n"})))
-    world.core.expect(wire.ExpectPeer(B, b"t" * 16, "stub", "n_0", 0))
-    world.core.attach(wire.AttachInstance(2, B, "n_0", demand(R=1)), world.now)
+    world.add_generation(2, config={"name": "n"})
+    world.expect_stub(B)
+    world.attach(B, 2, demand=demand(R=1))
 
     ask(world, 1, 1)
     assert set() == executing(world)
-    hello = wire.Hello(B, b"t" * 16, 1)
-    world.core.authenticate(hello)
-    world.core.connected(hello, [], world.now)
-    world.drain_outbox()
+    world.say_hello(B)
 
     assert {A} == executing(world)
 
@@ -213,17 +206,9 @@ def test_sequences_take_their_turns() -> None:
 
 def test_each_batch_of_one_that_has_several_counts() -> None:
     config = {"parameters": {"MAX_INFLIGHT": {"string_value": "4"}}}
-    world = BrokerHarness()
-    world.core.configure(
-        1, BrokerSettings(rate=RateLimits(False, (RateLimitResource("R", 2, NO_DEVICE),)))
-    )
-    world.add_frontend(F)
-    world.core.add_generation(wire.AddGeneration(1, "m", 1, json.dumps({"name": "m", **config})))
-    world.expect_stub(A)
-    hello = wire.Hello(A, b"t" * 16, 1, concurrency=4)
-    world.core.authenticate(hello)
-    world.core.connected(hello, [], world.now)
-    world.core.attach(wire.AttachInstance(1, A, "m_0", demand(R=1)), world.now)
+    rate = RateLimits(False, (RateLimitResource("R", 2, NO_DEVICE),))
+    world = BrokerHarness.serving(config=config, settings=BrokerSettings(rate=rate))
+    world.add_stub(A, demand=demand(R=1), concurrency=4)
 
     ask(world, 1, 1, 2, 3)
 
@@ -237,10 +222,8 @@ def test_who_holds_what_is_told() -> None:
     ask(world, 1, 1)
     ask(world, 2, 2)
 
-    world.core.ask_statistics(F, wire.AskStatistics(1, "", -1), 0)
-    world.drain_outbox()
+    statistics = world.statistics("")
 
-    [statistics] = [m for m in world.supervisor_messages if type(m) is wire.Statistics]
     assert [
         {
             "resource": "R",
@@ -250,7 +233,7 @@ def test_who_holds_what_is_told() -> None:
             "holders": {"m_11": 1},
             "waiting": ["m_12"],
         }
-    ] == json.loads(statistics.result)["zmqtriton"]["resources"]
+    ] == statistics["zmqtriton"]["resources"]
 
 
 def test_a_circle_through_a_resource_is_refused() -> None:
@@ -321,6 +304,14 @@ def _parameters(**values: str) -> dict[str, Any]:
 def _world(per_second: str = "2", **more: Any) -> BrokerHarness:
     limits = _parameters(max_executions_per_second=per_second, **more.pop("parameters", {}))
     return BrokerHarness.serving(S, config={**limits, **more})
+
+
+def _after_one(per_second: str, **more: Any) -> BrokerHarness:
+    """The model has executed its first request."""
+    world = _world(per_second, **more)
+    world.infer(F, request(1))
+    world.finish_batch(S)
+    return world
 
 
 def _begun(world: BrokerHarness, serial: int = S) -> int:
@@ -396,9 +387,7 @@ def test_all_instances_share_the_pace() -> None:
 
 @pytest.mark.row("L22")
 def test_a_reload_does_not_begin_anew() -> None:
-    world = _world("1")
-    world.infer(F, request(1))
-    world.finish_batch(S)
+    world = _after_one("1")
     limits = _parameters(max_executions_per_second="1")
     world.add_generation(2, config={"name": "m", **limits})
     world.add_stub(S2, generation=2)
@@ -413,9 +402,7 @@ def test_a_reload_does_not_begin_anew() -> None:
 @pytest.mark.row("L22")
 def test_who_is_refused_meanwhile_hears_of_the_limit() -> None:
     queue = {"default_queue_policy": {"max_queue_size": 1}}
-    world = _world("2", max_batch_size=1, dynamic_batching=queue)
-    world.infer(F, request(1))
-    world.finish_batch(S)
+    world = _after_one("2", max_batch_size=1, dynamic_batching=queue)
 
     world.infer(F, request(2), request(3))
 
@@ -427,9 +414,7 @@ def test_who_is_refused_meanwhile_hears_of_the_limit() -> None:
 
 @pytest.mark.row("L22")
 def test_a_full_model_says_so_too() -> None:
-    world = _world("2", parameters={"max_requests": "2"})
-    world.infer(F, request(1))
-    world.finish_batch(S)
+    world = _after_one("2", parameters={"max_requests": "2"})
 
     world.infer(F, request(2), request(3))
     world.infer(F, request(4))
@@ -443,9 +428,7 @@ def test_a_full_model_says_so_too() -> None:
 def test_who_waits_for_too_long_hears_of_the_limit(is_deadline: bool) -> None:
     queue = {"default_queue_policy": {"default_timeout_microseconds": 100_000}}
     batching = {} if is_deadline else {"max_batch_size": 1, "dynamic_batching": queue}
-    world = _world("2", **batching)
-    world.infer(F, request(1))
-    world.finish_batch(S)
+    world = _after_one("2", **batching)
 
     row = request(2, deadline_ns=world.now + SECOND // 10) if is_deadline else request(2)
     world.infer(F, row)

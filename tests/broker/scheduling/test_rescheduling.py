@@ -15,7 +15,7 @@ from tests.broker.sequence_world import (
     sequence_config,
     stateful,
 )
-from tests.broker.world import Page, request
+from tests.broker.world import Page, outcome, request
 from zmqtriton.broker.scheduling.generations import _MAX_DEPARTED, GenerationRegistry, NotServed
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
@@ -49,9 +49,8 @@ def _return(
     over = [w for w in batch if w.id in final or w.id >= FIRST_PADDING_ID]
     outcomes = [wire.Outcome(w.peer, w.id, 0, "", wire.FINAL) for w in over]
     again = [wire.RequestKey(w.peer, w.id) for w in batch if w not in over]
-    results = wire.Results(outcomes, [wire.Executed(batch[0].batch, 1, 2, 3)], again)
-    world.core.results(serial, results, [b""] * len(outcomes), world.now)
-    world.drain_outbox()
+    executed = [wire.Executed(batch[0].batch, 1, 2, 3)]
+    world.send_results(serial, *outcomes, executed=executed, again=again)
 
 
 def _ids(batch: list[wire.BatchedRequest]) -> list[int]:
@@ -120,21 +119,13 @@ def test_each_request_has_an_id_of_its_own_and_start_on_its_first_step_only(
     for sequence, flags in ((7, START | END), (0, 0), ("seven", START)):
         world.send(sequence, flags)
 
-    _return(world, _batch(world), 1)
-    first = [
-        (work.correlation, work.flags)
-        for work in world.batched_requests[S]
-        if work.id < FIRST_PADDING_ID
-    ]
-    _return(world, _batch(world))
-    second = [
-        (work.correlation, work.flags)
-        for work in world.batched_requests[S]
-        if work.id < FIRST_PADDING_ID
-    ]
-
-    assert [(1, START), ("seven", START)] == first
-    assert [(1, 0), ("seven", 0)] == second
+    for final, flags in ((1, START), (0, 0)):
+        _return(world, _batch(world), final)
+        assert [(1, flags), ("seven", flags)] == [
+            (work.correlation, work.flags)
+            for work in world.batched_requests[S]
+            if work.id < FIRST_PADDING_ID
+        ]
 
 
 @pytest.mark.row("E76")
@@ -201,9 +192,7 @@ def test_what_ends_while_it_waits_to_be_executed_again_leaves_its_place() -> Non
     _return(world, batch)
     assert [2] == world.executing_ids()
 
-    outcome = wire.Outcome(F, 1, 0, "", wire.FINAL)  # a sender that was kept
-    world.core.results(S, wire.Results([outcome], []), [b""], world.now)
-    world.drain_outbox()
+    world.send_results(S, outcome(1))  # of a sender that was kept
     world.finish_batch(S)
 
     assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
@@ -251,9 +240,8 @@ def test_a_step_that_an_earlier_broker_asked_for_has_no_other(is_reloaded: bool)
         world.core.retire(wire.Retire(1))
     world.send(0, wire.RESENT)
 
-    results = wire.Results([], [wire.Executed(77, 1, 1, 1)], [wire.RequestKey(F, 1)])
-    world.core.results(4, results, [], world.now)
-    world.drain_outbox()
+    executed = [wire.Executed(77, 1, 1, 1)]
+    world.send_results(4, executed=executed, again=[wire.RequestKey(F, 1)])
 
     assert world.error(1)[1].endswith("could be executed again")
     assert [(4, wire.RequestKey(F, 1))] == world.cancelled_executions
@@ -292,8 +280,7 @@ def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_el
 def test_a_stub_that_wants_again_what_it_does_not_have_is_told_to_forget_it(
     world: SequenceHarness,
 ) -> None:
-    world.core.results(S, wire.Results([], [], [wire.RequestKey(F, 9)]), [], world.now)
-    world.drain_outbox()
+    world.send_results(S, again=[wire.RequestKey(F, 9)])
 
     assert ([(S, (F, 9))], 1) == (world.cancelled_executions, world.core.traffic.malformed)
 
@@ -338,14 +325,16 @@ LATE = "the model was unloaded while the request was on its way"
 MORE = '{"output": [{"name": "MORE"}]}'
 
 
-def _replace(registry: GenerationRegistry, *versions: int, config: str = "{}") -> None:
-    """Serve these versions one after the other, as generations 1, 2 and so on."""
+def _replaced(*versions: int, config: str = "{}") -> GenerationRegistry:
+    """These versions were served one after the other, as generations 1, 2 and so on."""
+    registry = GenerationRegistry()
     for number, version in enumerate(versions, 1):
         text = config if number == len(versions) else "{}"
         registry.add_or_update(wire.AddGeneration(number, "m", version, text))
         if number > 1:
             registry[number - 1].is_retired = registry[number - 1].is_drained = True
             registry.remove(number - 1)
+    return registry
 
 
 @pytest.mark.parametrize(
@@ -355,9 +344,7 @@ def _replace(registry: GenerationRegistry, *versions: int, config: str = "{}") -
 def test_a_request_on_its_way_goes_to_what_was_loaded_in_place_of_its_generation(
     versions: tuple[int, ...], flags: int
 ) -> None:
-    registry = GenerationRegistry()
-
-    _replace(registry, *versions)
+    registry = _replaced(*versions)
 
     assert len(versions) == registry.find(request(1, 1, flags=flags)).number
 
@@ -373,9 +360,7 @@ def test_a_request_on_its_way_goes_to_what_was_loaded_in_place_of_its_generation
 def test_a_request_on_its_way_does_not_go_where_it_may_not_fit(
     versions: tuple[int, ...], flags: int, config: str
 ) -> None:
-    registry = GenerationRegistry()
-
-    _replace(registry, *versions, config=config)
+    registry = _replaced(*versions, config=config)
 
     with pytest.raises(NotServed, match=LATE):
         registry.find(request(1, 1, flags=flags))
