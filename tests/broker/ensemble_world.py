@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import BrokerHarness, outcome, request
 from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton_floor import wire
 
@@ -103,23 +103,15 @@ class EnsembleHarness(BrokerHarness):
     def respond_with_body(self, name: str, body: bytes, **fields: Any) -> None:
         serial = self.serials[name]
         work = self.batched_requests[serial][0]
-        outcome = wire.Outcome(work.peer, work.id, 0, "", wire.FINAL)._replace(**fields)
-        self._send(serial, work, outcome, body)
-
-    def respond_error(self, name: str, text: str) -> None:
-        serial = self.serials[name]
-        work = self.batched_requests[serial][0]
-        self._send(serial, work, wire.Outcome(work.peer, work.id, 2, text, wire.FINAL), b"")
-
-    def _send(
-        self, serial: int, work: wire.BatchedRequest, outcome: wire.Outcome, body: bytes
-    ) -> None:
+        said = outcome(work.id, peer=work.peer, **fields)
         executed = []
-        if outcome.flags & wire.FINAL:
+        if said.flags & wire.FINAL:
             self.batched_requests[serial].remove(work)
             executed = [wire.Executed(work.batch, 1, 2, 3, self.begun_ns)]
-        self.core.results(serial, wire.Results([outcome], executed), [body], self.now)
-        self.drain_outbox()
+        self.send_results(serial, said, executed=executed, body=body)
+
+    def respond_error(self, name: str, text: str) -> None:
+        self.respond_with_body(name, b"", code=2, text=text)
 
     def response(self, own_id: int) -> wire.ResponseBody:
         [body] = self.responses(own_id)

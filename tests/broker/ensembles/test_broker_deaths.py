@@ -106,13 +106,18 @@ def _one_step_sent() -> tuple[EnsembleHarness, wire.RequestKey]:
     return _follow(before, chain()), wire.RequestKey(wire.BROKER, sent.id)
 
 
-def _attach(world: EnsembleHarness, page: Page) -> int:
-    """Have another stub of the first model that has not said hello."""
-    serial = 99
-    world.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", "first_9", 0))
-    message = wire.AttachInstance(world.numbers["first"], serial, "first_9")
-    world.core.attach(message, world.now, page)
-    return serial
+#: Another stub of the first model.
+SILENT = 99
+
+
+def _in_doubt(has_begun: bool) -> tuple[EnsembleHarness, wire.RequestKey]:
+    """Likewise, with a stub that has not said hello, and may have begun that step."""
+    world, sent = _one_step_sent()
+    page = Page()
+    page.begin(1, [sent] if has_begun else [])
+    world.expect_stub(SILENT)
+    world.attach(SILENT, world.numbers["first"], page)
+    return world, sent
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
@@ -120,13 +125,10 @@ def _attach(world: EnsembleHarness, page: Page) -> int:
 def test_whether_a_run_has_begun_a_stub_says_in_its_hello(
     has_begun: bool, is_answered: bool
 ) -> None:
-    world, sent = _one_step_sent()
-    page = Page()
-    page.begin(1, [sent] if has_begun else [])
-    serial = _attach(world, page)
+    world, sent = _in_doubt(has_begun)
     world.infer_ensemble(1, flags=wire.RESENT)
 
-    hello = wire.Hello(serial, TOKEN, 1)
+    hello = wire.Hello(SILENT, TOKEN, 1)
     if has_begun and is_answered:
         hello = hello._replace(unconfirmed=[wire.Outcome(*sent, 0, "", wire.FINAL)])
     elif has_begun:
@@ -140,10 +142,7 @@ def test_whether_a_run_has_begun_a_stub_says_in_its_hello(
 
 @pytest.mark.parametrize("has_begun", [False, True])
 def test_whether_a_run_has_begun_the_page_of_a_silent_stub_says(has_begun: bool) -> None:
-    world, sent = _one_step_sent()
-    page = Page()
-    page.begin(1, [sent] if has_begun else [])
-    _attach(world, page)
+    world, _ = _in_doubt(has_begun)
 
     world.infer_ensemble(1, flags=wire.RESENT)
     assert not world.finals(F, 1), "a fence takes its time"
@@ -152,16 +151,14 @@ def test_whether_a_run_has_begun_the_page_of_a_silent_stub_says(has_begun: bool)
 
     if has_begun:
         assert set() == world.busy_models(), "it waits until the stub has said hello, or has died"
-        world.kill_peer(99)
+        world.kill_peer(SILENT)
     assert has_begun == _has_lost(world)
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
 def test_whether_a_run_has_begun_the_page_of_a_dead_stub_says(has_begun: bool) -> None:
-    world, sent = _one_step_sent()
-    page = Page()
-    page.begin(1, [sent] if has_begun else [])
-    world.kill_peer(_attach(world, page))
+    world, _ = _in_doubt(has_begun)
+    world.kill_peer(SILENT)
 
     world.infer_ensemble(1, flags=wire.RESENT)
 
@@ -191,14 +188,8 @@ def _ask(world: EnsembleHarness, outputs: list[str], places: list[wire.Place]) -
     world.infer_ensemble(1, wire.RequestBody("", {}, outputs, [tensor("x")], places))
 
 
-def _chain(outputs: str = "y") -> EnsembleHarness:
-    """Return an ensemble: x → first → t → second → y."""
-    steps = [step("first", {"I": "x"}, {"O": "t"}), step("second", {"I": "t"}, {"O": "y"})]
-    return EnsembleHarness(ensemble(steps, outputs=outputs), model("first"), model("second"))
-
-
 def test_the_step_that_makes_an_output_gets_its_place_under_its_own_name() -> None:
-    world = _chain()
+    world = chain()
 
     _ask(world, ["y"], PLACES[:1])
     assert [] == world.executing_request("first").places
@@ -213,7 +204,7 @@ def test_the_step_that_makes_an_output_gets_its_place_under_its_own_name() -> No
 
 
 def test_an_output_that_another_step_reads_goes_with_the_answer() -> None:
-    world = _chain(outputs="yt")
+    world = chain(outputs="yt")
 
     _ask(world, ["t", "y"], PLACES)
     assert [] == world.executing_request("first").places
@@ -227,7 +218,7 @@ def test_an_output_that_another_step_reads_goes_with_the_answer() -> None:
 
 
 def test_a_step_that_was_given_no_place_must_send_its_data() -> None:
-    world = _chain()
+    world = chain()
 
     _ask(world, ["y"], [])
     world.respond("first", tensor("O")._replace(data=None))
@@ -237,13 +228,11 @@ def test_a_step_that_was_given_no_place_must_send_its_data() -> None:
 
 
 def test_a_model_that_asks_an_ensemble_lends_no_memory_of_clients() -> None:
-    world = _chain()
+    world = chain()
     body = wire.RequestBody("", {}, ["y"], [tensor("x", bytes(16))], PLACES[:1])
 
-    world.core.infer(
-        world.serials["second"], [request(1, world.numbers["e"])], [wire.encode_body(body)], 0
-    )
-    world.drain_outbox()
+    row = request(1, world.numbers["e"])
+    world.infer(world.serials["second"], row, body=wire.encode_body(body))
     world.respond("first", tensor("O", bytes(16)))
 
     assert [] == world.executing_request("second").places

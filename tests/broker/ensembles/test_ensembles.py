@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -255,13 +254,8 @@ def test_steps_of_several_requests_share_a_batch_of_a_model_that_batches() -> No
     world = EnsembleHarness(ensemble(steps, max_batch_size=8), batching)
     body = wire.RequestBody("", {}, [], [tensor("x", shape=[1, 4])])
 
-    world.core.infer(
-        F,
-        [request(i, world.numbers["e"]) for i in (1, 2, 3)],
-        [wire.encode_body(body)] * 3,
-        world.now,
-    )
-    world.drain_outbox()
+    rows = [request(i, world.numbers["e"]) for i in (1, 2, 3)]
+    world.infer(F, *rows, body=wire.encode_body(body))
 
     assert 1 == len({work.batch for work in world.batched_requests[world.serials["m"]]})
     assert 3 == len(world.batched_requests[world.serials["m"]])
@@ -292,7 +286,7 @@ def test_an_ensemble_may_be_a_step_of_another() -> None:
 
 def test_a_named_version_is_asked() -> None:
     world = EnsembleHarness(ensemble([step("m", {"I": "x"}, {"O": "y"}, version=1)]), model("m"))
-    world.core.add_generation(wire.AddGeneration(99, "m", 2, json.dumps(model("m"))))
+    world.add_generation(99, 2, model("m"))
 
     world.infer_ensemble(1)
 
@@ -443,63 +437,73 @@ def test_a_dead_asker_is_handed_nothing(world: EnsembleHarness) -> None:
 # ------------------------------------------------------------ decoupled steps
 
 
-def stream(**more: Any) -> EnsembleHarness:
-    """Return an ensemble: x → many (decoupled) → t, t → each → y."""
+def stream(limit: int = 0) -> EnsembleHarness:
+    """Return an ensemble: x → many (decoupled) → t, t → each (so many at a time) → y."""
     steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
     decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
-    return EnsembleHarness(ensemble(steps, **decoupled), model("many", **decoupled), model("each"))
+    config = ensemble(steps, **decoupled)
+    config["ensemble_scheduling"]["max_inflight_requests"] = limit
+    return EnsembleHarness(config, model("many", **decoupled), model("each"))
+
+
+@pytest.fixture
+def streaming() -> EnsembleHarness:
+    """A stream whose first model executes the request 1."""
+    return stream().infer_ensemble(1)
 
 
 @pytest.mark.row("E55")
-def test_each_response_of_a_decoupled_step_flows_on_by_itself() -> None:
-    world = stream().infer_ensemble(1)
-
-    world.respond("many", tensor("O", b"0"), flags=0)
-    world.respond("many", tensor("O", b"1"), flags=0, number=1)
-    world.respond("many", flags=wire.FINAL, number=2)
+def test_each_response_of_a_decoupled_step_flows_on_by_itself(streaming: EnsembleHarness) -> None:
+    streaming.respond("many", tensor("O", b"0"), flags=0)
+    streaming.respond("many", tensor("O", b"1"), flags=0, number=1)
+    streaming.respond("many", flags=wire.FINAL, number=2)
     for data in (b"a", b"b"):
-        world.respond("each", tensor("O", data))
+        streaming.respond("each", tensor("O", data))
 
-    assert [(0, 0), (0, 1), (wire.FINAL, 2)] == [(r.flags, r.number) for r in world.replies[F, 1]]
-    assert [b"a", b"b"] == [r.outputs[0].data for r in world.responses(1)]
-    assert 0 == world.core.limits.unanswered
+    assert [(0, 0), (0, 1), (wire.FINAL, 2)] == [
+        (r.flags, r.number) for r in streaming.replies[F, 1]
+    ]
+    assert [b"a", b"b"] == [r.outputs[0].data for r in streaming.responses(1)]
+    assert 0 == streaming.core.limits.unanswered
 
 
-def test_a_decoupled_step_may_go_on_as_its_responses_are_done_with() -> None:
-    world = stream().infer_ensemble(1)
+def test_a_decoupled_step_may_go_on_as_its_responses_are_done_with(
+    streaming: EnsembleHarness,
+) -> None:
     half = wire.STREAM_WINDOW // 2
 
     for number in range(half):
-        world.respond("many", tensor("O"), flags=0, number=number)
-        assert {} == world.acknowledged_responses
-        world.respond("each", tensor("O"))
+        streaming.respond("many", tensor("O"), flags=0, number=number)
+        assert {} == streaming.acknowledged_responses
+        streaming.respond("each", tensor("O"))
 
-    assert {world.serials["many"]: [half]} == world.acknowledged_responses
+    assert {streaming.serials["many"]: [half]} == streaming.acknowledged_responses
 
 
-def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble() -> None:
-    world = stream().infer_ensemble(1)
+def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble(
+    streaming: EnsembleHarness,
+) -> None:
     window = wire.STREAM_WINDOW
 
     for number in range(2 * window):
-        world.respond("many", tensor("O"), flags=0, number=number)
-        world.respond("each", tensor("O"))
-    assert [window // 2] == world.acknowledged_responses[world.serials["many"]]
-    world.core.acknowledge(F, wire.StreamAcks([wire.StreamAck(F, 1, 2 * window)]))
-    world.drain_outbox()
+        streaming.respond("many", tensor("O"), flags=0, number=number)
+        streaming.respond("each", tensor("O"))
+    assert [window // 2] == streaming.acknowledged_responses[streaming.serials["many"]]
+    _read(streaming, 2 * window)
 
-    assert 2 * window - window // 2 <= world.acknowledged_responses[world.serials["many"]][-1]
+    assert (
+        2 * window - window // 2 <= streaming.acknowledged_responses[streaming.serials["many"]][-1]
+    )
 
 
-def test_an_error_in_a_stream_ends_it() -> None:
-    world = stream().infer_ensemble(1)
-    world.respond("many", tensor("O"), flags=0)
+def test_an_error_in_a_stream_ends_it(streaming: EnsembleHarness) -> None:
+    streaming.respond("many", tensor("O"), flags=0)
 
-    world.respond_error("each", "no luck")
-    assert [] == world.finals(F, 1)
-    world.respond("many", flags=wire.FINAL, number=1)
+    streaming.respond_error("each", "no luck")
+    assert [] == streaming.finals(F, 1)
+    streaming.respond("many", flags=wire.FINAL, number=1)
 
-    assert ["in ensemble 'e', no luck"] == world.error_texts(1)
+    assert ["in ensemble 'e', no luck"] == streaming.error_texts(1)
 
 
 TAKES: dict[str, Any] = {"parameters": {"FORCE_CPU_ONLY_INPUT_TENSORS": {"string_value": "no"}}}
@@ -535,22 +539,9 @@ def test_what_has_several_readers_may_not_since_each_could_write_there() -> None
 # ------------------------------------------------------------------- limits
 
 
-def limited(limit: int) -> EnsembleHarness:
-    """Whatever `many` sends is read by `each`, so many of them at a time."""
-    steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
-    decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
-    world = EnsembleHarness(model("many", **decoupled), model("each"))
-    config = ensemble(steps, **decoupled)
-    config["ensemble_scheduling"]["max_inflight_requests"] = limit
-    world.numbers["e"] = 9
-    world.core.add_generation(wire.AddGeneration(9, "e", 1, json.dumps(config)))
-    return world
-
-
 @pytest.mark.row("E56")
 def test_a_step_has_no_more_requests_at_once_than_the_ensemble_says() -> None:
-    world = limited(2)
-    world.infer_ensemble(1)
+    world = stream(limit=2).infer_ensemble(1)
     each = next(g for g in world.core.generations if g.model == "each")
 
     seen = []
@@ -569,8 +560,7 @@ def test_a_step_has_no_more_requests_at_once_than_the_ensemble_says() -> None:
 
 @pytest.mark.row("E56")
 def test_what_waits_for_its_turn_holds_back_the_step_before_it() -> None:
-    world = limited(1)
-    world.infer_ensemble(1)
+    world = stream(limit=1).infer_ensemble(1)
     window = wire.STREAM_WINDOW
 
     for number in range(window):
@@ -583,8 +573,7 @@ def test_what_waits_for_its_turn_holds_back_the_step_before_it() -> None:
 
 
 def test_an_error_drops_what_waits_for_its_turn_and_releases_its_memory() -> None:
-    world = limited(1)
-    world.infer_ensemble(1)
+    world = stream(limit=1).infer_ensemble(1)
     serial = world.serials["many"]
     blocks = [wire.Block(serial, 1, number) for number in (1, 2)]
     for number, block in enumerate(blocks):
@@ -602,11 +591,11 @@ def test_an_error_drops_what_waits_for_its_turn_and_releases_its_memory() -> Non
 RESHAPED = {"reshape": {"shape": [2, 2]}}
 
 
-def reshaped(where: str) -> EnsembleHarness:
+def reshaped(where: str, *, batch_size: int = 0, model_batch_size: int = 0) -> EnsembleHarness:
     """An ensemble whose callers see four elements in a row, and its step two rows of two."""
-    config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
+    config = ensemble([step("m", {"I": "x"}, {"O": "y"})], max_batch_size=batch_size)
     config[where][0] |= RESHAPED
-    return EnsembleHarness(config, model("m"))
+    return EnsembleHarness(config, model("m", max_batch_size=model_batch_size))
 
 
 @pytest.mark.row("E31")
@@ -619,35 +608,23 @@ def test_the_steps_see_the_inputs_of_an_ensemble_in_its_own_shape() -> None:
 
 
 @pytest.mark.row("E31")
-def test_those_who_ask_see_its_outputs_in_theirs() -> None:
-    world = reshaped("output")
-    world.infer_ensemble(1)
+@pytest.mark.parametrize(
+    ("batch_size", "model_batch_size", "made", "seen"),
+    [
+        pytest.param(0, 0, [2, 2], [4], id="no batches"),
+        pytest.param(0, 8, [1, 2, 2], [4], id="a batch dimension goes before it gets its shape"),
+        pytest.param(8, 0, [2, 2], [1, 4], id="a batch of one is made before it gets its shape"),
+    ],
+)
+def test_those_who_ask_see_its_outputs_in_theirs(
+    batch_size: int, model_batch_size: int, made: list[int], seen: list[int]
+) -> None:
+    world = reshaped("output", batch_size=batch_size, model_batch_size=model_batch_size)
+    world.infer_ensemble(1, wire.RequestBody("", {}, [], [tensor("x", shape=seen)]))
 
-    world.respond("m", tensor("O", b"data", shape=[2, 2]))
+    world.respond("m", tensor("O", b"data", shape=made))
 
-    assert [4] == world.response(1).outputs[0].shape
-
-
-def test_a_batch_dimension_goes_before_an_output_gets_its_shape() -> None:
-    config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
-    config["output"][0] |= RESHAPED
-    world = EnsembleHarness(config, model("m", max_batch_size=8))
-    world.infer_ensemble(1)
-
-    world.respond("m", tensor("O", b"data", shape=[1, 2, 2]))
-
-    assert [4] == world.response(1).outputs[0].shape
-
-
-def test_a_batch_of_one_is_made_before_an_output_gets_its_shape() -> None:
-    config = ensemble([step("m", {"I": "x"}, {"O": "y"})], max_batch_size=8)
-    config["output"][0] |= RESHAPED
-    world = EnsembleHarness(config, model("m"))
-    world.infer_ensemble(1, wire.RequestBody("", {}, [], [tensor("x", shape=[1, 4])]))
-
-    world.respond("m", tensor("O", b"data", shape=[2, 2]))
-
-    assert [1, 4] == world.response(1).outputs[0].shape
+    assert seen == world.response(1).outputs[0].shape
 
 
 def test_an_output_that_cannot_have_its_shape_is_an_error() -> None:
@@ -709,6 +686,12 @@ IN_WINDOW = wire.STREAM_WINDOW_BYTES // MIB
 STEP = IN_WINDOW // 4
 
 
+@pytest.fixture
+def windowed() -> EnsembleHarness:
+    """One for a client that reads within a window of bytes."""
+    return stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
+
+
 def _make(world: EnsembleHarness, numbers: range, size: int = MIB) -> None:
     for number in numbers:
         world.respond("many", tensor("O", bytes(size)), flags=0, number=number)
@@ -725,73 +708,68 @@ def _read(world: EnsembleHarness, responses: int) -> None:
     world.drain_outbox()
 
 
-def test_decoupled_steps_for_a_client_have_its_window() -> None:
-    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
-    [work] = world.batched_requests[world.serials["many"]]
+def test_decoupled_steps_for_a_client_have_its_window(windowed: EnsembleHarness) -> None:
+    [work] = windowed.batched_requests[windowed.serials["many"]]
     assert work.flags & wire.BYTE_WINDOW
 
-    world.respond("many", tensor("O"), flags=0)
+    windowed.respond("many", tensor("O"), flags=0)
 
-    [work] = world.batched_requests[world.serials["each"]]
+    [work] = windowed.batched_requests[windowed.serials["each"]]
     assert not work.flags & wire.BYTE_WINDOW
 
 
-def test_steps_that_other_models_ask_for_have_none() -> None:
-    world = stream().infer_ensemble(1)
-
-    [work] = world.batched_requests[world.serials["many"]]
+def test_steps_that_other_models_ask_for_have_none(streaming: EnsembleHarness) -> None:
+    [work] = streaming.batched_requests[streaming.serials["many"]]
     assert not work.flags & wire.BYTE_WINDOW
-    _make(world, range(2 * IN_WINDOW))
+    _make(streaming, range(2 * IN_WINDOW))
 
-    assert {} == world.passed_responses
+    assert {} == streaming.passed_responses
 
 
-def test_a_step_goes_on_while_its_bytes_come_and_the_client_reads() -> None:
-    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
-
+def test_a_step_goes_on_while_its_bytes_come_and_the_client_reads(
+    windowed: EnsembleHarness,
+) -> None:
     for number in range(4 * IN_WINDOW):
-        _make(world, range(number, number + 1))
-        assert number + 1 - _passed(world) < IN_WINDOW
-        _read(world, number + 1)
+        _make(windowed, range(number, number + 1))
+        assert number + 1 - _passed(windowed) < IN_WINDOW
+        _read(windowed, number + 1)
 
-    assert 4 * IN_WINDOW - STEP <= _passed(world)
+    assert 4 * IN_WINDOW - STEP <= _passed(windowed)
 
 
-def test_what_waits_for_another_step_does_not_count() -> None:
-    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
-
+def test_what_waits_for_another_step_does_not_count(windowed: EnsembleHarness) -> None:
     for number in range(3 * IN_WINDOW):  # the other model is slow
-        world.respond("many", tensor("O", bytes(MIB)), flags=0, number=number)
+        windowed.respond("many", tensor("O", bytes(MIB)), flags=0, number=number)
 
-    assert 3 * IN_WINDOW - STEP < _passed(world)
+    assert 3 * IN_WINDOW - STEP < _passed(windowed)
 
 
-def test_a_client_that_does_not_read_holds_the_first_step_back_and_lets_it_go_on() -> None:
-    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
-    _make(world, range(2 * IN_WINDOW - 1))
-    before = _passed(world)
+def test_a_client_that_does_not_read_holds_the_first_step_back_and_lets_it_go_on(
+    windowed: EnsembleHarness,
+) -> None:
+    _make(windowed, range(2 * IN_WINDOW - 1))
+    before = _passed(windowed)
     assert before <= IN_WINDOW
 
     # it is at the first, and says so
-    _read(world, 0)
-    assert before == world.passed_responses[world.serials["many"]][-1]
-    _read(world, IN_WINDOW - 1)
-    assert before == _passed(world)
-    _read(world, IN_WINDOW)
+    _read(windowed, 0)
+    assert before == windowed.passed_responses[windowed.serials["many"]][-1]
+    _read(windowed, IN_WINDOW - 1)
+    assert before == _passed(windowed)
+    _read(windowed, IN_WINDOW)
 
-    assert 2 * IN_WINDOW - 1 == _passed(world)
+    assert 2 * IN_WINDOW - 1 == _passed(windowed)
 
 
-def test_the_count_of_responses_waits_for_the_bytes_as_well() -> None:
-    world = stream().infer_ensemble(1, flags=wire.BYTE_WINDOW)
+def test_the_count_of_responses_waits_for_the_bytes_as_well(windowed: EnsembleHarness) -> None:
     half = wire.STREAM_WINDOW // 2
 
-    _make(world, range(half), wire.STREAM_WINDOW_BYTES // half)
-    assert half not in world.acknowledged_responses[world.serials["many"]]
-    _read(world, 1)
-    _make(world, range(half, half + 1), 1)
+    _make(windowed, range(half), wire.STREAM_WINDOW_BYTES // half)
+    assert half not in windowed.acknowledged_responses[windowed.serials["many"]]
+    _read(windowed, 1)
+    _make(windowed, range(half, half + 1), 1)
 
-    assert half in world.acknowledged_responses[world.serials["many"]]
+    assert half in windowed.acknowledged_responses[windowed.serials["many"]]
 
 
 def test_an_ensemble_in_an_ensemble_is_held_back_likewise() -> None:

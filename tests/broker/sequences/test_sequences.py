@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -36,6 +35,20 @@ def world() -> SequenceHarness:
     return SequenceHarness(sequence_config())
 
 
+@pytest.fixture
+def wide() -> SequenceHarness:
+    """One with four slots."""
+    return SequenceHarness(sequence_config(slots=4))
+
+
+@pytest.fixture
+def begun(world: SequenceHarness) -> SequenceHarness:
+    """Sequence 5 has begun, and nothing of it is under way."""
+    world.send(5, START)
+    world.finish_batch(S)
+    return world
+
+
 @pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [0, ""])
 def test_a_request_of_no_sequence_is_refused(world: SequenceHarness, sequence: int | str) -> None:
@@ -64,13 +77,11 @@ def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(
 
 
 @pytest.mark.row("E70")
-def test_more_than_one_inference_in_a_request_is_refused() -> None:
-    world = SequenceHarness(sequence_config(slots=4))
-
-    own_id = world.send(5, START, batch_size=2)
+def test_more_than_one_inference_in_a_request_is_refused(wide: SequenceHarness) -> None:
+    own_id = wide.send(5, START, batch_size=2)
 
     text = "must specify batch-size 1 due to requirements of sequence batcher"
-    assert f"inference request to model 'm' {text}" == world.error(own_id)[1]
+    assert f"inference request to model 'm' {text}" == wide.error(own_id)[1]
 
 
 @pytest.mark.row("E71")
@@ -113,20 +124,21 @@ def test_control_tensors_follow_what_a_request_brings(world: SequenceHarness) ->
 
 
 @pytest.mark.row("E72")
-def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled() -> None:
-    world = SequenceHarness(sequence_config(slots=4))
-    world.send(7, START)
+def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled(
+    wide: SequenceHarness,
+) -> None:
+    wide.send(7, START)
     for sequence in (8, 9):  # while the instance executes
-        world.send(sequence, START)
-    world.finish_batch(S)
-    assert [2, 3] == [i for i in world.executing_ids() if i]
-    assert [0, 2, 3] == world.executing_ids()
+        wide.send(sequence, START)
+    wide.finish_batch(S)
+    assert [2, 3] == [i for i in wide.executing_ids() if i]
+    assert [0, 2, 3] == wide.executing_ids()
 
-    world.finish_batch(S)
+    wide.finish_batch(S)
 
-    assert [0, 0, world.send(9)] == world.executing_ids()
-    assert [wire.PADDING] * 2 == [work.flags for work in world.batched_requests[S][:2]]
-    filler = _inputs(world, 0)
+    assert [0, 0, wide.send(9)] == wide.executing_ids()
+    assert [wire.PADDING] * 2 == [work.flags for work in wide.batched_requests[S][:2]]
+    filler = _inputs(wide, 0)
     assert (b"", b"\0\0\0\0", bytes(8)) == (filler["I"], filler["R"], filler["C"])
 
 
@@ -154,16 +166,15 @@ def test_sequences_are_spread_over_instances() -> None:
     assert [0, 3] == world.executing_ids(S)
 
 
-def test_what_has_other_shapes_goes_another_time() -> None:
-    world = SequenceHarness(sequence_config(slots=4))
-    world.send(1, START)
-    world.send(2, START, batch_key=2)
-    world.send(3, START, batch_key=3)
-    world.finish_batch(S)
+def test_what_has_other_shapes_goes_another_time(wide: SequenceHarness) -> None:
+    wide.send(1, START)
+    wide.send(2, START, batch_key=2)
+    wide.send(3, START, batch_key=3)
+    wide.finish_batch(S)
 
-    assert [0, 2] == world.executing_ids()
-    world.finish_batch(S)
-    assert [0, 0, 3] == world.executing_ids()
+    assert [0, 2] == wide.executing_ids()
+    wide.finish_batch(S)
+    assert [0, 0, 3] == wide.executing_ids()
 
 
 def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
@@ -184,30 +195,24 @@ def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
 
 # ----------------------------------------------------------- order, backlog
 @pytest.mark.row("E77")
-def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order() -> None:
-    world = SequenceHarness(sequence_config(slots=4))
-    sent = [world.send(5, START), world.send(5), world.send(5), world.send(5, END)]
+def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order(wide: SequenceHarness) -> None:
+    sent = [wide.send(5, START), wide.send(5), wide.send(5), wide.send(5, END)]
 
     for own_id in sent:
-        assert [own_id] == world.executing_ids()
-        world.finish_batch(S)
+        assert [own_id] == wide.executing_ids()
+        wide.finish_batch(S)
 
-    assert [1] * 4 == [len(world.finals(F, i)) for i in sent]
+    assert [1] * 4 == [len(wide.finals(F, i)) for i in sent]
 
 
 @pytest.mark.row("E74")
-def test_a_sequence_waits_for_a_slot_with_all_that_it_sends(world: SequenceHarness) -> None:
-    world.send(5, START)
-    world.finish_batch(S)
+def test_a_sequence_waits_for_a_slot_with_all_that_it_sends(begun: SequenceHarness) -> None:
+    first, second = begun.send(6, START), begun.send(6, END)
+    assert [] == begun.executing_ids()
 
-    first, second = world.send(6, START), world.send(6, END)
-    assert [] == world.executing_ids()
-    assert [world.send(5, END)] == world.executing_ids()
-
-    world.finish_batch(S)
-    assert [first] == world.executing_ids()
-    world.finish_batch(S)
-    assert [second] == world.executing_ids()
+    for own_id in (begun.send(5, END), first, second):
+        assert [own_id] == begun.executing_ids()
+        begun.finish_batch(S)
 
 
 def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
@@ -521,128 +526,112 @@ def test_where_there_is_no_sequence_nothing_becomes_due(world: SequenceHarness) 
 
 
 # ------------------------------------------------------------------- the last sequences
-class Stopping(SequenceHarness):
-    def stop(self) -> None:
-        self.core.retire(wire.Retire(0))
-        self.drain_outbox()
-
-    def said_over(self) -> int:
-        """Return how often the broker has said that none is open."""
-        self.tick(0)
-        return self.supervisor_messages.count(wire.Drained(0))
+#: Retired at the end of the server: all models.
+ALL = 0
 
 
-def _begun(**batching: Any) -> Stopping:
-    """Sequence 5 has begun, and nothing of it is under way."""
-    world = Stopping(sequence_config(**batching))
-    world.send(5, START)
-    world.finish_batch(S)
-    return world
+def _said_over(world: SequenceHarness) -> int:
+    """Return how often the broker has said that none is open."""
+    world.tick(0)
+    return world.supervisor_messages.count(wire.Drained(ALL))
 
 
-def test_where_no_sequence_is_open_none_is_waited_for() -> None:
-    world = Stopping(sequence_config())
+def test_where_no_sequence_is_open_none_is_waited_for(world: SequenceHarness) -> None:
     world.send(5, START | END)
 
-    world.stop()
+    world.retire(ALL)
 
-    assert 1 == world.said_over()
-
-
-@pytest.mark.row("E78")
-def test_an_open_sequence_goes_on_until_its_end_has_come() -> None:
-    world = _begun()
-    world.stop()
-
-    assert ([world.send(5)], 0) == (world.executing_ids(), world.said_over())
-    world.finish_batch(S)
-
-    assert ([world.send(5, END)], 1) == (world.executing_ids(), world.said_over())
-    world.finish_batch(S)
-    assert 1 == world.said_over(), "it is said once"
+    assert 1 == _said_over(world)
 
 
 @pytest.mark.row("E78")
-def test_an_idle_sequence_is_waited_for_no_longer_than_it_may_be_idle() -> None:
-    world = _begun()
-    world.stop()
-    world.tick(IDLE_NS - 1)
-    assert 0 == world.said_over()
+def test_an_open_sequence_goes_on_until_its_end_has_come(begun: SequenceHarness) -> None:
+    begun.retire(ALL)
 
-    world.tick(1)
+    assert ([begun.send(5)], 0) == (begun.executing_ids(), _said_over(begun))
+    begun.finish_batch(S)
 
-    assert 1 == world.said_over()
-
-
-def test_one_that_waits_for_a_slot_is_open_too() -> None:
-    world = _begun()
-    world.send(6, START)
-    world.stop()
-
-    world.send(5, END)
-    world.finish_batch(S)
-    assert 0 == world.said_over()
-    world.finish_batch(S)
-    world.send(6, END)
-
-    assert 1 == world.said_over()
+    assert ([begun.send(5, END)], 1) == (begun.executing_ids(), _said_over(begun))
+    begun.finish_batch(S)
+    assert 1 == _said_over(begun), "it is said once"
 
 
-def test_one_that_is_lost_with_its_stub_is_not_waited_for() -> None:
-    world = _begun()
-    world.stop()
+@pytest.mark.row("E78")
+def test_an_idle_sequence_is_waited_for_no_longer_than_it_may_be_idle(
+    begun: SequenceHarness,
+) -> None:
+    begun.retire(ALL)
+    begun.tick(IDLE_NS - 1)
+    assert 0 == _said_over(begun)
 
-    world.kill_peer(S)
+    begun.tick(1)
 
-    assert 1 == world.said_over()
+    assert 1 == _said_over(begun)
+
+
+def test_one_that_waits_for_a_slot_is_open_too(begun: SequenceHarness) -> None:
+    begun.send(6, START)
+    begun.retire(ALL)
+
+    begun.send(5, END)
+    begun.finish_batch(S)
+    assert 0 == _said_over(begun)
+    begun.finish_batch(S)
+    begun.send(6, END)
+
+    assert 1 == _said_over(begun)
+
+
+def test_one_that_is_lost_with_its_stub_is_not_waited_for(begun: SequenceHarness) -> None:
+    begun.retire(ALL)
+
+    begun.kill_peer(S)
+
+    assert 1 == _said_over(begun)
 
 
 def test_a_broker_that_takes_over_knows_of_none() -> None:
-    world = Stopping(sequence_config(), epoch=2)
+    world = SequenceHarness(sequence_config(), epoch=2)
 
-    world.stop()
+    world.retire(ALL)
 
-    assert 1 == world.said_over()
-
-
-def test_one_of_a_model_that_was_loaded_anew_is_waited_for() -> None:
-    world = _begun()
-    world.add_generation(2, config=sequence_config())
-    world.add_stub(S2, generation=2)
-    world.core.retire(wire.Retire(1))
-    world.stop()
-    assert 0 == world.said_over()
-
-    world.send(5, END, generation=2)
-
-    assert 1 == world.said_over()
+    assert 1 == _said_over(world)
 
 
-def test_what_only_a_model_could_go_on_with_is_not_waited_for() -> None:
-    world = Stopping(sequence_config(), S)
+def test_one_of_a_model_that_was_loaded_anew_is_waited_for(begun: SequenceHarness) -> None:
+    begun.add_generation(2, config=sequence_config())
+    begun.add_stub(S2, generation=2)
+    begun.retire(1)
+    begun.retire(ALL)
+    assert 0 == _said_over(begun)
+
+    begun.send(5, END, generation=2)
+
+    assert 1 == _said_over(begun)
+
+
+def test_what_only_a_model_could_go_on_with_is_not_waited_for(world: SequenceHarness) -> None:
     world.add_generation(2, config={"name": "m"})
     world.add_stub(S2, generation=2)
 
     world.infer(S2, request(1, 1, correlation=5, flags=START), body=BODY)
     world.finish_batch(S)
-    world.stop()
+    world.retire(ALL)
 
-    assert 1 == world.said_over()
+    assert 1 == _said_over(world)
 
 
-def test_a_sequence_behind_an_ensemble_is_the_client_s() -> None:
-    world = Stopping(sequence_config())
-    config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
-    world.core.add_generation(wire.AddGeneration(2, "e", 1, json.dumps(config)))
+def test_a_sequence_behind_an_ensemble_is_the_client_s(world: SequenceHarness) -> None:
+    world.add_generation(2, config=ensemble([step("m", {"I": "x"}, {"O": "y"})]))
     body = wire.encode_body(wire.RequestBody("", {}, [], [wire.Tensor("x", 8, [1, 2], bytes(8))]))
 
     world.infer(F, request(1, 2, correlation=5, flags=START), body=body)
     [work] = world.batched_requests[S]
     assert 0 == work.peer
     world.finish_batch(S)
-    world.stop()
+    world.retire(ALL)
 
-    assert 0 == world.said_over()
+    assert 0 == _said_over(world)
 
 
 # ------------------------------------------------------------------- floods
@@ -667,31 +656,29 @@ def _kept(world: SequenceHarness) -> int:
     )
 
 
-def test_each_gets_its_slot_when_those_before_it_have_been_idle() -> None:
-    world = SequenceHarness(sequence_config(slots=4))
-    ids = _flood(world, 2000)
+def test_each_gets_its_slot_when_those_before_it_have_been_idle(wide: SequenceHarness) -> None:
+    ids = _flood(wide, 2000)
     answered = 0
 
     while answered < len(ids):
-        began = [work for work in world.finish_batch(S) if work.id < FIRST_PADDING_ID]
+        began = [work for work in wide.finish_batch(S) if work.id < FIRST_PADDING_ID]
         assert 1 <= len(began) <= 4
         answered += len(began)
-        world.tick(IDLE_NS + 1)
+        wide.tick(IDLE_NS + 1)
 
-    assert all(not final.code for own_id in ids for final in world.finals(F, own_id))
-    assert 0 == _kept(world)
+    assert all(not final.code for own_id in ids for final in wide.finals(F, own_id))
+    assert 0 == _kept(wide)
 
 
-def test_nothing_is_kept_of_those_whose_clients_leave() -> None:
-    world = SequenceHarness(sequence_config(slots=4))
-    ids = _flood(world)
+def test_nothing_is_kept_of_those_whose_clients_leave(wide: SequenceHarness) -> None:
+    ids = _flood(wide)
 
-    world.cancel(F, *ids)
-    world.finish_batch(S)
-    world.tick(IDLE_NS + 1)
+    wide.cancel(F, *ids)
+    wide.finish_batch(S)
+    wide.tick(IDLE_NS + 1)
 
-    assert 0 == _kept(world)
-    assert [world.send(1, START)] == world.executing_ids()
+    assert 0 == _kept(wide)
+    assert [wide.send(1, START)] == wide.executing_ids()
 
 
 def test_those_that_wait_too_long_are_refused_and_nothing_is_kept(world: SequenceHarness) -> None:
@@ -743,8 +730,7 @@ def reloaded() -> SequenceHarness:
     world.finish_batch(S)
     world.add_generation(2, config=sequence_config(slots=2))
     world.add_stub(S2, generation=2)
-    world.core.retire(wire.Retire(1))
-    world.drain_outbox()
+    world.retire(1)
     return world
 
 
@@ -813,15 +799,11 @@ def test_what_waits_of_a_sequence_is_executed_though_it_begins_anew_at_the_succe
 
 
 def test_nothing_waits_for_idle_sequences_of_a_model_that_is_unloaded(
-    world: SequenceHarness,
+    begun: SequenceHarness,
 ) -> None:
-    world.send(5, START)
-    world.finish_batch(S)
+    begun.retire(1)
 
-    world.core.retire(wire.Retire(1))
-    world.drain_outbox()
-
-    assert _is_drained(world)
+    assert _is_drained(begun)
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
@@ -840,16 +822,14 @@ def test_what_was_replaced_twice_is_waited_for_as_long_as_the_last_one_serves(
 ) -> None:
     reloaded.add_generation(3, config=sequence_config(slots=2))
     reloaded.add_stub(4, generation=3)
-    reloaded.core.retire(wire.Retire(2))
-    reloaded.drain_outbox()
+    reloaded.retire(2)
     assert (False, True) == (_is_drained(reloaded), _is_drained(reloaded, 2))
     reloaded.core.remove(wire.RemoveGeneration(2, "replaced"), reloaded.now)
 
     assert [reloaded.send(5, 0, generation=3)] == reloaded.executing_ids(S)
     reloaded.finish_batch(S)
     assert not _is_drained(reloaded)
-    reloaded.core.retire(wire.Retire(3))
-    reloaded.drain_outbox()
+    reloaded.retire(3)
     assert _is_drained(reloaded)
 
 

@@ -6,7 +6,6 @@ a rate limiter, a response cache and limits. promises.py has what must hold mean
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -175,9 +174,7 @@ class RandomRun:
         if name in self.paced and "ensemble_scheduling" not in config:
             limit = {"max_executions_per_second": {"string_value": self.pace}}
             config["parameters"] = {**config.get("parameters", {}), **limit}
-        self.world.core.add_generation(
-            wire.AddGeneration(number, name, version, json.dumps(config))
-        )
+        self.world.add_generation(number, version, config)
         self.world.drain_outbox()
         self.promises.live_models[number] = served = ExpectedModel(number, config)
         served.is_limited = "rate_limit" in self.settings and self.random.random() < 0.6
@@ -248,8 +245,7 @@ class RandomRun:
         if meant:
             serial = self.random.choice(sorted(meant))
             self.draining.add(serial)
-            self.world.core.retire(wire.Retire(self.stubs[serial], serial))
-            self.world.drain_outbox()
+            self.world.retire(self.stubs[serial], serial)
 
     def _end_drained(self) -> None:
         for message in self.world.supervisor_messages:
@@ -344,9 +340,7 @@ class RandomRun:
 
     def finish_batch(self, serial: int, goes_on: bool) -> None:
         """With goes_on, some of an iterative model's are to be executed again."""
-        works = self.world.batched_requests[serial]
-        batch = [work for work in works if work.batch == works[0].batch]
-        self.world.batched_requests[serial] = works[len(batch) :]
+        batch = self.world.take_batch(serial)
         served = self.promises.model_of(self.stubs[serial])
         is_again = served.is_iterative and goes_on
         again = [
@@ -408,8 +402,7 @@ class RandomRun:
             self.sent[serial, route] = number + 1
             body, blocks = self._response(serial, served, work)
             outcome = wire.Outcome(*route, 0, "", 0, number, blocks)
-            self.world.core.results(serial, wire.Results([outcome], []), [body], self.world.now)
-            self.world.drain_outbox()
+            self.world.send_results(serial, outcome, body=body)
 
     # ---------------------------------------------------------------- run
 
@@ -435,11 +428,7 @@ class RandomRun:
             self.world.tick(5_000 if busy else _IDLE_NS)
             self.promises.check()
         self.promises.check_sequences()
-        for generation in list(self.world.core.generations):
-            self.world.core.remove(
-                wire.RemoveGeneration(generation.number, "the end"), self.world.now
-            )
-        self.world.drain_outbox()
+        self.world.remove_all()
         for serial in list(self.stubs):
             self._forget_stub(serial)
             self.world.kill_peer(serial)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from typing import Any
@@ -116,27 +115,23 @@ class Day:
     def load_ensemble(self) -> None:
         number = next(self.generations)
         config = self.random.choice(ENSEMBLES)
-        self.world.core.add_generation(
-            wire.AddGeneration(number, config["name"], 1, json.dumps(config))
-        )
+        self.world.add_generation(number, config=config)
         self.ensembles.append(number)
 
     def unload_ensemble(self) -> None:
         if self.ensembles:
-            number = self.ensembles.pop(0)
-            self.world.core.retire(wire.Retire(number))
-            if self.random.random() < 0.5:
-                self.world.core.remove(wire.RemoveGeneration(number, "unloaded"), self.world.now)
-            self.world.drain_outbox()
+            self._take_out(self.ensembles.pop(0))
 
     def unload(self) -> None:
         if len(self.living) > 1:
-            number = self.living.pop(0)
-            self.world.core.retire(wire.Retire(number))
-            if self.random.random() < 0.5:
-                self.world.core.remove(wire.RemoveGeneration(number, "unloaded"), self.world.now)
-                self.stubs = {s: g for s, g in self.stubs.items() if g != number}
-            self.world.drain_outbox()
+            self._take_out(self.living.pop(0))
+
+    def _take_out(self, number: int) -> None:
+        self.world.core.retire(wire.Retire(number))
+        if self.random.random() < 0.5:
+            self.world.core.remove(wire.RemoveGeneration(number, "unloaded"), self.world.now)
+            self.stubs = {s: g for s, g in self.stubs.items() if g != number}
+        self.world.drain_outbox()
 
     def new_frontend(self) -> None:
         serial = next(self.serials)
@@ -245,11 +240,7 @@ class Day:
 
     def end(self) -> None:
         """Every model is removed, so everything must be answered now."""
-        for generation in self.world.core.generations:
-            self.world.core.remove(
-                wire.RemoveGeneration(generation.number, "the end"), self.world.now
-            )
-        self.world.drain_outbox()
+        self.world.remove_all()
         self.check()
         assert self.routes - self.orphans <= set(self.world.replies)
         assert 0 == self.world.core.limits.unanswered

@@ -522,9 +522,6 @@ def settle(epochs: Epochs) -> None:
         epochs.step([epochs.look_around])
         epochs.heal()
     epochs.check()
-    # Each arena has descriptors, which must not wait for the garbage collector.
-    epochs.processes.clear()
-    epochs.dead.clear()
 
 
 @pytest.mark.parametrize("deaths", [0.02, 0.1])

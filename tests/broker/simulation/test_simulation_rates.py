@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from tests.broker.ensemble_world import ensemble, model, step, tensor
 from tests.broker.scheduling.test_rate_limiter import demand
 from tests.broker.sequence_world import BODY, F, SequenceHarness
-from tests.broker.world import BrokerHarness, Page, request
+from tests.broker.world import BrokerHarness, Page, outcome, request
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton.config.resources import ResourceKey, ResourceNeed, ResourcePool
@@ -62,9 +61,7 @@ class Day:
         if len(self.models) == 5:
             return
         number = next(self.numbers)
-        self.world.core.add_generation(
-            wire.AddGeneration(number, f"m{number}", 1, json.dumps({"name": f"m{number}"}))
-        )
+        self.world.add_generation(number, config={"name": f"m{number}"})
         self.models[number], self.open[number] = {}, set()
         for _ in range(self.random.randint(1, 3)):
             self.new_instance(number)
@@ -107,8 +104,7 @@ class Day:
             generation = self.random.choice(sorted(self.models))
             for serial in self.models.pop(generation):
                 self.world.batched_requests.pop(serial, None)
-            self.world.core.remove(wire.RemoveGeneration(generation, "unloaded"), self.world.now)
-            self.world.drain_outbox()
+            self.world.remove(generation)
 
     def run(self, steps: int) -> None:
         moves = [self.ask] * 6 + [self.answer] * 8 + [self.cancel, self.kill]
@@ -265,23 +261,14 @@ class DayOfSequences:
 
     def return_only(self, serial: int) -> None:
         """execute() returns, and the answers come later, as those of a decoupled model do."""
-        works = self.world.batched_requests[serial]
-        batch = [work for work in works if work.batch == works[0].batch]
-        self.world.batched_requests[serial] = works[len(batch) :]
+        batch = self.world.take_batch(serial)
         self.owed += [(serial, work) for work in batch]
-        self.report(serial, [], [wire.Executed(batch[0].batch, 1, 2, 3)])
+        self.world.send_results(serial, executed=[wire.Executed(batch[0].batch, 1, 2, 3)])
 
     def answer(self) -> None:
         if self.owed:
             serial, work = self.owed.pop(self.random.randrange(len(self.owed)))
-            self.report(serial, [wire.Outcome(work.peer, work.id, 0, "", wire.FINAL)], [])
-
-    def report(
-        self, serial: int, outcomes: list[wire.Outcome], executed: list[wire.Executed]
-    ) -> None:
-        bodies = [b""] * len(outcomes)
-        self.world.core.results(serial, wire.Results(outcomes, executed), bodies, self.world.now)
-        self.world.drain_outbox()
+            self.world.send_results(serial, outcome(work.id, peer=work.peer), body=b"")
 
     def cancel(self) -> None:
         open_ids = list(self.world.core.peers[F].requests)
@@ -404,18 +391,15 @@ class Calls:
         self.numbers = iter(range(100, 1_000_000))
         self.stubs: dict[int, str] = {}
         for number, name in enumerate(_MODELS, start=1):
-            self._add_generation(number, {**model(name), **_BATCHES})
+            self.world.add_generation(number, config={**model(name), **_BATCHES})
         steps = [step("first", {"I": "I"}, {"O": "t"}), step("second", {"I": "t"}, {"O": "y"})]
-        self._add_generation(4, {**ensemble(steps, "row", inputs="I"), "max_batch_size": 3})
+        row = {**ensemble(steps, "row", inputs="I"), "max_batch_size": 3}
+        self.world.add_generation(4, config=row)
         self.world.add_frontend(_FRONTEND)
         #: What clients and models have cancelled, or what ended with its process.
         self.given_up: set[tuple[int, int]] = set()
         self.dead: set[int] = set()
         self.routes: set[tuple[int, int]] = set()
-
-    def _add_generation(self, number: int, config: dict[str, Any]) -> None:
-        message = wire.AddGeneration(number, config["name"], 1, json.dumps(config))
-        self.world.core.add_generation(message)
 
     # ------------------------------------------------------------------ moves
 
@@ -520,10 +504,7 @@ class Calls:
             self.check()
         for serial in list(self.stubs):
             self.world.kill_peer(serial)
-        for generation in list(self.world.core.generations):
-            message = wire.RemoveGeneration(generation.number, "the end")
-            self.world.core.remove(message, self.world.now)
-        self.world.drain_outbox()
+        self.world.remove_all()
         living = {route for route in self.routes if route[0] not in self.dead}
         unanswered = [route for route in living if not self.world.finals(*route)]
         assert [route for route in unanswered if route[0] == _FRONTEND] == []
