@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.world import S2, TOKEN, BrokerHarness, F, Page, S, request
+from tests.broker.world import S2, TOKEN, BrokerHarness, F, Page, S, outcome, request
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED, MAX_UNANSWERED_BYTES
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -23,10 +23,9 @@ def world() -> BrokerHarness:
 
 
 @pytest.fixture
-def served(world: BrokerHarness) -> BrokerHarness:
+def served() -> BrokerHarness:
     """One with a stub."""
-    world.add_stub(S)
-    return world
+    return BrokerHarness.serving(S)
 
 
 def test_a_request_goes_to_the_idle_stub_and_its_answer_back(served: BrokerHarness) -> None:
@@ -184,8 +183,7 @@ def test_a_stub_proves_itself_once(served: BrokerHarness) -> None:
 
 
 def test_a_generation_without_requests_drains_at_once(world: BrokerHarness) -> None:
-    world.core.retire(wire.Retire(1))
-    world.drain_outbox()
+    world.retire(1)
 
     assert [wire.Drained(1)] == world.supervisor_messages
 
@@ -215,8 +213,7 @@ def test_a_straggler_is_refused_where_the_successor_has_another_interface(
 def test_removing_a_generation_answers_what_is_left_of_it(served: BrokerHarness) -> None:
     served.infer(F, request(1), request(2))
 
-    served.core.remove(wire.RemoveGeneration(1, "gave up"), served.now)
-    served.drain_outbox()
+    served.remove(1, "gave up")
 
     assert ["gave up", "gave up"] == [served.finals(F, i)[0].text for i in (1, 2)]
     assert 0 == served.core.limits.unanswered
@@ -239,12 +236,9 @@ def test_an_answer_may_come_after_execute_has_returned(served: BrokerHarness) ->
     served.infer(F, request(1), request(2))
     batch = served.batched_requests[S].pop(0).batch
 
-    served.core.results(S, wire.Results([], [wire.Executed(batch, 1, 1, 1)]), [], served.now)
-    served.drain_outbox()
+    served.send_results(S, executed=[wire.Executed(batch, 1, 1, 1)])
     assert [2] == served.executing(S), "the stub is free"
-    late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
-    served.core.results(S, late, [b""], served.now)
-    served.drain_outbox()
+    served.send_results(S, outcome(1))
 
     assert 1 == len(served.finals(F, 1))
 
@@ -254,11 +248,10 @@ def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(
 ) -> None:
     served.infer(F, request(1))
     batch = served.batched_requests[S][0].batch
-    outcomes = [wire.Outcome(F, i, 0, "", wire.FINAL) for i in (2, 1, 1)]
+    outcomes = [outcome(i) for i in (2, 1, 1)]
     executed = [wire.Executed(99, 0, 0, 0), wire.Executed(batch, 0, 0, 0)]
 
-    served.core.results(S, wire.Results(outcomes, executed), [b""] * 3, served.now)
-    served.drain_outbox()
+    served.send_results(S, *outcomes, executed=executed)
 
     assert 3 == served.core.traffic.malformed
     assert 1 == len(served.finals(F, 1))
@@ -351,99 +344,99 @@ def test_statistics_of_an_unloaded_model_are_nobodys_while_it_finishes(
     assert InvalidArgument.number == served.supervisor_messages[-1].code
 
 
-def _quick(world: BrokerHarness) -> Page:
-    """A stub whose executions are short and which tells what it has begun."""
-    page = Page()
+@pytest.fixture
+def page() -> Page:
+    return Page()
+
+
+@pytest.fixture
+def quick(world: BrokerHarness, page: Page) -> BrokerHarness:
+    """One with a stub whose executions are short and which tells what it has begun."""
     world.add_stub(S, page=page)
     world.infer(F, request(1))
     world.finish_batch(S)
-    return page
+    return world
 
 
-def test_a_stub_with_short_executions_is_sent_the_next_ones_ahead(world: BrokerHarness) -> None:
-    _quick(world)
+def test_a_stub_with_short_executions_is_sent_the_next_ones_ahead(quick: BrokerHarness) -> None:
+    quick.infer(F, *(request(i) for i in range(2, 40)))
 
-    world.infer(F, *(request(i) for i in range(2, 40)))
-
-    assert list(range(2, 18)) == world.executing(S)
-    assert 16 == len({w.batch for w in world.batched_requests[S]}), (
+    assert list(range(2, 18)) == quick.executing(S)
+    assert 16 == len({w.batch for w in quick.batched_requests[S]}), (
         "each in an execution of its own"
     )
-    world.finish_batch(S)
-    assert 18 == world.batched_requests[S][-1].id
+    quick.finish_batch(S)
+    assert 18 == quick.batched_requests[S][-1].id
 
 
-def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: BrokerHarness) -> None:
-    _quick(world)
-    scheduler = world.core.generations.schedulers[1]
+def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(quick: BrokerHarness) -> None:
+    scheduler = quick.core.generations.schedulers[1]
     while scheduler.placement.ahead.mean_ns < 1_200_000:
         scheduler.placement.finish_batch(scheduler.instances[S], 2_000_000)
 
-    world.infer(F, request(2), request(3), request(4))
+    quick.infer(F, request(2), request(3), request(4))
 
-    assert [2, 3] == world.executing(S)
+    assert [2, 3] == quick.executing(S)
 
 
-def test_one_with_longer_executions_is_not(world: BrokerHarness) -> None:
-    _quick(world)
-    scheduler = world.core.generations.schedulers[1]
+def test_one_with_longer_executions_is_not(quick: BrokerHarness) -> None:
+    scheduler = quick.core.generations.schedulers[1]
     scheduler.placement.finish_batch(scheduler.instances[S], 10**9)
 
-    world.infer(F, request(2), request(3))
+    quick.infer(F, request(2), request(3))
 
-    assert [2] == world.executing(S)
+    assert [2] == quick.executing(S)
 
 
-def test_what_a_dead_stub_had_not_begun_goes_to_the_next_in_order(world: BrokerHarness) -> None:
-    page = _quick(world)
-    world.infer(F, *(request(i) for i in range(2, 7)))
-    page.last_begun_batch = world.batched_requests[S][1].batch
-    world.finish_batch(S)
+def test_what_a_dead_stub_had_not_begun_goes_to_the_next_in_order(
+    quick: BrokerHarness, page: Page
+) -> None:
+    quick.infer(F, *(request(i) for i in range(2, 7)))
+    page.last_begun_batch = quick.batched_requests[S][1].batch
+    quick.finish_batch(S)
 
-    world.kill_peer(S)
+    quick.kill_peer(S)
 
-    assert [Unavailable.number] == [r.code for r in world.finals(F, 3)]
-    world.add_stub(S2)
-    assert [4, 5, 6] == [world.finish_batch(S2)[0].id for _ in range(3)]
+    assert [Unavailable.number] == [r.code for r in quick.finals(F, 3)]
+    quick.add_stub(S2)
+    assert [4, 5, 6] == [quick.finish_batch(S2)[0].id for _ in range(3)]
 
 
 def test_what_was_cancelled_while_it_was_sent_ahead_dies_with_its_stub(
-    world: BrokerHarness,
+    quick: BrokerHarness,
+    page: Page,
 ) -> None:
-    page = _quick(world)
-    world.infer(F, request(2), request(3))
-    page.last_begun_batch = world.batched_requests[S][0].batch
+    quick.infer(F, request(2), request(3))
+    page.last_begun_batch = quick.batched_requests[S][0].batch
 
-    world.cancel(F, 3)
-    assert [(S, wire.RequestKey(F, 3))] == world.cancelled_executions
-    world.kill_peer(S)
+    quick.cancel(F, 3)
+    assert [(S, wire.RequestKey(F, 3))] == quick.cancelled_executions
+    quick.kill_peer(S)
 
-    assert [Cancelled.number] == [r.code for r in world.finals(F, 3)]
-    assert 0 == world.core.limits.unanswered
+    assert [Cancelled.number] == [r.code for r in quick.finals(F, 3)]
+    assert 0 == quick.core.limits.unanswered
 
 
 def test_what_was_sent_ahead_is_counted_as_waiting_until_nobody_wants_it(
-    world: BrokerHarness,
+    quick: BrokerHarness,
 ) -> None:
-    _quick(world)
-    scheduler = world.core.generations.schedulers[1]
+    scheduler = quick.core.generations.schedulers[1]
 
-    world.infer(F, *(request(i) for i in range(2, 22)))
+    quick.infer(F, *(request(i) for i in range(2, 22)))
     assert (4, 19) == (scheduler.pending, scheduler.waiting)
 
-    world.cancel(F, 3, 21)
+    quick.cancel(F, 3, 21)
     assert 17 == scheduler.waiting
-    world.finish_batch(S)
+    quick.finish_batch(S)
     assert 17 == scheduler.waiting, "the one that was cancelled has begun"
 
 
-def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(world: BrokerHarness) -> None:
-    _quick(world)
-    world.add_stub(S2)
+def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(quick: BrokerHarness) -> None:
+    quick.add_stub(S2)
 
-    world.infer(F, *(request(i) for i in range(2, 6)))
+    quick.infer(F, *(request(i) for i in range(2, 6)))
 
-    assert 2 == sum(map(len, world.batched_requests.values()))
+    assert 2 == sum(map(len, quick.batched_requests.values()))
 
 
 def test_the_end_of_a_stream_tells_how_many_responses_went_another_way() -> None:
@@ -452,9 +445,8 @@ def test_the_end_of_a_stream_tells_how_many_responses_went_another_way() -> None
     )
     world.infer(F, request(1))
 
-    for number, flags, body in ((0, 0, b"first"), (9, wire.FINAL, b"last")):
-        said = wire.Results([wire.Outcome(F, 1, 0, "", flags, number)], [])
-        world.core.results(S, said, [body], world.now)
+    for number, flags in ((0, 0), (9, wire.FINAL)):
+        world.send_results(S, outcome(1, flags=flags, number=number))
 
     counters = world.core.generations[1].statistics
     assert (8, 2) == (counters.direct, counters.brokered)

@@ -419,16 +419,10 @@ def test_what_went_to_a_broken_connection_has_not_left(sending: SendingWorld) ->
     assert [""] == done
 
 
-def test_many_replies_travel_in_several_messages(tmp_path: Path) -> None:
-    epoll = select.epoll()
-    router = Router(f"ipc://{tmp_path}/r", epoll)
-    frontend = Dealer(f"ipc://{tmp_path}/r")
-    [(descriptor, events)] = epoll.poll(60)
-    router.hears[descriptor](events)
-    [connection] = router.connections
-    router.introduce(connection, OWNER)
+def test_many_replies_travel_in_several_messages(world: World) -> None:
+    world.connect(OWNER)
     core, lifeline = Core(), cast(Any, None)
-    sending = Sending(core, lifeline, router, router)
+    sending = Sending(core, lifeline, world.router, world.router)
 
     rows = [wire.Reply(number, 0, "", wire.FINAL) for number in range(200)]
     core.outbox.replies[OWNER] = [(row, b"%d" % row.id) for row in rows]
@@ -436,16 +430,12 @@ def test_many_replies_travel_in_several_messages(tmp_path: Path) -> None:
 
     sizes: list[int] = []
     bodies: list[bytes] = []
-    while frontend.has_input():
-        header, *some = frontend.receive()
+    for header, *some in world.heard(OWNER, 4):
         assert len(wire.decode(header).replies) == len(some)
         sizes.append(len(some))
         bodies += some
     assert [b"%d" % number for number in range(200)] == bodies
     assert max(sizes) <= 64
-    frontend.close()
-    router.close_all()
-    epoll.close()
 
 
 # ------------------------------------------------------------------------- idle checks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -43,13 +42,21 @@ class CachingWorld(BrokerHarness):
     def ask(self, peer: int, own_id: int, key: bytes = KEY, **fields: Any) -> None:
         self.infer(peer, request(own_id, cache_key=key, **fields))
 
+    def keep(
+        self,
+        own_id: int = 1,
+        key: bytes = KEY,
+        answer: tuple[bytes, list[Block]] = (SMALL, []),
+    ) -> None:
+        """Have a request executed, and its answer kept if it may be."""
+        self.ask(FRONTEND, own_id, key)
+        self.finish_batch(STUB, answer=answer)
+
     def is_executing(self) -> bool:
         return bool(self.batched_requests.get(STUB))
 
     def counted(self) -> dict[str, int]:
-        self.core.ask_statistics(FRONTEND, wire.AskStatistics(1, "m", -1), 0)
-        self.drain_outbox()
-        stats = json.loads(self.supervisor_messages[-1].result)["model_stats"][0]
+        [stats] = self.statistics()["model_stats"]
         kinds = stats["inference_stats"]
         names = ("success", "queue", "compute_infer", "cache_hit", "cache_miss")
         return {"inferences": stats["inference_count"]} | {n: kinds[n]["count"] for n in names}
@@ -67,8 +74,7 @@ def world() -> CachingWorld:
 
 
 def test_an_equal_request_is_answered_at_once_and_not_executed(world: CachingWorld) -> None:
-    world.ask(FRONTEND, 1)
-    world.finish_batch(STUB, answer=(SMALL, []))
+    world.keep()
 
     world.ask(OTHER, 1)
 
@@ -94,8 +100,7 @@ def test_an_equal_request_is_answered_at_once_and_not_executed(world: CachingWor
 def test_any_other_request_is_executed(
     world: CachingWorld, key: bytes, fields: dict[str, Any]
 ) -> None:
-    world.ask(FRONTEND, 1)
-    world.finish_batch(STUB, answer=(SMALL, []))
+    world.keep()
 
     world.ask(FRONTEND, 2, key, **fields)
 
@@ -103,7 +108,7 @@ def test_any_other_request_is_executed(
 
 
 def test_requests_of_models_never_get_what_others_have_asked_for(world: CachingWorld) -> None:
-    world.core.add_generation(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
+    world.add_generation(2, config={"name": "asker"})
     world.add_stub(MODEL, generation=2)
     for peer, own_id in ((FRONTEND, 1), (MODEL, 1), (MODEL, 2)):
         world.ask(peer, own_id)
@@ -137,8 +142,7 @@ def test_errors_are_not_kept(world: CachingWorld) -> None:
 
 def test_nothing_is_kept_of_decoupled_models() -> None:
     world = CachingWorld(model_transaction_policy={"decoupled": True})
-    world.ask(FRONTEND, 1)
-    world.finish_batch(STUB, answer=(SMALL, []))
+    world.keep()
 
     world.ask(FRONTEND, 2)
 
@@ -149,15 +153,13 @@ def test_a_large_answer_is_leased_to_the_cache_and_to_everyone_who_gets_it(
     world: CachingWorld,
 ) -> None:
     body, blocks = large()
-    world.ask(FRONTEND, 1)
-    world.finish_batch(STUB, answer=(body, blocks))
+    world.keep(answer=(body, blocks))
     world.core.blocks.release(FRONTEND, blocks)
     world.drain_outbox()
     kept = list(world.leased_blocks[STUB]), list(world.released_blocks[STUB])
 
     world.ask(OTHER, 1)
-    world.core.retire(wire.Retire(1))
-    world.drain_outbox()
+    world.retire(1)
 
     assert (blocks, blocks) == kept
     assert [body] == world.reply_bodies[OTHER, 1]
@@ -169,14 +171,13 @@ def test_a_large_answer_is_leased_to_the_cache_and_to_everyone_who_gets_it(
 def test_what_had_to_go_is_given_back_to_its_owner() -> None:
     world = CachingWorld(max_bytes=150_000)
     for number in (1, 2):
-        world.ask(FRONTEND, number, bytes([number]) * 32)
-        world.finish_batch(STUB, answer=large(block=number))
+        world.keep(number, bytes([number]) * 32, large(block=number))
 
     assert [Block(STUB, 1, 1)] == world.released_blocks[STUB]
 
 
 def test_memory_of_a_model_that_waits_for_an_answer_is_not_kept(world: CachingWorld) -> None:
-    world.core.add_generation(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
+    world.add_generation(2, config={"name": "asker"})
     world.add_stub(MODEL, generation=2)
     world.ask(MODEL, 1)
 
@@ -188,8 +189,7 @@ def test_memory_of_a_model_that_waits_for_an_answer_is_not_kept(world: CachingWo
 
 def test_a_dead_stub_takes_what_lay_in_its_memory_with_it(world: CachingWorld) -> None:
     for number, answer in ((1, large()), (2, (SMALL, []))):
-        world.ask(FRONTEND, number, bytes([number]) * 32)
-        world.finish_batch(STUB, answer=answer)
+        world.keep(number, bytes([number]) * 32, answer)
     world.kill_peer(STUB)
 
     for number in (1, 2):
@@ -216,8 +216,7 @@ def test_what_was_loaded_anew_has_answers_of_its_own(world: CachingWorld) -> Non
 
 def test_an_answer_that_was_kept_waits_for_those_before_it_where_order_is() -> None:
     world = CachingWorld(dynamic_batching={"preserve_ordering": True}, max_batch_size=1)
-    world.ask(FRONTEND, 1)
-    world.finish_batch(STUB, answer=(SMALL, []))
+    world.keep()
     world.ask(FRONTEND, 2, b"s" * 32)
 
     world.ask(FRONTEND, 3)

@@ -75,17 +75,10 @@ def _body_in(block: Block) -> bytes:
     return wire.encode_body(wire.RequestBody("", {}, [], [tensor]))
 
 
-def _answer_leased(world: BrokerHarness, *blocks: Block) -> None:
-    work = world.batched_requests[S].pop(0)
-    outcome = wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, list(blocks))
-    results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
-    world.core.results(S, results, [b""], world.now)
-
-
 def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: BrokerHarness) -> None:
     world.infer(F, request(1))
-    _answer_leased(world, A)
-    assert {} == world.core.outbox.releases
+    world.finish_batch(S, answer=(b"", [A]))
+    assert {} == world.released_blocks
 
     world.core.blocks.release(F, [A, B])
 
@@ -94,7 +87,7 @@ def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: BrokerH
 
 def test_a_reader_that_dies_releases_what_it_held(world: BrokerHarness) -> None:
     world.infer(F, request(1))
-    _answer_leased(world, A, B)
+    world.finish_batch(S, answer=(b"", [A, B]))
 
     world.core.remove_peer(wire.PeerDied(F, "killed"), world.now)
 
@@ -105,18 +98,18 @@ def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None
     world.infer(F, request(1))
     world.kill_peer(F)
 
-    _answer_leased(world, A)
+    world.finish_batch(S, answer=(b"", [A]))
 
-    assert ({S: [A]}, 0) == (world.core.outbox.releases, world.core.blocks.leases.count)
+    assert ({S: [A]}, 0) == (world.released_blocks, world.core.blocks.leases.count)
 
 
 def test_a_block_that_is_passed_on_is_leased_once_more(world: BrokerHarness) -> None:
     other = Block(S2, 5, 5)
     world.infer(F, request(1), body=_body_in(other))
 
-    _answer_leased(world, A, other)
+    world.finish_batch(S, answer=(b"", [A, other]))
 
-    assert {S2: [other]} == world.core.outbox.leases
+    assert {S2: [other]} == world.leased_blocks
 
 
 def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_goes(

@@ -45,11 +45,8 @@ def _answered(*references: Any) -> bytes:
 @pytest.fixture
 def world() -> BrokerHarness:
     """S executes a request with GIVEN; S2 runs another model."""
-    world = BrokerHarness()
-    world.add_generation()
-    world.core.add_generation(wire.AddGeneration(2, "other", 1, '{"name": "other"}'))
-    world.add_frontend(F)
-    world.add_stub(S)
+    world = BrokerHarness.serving(S)
+    world.add_generation(2, config={"name": "other"})
     world.add_stub(S2, 2)
     world.infer(F, request(1), body=_body_of(GIVEN))
     return world
@@ -58,11 +55,7 @@ def world() -> BrokerHarness:
 def _answer(
     world: BrokerHarness, body: bytes, *blocks: Block, flags: int = wire.FINAL
 ) -> wire.Reply:
-    [work] = world.batched_requests.pop(S)
-    outcome = wire.Outcome(work.peer, work.id, 0, "", flags, 0, list(blocks))
-    results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
-    world.core.results(S, results, [body], world.now)
-    world.drain_outbox()
+    [work] = world.finish_batch(S, answer=(body, [*blocks]), flags=flags)
     [reply] = world.replies[work.peer, work.id]
     return reply
 
@@ -189,11 +182,7 @@ def test_of_what_is_leased_only_what_was_told_may_be_passed_on(
     answered = Reference(S2, 1, 1, 0, 100_000)
     block = _block(answered)
     _ask(world)
-    [work] = world.batched_requests.pop(S2)
-    outcome = wire.Outcome(S, work.id, 0, "", wire.FINAL, 0, [block])
-    results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
-    world.core.results(S2, results, [_answered(answered)], world.now)
-    world.drain_outbox()
+    world.finish_batch(S2, answer=(_answered(answered), [block]))
 
     assert _ask(world, answered._replace(offset=500, size=99_500), own_id=6)
     assert not _ask(world, answered._replace(offset=offset, size=size), own_id=7)

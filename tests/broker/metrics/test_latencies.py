@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import MILLISECOND, SECOND, BrokerHarness, F, S, request
+from tests.broker.world import MILLISECOND, SECOND, BrokerHarness, F, S, outcome, request
 from zmqtriton.broker.metrics.latencies import Histogram, Summary
 from zmqtriton.broker.metrics.statistics import TrialTimes
 from zmqtriton_floor import wire
@@ -100,13 +100,8 @@ def test_memory_does_not_grow_with_what_is_added() -> None:
 
 def _world(*metrics: str, **config: Any) -> BrokerHarness:
     """A broker that was started with these settings of --metrics-config."""
-    world = BrokerHarness()
     settings = BrokerSettings(metrics=config_of([metric.partition("=")[::2] for metric in metrics]))
-    world.core.configure(1, settings, lambda: world.now)
-    world.add_generation(config={"name": "m", **config})
-    world.add_frontend(F)
-    world.add_stub(S)
-    return world
+    return BrokerHarness.serving(S, config=config, settings=settings)
 
 
 def _figures(world: BrokerHarness) -> dict[str, Any]:
@@ -128,10 +123,8 @@ def _execute(world: BrokerHarness, *ids: int) -> None:
     world.drain_outbox()
     works = world.batched_requests.pop(S)
     world.now += 6 * MILLISECOND
-    outcomes = [wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, []) for work in works]
-    results = wire.Results(outcomes, [wire.Executed(works[0].batch, *stages)])
-    world.core.results(S, results, [b"answer"] * len(works), world.now)
-    world.drain_outbox()
+    executed = [wire.Executed(works[0].batch, *stages)]
+    world.send_results(S, *(outcome(work.id) for work in works), executed=executed)
 
 
 def test_each_stage_of_a_request_is_summed_up_in_microseconds() -> None:
@@ -183,14 +176,10 @@ def test_buckets_are_triton_s_where_the_configuration_has_none() -> None:
 def test_only_the_first_response_of_a_stream_counts(has_response: bool) -> None:
     world = _world("histogram_latencies=true", model_transaction_policy={"decoupled": True})
     world.infer(F, request(1))
-    [work] = world.batched_requests.pop(S)
 
     for number, flag in enumerate([0, 0, wire.FINAL] if has_response else [wire.FINAL]):
-        outcome = wire.Outcome(work.peer, work.id, 0, "", flag, number, [])
-        world.core.results(
-            S, wire.Results([outcome], []), [b"x" if has_response else b""], world.now
-        )
-        world.drain_outbox()
+        said = outcome(1, flags=flag, number=number)
+        world.send_results(S, said, body=b"x" if has_response else b"")
 
     assert int(has_response) == sum(_figures(world)["first_response"]["counts"])
 

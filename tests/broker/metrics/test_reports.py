@@ -75,7 +75,7 @@ def test_a_limit_is_told_if_there_is_one(world: BrokerHarness) -> None:
 
 
 def test_all_models_are_told_of_and_those_that_end_are_not(world: BrokerHarness) -> None:
-    world.core.add_generation(wire.AddGeneration(2, "n", 1, '{"name": "n"}'))
+    world.add_generation(2, config={"name": "n"})
     before = [entry["name"] for entry in document(world, "")["loads"]]
 
     world.core.retire(wire.Retire(2))
@@ -166,8 +166,7 @@ def test_what_a_dead_instance_was_busy_is_not_taken_back(world: BrokerHarness) -
     world.now += 70
     before = world.figures()["busy_ns"]
 
-    world.core.remove_peer(wire.PeerDied(S, "killed by SIGKILL"), world.now)
-    world.drain_outbox()
+    world.kill_peer(S)
     world.now += 1000
 
     row = world.figures()
@@ -190,11 +189,7 @@ def last_error(world: BrokerHarness) -> Any:
 
 def fail(world: BrokerHarness, own_id: int, text: str) -> None:
     world.infer(F, request(own_id))
-    (work,) = world.batched_requests.pop(S)
-    outcome = wire.Outcome(work.peer, work.id, 13, text, wire.FINAL)
-    results = wire.Results([outcome], [wire.Executed(work.batch, 1, 2, 3)])
-    world.core.results(S, results, [b""], world.now)
-    world.drain_outbox()
+    world.finish_batch(S, code=13, text=text)
 
 
 def test_it_is_the_newest_that_no_client_wished(world: BrokerHarness) -> None:
