@@ -35,6 +35,17 @@ def test_a_request_goes_to_the_idle_stub_and_its_answer_back(served: BrokerHarne
     assert [wire.Reply(7, 0, "", wire.FINAL, 0, S)] == served.finals(F, 7)
 
 
+def test_a_request_with_the_number_of_another_is_counted_and_the_first_answered(
+    served: BrokerHarness,
+) -> None:
+    served.infer(F, request(1), request(1))
+    served.infer(F, request(1))
+    served.finish_batch(S)
+
+    assert (1, 2) == (len(served.finals(F, 1)), served.core.traffic.malformed)
+    assert served.core.instances[S].is_idle
+
+
 def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: BrokerHarness) -> None:
     world.infer(F, request(1))
     world.expect_stub(S)

@@ -113,9 +113,8 @@ class Plan:
         self.now_s = max(self.now_s, now_s)
         while self._timers and self._timers[0][0] <= self.now_s:
             timer = heapq.heappop(self._timers)[2]
-            if not timer.is_cancelled:
-                with guard("a timer"):
-                    timer.callback()
+            with guard("a timer"):
+                timer.callback()
 
     def next_deadline_s(self) -> float | None:
         """When advance_to() has work to do again; None if nothing is due."""

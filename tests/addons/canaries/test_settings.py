@@ -94,3 +94,10 @@ def test_a_key_and_the_limits_of_executions_are_read_and_switched_off() -> None:
     limits = settings.abort_hang_s, settings.abort_within_s
     assert ("x-user", 120.0, 5.0) == (settings.sticky, *limits)
     assert ("", None, None) == (off.sticky, off.abort_hang_s, off.abort_within_s)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"), [("X-Try", "those with 'x-try'"), ("X-Try: 1", "those with 'x-try: 1'")]
+)
+def test_a_canary_is_described_with_its_header(header: str, words: str) -> None:
+    assert words in parse_settings({"version": 2, "header": header}).describe()

@@ -21,6 +21,8 @@ from zmqtriton_floor.errors import InvalidArgument
 
 pytestmark = pytest.mark.row("L06")
 
+_THREADS = 'parameters { key: "INSTANCES" value { string_value: "threads" } }'
+
 
 def autoscaled(**values: object) -> str:
     """Return a configuration with these parameters, without their common beginning."""
@@ -166,8 +168,7 @@ def test_an_instance_that_is_a_fork_takes_what_is_its_own(served: LoadedWorld) -
 
 
 def test_of_threads_a_second_one_shows_what_each_takes(tmp_path: Path) -> None:
-    threads = 'parameters { key: "INSTANCES" value { string_value: "threads" } }'
-    served = LoadedWorld(tmp_path, f"{autoscaled()} {threads}")
+    served = LoadedWorld(tmp_path, f"{autoscaled()} {_THREADS}")
     served.mib_each, served.mib, served.mib_shared = 100, 1600, 1000
 
     served.run(2, per_second=48, waiting=40)
@@ -175,6 +176,14 @@ def test_of_threads_a_second_one_shows_what_each_takes(tmp_path: Path) -> None:
     autoscale = served.scale().result["autoscale"]
     assert "each takes 100 MiB, and too little memory is left" == autoscale["obstacle"]
     assert 5 == served.instances
+
+
+def test_of_threads_with_room_for_all_no_more_begin_than_are_needed(tmp_path: Path) -> None:
+    served = LoadedWorld(tmp_path, f"{autoscaled()} {_THREADS}")
+
+    served.run(2, per_second=48, waiting=40)
+
+    assert 6 == served.instances
 
 
 def test_what_cannot_be_started_is_not_tried_again_at_once(served: LoadedWorld) -> None:

@@ -83,6 +83,8 @@ def test_an_equal_request_is_answered_at_once_and_not_executed(world: CachingWor
     assert [(0, wire.FINAL)] == [(r.code, r.flags) for r in world.replies[OTHER, 1]]
     counted = {"inferences": 1, "success": 2, "queue": 2, "compute_infer": 1}
     assert counted | {"cache_hit": 1, "cache_miss": 1} == world.counted()
+    cache = world.core.cache_lookup.report()["cache"]
+    assert (1, 1, 1) == (cache["entries"], cache["hits"], cache["misses"])
     assert 0 == world.core.limits.unanswered
 
 

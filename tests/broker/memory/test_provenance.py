@@ -222,7 +222,8 @@ def test_what_was_not_given_cannot_be_leased(world: BrokerHarness, field: str) -
 
     world.core.blocks.grant_requested_lease(world.core.instances[S], [_block(FORGED[field])], send)
 
-    assert ([], 0) == (messages, world.core.blocks.leases.count)
+    blocks = world.core.blocks
+    assert ([], 0, 1) == (messages, blocks.leases.count, blocks.forged)
 
 
 def test_until_all_have_told_what_they_hold_everything_is_believed(world: BrokerHarness) -> None:

@@ -42,6 +42,18 @@ def test_each_success_falls_into_the_bucket_whose_bound_it_does_not_exceed() -> 
     assert counters.success.count == sum(counters.own()["times"])
 
 
+def test_of_a_busy_model_a_part_of_the_latencies_is_kept() -> None:
+    counters = ModelStatistics()
+    counters.latencies_mask = 3
+
+    for took_ns in range(1, 9):
+        counters.record_cache_hit(request(), took_ns)
+    for took_ns in range(9, 17):
+        counters.record_success(request(7), 7 + took_ns)
+
+    assert [4, 8, 12, 16] == list(counters.latencies_ns)
+
+
 @pytest.mark.parametrize(
     ("unanswered", "in_model", "waiting_bytes", "limit"),
     [
@@ -264,6 +276,8 @@ def test_a_stub_may_have_only_so_many(stubs: Stubs, monkeypatch: pytest.MonkeyPa
         ("measure", '[["metric", 3, 1, [], []]]'),
         ("measure", '[["metric", 3, 1, {}, 5]]'),
         ("measure", '[["observed", 2, [1], 1]]'),
+        ("measure", '[["observed", 2, [1, -1, 0], 1]]'),
+        ("measure", '[["observed", 2, [1, 0.5, 0], 1]]'),
         ("value", '"x"'),
         ("load", '"x"'),
         ("load", "1"),

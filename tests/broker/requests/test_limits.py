@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tests.broker.world import S2, SECOND, BrokerHarness, F, S, request
+from tests.broker.world import S2, SECOND, BrokerHarness, F, Page, S, request
+from zmqtriton.broker.requests import limits
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import LimitExceeded, ProtocolError
 from zmqtriton_floor.settings.broker import BrokerSettings, RequestLimits
@@ -163,8 +164,8 @@ def second_frontend(world: BrokerHarness) -> None:
 def tell(
     world: BrokerHarness, serial: int, name: str, rate: float = 0, concurrency: int = 0
 ) -> None:
-    limits = {"requests_per_second": rate, "concurrency": concurrency}
-    arguments = json.dumps({"name": name, "number": 1, **limits})
+    allowed = {"requests_per_second": rate, "concurrency": concurrency}
+    arguments = json.dumps({"name": name, "number": 1, **allowed})
     world.core.take_token(serial, wire.Call(0, "token", arguments))
 
 
@@ -227,6 +228,23 @@ def test_what_an_earlier_broker_admitted_is_not_refused(world: BrokerHarness) ->
     assert [False, False, True] == [refused(world, F, own_id) for own_id in (1, 2, 3)]
 
 
+def test_beyond_a_number_of_names_tokens_are_told_of_as_one(
+    world: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_TOKENS", 1)
+    tell(world, F, "night")
+    for name in ("day", "noon", "night"):
+        tell(world, F, name, concurrency=1)
+    ask(world, F, 1)
+    tell(world, G, "day", concurrency=1)
+    for own_id in (1, 2):
+        ask(world, G, own_id)
+
+    assert [False] * 3 == [refused(world, *key) for key in ((F, 1), (G, 1), (G, 2))]
+    rows = {row["token"]: row["requests"] for row in world.core.limits.tokens.report()}
+    assert {"night": 1, "other tokens": 2} == rows
+
+
 def test_other_requests_have_no_limit(world: BrokerHarness) -> None:
     tell(world, F, "night", rate=1)
 
@@ -273,6 +291,23 @@ def test_before_its_batch_has_ended_the_time_since_it_began_counts(world: Broker
     world.finish_batch(S, returned=False)
 
     assert [(F, wire.StageTimes(1, 0, 0, 70, 0))] == world.stage_times
+
+
+def test_of_batches_that_end_together_each_has_its_own_stages() -> None:
+    parameters = {"MAX_INFLIGHT": {"string_value": "2"}}
+    world = BrokerHarness.serving(config={"parameters": parameters})
+    world.add_stub(S, concurrency=2, page=Page())
+    world.infer(F, *(request(own_id, flags=wire.WANT_STAGES) for own_id in (1, 2)))
+    works = world.batched_requests.pop(S)
+
+    executed = [wire.Executed(work.batch, work.id, 20, 30) for work in works]
+    outcomes = [wire.Outcome(F, work.id, 0, "", wire.FINAL) for work in works]
+    world.core.results(S, wire.Results(outcomes, executed), [b"", b""], world.now)
+    world.drain_outbox()
+
+    assert [wire.StageTimes(own_id, 0, own_id, 20, 30) for own_id in (1, 2)] == [
+        stages for _, stages in world.stage_times
+    ]
 
 
 def test_the_progress_of_a_request_goes_to_a_client_that_follows_it(world: BrokerHarness) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.supervisor.take_overs import TakeOver
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
+from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
@@ -29,6 +31,11 @@ class Leaving:
         raise AssertionError("nor for that")
 
 
+def _succession(plan: Plan, start: Start, beat_s: float | None = None) -> Succession:
+    manager = ServiceManager(plan, beat_s, lambda then: then(), str)
+    return Succession(plan, Leaving(), manager, start)
+
+
 def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
     plan, names, ends = Plan(0.0), list[str](), list[bool]()
 
@@ -36,8 +43,7 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
         names.append(arguments["name"])
         answer(Unsupported("not here"))
 
-    manager = ServiceManager(plan, None, lambda then: then(), str)
-    succession = Succession(plan, Leaving(), manager, Start())
+    succession = _succession(plan, Start())
     succession.follow(7)
     succession.inherit(refuse, lambda: ends.append(True))
     [question] = [each for each in plan.take_actions() if isinstance(each, Send)]
@@ -49,6 +55,29 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
 
     assert [str(number) for number in range(2000)] == names
     assert [True] == ends
+
+
+@pytest.mark.parametrize(
+    ("ours", "beat_s", "theirs", "is_refused"),
+    [
+        ("a", 1.0, "a", False),
+        ("a", 1.0, "b", True),
+        ("a", 1.0, None, True),
+        pytest.param("a", None, "b", False, id="systemd only began it"),
+        pytest.param("", 1.0, "b", False, id="another manager"),
+    ],
+)
+def test_what_systemd_runs_is_replaced_within_its_service(
+    ours: str, beat_s: float | None, theirs: str | None, is_refused: bool
+) -> None:
+    plan = Plan()
+    verbs = _succession(plan, Start(invocation=ours, reload="reload it"), beat_s).verbs
+    call = ControlCall(7, {"invocation": theirs}, lambda result: None)
+
+    with pytest.raises(Unsupported, match="reload it") if is_refused else nullcontext():
+        verbs["succession.start"].handle(call)
+
+    assert is_refused != bool(plan.take_actions())
 
 
 def _server() -> SupervisorHarness:

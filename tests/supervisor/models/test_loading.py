@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ from tests.floor.reasons import because, text_of
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.repository.scan import no_version_text
 from zmqtriton.supervisor.actions import LoadOverride
+from zmqtriton.supervisor.control import load_calls
 from zmqtriton.supervisor.control.load_calls import NOT_EXPLICIT
 from zmqtriton.supervisor.models.blueprint import FinalConfig
 from zmqtriton.supervisor.models.load import Load
 from zmqtriton.supervisor.models.model_report import is_loaded, table_rows, troubles
-from zmqtriton.supervisor.models.startup import SETTLE_S
+from zmqtriton.supervisor.models.startup import SETTLE_S, find_gone
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
 
@@ -407,6 +409,37 @@ def test_models_are_not_controlled_where_the_repository_rules(mode: str) -> None
     text = f"{NOT_EXPLICIT}. Start the server with --model-control-mode=explicit"
     assert world.call("load", LOAD_M).error == (Unavailable.number, text)
     assert world.call("unload", {"model": "m"}).error == (Unavailable.number, text)
+
+
+@pytest.mark.parametrize("verb", ["load", "unload"])
+def test_a_service_of_the_server_loads_for_itself_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr(load_calls, "LOCAL_SERVICES", {"grpc"})
+    world = SupervisorHarness(make_blueprint("m"), control_mode="none").start()
+
+    def is_refused(role: str, of_service: object) -> bool:
+        arguments = {"model": "m", "of_service": of_service}
+        answer = world.call_as(world.serial(role), verb, arguments).answer
+        return answer is not None and answer.text.startswith(NOT_EXPLICIT)
+
+    assert [True, True, True] == [
+        is_refused(*asking) for asking in (("grpc", False), ("grpc", "true"), ("metrics", True))
+    ]
+    assert not is_refused("grpc", True)
+
+
+def test_a_poll_does_not_miss_what_has_come_with_its_files() -> None:
+    served: Any = SimpleNamespace(is_directory_gone=False, override=LoadOverride("{}", "/staged"))
+    missed: Any = SimpleNamespace(is_directory_gone=False, override=LoadOverride("{}"))
+    models: dict[str, Any] = {
+        "of a guest": SimpleNamespace(guests={7}, history=missed),
+        "of a call": SimpleNamespace(guests=set(), history=served),
+        "listed": SimpleNamespace(guests=set(), history=missed),
+        "gone": SimpleNamespace(guests=set(), history=missed),
+    }
+
+    assert [models["gone"]] == find_gone(models, ["listed"])
 
 
 def test_polls_load_what_is_new_and_changed_and_unload_what_is_gone() -> None:

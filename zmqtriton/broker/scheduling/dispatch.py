@@ -108,7 +108,6 @@ class Dispatch:
             assert membership is not None
             membership.is_its_turn = True
             has_begun = self._dispatch(scheduler, now_ns, is_one=True)
-            self._await_due(scheduler)
             membership.is_its_turn = False
             if has_begun:
                 self._rates.began(instance)
