@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -315,3 +316,44 @@ class TritonPythonModel:
 
     assert len(model._class.loops) == 1
     assert model._class.events == ["cancelled", "cancelled", "finalized"]
+
+
+@pytest.mark.parametrize(
+    ("execute", "in_flight", "slots", "warnings"),
+    [("async def", 3, 3, 0), ("async def", 1, 1, 0), ("def", 3, 1, 1), ("def", 1, 1, 0)],
+)
+def test_only_coroutines_execute_several_batches_at_once(
+    write_model: Write, execute: str, in_flight: int, slots: int, warnings: int
+) -> None:
+    said: list[Any] = []
+    instance = Instance(LOAD, said.append)
+    instance.max_inflight = in_flight
+    code = f"class TritonPythonModel:\n    {execute} execute(self, requests): pass"
+    model = _load(write_model(code))
+
+    model.initialize("{}", instance)
+
+    assert (slots, warnings) == (model.slots, len(said))
+
+
+def test_a_coroutine_in_the_background_is_kept_while_it_waits(write_model: Write) -> None:
+    code = """
+import asyncio
+class TritonPythonModel:
+    ends = []
+    async def execute(self, requests):
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.ends.append(requests)
+"""
+    model = _load(write_model(code))
+    model.initialize("{}", _instance(is_decoupled=True))
+
+    model.execute([])
+    model.run_background(0.0)
+    gc.collect()
+
+    assert model._class.ends == []
+    model.finalize()
+    assert model._class.ends == [[]]

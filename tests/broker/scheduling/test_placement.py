@@ -294,6 +294,18 @@ def test_a_model_that_asks_for_no_version_gets_the_stable_one_or_the_canary() ->
     assert 20 == number_for(generations)
 
 
+def test_a_model_that_comes_again_is_not_divided_any_more() -> None:
+    generations = registry()
+    generations.divide(split(ALL))
+    one, other = map(generations.__getitem__, (10, 20))
+    assert generations.share_sequences(one, other)
+
+    for number in (10, 20):
+        generations.remove(number)
+
+    assert not generations.share_sequences(one, other)
+
+
 def test_what_is_read_of_a_divided_model_is_the_stable_version() -> None:
     generations = registry()
     generations.divide(split(ALL))

@@ -139,7 +139,7 @@ def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled(
     assert [0, 0, wide.send(9)] == wide.executing_ids()
     assert [wire.PADDING] * 2 == [work.flags for work in wide.batched_requests[S][:2]]
     filler = _inputs(wide, 0)
-    assert (b"", b"\0\0\0\0", bytes(8)) == (filler["I"], filler["R"], filler["C"])
+    assert {"I": b"", "S": bytes(4), "R": bytes(4), "E": b"\0", "C": bytes(8)} == filler
 
 
 def test_what_a_model_says_of_an_empty_slot_goes_nowhere() -> None:

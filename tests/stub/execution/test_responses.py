@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,48 @@ def test_a_response_to_what_is_answered_gives_back_its_memory_and_is_not_sent(
 
     assert [] == link.messages
     assert 1 == len(withdrawn)
+
+
+@pytest.mark.parametrize("end", ["sends", "fail"])
+def test_what_is_over_does_not_come_again(link: FakeLink, end: str) -> None:
+    pending = link.add_request(body())
+    if end == "sends":
+        pending.make_sender().send(_response(), FINAL)
+    else:
+        pending.fail("boom")
+
+    assert (False, False) == (pending.reschedule(), pending.is_rescheduled)
+
+
+def test_nothing_more_is_read_for_what_is_known_to_be_cancelled(link: FakeLink) -> None:
+    pending = link.add_request(body())
+    link.turn_actions = [pending.cancel]
+    assert pending.is_cancelled_now()
+
+    link.turn_actions = [lambda: 1 / 0]
+
+    assert pending.is_cancelled_now()
+
+
+@pytest.mark.parametrize(
+    ("datatype", "name", "told"),
+    [
+        ("UINT8", "OUT", []),
+        ("FP32", "OUT", ["sent UINT8 for 'OUT', which its configuration declares as FP32"]),
+        ("UINT8", "B", ["sent 'B', which its configuration does not name; it names OUT"]),
+    ],
+)
+def test_an_output_of_another_name_or_type_is_told_of_once(
+    link: FakeLink, datatype: str, name: str, told: list[str]
+) -> None:
+    outputs = [{"name": "OUT", "data_type": f"TYPE_{datatype}", "dims": [1]}]
+    link.instance.configure(json.dumps({"name": "m", "output": outputs}))
+
+    for _ in range(2):
+        link.add_request(body()).make_sender().send(_response(name))
+
+    mismatches = [said.text for said in link.sent_to_supervisor if type(said) is wire.Mismatch]
+    assert told == mismatches
 
 
 def test_only_a_response_that_leaves_changes_the_states_of_its_sequence(link: FakeLink) -> None:

@@ -183,12 +183,17 @@ def test_a_reader_that_is_too_far_behind_loses_the_stream(world: World) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_is_sent_to_a_reader_that_was_too_slow_is_dropped(world: World) -> None:
+def test_what_is_sent_to_a_reader_that_was_too_slow_is_dropped_with_its_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.send(STREAM_WINDOW + MAX_BUFFERED + 1)
+    withdrawn: list[Any] = []
+    monkeypatch.setattr(Pending, "withdraw", lambda _, answer: withdrawn.append(answer))
 
     world.send(3)
     world.sender.send(response(), FINAL)
 
+    assert [FINAL] == [outcome.flags for outcome, _ in withdrawn]
     assert (STREAM_WINDOW, UNAVAILABLE, TOO_SLOW) == world.end
     with pytest.raises(pb_utils.TritonModelException, match="has been closed"):
         world.sender.send(response())
