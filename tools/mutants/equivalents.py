@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _BROKER = "zmqtriton/broker"
+_SUPERVISOR = "zmqtriton/supervisor"
 _STUB = "stub/zmqtriton_stub"
 _ENTRANCE = "frontends/zmqtriton_frontends/entrance"
 _GATEWAY = "frontends/zmqtriton_frontends/gateway"
@@ -19,11 +20,35 @@ EQUIVALENTS: dict[str, str] = {
     f"{_ENTRANCE}/ask.py -: 0 in begun_ns: int = 0 -> 1": (
         "both are long ago, and every protocol says when"
     ),
+    f"{_GATEWAY}/broker_link.py BrokerLink.read: if dealer.is_dry -> if True": (
+        "a shortcut: what is still to be read wakes the loop again"
+    ),
+    f"{_STUB}/api/tensor.py Tensor.__init__: if type(name) is not str -> if False": (
+        "a shortcut: a str stays as it is"
+    ),
+    f"{_STUB}/broker/connection.py BrokerConnection.wait: self.descriptor >= 0 -> "
+    "self.descriptor > 0": "0 is the standard input of every process",
+    f"{_STUB}/execution/responses.py Pending.encode: if sendable and sendable.get(tensor._name) != "
+    "tensor._datatype -> if True": "a shortcut: the same is compared again, with its words",
+    f"{_STUB}/loop.py Stub._watch_lifeline: 0 in writable = select.POLLOUT if self._is_backed_up "
+    "else 0 -> 1": "1 is POLLIN, which is asked for anyway",
+    f"{_STUB}/memory/region_outputs.py _Mapped._populate: len(self._ranges) >= _MAX_RANGES -> "
+    "len(self._ranges) > _MAX_RANGES": "which ranges are forgotten changes only what is done twice",
     f"{_STUB}/loop.py Stub.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",
     f"{_BROKER}/core.py Core.results: True in pairs = zip(message.outcomes, bodies, strict=True) "
     "-> False": "their numbers were compared before",
     f"{_STUB}/model.py Model._loop: self._descriptor >= 0 -> self._descriptor > 0": (
         "0 is the standard input of every process"
+    ),
+    f"{_BROKER}/requests/limits.py Token.__init__: 0 in self.concurrency = 0 -> 1": (
+        "it is set straight afterwards"
+    ),
+    f"{_BROKER}/scheduling/generations.py GenerationRegistry._find_sequence_generation: "
+    "if sequences is not None and sequences.knows(row.correlation) -> if False": (
+        "a shortcut: it is among those that are asked one by one"
+    ),
+    f"{_SUPERVISOR}/models/startup.py StartupProgress.end: if self._timer is not None -> if True": (
+        "it has begun before anything ends it"
     ),
     f"{_BROKER}/scheduling/generations.py GenerationRegistry.newest: "
     "generation.version > best.version -> generation.version >= best.version": (

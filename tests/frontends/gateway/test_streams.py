@@ -554,6 +554,14 @@ async def test_a_stub_that_is_gone_is_let_go_of_when_the_next_one_comes(tmp_path
 
 
 @scenario(asyncio.run)
+async def test_a_stub_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        it.reply(it.open(), 0)
+
+        assert not it.streams.publishers._sources
+
+
+@scenario(asyncio.run)
 async def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_know(
     tmp_path: Path,
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -670,3 +671,23 @@ def test_outputs_stay_on_a_gpu_where_that_is_preferred_and_there_is_one(
 
         expected = {"as the model": takes_gpu, "never": False, "where there is one": is_usable}
         assert expected[takes] == bls._takes_gpu(preferred)
+
+
+@pytest.mark.parametrize(
+    ("is_on_gpu", "facts", "flags"),
+    [
+        (True, {"takes_gpu": True, "is_hashed": True}, wire.ACCEPTS_GPU),
+        (True, {"takes_gpu": False, "is_hashed": True}, 0),
+        (False, {"takes_gpu": True, "is_hashed": True}, wire.WANT_DIGESTS),
+        (False, {"takes_gpu": True, "is_hashed": False}, 0),
+    ],
+)
+def test_inputs_on_a_gpu_are_not_copied_to_be_looked_up(
+    is_on_gpu: bool, facts: dict[str, bool], flags: int
+) -> None:
+    memory: Any = SimpleNamespace(**{name: lambda *_, it=it: it for name, it in facts.items()})
+    span: Any = gpu.Span.__new__(gpu.Span)
+    inputs = [wire.Tensor("A", 11, [1], bytes(4)), wire.Tensor("B", 11, [1], span)]
+
+    asked = wire.Request(1, 0, "m", -1, 0, 0, 0, 0, 0, 0, 0)
+    assert flags == bls._placing(memory, asked, inputs[: 1 + is_on_gpu])

@@ -516,3 +516,9 @@ def test_what_was_released_long_ago_is_forgotten() -> None:
 
     assert not memory.is_full(3)
     assert len(memory._blocks[3]) < 600
+
+
+def test_memory_on_a_gpu_that_is_refused_says_why(world: FakeSupervisor) -> None:
+    world.refusal = "The GPU is full."
+
+    assert world.refusal == world.memory._register(world.frontend.segment_request(SIZE))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.control import load_calls
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -114,6 +115,16 @@ def test_arguments_that_are_no_object_are_refused(world: SupervisorHarness, docu
 
 def test_an_unknown_verb_is_refused(world: SupervisorHarness) -> None:
     assert world.call("dance").error == (InvalidArgument.number, "unknown control call 'dance'")
+
+
+def test_the_code_of_what_serves_is_told_where_it_lies(world: SupervisorHarness) -> None:
+    def code(*models: str) -> Any:
+        return world.call("code", {"models": models}).result
+
+    place = {"version": 1, "directory": "/models/m", "contents": str(world.generation("m").number)}
+    assert {"m": place} == code("m", "n", "nobody")
+    world.call("unload", {"model": "m"})
+    assert {} == code("m")
 
 
 def test_the_status_shows_every_process(world: SupervisorHarness) -> None:
@@ -308,6 +319,16 @@ def test_only_a_process_that_takes_part_can_bind_a_model(
     assert InvalidArgument.number == code
     assert "only a process that takes part in the server can bind a model" == text
     assert {"name": "n"} == world.index()[1]
+
+
+def test_a_model_that_is_bound_comes_with_its_files(
+    world: SupervisorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_calls, "GUEST", "grpc")
+
+    call = world.call_as(world.serial("grpc"), "load", {"model": "n", "binding": 0})
+
+    assert (InvalidArgument.number, "a model that is bound comes with its files") == call.error
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,10 @@ LOAD_M = {"model": "m", "parameters": {}}
 COUNT = 3
 
 
-def coded(code: str, *, settings: str = "same", finished: str = "") -> Blueprint:
+def coded(code: str, *, settings: str = "same", finished: str = "", passive: int = 0) -> Blueprint:
     """Return a model with this code; `finished` is what it completes its configuration to."""
-    model = grouped(*cpus(COUNT), fingerprint=code, substance=code)
+    slots = (slot._replace(is_passive=i < passive) for i, slot in enumerate(cpus(COUNT)))
+    model = grouped(*slots, fingerprint=code, substance=code)
     of = {
         n: dataclasses.replace(v, fingerprint_without_code=settings)
         for n, v in model.versions.items()
@@ -32,9 +33,9 @@ def coded(code: str, *, settings: str = "same", finished: str = "") -> Blueprint
     return model
 
 
-def serving() -> SupervisorHarness:
+def serving(passive: int = 0) -> SupervisorHarness:
     policy = {"control_mode": "explicit", "startup_models": ("*",)}
-    return SupervisorHarness(coded("1"), **policy).start()
+    return SupervisorHarness(coded("1", passive=passive), **policy).start()
 
 
 def load(world: SupervisorHarness, model: Blueprint) -> wire.CallResult | None:
@@ -77,6 +78,18 @@ def test_instances_are_replaced_one_by_one_behind_the_same_queue(world: Supervis
     assert {COUNT} == set(ready_counts(world)), "never fewer than before"
     order = [type(m) for _, m in world.sent if isinstance(m, (wire.AttachInstance, wire.Retire))]
     assert COUNT * [wire.AttachInstance, wire.Retire] == order
+
+
+def test_of_passive_instances_the_broker_is_told_nothing() -> None:
+    world = serving(passive=2)
+    before = serials(world)
+    world.sent.clear()
+
+    load(world, coded("2", passive=2))
+
+    assert not before & (serials(world) | world.alive)
+    kinds = [type(m) for _, m in world.sent if isinstance(m, (wire.AttachInstance, wire.Retire))]
+    assert [wire.AttachInstance, wire.Retire] == kinds
 
 
 def test_a_roll_is_over_when_a_new_broker_gives_nothing_to_the_old_instances(

@@ -258,9 +258,8 @@ class Introductions:
         self._plan.enqueue(
             Send(serial, self._bootstrap(serial, self._server.new_token(), "broker"))
         )
-        if before:
-            self._plan.enqueue(*(Send(serial, message) for message in self._replay.all_messages()))
-            self._acknowledgements.transfer(before, serial)
+        self._plan.enqueue(*(Send(serial, message) for message in self._replay.all_messages()))
+        self._acknowledgements.transfer(before, serial)
 
     def on_broker_ready(self) -> None:
         """Introduce the waiting processes.
