@@ -325,15 +325,15 @@ class TritonPythonModel:
 def test_only_coroutines_execute_several_batches_at_once(
     write_model: Write, execute: str, in_flight: int, slots: int, warnings: int
 ) -> None:
-    said: list[Any] = []
-    instance = Instance(LOAD, said.append)
+    lines: list[Any] = []
+    instance = Instance(LOAD, lines.append)
     instance.max_inflight = in_flight
     code = f"class TritonPythonModel:\n    {execute} execute(self, requests): pass"
     model = _load(write_model(code))
 
     model.initialize("{}", instance)
 
-    assert (slots, warnings) == (model.slots, len(said))
+    assert (slots, warnings) == (model.slots, len(lines))
 
 
 def test_a_coroutine_in_the_background_is_kept_while_it_waits(write_model: Write) -> None:

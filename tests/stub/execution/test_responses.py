@@ -264,7 +264,7 @@ def test_nothing_more_is_read_for_what_is_known_to_be_cancelled(link: FakeLink) 
 
 
 @pytest.mark.parametrize(
-    ("datatype", "name", "told"),
+    ("datatype", "name", "texts"),
     [
         ("UINT8", "OUT", []),
         ("FP32", "OUT", ["sent UINT8 for 'OUT', which its configuration declares as FP32"]),
@@ -272,7 +272,7 @@ def test_nothing_more_is_read_for_what_is_known_to_be_cancelled(link: FakeLink) 
     ],
 )
 def test_an_output_of_another_name_or_type_is_told_of_once(
-    link: FakeLink, datatype: str, name: str, told: list[str]
+    link: FakeLink, datatype: str, name: str, texts: list[str]
 ) -> None:
     outputs = [{"name": "OUT", "data_type": f"TYPE_{datatype}", "dims": [1]}]
     link.instance.configure(json.dumps({"name": "m", "output": outputs}))
@@ -280,8 +280,10 @@ def test_an_output_of_another_name_or_type_is_told_of_once(
     for _ in range(2):
         link.add_request(body()).make_sender().send(_response(name))
 
-    mismatches = [said.text for said in link.sent_to_supervisor if type(said) is wire.Mismatch]
-    assert told == mismatches
+    mismatches = [
+        message.text for message in link.sent_to_supervisor if type(message) is wire.Mismatch
+    ]
+    assert texts == mismatches
 
 
 def test_only_a_response_that_leaves_changes_the_states_of_its_sequence(link: FakeLink) -> None:
