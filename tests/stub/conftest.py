@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.stub.fakes import FakeLink
+from tests.stub.running import RunningStub
 from tests.stub.supervisor import FakeSupervisor
 from tests.support.host_gpu import HostGpu
 from zmqtriton_stub import instance
@@ -32,6 +33,13 @@ def write_model(tmp_path: Path) -> Write:
         return tmp_path / "m"
 
     return write
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Iterator[RunningStub]:
+    """The process of one, whose supervisor and broker are the test."""
+    with RunningStub(tmp_path) as stub:
+        yield stub
 
 
 @pytest.fixture

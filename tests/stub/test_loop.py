@@ -138,6 +138,11 @@ class HostedStub(RunningStub):
         self.start(_PATH, self.config)
         return self
 
+    def load_and_initialize(self) -> None:
+        """Up to its hello, or the failure of the load."""
+        self.load(_PATH, self.config)
+        self.send_message(wire.Initialize(json.dumps(self.config)))
+
     def finish(self) -> int:
         self.send_message(wire.Finalize())
         self.thread.join(60)
@@ -177,8 +182,7 @@ def _log_options() -> Iterator[None]:
 def test_a_model_lives_from_its_initialize_to_its_finalize(tmp_path: Path) -> None:
     with serving(tmp_path) as stub:
         assert stub.surroundings.is_settled
-        answer = stub.infer(fp32("A"))
-        assert isinstance(answer, wire.ResponseBody)
+        answer = stub.answer_to(fp32("A"))
         assert [fp32("A")] == answer.outputs
 
     assert ["initialize", "execute", "finalize"] == stub.events
@@ -214,8 +218,7 @@ def test_a_model_that_fails_to_load_says_why(tmp_path: Path) -> None:
             raise RuntimeError("no weights")
 
     with HostedStub(tmp_path, Failing) as stub:
-        stub.load(_PATH, stub.config)
-        stub.send_message(wire.Initialize(json.dumps(stub.config)))
+        stub.load_and_initialize()
 
         reason = stub.receive_message(wire.LoadFailed).reason
         assert "RuntimeError: no weights" in reason.text
@@ -235,8 +238,7 @@ def test_a_sample_that_fails_fails_the_load_with_its_code(tmp_path: Path) -> Non
 
     samples = [{"name": "s", "batch_size": 1, "inputs": {}}]
     with HostedStub(tmp_path, Cold, model_warmup=samples) as stub:
-        stub.load(_PATH, stub.config)
-        stub.send_message(wire.Initialize(json.dumps(stub.config)))
+        stub.load_and_initialize()
         stub.welcome_stub()
 
         failure = stub.receive_message(wire.LoadFailed)
@@ -424,18 +426,22 @@ def test_the_next_broker_is_told_what_is_owed_and_gets_the_answer(tmp_path: Path
         assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
 
 
+def _greet_twice(stub: HostedStub) -> None:
+    """The broker ends before its welcome, and another one is there."""
+    assert stub._router.poll(30_000)
+
+    stub._router.close()
+    stub._router = stub._open(1)
+    stub.welcome_stub()
+
+    stub.receive_message(wire.ModelLoaded)
+    assert 0 == stub.finish()
+
+
 def test_a_broker_that_ends_before_its_welcome_is_greeted_again(tmp_path: Path) -> None:
     with HostedStub(tmp_path) as stub:
-        stub.load(_PATH, stub.config)
-        stub.send_message(wire.Initialize(json.dumps(stub.config)))
-        assert stub._router.poll(30_000)
-
-        stub._router.close()
-        stub._router = stub._open(1)
-        stub.welcome_stub()
-
-        stub.receive_message(wire.ModelLoaded)
-        assert 0 == stub.finish()
+        stub.load_and_initialize()
+        _greet_twice(stub)
 
 
 def test_a_broker_that_welcomes_while_it_is_greeted_is_not_waited_for(
@@ -453,16 +459,8 @@ def test_a_broker_that_welcomes_while_it_is_greeted_is_not_waited_for(
 
     monkeypatch.setattr(BrokerConnection, "connect", connect_and_take_the_welcome)
     with HostedStub(tmp_path) as stub:
-        stub.load(_PATH, stub.config)
-        stub.send_message(wire.Initialize(json.dumps(stub.config)))
-        assert stub._router.poll(30_000)
-
-        stub._router.close()
-        stub._router = stub._open(1)
-        stub.welcome_stub()
-
-        stub.receive_message(wire.ModelLoaded)
-        assert 0 == stub.finish()
+        stub.load_and_initialize()
+        _greet_twice(stub)
 
 
 def test_a_batch_of_a_broker_that_is_replaced_is_not_executed(tmp_path: Path) -> None:

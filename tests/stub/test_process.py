@@ -36,27 +36,23 @@ _ECHO = """
 
 
 def _answer(stub: RunningStub) -> list[wire.Tensor]:
-    response = stub.infer(fp32("X"))
-    assert isinstance(response, wire.ResponseBody)
-    return response.outputs
+    return stub.answer_to(fp32("X")).outputs
 
 
-def test_a_model_is_loaded_asked_and_finished(tmp_path: Path) -> None:
+def test_a_model_is_loaded_asked_and_finished(stub: RunningStub) -> None:
     numbers = np.arange(4, dtype=np.float32)
-    with RunningStub(tmp_path) as stub:
-        stub.start(ADD_SUB)
+    stub.start(ADD_SUB)
 
-        response = stub.infer(
-            wire.Tensor("INPUT0", 11, [1, 4], numbers.tobytes()),
-            wire.Tensor("INPUT1", 11, [1, 4], numbers.tobytes()),
-        )
+    response = stub.answer_to(
+        wire.Tensor("INPUT0", 11, [1, 4], numbers.tobytes()),
+        wire.Tensor("INPUT1", 11, [1, 4], numbers.tobytes()),
+    )
 
-        assert isinstance(response, wire.ResponseBody)
-        assert response.outputs == [
-            wire.Tensor("OUTPUT0", 11, [1, 4], (numbers + numbers).tobytes()),
-            wire.Tensor("OUTPUT1", 11, [1, 4], (numbers - numbers).tobytes()),
-        ]
-        assert stub.finish() == 0
+    assert response.outputs == [
+        wire.Tensor("OUTPUT0", 11, [1, 4], (numbers + numbers).tobytes()),
+        wire.Tensor("OUTPUT1", 11, [1, 4], (numbers - numbers).tobytes()),
+    ]
+    assert stub.finish() == 0
 
 
 def test_it_shows_where_it_is_even_if_python_watches_for_crashes_already() -> None:
@@ -75,20 +71,19 @@ def test_it_shows_where_it_is_even_if_python_watches_for_crashes_already() -> No
 
 
 def test_the_batches_of_one_message_are_executed_one_by_one(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(_ECHO))
+    stub.start(write_model(_ECHO))
 
-        stub.send_batches([body(fp32("A")), body(fp32("B"))], [body(fp32("C"))], batch=5)
-        first, second = stub.receive_results(), stub.receive_results()
+    stub.send_batches([body(fp32("A")), body(fp32("B"))], [body(fp32("C"))], batch=5)
+    first, second = stub.receive_results(), stub.receive_results()
 
-        assert [len(bodies) for _, bodies in (first, second)] == [2, 1]
-        assert [results.executed[0].batch for results, _ in (first, second)] == [5, 6]
-        assert [outcome.id for r, _ in (first, second) for outcome in r.outcomes] == [1, 2, 3]
+    assert [len(bodies) for _, bodies in (first, second)] == [2, 1]
+    assert [results.executed[0].batch for results, _ in (first, second)] == [5, 6]
+    assert [outcome.id for r, _ in (first, second) for outcome in r.outcomes] == [1, 2, 3]
 
 
-def test_durations_are_those_of_the_model(tmp_path: Path, write_model: Write) -> None:
+def test_durations_are_those_of_the_model(stub: RunningStub, write_model: Write) -> None:
     code = """
         import time
         class TritonPythonModel:
@@ -97,20 +92,19 @@ def test_durations_are_those_of_the_model(tmp_path: Path, write_model: Write) ->
                 while time.monotonic() < end: pass
                 return [pb_utils.InferenceResponse() for _ in requests]
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code))
+    stub.start(write_model(code))
 
-        stub.send_batches([body()])
-        results, _ = stub.receive_results()
+    stub.send_batches([body()])
+    results, _ = stub.receive_results()
 
-        [executed] = results.executed
-        assert executed.infer_ns >= 20_000_000
-        assert executed.input_ns > 0
-        assert executed.output_ns > 0
+    [executed] = results.executed
+    assert executed.infer_ns >= 20_000_000
+    assert executed.input_ns > 0
+    assert executed.output_ns > 0
 
 
 def test_an_exception_fails_its_batch_and_the_process_goes_on(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
     code = """
         class TritonPythonModel:
@@ -120,20 +114,19 @@ def test_an_exception_fails_its_batch_and_the_process_goes_on(
                 return [pb_utils.InferenceResponse(r.inputs()) for r in requests]
     """
     model = write_model(code)
-    with RunningStub(tmp_path) as stub:
-        stub.start(model)
+    stub.start(model)
 
-        failed = stub.infer(fp32("BAD"))
+    failed = stub.infer(fp32("BAD"))
 
-        assert isinstance(failed, wire.Outcome)
-        text = (
-            "Failed to process the request(s) for model 'm_0_0', message: RuntimeError: boom\n\n"
-            f"At:\n  {model}/1/model.py(6): execute\n"
-        )
-        assert failed.text == text
-        said = stub.receive_message(wire.LogLine)
-        assert (said.level, said.text) == ("E", text)
-        assert _answer(stub) == [fp32("X")]
+    assert isinstance(failed, wire.Outcome)
+    text = (
+        "Failed to process the request(s) for model 'm_0_0', message: RuntimeError: boom\n\n"
+        f"At:\n  {model}/1/model.py(6): execute\n"
+    )
+    assert failed.text == text
+    said = stub.receive_message(wire.LogLine)
+    assert (said.level, said.text) == ("E", text)
+    assert _answer(stub) == [fp32("X")]
 
 
 @pytest.mark.parametrize(
@@ -148,22 +141,23 @@ def test_an_exception_fails_its_batch_and_the_process_goes_on(
     ],
 )
 def test_a_model_that_fails_to_load_says_why_and_ends(
-    tmp_path: Path, write_model: Write, code: str, text: str
+    stub: RunningStub, write_model: Write, code: str, text: str
 ) -> None:
     model = write_model(code)
-    with RunningStub(tmp_path) as stub:
-        stub.take_bootstrap()
-        path = f"{model}/1/model.py"
-        stub.send_message(
-            wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, '{"name": "m"}', 0)
-        )
-        stub.send_message(wire.Initialize('{"name": "m"}'))
+    stub.take_bootstrap()
+    path = f"{model}/1/model.py"
+    stub.send_message(
+        wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, '{"name": "m"}', 0)
+    )
+    stub.send_message(wire.Initialize('{"name": "m"}'))
 
-        assert stub.receive_message(wire.LoadFailed).reason.text == text.replace("{}", path)
-        assert stub.process.wait(30) == 1
+    assert stub.receive_message(wire.LoadFailed).reason.text == text.replace("{}", path)
+    assert stub.process.wait(30) == 1
 
 
-def test_the_first_instance_completes_the_configuration(tmp_path: Path, write_model: Write) -> None:
+def test_the_first_instance_completes_the_configuration(
+    stub: RunningStub, write_model: Write
+) -> None:
     code = """
         class TritonPythonModel:
             @staticmethod
@@ -171,23 +165,21 @@ def test_the_first_instance_completes_the_configuration(tmp_path: Path, write_mo
                 config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]})
                 return config
     """
-    with RunningStub(tmp_path) as stub:
-        completed = stub.load(write_model(code), {"name": "m"}, auto_complete=1)
+    completed = stub.load(write_model(code), {"name": "m"}, auto_complete=1)
 
-        assert completed["output"] == [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}]
+    assert completed["output"] == [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}]
 
 
 def test_a_stub_that_waits_for_its_configuration_may_be_finished(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
-    with RunningStub(tmp_path) as stub:
-        stub.load(write_model(_ECHO), {"name": "m"})
+    stub.load(write_model(_ECHO), {"name": "m"})
 
-        assert stub.finish() == 0
+    assert stub.finish() == 0
 
 
 def test_finalize_runs_at_the_end_and_its_exception_is_swallowed(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
     code = """
         class TritonPythonModel:
@@ -195,18 +187,17 @@ def test_finalize_runs_at_the_end_and_its_exception_is_swallowed(
                 print("finalized")
                 raise ValueError("late")
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code))
+    stub.start(write_model(code))
 
-        assert stub.finish() == 0
+    assert stub.finish() == 0
 
-        assert stub.process.stdout is not None
-        assert stub.process.stdout.read() == b"finalized\n"
-        said = stub.receive_message(wire.LogLine)
-        assert (said.level, said.text.split("\n")[0]) == ("I", "ValueError: late")
+    assert stub.process.stdout is not None
+    assert stub.process.stdout.read() == b"finalized\n"
+    said = stub.receive_message(wire.LogLine)
+    assert (said.level, said.text.split("\n")[0]) == ("I", "ValueError: late")
 
 
-def test_log_lines_carry_the_model_s_file_and_line(tmp_path: Path, write_model: Write) -> None:
+def test_log_lines_carry_the_model_s_file_and_line(stub: RunningStub, write_model: Write) -> None:
     code = """
         class TritonPythonModel:
             def initialize(self, args):
@@ -215,14 +206,13 @@ def test_log_lines_carry_the_model_s_file_and_line(tmp_path: Path, write_model: 
                 pb_utils.Logger.log(pb_utils.get_model_dir(), pb_utils.Logger.ERROR)
     """
     model = write_model(code)
-    with RunningStub(tmp_path) as stub:
-        stub.start(model)
+    stub.start(model)
 
-        assert stub.receive_message(wire.LogLine) == wire.LogLine("W", "model.py", 5, "careful")
-        assert stub.receive_message(wire.LogLine) == wire.LogLine("E", "model.py", 7, f"{model}/1")
+    assert stub.receive_message(wire.LogLine) == wire.LogLine("W", "model.py", 5, "careful")
+    assert stub.receive_message(wire.LogLine) == wire.LogLine("E", "model.py", 7, f"{model}/1")
 
 
-def test_what_was_printed_before_a_crash_is_not_lost(tmp_path: Path, write_model: Write) -> None:
+def test_what_was_printed_before_a_crash_is_not_lost(stub: RunningStub, write_model: Write) -> None:
     code = """
         import os, signal
         class TritonPythonModel:
@@ -230,18 +220,17 @@ def test_what_was_printed_before_a_crash_is_not_lost(tmp_path: Path, write_model
                 print("last words")
                 os.kill(os.getpid(), signal.SIGKILL)
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code))
+    stub.start(write_model(code))
 
-        stub.send_batches([body()])
+    stub.send_batches([body()])
 
-        assert stub.process.stdout is not None
-        assert stub.process.stdout.read().endswith(b"] last words\n")
-        assert stub.process.wait(30) == -signal.SIGKILL
+    assert stub.process.stdout is not None
+    assert stub.process.stdout.read().endswith(b"] last words\n")
+    assert stub.process.wait(30) == -signal.SIGKILL
 
 
 def test_terminal_signals_do_not_end_it_but_end_what_the_model_starts(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
     code = """
         import multiprocessing, signal, subprocess, sys, threading
@@ -257,36 +246,32 @@ def test_terminal_signals_do_not_end_it_but_end_what_the_model_starts(
                 codes = f"{program.wait()} {child.exitcode}"
                 return [pb_utils.InferenceResponse(parameters={"codes": codes})]
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code))
+    stub.start(write_model(code))
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            stub.signal(number)
-        response = stub.infer()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        stub.signal(number)
+    response = stub.answer_to()
 
-        assert isinstance(response, wire.ResponseBody)
-        assert response.parameters == {"codes": "-15 -15"}
-        assert stub.finish() == 0
+    assert response.parameters == {"codes": "-15 -15"}
+    assert stub.finish() == 0
 
 
-def test_it_ends_when_the_supervisor_is_gone(tmp_path: Path, write_model: Write) -> None:
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(_ECHO))
+def test_it_ends_when_the_supervisor_is_gone(stub: RunningStub, write_model: Write) -> None:
+    stub.start(write_model(_ECHO))
 
-        stub.lifeline.close()
+    stub.lifeline.close()
 
-        assert stub.process.wait(30) == 1
+    assert stub.process.wait(30) == 1
 
 
-def test_its_name_tells_the_instance(tmp_path: Path, write_model: Write) -> None:
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(_ECHO))
+def test_its_name_tells_the_instance(stub: RunningStub, write_model: Write) -> None:
+    stub.start(write_model(_ECHO))
 
-        assert Path(f"/proc/{stub.process.pid}/comm").read_text() == "stub m_0_0\n"
+    assert Path(f"/proc/{stub.process.pid}/comm").read_text() == "stub m_0_0\n"
 
 
 def test_a_thread_of_the_model_answers_while_the_main_thread_waits(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
     code = """
         import threading
@@ -298,22 +283,23 @@ def test_a_thread_of_the_model_answers_while_the_main_thread_waits(
                 response = pb_utils.InferenceResponse(request.inputs())
                 request.get_response_sender().send(response, 1)
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code))
+    stub.start(write_model(code))
 
-        answered: set[int] = set()
-        executed: set[int] = set()
-        for turn in range(200):
-            stub.send_batches([body(fp32("X"))] * 4, batch=turn)
-        while len(answered) < 800 or len(executed) < 200:
-            results, _ = stub.receive_results()
-            answered |= {outcome.id for outcome in results.outcomes if not outcome.code}
-            executed |= {row.batch for row in results.executed}
+    answered: set[int] = set()
+    executed: set[int] = set()
+    for turn in range(200):
+        stub.send_batches([body(fp32("X"))] * 4, batch=turn)
+    while len(answered) < 800 or len(executed) < 200:
+        results, _ = stub.receive_results()
+        answered |= {outcome.id for outcome in results.outcomes if not outcome.code}
+        executed |= {row.batch for row in results.executed}
 
-        assert (len(answered), len(executed)) == (800, 200)
+    assert (len(answered), len(executed)) == (800, 200)
 
 
-def test_cancellation_reaches_a_model_that_is_executing(tmp_path: Path, write_model: Write) -> None:
+def test_cancellation_reaches_a_model_that_is_executing(
+    stub: RunningStub, write_model: Write
+) -> None:
     code = """
         import time
         class TritonPythonModel:
@@ -325,19 +311,18 @@ def test_cancellation_reaches_a_model_that_is_executing(tmp_path: Path, write_mo
                 seen = [request.is_cancelled() for request in requests]
                 return [pb_utils.InferenceResponse(parameters={"seen": s}) for s in seen]
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code))
-        first, _ = stub.send_batches([body(), body()])
-        stub.receive_message(wire.LogLine)
+    stub.start(write_model(code))
+    first, _ = stub.send_batches([body(), body()])
+    stub.receive_message(wire.LogLine)
 
-        stub.cancel_execution(first)
-        _, bodies = stub.receive_results()
+    stub.cancel_execution(first)
+    _, bodies = stub.receive_results()
 
-        assert [wire.decode_response(b).parameters["seen"] for b in bodies] == [True, False]
+    assert [wire.decode_response(b).parameters["seen"] for b in bodies] == [True, False]
 
 
 def test_what_is_cancelled_before_it_begins_is_not_executed(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, tmp_path: Path, write_model: Write
 ) -> None:
     code = """
         import os, time
@@ -350,52 +335,48 @@ def test_what_is_cancelled_before_it_begins_is_not_executed(
                 return [pb_utils.InferenceResponse(r.inputs()) for r in requests]
     """
     go = tmp_path / "go"
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code % go))
-        [first] = stub.send_batches([wire.RequestBody("", {}, [], [fp32("WAITS")])])
-        assert "begun" == stub.receive_message(wire.LogLine).text
+    stub.start(write_model(code % go))
+    [first] = stub.send_batches([wire.RequestBody("", {}, [], [fp32("WAITS")])])
+    assert "begun" == stub.receive_message(wire.LogLine).text
 
-        [second] = stub.send_batches([body()], batch=2)
-        stub.cancel_execution(second)
-        go.touch()
+    [second] = stub.send_batches([body()], batch=2)
+    stub.cancel_execution(second)
+    go.touch()
 
-        outcomes = [outcome for _ in range(2) for outcome in stub.receive_results()[0].outcomes]
-        assert [(first, 0), (second, Cancelled.number)] == [(o.id, o.code) for o in outcomes]
+    outcomes = [outcome for _ in range(2) for outcome in stub.receive_results()[0].outcomes]
+    assert [(first, 0), (second, Cancelled.number)] == [(o.id, o.code) for o in outcomes]
 
 
-def test_what_does_not_decode_is_dropped(tmp_path: Path, write_model: Write) -> None:
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(_ECHO))
+def test_what_does_not_decode_is_dropped(stub: RunningStub, write_model: Write) -> None:
+    stub.start(write_model(_ECHO))
 
-        stub.send_garbage()
+    stub.send_garbage()
 
-        assert _answer(stub) == [fp32("X")]
+    assert _answer(stub) == [fp32("X")]
 
 
 def test_after_the_broker_s_death_it_says_hello_to_the_next_one(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(_ECHO))
-        assert _answer(stub) == [fp32("X")]
+    stub.start(write_model(_ECHO))
+    assert _answer(stub) == [fp32("X")]
 
-        stub.move_broker(epoch=2)
+    stub.move_broker(epoch=2)
 
-        assert stub.welcome_stub().epoch == 2
-        assert _answer(stub) == [fp32("X")]
+    assert stub.welcome_stub().epoch == 2
+    assert _answer(stub) == [fp32("X")]
 
 
-def test_it_answers_a_sync(tmp_path: Path, write_model: Write) -> None:
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(_ECHO))
+def test_it_answers_a_sync(stub: RunningStub, write_model: Write) -> None:
+    stub.start(write_model(_ECHO))
 
-        stub.send_message(wire.Sync(12))
+    stub.send_message(wire.Sync(12))
 
-        assert stub.receive_message(wire.Synced).number == 12
+    assert stub.receive_message(wire.Synced).number == 12
 
 
 def test_the_server_s_packages_and_files_are_not_on_the_model_s_path(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
     root = MAIN.parent.parent
     code = f"""
@@ -408,16 +389,14 @@ def test_the_server_s_packages_and_files_are_not_on_the_model_s_path(
                 except ImportError:
                     return [pb_utils.InferenceResponse(parameters={{"found": found}})]
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code))
+    stub.start(write_model(code))
 
-        response = stub.infer()
+    response = stub.answer_to()
 
-        assert isinstance(response, wire.ResponseBody)
-        assert response.parameters == {"found": str(MAIN.parent / "model_path")}
+    assert response.parameters == {"found": str(MAIN.parent / "model_path")}
 
 
-def test_children_of_a_model_see_the_same_classes(tmp_path: Path, write_model: Write) -> None:
+def test_children_of_a_model_see_the_same_classes(stub: RunningStub, write_model: Write) -> None:
     code = """
         import multiprocessing
         import c_python_backend_utils
@@ -433,17 +412,15 @@ def test_children_of_a_model_see_the_same_classes(tmp_path: Path, write_model: W
                     [answer] = pool.map(same, [0])
                 return [pb_utils.InferenceResponse(parameters={"same": answer})]
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code))
+    stub.start(write_model(code))
 
-        response = stub.infer()
+    response = stub.answer_to()
 
-        assert isinstance(response, wire.ResponseBody)
-        assert response.parameters == {"same": True}
+    assert response.parameters == {"same": True}
 
 
 def test_children_of_a_model_run_what_its_files_have_now(
-    tmp_path: Path, write_model: Write, monkeypatch: pytest.MonkeyPatch
+    stub: RunningStub, write_model: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Saved twice within a second, at the same size: the same file to Python's cache."""
     code = """
@@ -459,15 +436,13 @@ def test_children_of_a_model_run_what_its_files_have_now(
     """
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")
     numbers: list[object] = []
-    with RunningStub(tmp_path) as stub:
-        for number in (1, 2):
-            model = write_model(code, helper=f"NUMBER = {number}")
-            os.utime(model / "1" / "helper.py", (1, 1))
-            if not numbers:
-                stub.start(model)
-            response = stub.infer()
-            assert isinstance(response, wire.ResponseBody)
-            numbers.append(response.parameters["number"])
+    for number in (1, 2):
+        model = write_model(code, helper=f"NUMBER = {number}")
+        os.utime(model / "1" / "helper.py", (1, 1))
+        if not numbers:
+            stub.start(model)
+        response = stub.answer_to()
+        numbers.append(response.parameters["number"])
 
     assert numbers == [1, 2]
     assert not list(model.rglob("__pycache__"))
@@ -582,10 +557,9 @@ def test_a_model_is_served_from_load_to_finish(
         stub.start(model)
         assert f"python-{stub.receive_message(wire.LogLine).text}/" in python
 
-        response = stub.infer(fp32("IN", numbers.tobytes(), [3]))
+        response = stub.answer_to(fp32("IN", numbers.tobytes(), [3]))
         failed = stub.infer(fp32("OTHER"))
 
-        assert isinstance(response, wire.ResponseBody)
         assert response.outputs == [fp32("OUT", (numbers * 2).tobytes(), [3])]
         assert isinstance(failed, wire.Outcome)
         assert failed.text == (

@@ -139,6 +139,17 @@ async def _within(world: World) -> None:
     await asyncio.ensure_future(inner())
 
 
+async def _with_a_timer_that_is_cancelled(world: World) -> None:
+    asyncio.get_running_loop().call_later(3600, lambda: None).cancel()
+    await world.call(3)
+
+
+async def _with_the_timer_that_ends_the_loop_itself(world: World) -> None:
+    loop = asyncio.get_running_loop()
+    loop.call_later(3600, loop.stop)
+    await world.call(3)
+
+
 async def _awaited_twice(world: World) -> None:
     future = world.call(3)
     await asyncio.gather(asyncio.gather(future), future)
@@ -152,6 +163,8 @@ async def _awaited_twice(world: World) -> None:
         (_waited, [3, 5]),
         (_within, [3]),
         (_awaited_twice, [3]),
+        (_with_a_timer_that_is_cancelled, [3]),
+        (_with_the_timer_that_ends_the_loop_itself, [3]),
     ],
 )
 def test_a_coroutine_waits_for_the_calls_that_it_awaits(
@@ -224,23 +237,6 @@ async def _beside_another(world: World) -> None:
 )
 def test_what_may_go_on_by_itself_is_not_reported(world: World, execute: Any) -> None:
     assert [] == world.in_loop(execute)
-
-
-def test_a_timer_that_is_cancelled_lets_nothing_go_on(world: World) -> None:
-    async def execute(world: World) -> None:
-        asyncio.get_running_loop().call_later(3600, lambda: None).cancel()
-        await world.call(3)
-
-    assert [edge(0, 3)] == world.in_loop(execute)
-
-
-def test_the_timer_that_ends_the_loop_itself_lets_nothing_go_on(world: World) -> None:
-    async def execute(world: World) -> None:
-        loop = asyncio.get_running_loop()
-        loop.call_later(3600, loop.stop)
-        await world.call(3)
-
-    assert [edge(0, 3)] == world.in_loop(execute)
 
 
 def test_a_sender_in_another_thread_may_answer(world: World) -> None:
@@ -347,20 +343,21 @@ def _is_in(name: str) -> bool:
     return False
 
 
-def test_who_joins_a_thread_waits_for_its_call(world: World) -> None:
-    with _Thread() as other:
-        world.by_thread[other.thread.ident] = call(3)
-        RELEASES.append(other.release)
+@pytest.fixture
+def asking(world: World) -> Iterator[_Thread]:
+    """A thread that waits for a call, and ends when the report was made."""
+    with _Thread() as asking:
+        world.by_thread[asking.thread.ident] = call(3)
+        RELEASES.append(asking.release)
+        yield asking
 
-        assert [edge(0, 3)] == while_main(world, other.thread.join, "join")
+
+def test_who_joins_a_thread_waits_for_its_call(world: World, asking: _Thread) -> None:
+    assert [edge(0, 3)] == while_main(world, asking.thread.join, "join")
 
 
-def test_who_joins_a_thread_for_some_time_goes_on_by_itself(world: World) -> None:
-    with _Thread() as other:
-        world.by_thread[other.thread.ident] = call(3)
-        RELEASES.append(other.release)
-
-        assert [] == while_main(world, lambda: other.thread.join(60), "join")
+def test_who_joins_a_thread_for_some_time_goes_on_by_itself(world: World, asking: _Thread) -> None:
+    assert [] == while_main(world, lambda: asking.thread.join(60), "join")
 
 
 def test_who_joins_a_thread_that_asks_nobody_is_not_reported(world: World) -> None:
@@ -370,13 +367,9 @@ def test_who_joins_a_thread_that_asks_nobody_is_not_reported(world: World) -> No
         assert [] == while_main(world, other.thread.join, "join")
 
 
-def test_without_a_batch_nothing_stands_still(world: World) -> None:
+def test_without_a_batch_nothing_stands_still(world: World, asking: _Thread) -> None:
     world.running = 0
-    with _Thread() as other:
-        world.by_thread[other.thread.ident] = call(3)
-        RELEASES.append(other.release)
-
-        assert [] == while_main(world, other.thread.join, "join")
+    assert [] == while_main(world, asking.thread.join, "join")
 
 
 def test_who_awaits_the_result_of_a_pool_waits_for_its_thread_s_call(world: World) -> None:
@@ -394,26 +387,23 @@ def test_who_awaits_the_result_of_a_pool_waits_for_its_thread_s_call(world: Worl
         assert [edge(0, 3)] == while_main(world, future.result, "result")
 
 
-def test_a_thread_with_a_sender_may_let_the_batch_go_on(world: World) -> None:
+def test_a_thread_with_a_sender_may_let_the_batch_go_on(world: World, asking: _Thread) -> None:
     world.senders = [Sender()]
-    with _Thread() as other, _Thread() as sender:
-        world.by_thread[other.thread.ident] = call(3)
-        world.threads[other.thread.ident or 0] = call(3)
-        RELEASES.append(other.release)
-
-        assert [] == while_main(world, other.thread.join, "join")
+    world.threads[asking.thread.ident or 0] = call(3)
+    with _Thread() as sender:
+        assert [] == while_main(world, asking.thread.join, "join")
         assert sender.thread.is_alive()
 
 
-def test_a_thread_of_a_pool_that_has_nothing_to_do_answers_nobody(world: World) -> None:
+def test_a_thread_of_a_pool_that_has_nothing_to_do_answers_nobody(
+    world: World, asking: _Thread
+) -> None:
     world.senders = [Sender()]
-    with ThreadPoolExecutor(1) as pool, _Thread() as other:
+    world.threads[asking.thread.ident or 0] = call(3)
+    with ThreadPoolExecutor(1) as pool:
         pool.submit(lambda: None).result()
-        world.by_thread[other.thread.ident] = call(3)
-        world.threads[other.thread.ident or 0] = call(3)
-        RELEASES.append(other.release)
 
-        assert [edge(0, 3)] == while_main(world, other.thread.join, "join")
+        assert [edge(0, 3)] == while_main(world, asking.thread.join, "join")
 
 
 def test_the_main_thread_s_event_loop_is_asked_to_look_itself(world: World) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from zmqtriton_floor.metrics import COUNTER, GAUGE, HISTOGRAM
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import metrics as pb_metrics
 from zmqtriton_stub.broker import model_metrics
-from zmqtriton_stub.broker.model_metrics import ModelMetrics
+from zmqtriton_stub.broker.model_metrics import Measured, ModelMetrics
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +86,13 @@ def measures() -> ModelMetrics:
     return ModelMetrics()
 
 
+@pytest.fixture
+def counter(measures: ModelMetrics, link: BrokersEnd) -> Measured:
+    """One that the broker knows."""
+    connect(link, measures)
+    return measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
+
+
 def test_before_there_is_a_broker_the_own_sum_is_the_answer(
     measures: ModelMetrics, link: BrokersEnd
 ) -> None:
@@ -101,9 +109,9 @@ def test_before_there_is_a_broker_the_own_sum_is_the_answer(
     assert expected + 0.5 == measures.value(counter)
 
 
-def test_changes_travel_as_one_sum(measures: ModelMetrics, link: BrokersEnd) -> None:
-    connect(link, measures)
-    counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
+def test_changes_travel_as_one_sum(
+    measures: ModelMetrics, counter: Measured, link: BrokersEnd
+) -> None:
     measures.flush()
     link.sent.clear()
 
@@ -120,10 +128,8 @@ def test_changes_travel_as_one_sum(measures: ModelMetrics, link: BrokersEnd) -> 
 
 
 def test_the_loop_is_woken_once_unless_it_looks_anyway(
-    measures: ModelMetrics, link: BrokersEnd
+    measures: ModelMetrics, counter: Measured, link: BrokersEnd
 ) -> None:
-    connect(link, measures)
-    counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
     measures.flush()
     link.woken = 0
 
@@ -254,20 +260,15 @@ def test_there_may_be_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_increments_of_many_threads_are_all_counted(
-    measures: ModelMetrics, link: BrokersEnd
+    measures: ModelMetrics, counter: Measured, link: BrokersEnd
 ) -> None:
-    connect(link, measures)
-    counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
-
     def add() -> None:
         for _ in range(2000):
             measures.change(counter, "add", 1)
 
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(4):
+            threads.submit(add)
     measures.flush()
 
     assert {"f": 8000.0} == link.values

@@ -47,6 +47,13 @@ class _Batches:
         return [(outcome.id, outcome.text) for outcome in self.link.outcomes()]
 
 
+def _executed(execute: Any, *requests: wire.RequestBody, is_decoupled: bool = False) -> _Batches:
+    """Return the stub whose model was given these in one batch."""
+    batches = _Batches(execute, is_decoupled)
+    batches.run(*requests)
+    return batches
+
+
 def _same(requests: list[InferenceRequest]) -> list[pb_utils.InferenceResponse]:
     return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
 
@@ -92,9 +99,7 @@ def test_a_response_that_cannot_be_sent_fails_the_whole_batch() -> None:
             pb_utils.InferenceResponse(parameters={"n": 2**64}),
         ]
 
-    batches = _Batches(execute)
-
-    batches.run(body(), body())
+    batches = _executed(execute, body(), body())
 
     assert [outcome.code for outcome in batches.link.outcomes()] == [2, 2]
 
@@ -119,9 +124,7 @@ def test_an_error_response_concerns_its_request_only() -> None:
         error = pb_utils.TritonError("no", pb_utils.TritonError.INVALID_ARG)
         return [pb_utils.InferenceResponse(error=error), pb_utils.InferenceResponse()]
 
-    batches = _Batches(execute)
-
-    batches.run(body(), body())
+    batches = _executed(execute, body(), body())
 
     assert [(o.code, o.text) for o in batches.link.outcomes()] == [(4, "no"), (0, "")]
 
@@ -131,9 +134,7 @@ def test_responses_may_come_through_senders_during_execute() -> None:
         for request in requests:
             request.get_response_sender().send(pb_utils.InferenceResponse())
 
-    batches = _Batches(execute)
-
-    batches.run(body(), body())
+    batches = _executed(execute, body(), body())
 
     assert [outcome.id for outcome in batches.link.outcomes()] == [0, 1]
     assert [len(message.executed) for message, _ in batches.link.messages] == [0, 0, 1]
@@ -170,9 +171,7 @@ def test_a_request_that_the_model_forgets_gets_an_error(is_in_list: bool) -> Non
     def execute(requests: Any) -> Any:
         return [None, pb_utils.InferenceResponse()] if is_in_list else None
 
-    batches = _Batches(execute)
-
-    batches.run(body(), body())
+    batches = _executed(execute, body(), body())
 
     text = _PREFIX + (
         "Expected an 'InferenceResponse' object in the execute function return list, found type "
@@ -188,9 +187,7 @@ def test_a_response_beside_one_through_the_sender_fails_the_others() -> None:
         requests[0].get_response_sender().send(pb_utils.InferenceResponse())
         return [pb_utils.InferenceResponse(), pb_utils.InferenceResponse()]
 
-    batches = _Batches(execute)
-
-    batches.run(body(), body())
+    batches = _executed(execute, body(), body())
 
     assert batches.texts() == [
         (0, ""),
@@ -208,9 +205,7 @@ def test_an_exception_in_decoupled_mode_ends_the_open_streams_only() -> None:
         requests[1].get_response_sender().send(pb_utils.InferenceResponse())
         raise ValueError("late")
 
-    batches = _Batches(execute, is_decoupled=True)
-
-    batches.run(body(), body())
+    batches = _executed(execute, body(), body(), is_decoupled=True)
 
     assert [(o.id, o.code, o.flags) for o in batches.link.outcomes()] == [
         (0, 0, wire.FINAL),
@@ -233,9 +228,7 @@ def test_many_long_error_texts_are_split_over_messages() -> None:
         error = pb_utils.TritonError("é" * 60_000)
         return [pb_utils.InferenceResponse(error=error) for _ in requests]
 
-    batches = _Batches(execute)
-
-    batches.run(*[body()] * 20)
+    batches = _executed(execute, *[body()] * 20)
 
     assert [outcome.id for outcome in batches.link.outcomes()] == list(range(20))
     assert sum(len(message.executed) for message, _ in batches.link.messages) == 1
@@ -251,9 +244,7 @@ def test_what_would_end_a_process_fails_the_batch_and_nothing_else(
     def execute(requests: Any) -> Any:
         raise ending("on purpose")
 
-    batches = _Batches(execute)
-
-    batches.run(body())
+    batches = _executed(execute, body())
 
     [(_, text)] = batches.texts()
     assert f"{ending.__name__}: on purpose" in text
@@ -393,9 +384,8 @@ def test_padding_is_zeros_where_nothing_is_given(datatype: int, size: int) -> No
         seen.extend(bytes(tensor._data) for tensor in requests[0].inputs())
         return [pb_utils.InferenceResponse()]
 
-    batches = _Batches(execute)
-
-    batches.run(body(wire.Tensor("A", datatype, [3], b""), fp32("B")), flags=wire.PADDING)
+    padding = body(wire.Tensor("A", datatype, [3], b""), fp32("B"))
+    _Batches(execute).run(padding, flags=wire.PADDING)
 
     assert [bytes(3 * size), b"\0\0\x80?"] == seen
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -399,7 +400,7 @@ def numbers(stub: RunningStub, own_id: int) -> list[int]:
 
 
 def test_threads_of_the_model_send_after_execute_has_returned(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
     code = """
         import threading
@@ -419,15 +420,16 @@ def test_threads_of_the_model_send_after_execute_has_returned(
                     if not self.left:
                         sender.send(flags=1)
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code), CONFIG)
+    stub.start(write_model(code), CONFIG)
 
-        [own_id] = stub.send_batches([body()])
+    [own_id] = stub.send_batches([body()])
 
-        assert [*range(201)] == numbers(stub, own_id)
+    assert [*range(201)] == numbers(stub, own_id)
 
 
-def test_coroutines_run_on_while_the_next_batch_begins(tmp_path: Path, write_model: Write) -> None:
+def test_coroutines_run_on_while_the_next_batch_begins(
+    stub: RunningStub, write_model: Write
+) -> None:
     code = """
         import asyncio
         class TritonPythonModel:
@@ -441,21 +443,20 @@ def test_coroutines_run_on_while_the_next_batch_begins(tmp_path: Path, write_mod
                 for request in requests:
                     request.get_response_sender().send(pb_utils.InferenceResponse(), 1)
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code), CONFIG)
-        stub.send_batches([body()], batch=1)
-        assert [1] == [row.batch for row in stub.receive_results()[0].executed]
+    stub.start(write_model(code), CONFIG)
+    stub.send_batches([body()], batch=1)
+    assert [1] == [row.batch for row in stub.receive_results()[0].executed]
 
-        stub.send_batches([body()], batch=2)
+    stub.send_batches([body()], batch=2)
 
-        answered: set[int] = set()
-        while len(answered) < 2:
-            answered |= {outcome.id for outcome in stub.receive_results()[0].outcomes}
-        assert {1, 2} == answered
+    answered: set[int] = set()
+    while len(answered) < 2:
+        answered |= {outcome.id for outcome in stub.receive_results()[0].outcomes}
+    assert {1, 2} == answered
 
 
 def test_a_coroutine_that_fails_is_logged_and_its_streams_end(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
     code = """
         class TritonPythonModel:
@@ -463,18 +464,17 @@ def test_a_coroutine_that_fails_is_logged_and_its_streams_end(
                 requests[0].get_response_sender().send(pb_utils.InferenceResponse())
                 raise ValueError("late")
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code), CONFIG)
+    stub.start(write_model(code), CONFIG)
 
-        [own_id] = stub.send_batches([body()])
+    [own_id] = stub.send_batches([body()])
 
-        assert [0, 1] == numbers(stub, own_id)
-        said = stub.receive_message(wire.LogLine)
-        assert ("E", True) == (said.level, "ValueError: late\n\nAt:\n" in said.text)
+    assert [0, 1] == numbers(stub, own_id)
+    said = stub.receive_message(wire.LogLine)
+    assert ("E", True) == (said.level, "ValueError: late\n\nAt:\n" in said.text)
 
 
 def test_a_coroutine_is_cancelled_and_granted_while_it_waits(
-    tmp_path: Path, write_model: Write
+    stub: RunningStub, write_model: Write
 ) -> None:
     code = """
         import asyncio
@@ -487,20 +487,19 @@ def test_a_coroutine_is_cancelled_and_granted_while_it_waits(
                     await asyncio.sleep(0.001)
                 sender.send(flags=1)
     """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code), CONFIG)
-        [own_id] = stub.send_batches([body()])
-        got: list[int] = []
-        while len(got) < STREAM_WINDOW:
-            got += [outcome.number for outcome in stub.receive_results()[0].outcomes]
+    stub.start(write_model(code), CONFIG)
+    [own_id] = stub.send_batches([body()])
+    got: list[int] = []
+    while len(got) < STREAM_WINDOW:
+        got += [outcome.number for outcome in stub.receive_results()[0].outcomes]
 
-        stub.acknowledge_responses(own_id, STREAM_WINDOW)
-        while len(got) < 300:
-            got += [outcome.number for outcome in stub.receive_results()[0].outcomes]
-        stub.cancel_execution(own_id)
+    stub.acknowledge_responses(own_id, STREAM_WINDOW)
+    while len(got) < 300:
+        got += [outcome.number for outcome in stub.receive_results()[0].outcomes]
+    stub.cancel_execution(own_id)
 
-        assert [*range(300)] == got
-        assert [300] == numbers(stub, own_id)
+    assert [*range(300)] == got
+    assert [300] == numbers(stub, own_id)
 
 
 def test_a_frontend_that_subscribes_gets_its_responses_past_the_broker(
@@ -549,22 +548,14 @@ def test_many_threads_ask_for_the_sender_of_one_request() -> None:
         pending: Pending = link.add_request(body(), own_id)
         request = received(pending, "", {}, [])
         barrier = threading.Barrier(2)
-        senders: list[InferenceResponseSender] = []
 
-        def ask(
-            request: Any = request,
-            barrier: threading.Barrier = barrier,
-            senders: list[InferenceResponseSender] = senders,
-        ) -> None:
+        def ask(request: Any = request, barrier: threading.Barrier = barrier) -> Any:
             barrier.wait()
-            senders.append(request.get_response_sender())
+            return request.get_response_sender()
 
-        threads = [threading.Thread(target=ask) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert senders[0] is senders[1]
+        with ThreadPoolExecutor(2) as threads:
+            first, second = [threads.submit(ask) for _ in range(2)]
+        assert first.result() is second.result()
 
 
 # ------------------------------------------------------------------- windows of bytes

@@ -15,6 +15,7 @@ from zmqtriton_floor.tensors import from_numpy
 from zmqtriton_floor.wire import Block, Reference, Tensor
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor as PbTensor
+from zmqtriton_stub.execution.responses import Pending
 
 COUNT = 100_000
 NUMBERS = np.arange(COUNT, dtype=np.float32)
@@ -29,6 +30,14 @@ def _input_of(world: FakeSupervisor, *, is_leased: bool = False) -> tuple[Refere
     """A tensor of the frontend's, and the array over it."""
     reference = world.write(NUMBERS.tobytes())
     return reference, _open(world, reference, is_leased=is_leased)
+
+
+def _request_with_input(world: FakeSupervisor, link: FakeLink) -> tuple[Reference, Any, Pending]:
+    """Such a tensor, and the request whose input it is."""
+    reference, array = _input_of(world)
+    pending = link.add_request(body())
+    pending.blocks = [block_of(reference)]
+    return reference, array, pending
 
 
 def _ask(world: FakeSupervisor, array: Any) -> tuple[Reference, list[Block], list[Any]]:
@@ -83,9 +92,7 @@ def test_what_the_model_has_changed_is_copied(world: FakeSupervisor) -> None:
 
 
 def test_what_the_model_changes_later_is_not_sent(world: FakeSupervisor, link: FakeLink) -> None:
-    reference, array = _input_of(world)
-    pending = link.add_request(body())
-    pending.blocks = [block_of(reference)]
+    reference, array, pending = _request_with_input(world, link)
 
     outcome, answered = _answer(link, pending, array)
     array[:] = 0
@@ -148,9 +155,7 @@ def test_another_request_s_input_is_copied_into_an_outcome(
 
 
 def test_an_outcome_copies_what_is_not_very_large(world: FakeSupervisor, link: FakeLink) -> None:
-    reference, array = _input_of(world)
-    pending = link.add_request(body())
-    pending.blocks = [block_of(reference)]
+    _, array, pending = _request_with_input(world, link)
 
     outcome, _ = _answer(link, pending, array[:20_000])
 
@@ -160,9 +165,7 @@ def test_an_outcome_copies_what_is_not_very_large(world: FakeSupervisor, link: F
 def test_a_stream_s_responses_are_copied(world: FakeSupervisor) -> None:
     link = FakeLink(is_decoupled=True)
     link.instance.memory = world.memory
-    reference, array = _input_of(world)
-    pending = link.add_request(body())
-    pending.blocks = [block_of(reference)]
+    _, array, pending = _request_with_input(world, link)
 
     outcome, _ = _answer(link, pending, array)
 
@@ -172,9 +175,7 @@ def test_a_stream_s_responses_are_copied(world: FakeSupervisor) -> None:
 def test_a_question_that_outlives_the_request_takes_a_lease(
     world: FakeSupervisor, link: FakeLink
 ) -> None:
-    reference, array = _input_of(world)
-    pending = link.add_request(body())
-    pending.blocks = [block_of(reference)]
+    reference, array, pending = _request_with_input(world, link)
     _, blocks, _ = _ask(world, array)
 
     pending.send(InferenceResponse([PbTensor("OUT", NUMBERS[:1])]), wire.FINAL)
@@ -187,9 +188,7 @@ def test_a_question_that_outlives_the_request_takes_a_lease(
 
 
 def test_an_answered_request_s_input_is_copied(world: FakeSupervisor, link: FakeLink) -> None:
-    reference, array = _input_of(world)
-    pending = link.add_request(body())
-    pending.blocks = [block_of(reference)]
+    _, array, pending = _request_with_input(world, link)
     pending.send(InferenceResponse([PbTensor("OUT", NUMBERS[:1])]), wire.FINAL)
 
     question, _, _ = _ask(world, array)

@@ -8,6 +8,7 @@ import mmap
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +134,9 @@ def test_threads_that_need_room_at_once_all_get_it(world: FakeSupervisor) -> Non
             [row], _ = world.memory.place([_row(data)])
             placed.append((data, row.data))
 
-    threads = [threading.Thread(target=place, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as threads:
+        for value in range(6):
+            threads.submit(place, value)
 
     assert 30 == world.memory.arena.used
     assert all(data == world.read(reference) for data, reference in placed)
