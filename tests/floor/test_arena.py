@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -439,11 +439,9 @@ def test_threads_share_it(arena: Arena) -> None:
                 allocation.view[:1] = b"x"
                 arena.leases.end([allocation.reference.block])
 
-    threads = [threading.Thread(target=use, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        for seed in range(4):
+            threads.submit(use, seed)
 
     assert 0 == arena.used
     assert 0 == allocate(arena, 1_000_000).reference.offset

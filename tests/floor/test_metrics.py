@@ -236,8 +236,17 @@ def sides() -> Iterator[tuple[Progress, Progress]]:
         side.close()
 
 
-def test_requests_are_named_that_may_have_begun(sides: tuple[Progress, Progress]) -> None:
-    stub, broker = sides
+@pytest.fixture
+def stub(sides: tuple[Progress, Progress]) -> Progress:
+    return sides[0]
+
+
+@pytest.fixture
+def broker(sides: tuple[Progress, Progress]) -> Progress:
+    return sides[1]
+
+
+def test_requests_are_named_that_may_have_begun(stub: Progress, broker: Progress) -> None:
     assert not broker.may_have_begun((3, 1))
 
     assert stub.begin(7, [(3, 1), (2**63, 2**64 - 1)])
@@ -251,8 +260,7 @@ def _written(numbers: Iterable[int]) -> frozenset[tuple[int, int]]:
     return frozenset((3, number) for number in numbers)
 
 
-def test_all_that_has_begun_and_may_be_repeated_is_named(sides: tuple[Progress, Progress]) -> None:
-    stub, broker = sides
+def test_all_that_has_begun_and_may_be_repeated_is_named(stub: Progress, broker: Progress) -> None:
     lasting = [(3, number) for number in range(0, 2 * ROOM, 1000)]
 
     def unsettled(number: int) -> list[tuple[int, int]]:
@@ -268,10 +276,7 @@ def test_all_that_has_begun_and_may_be_repeated_is_named(sides: tuple[Progress, 
             assert begun <= _written(range(number + 1)), "what waits here is not named"
 
 
-def test_a_stub_that_dies_as_it_makes_room_has_named_all(
-    sides: tuple[Progress, Progress],
-) -> None:
-    stub, broker = sides
+def test_a_stub_that_dies_as_it_makes_room_has_named_all(stub: Progress, broker: Progress) -> None:
     keys = [(3, number) for number in range(ROOM)]
     stub.begin(1, keys)
     seen = []
@@ -310,8 +315,7 @@ def test_all_that_a_very_busy_stub_answers_in_a_second_is_named() -> None:
     broker.close()
 
 
-def test_a_calm_stub_names_few_and_gathers_them_seldom(sides: tuple[Progress, Progress]) -> None:
-    stub, broker = sides
+def test_a_calm_stub_names_few_and_gathers_them_seldom(stub: Progress, broker: Progress) -> None:
     looks = []
 
     def newest(number: int) -> list[tuple[int, int]]:
@@ -329,9 +333,8 @@ def test_a_calm_stub_names_few_and_gathers_them_seldom(sides: tuple[Progress, Pr
 
 
 def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(
-    sides: tuple[Progress, Progress],
+    stub: Progress, broker: Progress
 ) -> None:
-    stub, broker = sides
     keys = [(3, number) for number in range(ROOM + 1)]
 
     stub.begin(7, keys[1:], lambda: keys)
@@ -348,9 +351,8 @@ def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(
 
 
 def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(
-    sides: tuple[Progress, Progress],
+    stub: Progress, broker: Progress
 ) -> None:
-    stub, broker = sides
     assert stub.begin((1 << EPOCH_SHIFT) + 5)
 
     broker.fence(2)
@@ -362,9 +364,8 @@ def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(
 
 
 def test_who_reads_an_overwritten_page_after_the_stub_finds_its_last_batch(
-    sides: tuple[Progress, Progress],
+    stub: Progress, broker: Progress
 ) -> None:
-    stub, broker = sides
     stub.begin(7, [(3, 1)])
     broker._page[:] = b"\xff" * PAGE_BYTES
     assert not stub.begin(8, [(3, 2)])
@@ -376,8 +377,7 @@ def test_who_reads_an_overwritten_page_after_the_stub_finds_its_last_batch(
     assert broker.begun_keys() is None
 
 
-def test_a_stub_whose_page_was_ended_knows(sides: tuple[Progress, Progress]) -> None:
-    stub, _ = sides
+def test_a_stub_whose_page_was_ended_knows(stub: Progress) -> None:
     with tempfile.TemporaryFile() as page:
         page.truncate(SIZE)
         ended = Progress(page.fileno())

@@ -11,11 +11,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.floor.test_zmtp import ShortOf
 from tests.support.refusals import refusal
 from zmqtriton_floor import prctl, staging, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument
@@ -152,34 +155,27 @@ def test_what_nobody_loads_is_discarded(tmp_path: Path) -> None:
     ],
 )
 def test_a_long_name_is_cut_and_no_letter_with_it(name: str, kept: str) -> None:
-    names = []
-
-    def look() -> None:
+    def look() -> bytes:
         prctl.set_name(name)  # of this thread, which ends
-        names.append(Path("/proc/thread-self/comm").read_bytes())
+        return Path("/proc/thread-self/comm").read_bytes()
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-
-    assert [f"{kept}\n".encode()] == names
+    with ThreadPoolExecutor(1) as threads:
+        assert f"{kept}\n".encode() == threads.submit(look).result()
 
 
 def test_the_kernel_adds_nothing_to_the_waits_of_a_thread() -> None:
     get_timer_slack = 30
-    slacks = []
+    libc = ctypes.CDLL(None)
 
-    def look() -> None:
-        libc = ctypes.CDLL(None)
-        slacks.append(libc.prctl(get_timer_slack, 0, 0, 0, 0))
+    def look() -> tuple[int, int]:
+        before = libc.prctl(get_timer_slack, 0, 0, 0, 0)
         prctl.wake_in_time()
-        slacks.append(libc.prctl(get_timer_slack, 0, 0, 0, 0))
+        return before, libc.prctl(get_timer_slack, 0, 0, 0, 0)
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor(1) as threads:
+        before, after = threads.submit(look).result()
 
-    assert 1 == slacks[1] < slacks[0]
+    assert 1 == after < before
 
 
 def _end_of(program: str, stdout: int = subprocess.PIPE) -> tuple[int, list[str]]:
@@ -254,24 +250,34 @@ def test_output_that_nobody_reads_is_told_as_by_python() -> None:
 # Lifelines: whole messages in order, whatever their size, and descriptors with them.
 
 
-def _two() -> tuple[Lifeline, Lifeline]:
-    ours, theirs = pair()
-    return Lifeline(ours), Lifeline(theirs)
-
-
-def test_messages_arrive_in_order() -> None:
-    left, right = _two()
-
-    for number in range(10):
-        left.send(wire.Sync(number))
-
-    assert [wire.Sync(n) for n in range(10)] == [m for m, _ in right.receive()]
+@pytest.fixture
+def ends() -> Iterator[tuple[Lifeline, Lifeline]]:
+    left, right = map(Lifeline, pair())
+    yield left, right
     left.close()
     right.close()
 
 
-def test_a_message_larger_than_the_socket_buffer_arrives_whole() -> None:
-    left, right = _two()
+@pytest.fixture
+def left(ends: tuple[Lifeline, Lifeline]) -> Lifeline:
+    return ends[0]
+
+
+@pytest.fixture
+def right(ends: tuple[Lifeline, Lifeline]) -> Lifeline:
+    return ends[1]
+
+
+def test_messages_arrive_in_order(left: Lifeline, right: Lifeline) -> None:
+    for number in range(10):
+        left.send(wire.Sync(number))
+
+    assert [wire.Sync(n) for n in range(10)] == [m for m, _ in right.receive()]
+
+
+def test_a_message_larger_than_the_socket_buffer_arrives_whole(
+    left: Lifeline, right: Lifeline
+) -> None:
     large = wire.Initialize("x" * 3_000_000)
     got: list[wire.Initialize] = []
 
@@ -285,12 +291,9 @@ def test_a_message_larger_than_the_socket_buffer_arrives_whole() -> None:
 
     assert [large, wire.Sync(1)] == got
     assert not left.is_backed_up
-    left.close()
-    right.close()
 
 
-def test_a_descriptor_travels_with_its_message() -> None:
-    left, right = _two()
+def test_a_descriptor_travels_with_its_message(left: Lifeline, right: Lifeline) -> None:
     reading, writing = os.pipe()
 
     left.send(wire.WorkerForked(1), writing)
@@ -302,8 +305,6 @@ def test_a_descriptor_travels_with_its_message() -> None:
     assert b"hello" == os.read(reading, 10)
     os.close(descriptors[0])
     os.close(reading)
-    left.close()
-    right.close()
 
 
 def test_what_does_not_decode_is_counted_and_its_descriptors_are_closed() -> None:
@@ -322,8 +323,7 @@ def test_what_does_not_decode_is_counted_and_its_descriptors_are_closed() -> Non
     right.close()
 
 
-def test_the_end_of_the_other_side_is_seen() -> None:
-    left, right = _two()
+def test_the_end_of_the_other_side_is_seen(left: Lifeline, right: Lifeline) -> None:
     left.send(wire.Sync(1))
     left.close()
 
@@ -332,39 +332,28 @@ def test_the_end_of_the_other_side_is_seen() -> None:
     assert [] == right.receive()
     assert right.ended
     right.send(wire.Sync(2))
+
+
+def test_the_end_is_seen_though_a_fork_holds_a_copy(left: Lifeline, right: Lifeline) -> None:
+    copy = os.dup(right.fileno())
+    right.send(wire.Synced(1))
+
     right.close()
 
-
-def test_the_end_is_seen_though_a_fork_holds_a_copy() -> None:
-    ours, theirs = pair()
-    supervisor, child = Lifeline(ours), Lifeline(theirs)
-    copy = os.dup(child.fileno())
-    child.send(wire.Synced(1))
-
-    child.close()
-
-    assert [(wire.Synced(1), [])] == supervisor.receive()
-    assert supervisor.ended
+    assert [(wire.Synced(1), [])] == left.receive()
+    assert left.ended
     os.close(copy)
-    supervisor.close()
 
 
-def test_a_fork_abandons_its_copy_and_the_lifeline_goes_on() -> None:
-    ours, theirs = pair()
-    supervisor, child = Lifeline(ours), Lifeline(theirs)
+def test_a_fork_abandons_its_copy_and_the_lifeline_goes_on(left: Lifeline, right: Lifeline) -> None:
+    Lifeline.inherited(os.dup(right.fileno())).abandon()
+    right.send(wire.Synced(1))
 
-    Lifeline.inherited(os.dup(child.fileno())).abandon()
-    child.send(wire.Synced(1))
-
-    assert [(wire.Synced(1), [])] == supervisor.receive()
-    assert not supervisor.ended
-    child.close()
-    supervisor.close()
+    assert [(wire.Synced(1), [])] == left.receive()
+    assert not left.ended
 
 
-def test_threads_may_send_at_once() -> None:
-    left, right = _two()
-
+def test_threads_may_send_at_once(left: Lifeline, right: Lifeline) -> None:
     def send() -> None:
         for _ in range(200):
             left.send(wire.Sync(5))
@@ -382,39 +371,17 @@ def test_threads_may_send_at_once() -> None:
         thread.join()
 
     assert 0 == right.malformed
-    left.close()
-    right.close()
 
 
-def test_waiting_ends_after_the_timeout() -> None:
-    left, right = _two()
-
+def test_waiting_ends_after_the_timeout(right: Lifeline) -> None:
     assert not right.wait(0.001)
-    left.close()
-    right.close()
-
-
-class _Short:
-    """Fails the first calls of a socket with these errors."""
-
-    def __init__(self, end: socket.socket, call: str, errors: list[int]) -> None:
-        self._end, self._call, self._errors = end, call, errors
-
-    def __getattr__(self, name: str) -> Any:
-        if name == self._call and self._errors:
-            return self._fail
-        return getattr(self._end, name)
-
-    def _fail(self, *_: Any) -> Any:
-        raise OSError(self._errors.pop(0), "injected")
 
 
 @pytest.mark.parametrize("number", [errno.ENOBUFS, errno.ENOMEM, errno.EINTR])
 @pytest.mark.parametrize("call", ["sendmsg", "recvmsg"])
-def test_a_shortage_is_not_the_end(call: str, number: int) -> None:
-    left, right = _two()
+def test_a_shortage_is_not_the_end(left: Lifeline, right: Lifeline, call: str, number: int) -> None:
     failing: Any = left if call == "sendmsg" else right
-    failing._socket = _Short(failing._socket, call, [number, number])
+    failing._socket = ShortOf(failing._socket, **{call: [number, number]})
 
     left.send(wire.Sync(1))
     for _ in range(2):
@@ -423,12 +390,11 @@ def test_a_shortage_is_not_the_end(call: str, number: int) -> None:
 
     assert [wire.Sync(1)] == [message for message, _ in right.receive()]
     assert (False, False) == (left.ended, right.ended)
-    left.close()
-    right.close()
 
 
-def test_what_the_dead_have_sent_is_received_though_nothing_can_be_sent_to_them() -> None:
-    left, right = _two()
+def test_what_the_dead_have_sent_is_received_though_nothing_can_be_sent_to_them(
+    left: Lifeline, right: Lifeline
+) -> None:
     right.send(wire.Sync(1))
     right.close()
 
@@ -439,4 +405,3 @@ def test_what_the_dead_have_sent_is_received_though_nothing_can_be_sent_to_them(
     assert not left.is_backed_up
     assert [wire.Sync(1)] == [message for message, _ in left.receive()]
     assert left.ended
-    left.close()

@@ -10,7 +10,7 @@ import resource
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +74,27 @@ def dealer(bound: Bound) -> Iterator[Dealer]:
     dealer.close()
 
 
-def take(dealer: Dealer, count: int = 1) -> list[list[bytes]]:
+def say(dealer: Dealer, message: list[bytes]) -> None:
+    dealer.put(message)
+    dealer.flush()
+
+
+@pytest.fixture
+def connection(bound: Bound, dealer: Dealer) -> Connection:
+    """To the dealer, whose hello has been read."""
+    say(dealer, [b"hello"])
+    [(connection, _)] = bound.receive()
+    return connection
+
+
+def take(
+    dealer: Dealer, count: int = 1, meanwhile: Callable[[], object] = lambda: None
+) -> list[list[bytes]]:
     """The next messages."""
     taken: list[list[bytes]] = []
 
     def look() -> bool:
+        meanwhile()
         while len(taken) < count and dealer.has_input():
             taken.append(dealer.receive())
         return len(taken) == count
@@ -112,29 +128,19 @@ def test_messages_of_all_sizes_arrive_whole_and_in_order(bound: Bound, dealer: D
     for connection, frames in heard:
         assert bound.router.write(connection, frames)
     bound.router.flush()
-    taken: list[list[bytes]] = []
-    while len(taken) < len(sent):
-        bound.look()
-        while dealer.has_input():
-            taken.append(dealer.receive())
-    assert sent == taken
+    assert sent == take(dealer, len(sent), bound.look)
 
 
-def test_what_a_reader_does_not_take_waits_and_nothing_blocks(bound: Bound, dealer: Dealer) -> None:
-    dealer.put([b"hello"])
-    dealer.flush()
-    [(connection, _)] = bound.receive()
+def test_what_a_reader_does_not_take_waits_and_nothing_blocks(
+    bound: Bound, dealer: Dealer, connection: Connection
+) -> None:
     sent = [[b"%d" % number, bytes(50_000)] for number in range(200)]
 
     assert all(bound.router.write(connection, message) for message in sent)
     bound.router.flush()
 
     assert connection.is_blocked
-    taken: list[list[bytes]] = []
-    while len(taken) < len(sent):
-        bound.look()
-        taken += take(dealer)
-    assert sent == taken
+    assert sent == take(dealer, len(sent), bound.look)
     assert not connection.is_blocked
     eventually(lambda: not bound.look(), 60, "nothing to do, once all is written")
 
@@ -212,8 +218,7 @@ LONG = b"\x02" + (zmtp.MAX_BYTES + 1).to_bytes(8, "big")
 def test_who_speaks_nonsense_is_cut_off_and_others_are_not(
     bound: Bound, dealer: Dealer, nonsense: bytes
 ) -> None:
-    dealer.put([b"before"])
-    dealer.flush()
+    say(dealer, [b"before"])
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(bound.path)
         peer.sendall(nonsense)
@@ -226,9 +231,7 @@ def test_who_speaks_nonsense_is_cut_off_and_others_are_not(
         assert [b"before"] == bound.receive()[0][1]
         eventually(is_cut_off, 60, "the end of the connection")
 
-    dealer.put([b"after"])
-
-    dealer.flush()
+    say(dealer, [b"after"])
     assert [b"after"] == bound.receive()[0][1]
 
 
@@ -246,19 +249,15 @@ def test_random_bytes_do_no_harm(bound: Bound, dealer: Dealer) -> None:
             bound.look()
 
     bound.router.inbox.clear()
-    dealer.put([b"still here"])
-    dealer.flush()
+    say(dealer, [b"still here"])
     assert [b"still here"] == bound.receive()[-1][1]
     eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 60, "the ends")
 
 
-def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(bound: Bound) -> None:
-    dealer = Dealer(bound.address)
-    dealer.put([b"hello"])
-    dealer.flush()
-    [(connection, _)] = bound.receive()
-    dealer.put([b"last words"])
-    dealer.flush()
+def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(
+    bound: Bound, dealer: Dealer, connection: Connection
+) -> None:
+    say(dealer, [b"last words"])
     dealer.close()
 
     assert bound.router.read(connection)
@@ -269,11 +268,9 @@ def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(bound: Bound) ->
     assert set() == bound.router.connections
 
 
-def test_what_a_dead_router_has_sent_is_read_before_it_is_seen_to_be_dead(bound: Bound) -> None:
-    dealer = Dealer(bound.address)
-    dealer.put([b"hello"])
-    dealer.flush()
-    [(connection, _)] = bound.receive()
+def test_what_a_dead_router_has_sent_is_read_before_it_is_seen_to_be_dead(
+    bound: Bound, dealer: Dealer, connection: Connection
+) -> None:
     bound.router.write(connection, [b"last words"])
     bound.router.flush()
     bound.router.close(connection)
@@ -282,9 +279,7 @@ def test_what_a_dead_router_has_sent_is_read_before_it_is_seen_to_be_dead(bound:
     assert not dealer.has_input()
     assert not dealer.has_input()
     assert not dealer.is_open
-    dealer.put([b"too late"])
-    dealer.flush()
-    dealer.close()
+    say(dealer, [b"too late"])
 
 
 def test_a_dealer_whom_nobody_hears_is_as_one_whose_router_has_died(tmp_path: Path) -> None:
@@ -328,8 +323,7 @@ def test_a_shortage_delays_what_is_sent_and_ends_nothing(
     connection: Any = dealer
     connection._socket = ShortOf(connection._socket, send=[number] * 3)
 
-    dealer.put([b"hello"])
-    dealer.flush()
+    say(dealer, [b"hello"])
     assert dealer.is_blocked
     dealer.finish()
 
@@ -339,11 +333,8 @@ def test_a_shortage_delays_what_is_sent_and_ends_nothing(
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=errno.errorcode.get)
 def test_a_shortage_delays_what_is_received_and_ends_nothing(
-    bound: Bound, dealer: Dealer, number: int
+    bound: Bound, dealer: Dealer, connection: Connection, number: int
 ) -> None:
-    dealer.put([b"hello"])
-    dealer.flush()
-    [(connection, _)] = bound.receive()
     end: Any = dealer
     end._socket = ShortOf(end._socket, recv_into=[number] * 3)
 
@@ -354,12 +345,10 @@ def test_a_shortage_delays_what_is_received_and_ends_nothing(
     assert dealer.is_open
 
 
-def test_what_had_come_before_a_write_failed_is_read(bound: Bound, dealer: Dealer) -> None:
-    dealer.put([b"hello"])
-    dealer.flush()
-    [(connection, _)] = bound.receive()
-    dealer.put([b"an answer"])
-    dealer.flush()
+def test_what_had_come_before_a_write_failed_is_read(
+    bound: Bound, dealer: Dealer, connection: Connection
+) -> None:
+    say(dealer, [b"an answer"])
     end: Any = connection
     end._socket = ShortOf(end._socket, send=[errno.ECONNRESET])
 
@@ -375,8 +364,7 @@ def test_strangers_wait_until_others_have_spoken_and_none_is_lost(bound: Bound) 
     bound.router.max_strangers = 3
     dealers = [Dealer(bound.address) for _ in range(10)]
     for number, dealer in enumerate(dealers):
-        dealer.put([b"%d" % number])
-        dealer.flush()
+        say(dealer, [b"%d" % number])
 
     heard: list[list[bytes]] = []
     while len(heard) < 10:
@@ -395,8 +383,7 @@ def test_who_says_nothing_has_to_go_in_time(bound: Bound) -> None:
     silent = [Dealer(bound.address) for _ in range(2)]
     eventually(lambda: not bound.look(), 60, "both are accepted")
     late = Dealer(bound.address)
-    late.put([b"hello"])
-    late.flush()
+    say(late, [b"hello"])
 
     due_ns = bound.router.next_due_ns()
     bound.router.tick(due_ns - 1)
@@ -408,22 +395,19 @@ def test_who_says_nothing_has_to_go_in_time(bound: Bound) -> None:
         dealer.close()
 
 
-def test_a_stranger_that_has_spoken_in_time_is_not_closed_unread(bound: Bound) -> None:
-    dealer = Dealer(bound.address)
+def test_a_stranger_that_has_spoken_in_time_is_not_closed_unread(
+    bound: Bound, dealer: Dealer
+) -> None:
     eventually(lambda: not bound.look(), 60, "it is accepted")
-    dealer.put([b"hello"])
-    dealer.flush()
+    say(dealer, [b"hello"])
 
     bound.router.tick(bound.router.next_due_ns() + 1)
 
     assert ([b"hello"], 1) == (bound.router.inbox.popleft()[1], len(bound.router.connections))
-    dealer.close()
 
 
-def test_without_descriptors_those_that_connect_wait(bound: Bound) -> None:
-    dealer = Dealer(bound.address)
-    dealer.put([b"hello"])
-    dealer.flush()
+def test_without_descriptors_those_that_connect_wait(bound: Bound, dealer: Dealer) -> None:
+    say(dealer, [b"hello"])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)
@@ -437,7 +421,6 @@ def test_without_descriptors_those_that_connect_wait(bound: Bound) -> None:
     bound.router.tick(bound.router.next_due_ns())
 
     assert [b"hello"] == bound.receive()[0][1]
-    dealer.close()
 
 
 def test_a_greeting_that_has_to_wait_holds_nothing_back(
@@ -449,8 +432,7 @@ def test_a_greeting_that_has_to_wait_holds_nothing_back(
         "__init__",
         _with_errors(zmtp.Connection.__init__, errors),
     )
-    dealer.put([b"hello"])
-    dealer.flush()
+    say(dealer, [b"hello"])
     [(connection, _)] = bound.receive()
 
     bound.router.write(connection, [b"answer"])
@@ -473,14 +455,12 @@ def test_a_stranger_may_not_announce_as_much_as_those_who_are_known(
 ) -> None:
     monkeypatch.setattr(zmtp, "STRANGER_BYTES", 1000)
     friend, stranger = Dealer(bound.address), Dealer(bound.address)
-    friend.put([b"hello"])
-    friend.flush()
+    say(friend, [b"hello"])
     [(connection, _)] = bound.receive()
     bound.router.know(connection)
 
     for dealer in (friend, stranger):
-        dealer.put([bytes(2000)])
-        dealer.flush()
+        say(dealer, [bytes(2000)])
 
     assert [bytes(2000)] == bound.receive()[0][1]
     eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 60, "the end")
