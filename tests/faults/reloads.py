@@ -1,9 +1,9 @@
-"""Reloads under load, of what is broken, loads and unloads without end, and slow imports."""
+"""Reloads under load and of what is broken, loads and unloads without end, and imports."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,41 +15,33 @@ from tests.faults.stamps import (
     model_file,
     write_stamp,
 )
+from tests.support.scripted import string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 PER_SECOND = 100
 #: Roles whose processes stay while models come and go.
 LASTING = ("supervisor", "fork-server", "broker", "http", "grpc", "metrics")
 
 
-class ReloadStats(NamedTuple):
-    """The durations of reloads, and the requests meanwhile."""
+def reload_often(server: Server, times: int, pause_s: float = 0.0) -> tuple[SteadyLoad, int]:
+    """Write another stamp and load, so often, under a steady load.
 
-    seconds: list[float]
-    request_count: int
-    failed_count: int
-    #: Asked after a load had been answered, and answered by what was before it.
-    stale_count: int
-
-
-def reload_often(server: Server, times: int, pause_s: float = 0.0) -> ReloadStats:
-    """Writes another stamp and loads, so often, under a steady load."""
-    seconds, since = [], []
+    Return the load, and how many were asked after a load had been answered, and answered by what
+    was before it.
+    """
+    since = []
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         for stamp in range(1, times + 1):
             write_stamp(server, stamp)
-            began_s = time.monotonic()
             assert (200, "") == control_model(server, "load")
             since.append(time.monotonic_ns())
-            seconds.append(time.monotonic() - began_s)
             time.sleep(pause_s)
     late = 0
     for answer in asking.answers:
         least = sum(ns < answer.sent_ns for ns in since)
         late += bool(answer.stamps) and answer.stamps[0] < least
-    return ReloadStats(seconds, len(asking.answers), len(asking.failed()), late)
+    return asking, late
 
 
 # ------------------------------------------------------------- loads and unloads
@@ -81,16 +73,12 @@ def _sample(pid: int) -> Sample:
     return Sample(descriptors, len((folder / "maps").read_text().splitlines()), int(own.split()[1]))
 
 
-def load_and_unload(server: Server, times: int) -> list[float]:
-    """Seconds of each load, each followed by an unload that is waited for."""
-    seconds = []
+def load_and_unload(server: Server, times: int) -> None:
+    """Load the model so often, and unload it each time."""
     for _ in range(times):
-        began_s = time.monotonic()
         assert (200, "") == control_model(server, "load")
-        seconds.append(time.monotonic() - began_s)
         assert (200, "") == control_model(server, "unload")
     eventually(lambda: not server.stub_pids(MODEL), 30, "every stub has ended")
-    return seconds
 
 
 # ------------------------------------------------------------- what is broken
@@ -100,32 +88,28 @@ class Breakage(NamedTuple):
     """A way to break a model, and what the reason must say."""
 
     name: str
-    apply: Callable[[Path], None]
     reason_texts: tuple[str, ...]
+    #: In place of the model's own; "" leaves it.
+    code: str = ""
+    #: More of the configuration.
+    config: str = ""
+    has_file: bool = True
+
+    def apply(self, model: Path) -> None:
+        config, code = model / "config.pbtxt", model / "1" / "model.py"
+        config.write_text(f"{config.read_text()}\n{self.config}\n")
+        code.write_text(self.code or code.read_text())
+        if not self.has_file:
+            code.unlink()
 
 
-def _code(text: str) -> Callable[[Path], None]:
-    def write(model: Path) -> None:
-        (model / "1" / "model.py").write_text(text)
-
-    return write
-
-
-def _initialize(text: str) -> Callable[[Path], None]:
+def _initialize(text: str) -> str:
     """Line 5 of the file does it."""
-    return _code(
+    return (
         f"import ctypes, os, signal, sys, time\n\nclass TritonPythonModel:\n"
         f"    def initialize(self, args):\n        {text}\n"
         "    def execute(self, requests): return []\n"
     )
-
-
-def _config(text: str) -> Callable[[Path], None]:
-    def write(model: Path) -> None:
-        path = model / "config.pbtxt"
-        path.write_text(f"{path.read_text()}\n{text}\n")
-
-    return write
 
 
 _COMPLETION = """class TritonPythonModel:
@@ -145,61 +129,47 @@ _WRONG_OUTPUT = """class TritonPythonModel:
 """
 
 BREAKAGES: tuple[Breakage, ...] = (
-    Breakage("syntax error", _code("import os\ndef f(:\n"), ("SyntaxError", "line 2")),
+    Breakage("syntax error", ("SyntaxError", "line 2"), "import os\ndef f(:\n"),
     Breakage(
         "import error",
-        _code("import os\nimport nothing_of_this_name\n"),
         ("No module named 'nothing_of_this_name'", "model.py(2)"),
+        "import os\nimport nothing_of_this_name\n",
     ),
-    Breakage("configuration", _config("max_batch_size: many"), ("config.pbtxt", "many")),
+    Breakage("configuration", ("config.pbtxt", "many"), config="max_batch_size: many"),
     Breakage(
-        "raises", _initialize("raise ValueError('no weights')"), ("no weights", "model.py(5)")
+        "raises", ("no weights", "model.py(5)"), _initialize("raise ValueError('no weights')")
     ),
     Breakage(
         "no environment",
-        _config('parameters { key: "EXECUTION_ENV_PATH" value { string_value: "/not/here" } }'),
         ("/not/here",),
+        config=string_parameter("EXECUTION_ENV_PATH", "/not/here"),
     ),
-    Breakage("no class", _code("class Model: pass\n"), ("TritonPythonModel",)),
-    Breakage("sys.exit", _initialize("sys.exit(3)"), ("SystemExit",)),
-    Breakage("kill -9", _initialize("os.kill(os.getpid(), signal.SIGKILL)"), ("SIGKILL",)),
-    Breakage("segfault", _initialize("ctypes.string_at(0)"), ("SIGSEGV", "model.py(5)")),
-    Breakage("wrong output", _code(_WRONG_OUTPUT), ("TYPE_NONE",)),
-    Breakage("completion raises", _code(_COMPLETION), ("cannot complete it", "model.py(4)")),
-    Breakage("no memory", _initialize("bytearray(1 << 60)"), ("MemoryError", "model.py(5)")),
-    Breakage("no file", lambda model: (model / "1" / "model.py").unlink(), ("model.py",)),
+    Breakage("no class", ("TritonPythonModel",), "class Model: pass\n"),
+    Breakage("sys.exit", ("SystemExit",), _initialize("sys.exit(3)")),
+    Breakage("kill -9", ("SIGKILL",), _initialize("os.kill(os.getpid(), signal.SIGKILL)")),
+    Breakage("segfault", ("SIGSEGV", "model.py(5)"), _initialize("ctypes.string_at(0)")),
+    Breakage("wrong output", ("TYPE_NONE",), _WRONG_OUTPUT),
+    Breakage("completion raises", ("cannot complete it", "model.py(4)"), _COMPLETION),
+    Breakage("no memory", ("MemoryError", "model.py(5)"), _initialize("bytearray(1 << 60)")),
+    Breakage("no file", ("model.py",), has_file=False),
+    Breakage(
+        "hangs",
+        ("max_load_seconds (0.5)", "model.py(5): initialize"),
+        _initialize("time.sleep(3600)"),
+        string_parameter("max_load_seconds", "0.5"),
+    ),
 )
-_HANGS = _initialize("time.sleep(3600)")
 
 
-def _hang(model: Path) -> None:
-    _HANGS(model)
-    _config('parameters { key: "max_load_seconds" value { string_value: "0.5" } }')(model)
-
-
-BREAKAGES += (Breakage("hangs", _hang, ("max_load_seconds (0.5)", "model.py(5): initialize")),)
-
-
-class FailedReload(NamedTuple):
-    name: str
-    seconds: float
-    reason: str
-
-
-def reload_broken(
-    server: Server, breaks: Sequence[Breakage] = BREAKAGES
-) -> tuple[list[FailedReload], int]:
-    """Return what was said of each, and how many requests were asked; all were answered."""
+def reload_broken(server: Server, breaks: Sequence[Breakage] = BREAKAGES) -> int:
+    """Check what is said of each; return how many requests were asked, all of them answered."""
     model = server.repository / MODEL
     sound = {path: path.read_text() for path in (model / "config.pbtxt", model_file(server))}
     pids = server.stub_pids(MODEL)
-    failed = []
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         for broken in breaks:
             broken.apply(model)
-            began_s = time.monotonic()
             status, reason = control_model(server, "load")
-            failed.append(FailedReload(broken.name, time.monotonic() - began_s, reason))
             entry = index_entry(server)
             for path, text in sound.items():
                 path.write_text(text)
@@ -211,15 +181,13 @@ def reload_broken(
     assert not asking.failed(), asking.failed()[:3]
     # What the last one had started may still be on its way out.
     eventually(lambda: pids == server.stub_pids(MODEL), 30, f"the same stubs, {pids}")
-    return failed, len(asking.answers)
+    return len(asking.answers)
 
 
 # --------------------------------------------------------------- what is imported
 
-_SLOW = """import time
-with open({path!r}, "a") as file:
+_COUNTED = """with open({path!r}, "a") as file:
     file.write("imported ")
-time.sleep({seconds})
 
 class TritonPythonModel:
     @staticmethod
@@ -233,18 +201,14 @@ class TritonPythonModel:
 """
 
 
-def import_slowly(server: Server, seconds: float, instances: int) -> tuple[float, int]:
-    """Loads a model with these imports; how long that took, and how often they were done."""
+def count_imports(server: Server, instances: int) -> int:
+    """Load a model of so many instances, `counted`; return how often it was imported."""
     marks = server.scratch / "imports"
     marks.unlink(missing_ok=True)
-    folder = server.repository / "slow"
+    folder = server.repository / "counted"
     (folder / "1").mkdir(parents=True, exist_ok=True)
-    (folder / "1" / "model.py").write_text(_SLOW.format(path=str(marks), seconds=seconds))
+    (folder / "1" / "model.py").write_text(_COUNTED.format(path=str(marks)))
     group = f"instance_group [ {{ count: {instances} kind: KIND_CPU }} ]"
     (folder / "config.pbtxt").write_text(f'backend: "python"\n{group}\n')
-    began_s = time.monotonic()
-    assert (200, "") == control_model(server, "load", "slow")
-    return time.monotonic() - began_s, len(marks.read_text().split())
-
-
-# -------------------------------------------------------------------- in full
+    assert (200, "") == control_model(server, "load", "counted")
+    return len(marks.read_text().split())

@@ -1,52 +1,35 @@
-"""Models that are steered under a steady load: which requests failed, and how long it took."""
+"""Models that are steered under a steady load."""
 
 from __future__ import annotations
 
 import random
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from tests.faults.stamps import MODEL, SteadyLoad, control_model, model_file, write_stamp
 from tests.support.server import Server
 
-OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 PER_SECOND = 200
 MAX_INSTANCES = 6
 
 
-class SteeringStats(NamedTuple):
-    """The durations of the changes, and the requests meanwhile."""
-
-    seconds: list[float]
-    request_count: int
-    failed_count: int
-
-
-def steer(server: Server, what: str, change: dict[str, Any]) -> Any:
+def steer(server: Server, what: str, change: dict[str, Any], model: str = MODEL) -> Any:
     """Ask for a change over HTTP, and wait for it."""
-    return steer_model(server, MODEL, what, change)
-
-
-def steer_model(server: Server, model: str, what: str, change: dict[str, Any]) -> Any:
     status, answer = server.request_json(f"/v2/models/{model}/{what}", change)
     assert status == 200, answer
     return answer
 
 
-def scale_often(server: Server, times: int, pause_s: float = 0.0) -> SteeringStats:
-    """Give the model another number of instances, so often, under a steady load."""
-    chosen = random.Random(1)
-    count, seconds = 1, []
+def scale_often(server: Server, times: int, pause_s: float = 0.0) -> SteadyLoad:
+    """Give the model another number of instances, so often, under the load that is returned."""
+    chosen, count = random.Random(1), 1
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         for _ in range(times):
             count = chosen.choice([n for n in range(1, MAX_INSTANCES + 1) if n != count])
-            began_s = time.monotonic()
-            answer = steer(server, "scale", {"count": count})
-            seconds.append(time.monotonic() - began_s)
-            counts = answer["versions"]["1"]
+            counts = steer(server, "scale", {"count": count})["versions"]["1"]
             assert (count, count) == (counts["instances"], counts["ready"]), counts
             time.sleep(pause_s)
-    return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
+    return asking
 
 
 _BROKEN_CODE = (
@@ -60,10 +43,10 @@ _BROKEN_CODE = (
 
 def roll_often(
     server: Server, times: int, *, broken_times: int, pause_s: float = 0.0
-) -> SteeringStats:
-    """Load other code, so often, under a steady load; so many times it is broken and refused."""
+) -> SteadyLoad:
+    """Load other code, so often, under the load that is returned; some is broken and refused."""
     steer(server, "scale", {"count": 3})
-    code, seconds = model_file(server), []
+    code = model_file(server)
     broken_turns = random.Random(1).sample(range(times), broken_times)
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         for turn in range(times):
@@ -73,11 +56,9 @@ def roll_often(
                 code.write_text(_BROKEN_CODE[turn % len(_BROKEN_CODE)])
             else:
                 write_stamp(server, turn + 1)
-            began_s = time.monotonic()
             status, reason = control_model(server, "load")
-            seconds.append(time.monotonic() - began_s)
             assert (status != 200, "broken at" in reason) == (is_broken, is_broken), reason
             if is_broken:
                 code.write_text(sound)
             time.sleep(pause_s)
-    return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
+    return asking

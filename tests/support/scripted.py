@@ -26,8 +26,14 @@ ITERATIVE = "sequence_batching { iterative_sequence: true }\n"
 
 def add_model(server: Server, source: str, name: str, config: str = "") -> None:
     """A copy of one of the two, with more in its configuration."""
-    path = server.add_model(source, name) / "config.pbtxt"
-    path.write_text(path.read_text() + config)
+    server.add_model(source, name)
+    extend_config(server, name, config)
+
+
+def extend_config(server: Server, model: str, text: str) -> None:
+    """Append to the configuration of a model that is in the repository."""
+    with (server.repository / model / "config.pbtxt").open("a") as config:
+        config.write(text)
 
 
 def string_parameter(key: str, value: str) -> str:

@@ -97,7 +97,7 @@ def test_an_instance_is_started_anew_without_a_failed_request(server: Server) ->
 @pytest.mark.row("L14")
 def test_a_model_that_drains_is_not_ready_and_answers(server: Server) -> None:
     with held_request(server, "held") as statuses:
-        steering.steer_model(server, "journal", "drain", {"wait": False})
+        steering.steer(server, "drain", {"wait": False}, "journal")
         eventually(lambda: server.status("/v2/models/journal/ready") == 400, 60)
 
         assert 200 == server.status("/v2/health/ready"), "balancers of the server stay"
