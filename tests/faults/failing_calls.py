@@ -19,10 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults import broker_death
+from tests.faults import deaths
 from tests.faults.load import Load
 from tests.support.failing import FailingCalls
-from tests.support.server import Server
+from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 
 MODELS = ("journal", "add_sub")
@@ -91,7 +91,7 @@ def start(directory: Path, calls: FailingCalls) -> Server:
         environment=calls.environment,
         options=["--model-control-mode=explicit", "--load-model=*"],
     )
-    broker_death.use_instances(server)
+    deaths.use_instances(server)
     return server
 
 
@@ -113,13 +113,7 @@ def is_whole(server: Server, supervisor: int) -> bool:
     with suppress(OSError, ValueError):
         if server.control_model("load", "add_sub"):
             return False
-        tensors = [
-            {"name": name, "shape": [1, 16], "datatype": "FP32", "data": [1] * 16}
-            for name in ("INPUT0", "INPUT1")
-        ]
-        status, _ = server.request_json("/v2/models/add_sub/infer", {"inputs": tensors})
-        with urllib.request.urlopen(server.metrics_url, timeout=5) as page:
-            return status == 200 and server.is_ready() and page.status == 200
+        return ask_add_sub(server) == 200 and server.is_ready() and bool(server.metrics_text())
     return False
 
 
@@ -160,7 +154,7 @@ def server_under_load(directory: Path) -> Iterator[tuple[Server, FailingCalls]]:
             with Load(server.http_port, clients=4, milliseconds=5, pause_s=0.01) as load:
                 yield server, calls
             answered = [o for o in load.outcomes if o.status not in (0, 500)]
-            broker_death.check_executed_once(server, answered)
+            deaths.check_executed_once(server, answered)
             assert 0 == server.stop(30), "it ends in order"
     finally:
         calls.close()

@@ -8,21 +8,25 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import struct
 import time
-import urllib.request
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
 import psutil
 
+from tests.faults.requests import (
+    INFER,
+    STREAM,
+    STREAM_RESPONSE,
+    grpc_request,
+    token_index,
+    tokens,
+)
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton_protos import message
 
 MODELS = ("tokens", "journal", "identity_fp32")
 STREAMS, RESPONSES, CANCELS, READERS = 500, 200, 10_000, 100
@@ -35,60 +39,26 @@ _AT_ONCE = 100
 _PER_CONNECTION = 100
 #: Empty segments go back after some seconds.
 _REST_S = 60.0
-_SERVICE = "/inference.GRPCInferenceService/"
-_REQUEST = message("inference.ModelInferRequest")
-_RESPONSE = message("inference.ModelStreamInferResponse")
 _PATIENCE_S = 300.0
+#: Of a request to `journal`.
+_ID = ("BYTES", (1, 1), b"\1\0\0\0x")
 
 
-def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
-    return {"name": name, "datatype": datatype, "shape": shape}
-
-
-def _tokens(count: int, delay_us: int = 0) -> bytes:
-    request = _REQUEST(
-        model_name="tokens",
-        inputs=[_tensor("COUNT", "INT32", 1), _tensor("DELAY_US", "INT32", 1)],
-        raw_input_contents=[struct.pack("<i", number) for number in (count, delay_us)],
-    )
-    request.parameters["triton_enable_empty_final_response"].bool_param = True
-    return bytes(request.SerializeToString())
-
-
-def _journal(milliseconds: int) -> bytes:
-    request = _REQUEST(
-        model_name="journal",
-        inputs=[_tensor("ID", "BYTES", 1, 1), _tensor("MS", "INT32", 1, 1)],
-        raw_input_contents=[struct.pack("<I", 1) + b"x", struct.pack("<i", milliseconds)],
-    )
-    return bytes(request.SerializeToString())
-
-
-def _identity(floats: int) -> bytes:
-    request = _REQUEST(
-        model_name="identity_fp32",
-        inputs=[_tensor("INPUT0", "FP32", floats)],
-        raw_input_contents=[bytes(4 * floats)],
-    )
-    return bytes(request.SerializeToString())
-
-
-def _stream(channel: Any, request: bytes) -> Any:
+def _stream(channel: Any, request: Any) -> Any:
     """A stream with one request, which then says that it asks no more."""
-    return channel.stream_stream(_SERVICE + "ModelStreamInfer")(iter([request]))
+    return channel.stream_stream(STREAM)(iter([request.SerializeToString()]))
 
 
 def _check_response(data: bytes) -> tuple[int, bool]:
     """Its number and whether it is the last."""
-    response = _RESPONSE.FromString(data)
-    assert not response.error_message, response.error_message
-    (index,) = struct.unpack("<i", response.infer_response.raw_output_contents[1])
-    return index, response.infer_response.parameters["triton_final_response"].bool_param
+    response = STREAM_RESPONSE.FromString(data)
+    is_last = response.infer_response.parameters["triton_final_response"].bool_param
+    return token_index(response), is_last
 
 
 async def _follow(channel: Any, responses: int) -> None:
     """One stream to its end: complete, in order, with one final response, the last."""
-    got = [_check_response(data) async for data in _stream(channel, _tokens(responses))]
+    got = [_check_response(data) async for data in _stream(channel, tokens(responses))]
     assert [(index, index == responses - 1) for index in range(responses)] == got
 
 
@@ -120,10 +90,16 @@ async def _cancel_one(channel: Any, chance: random.Random) -> str:
     kind = chance.randrange(4)
     if kind < 2:
         # Streams whose responses come all at once, and such that are cancelled midway.
-        call = _stream(channel, _tokens(50, 2000 * kind))
+        call = _stream(channel, tokens(50, 2000 * kind))
     else:
-        request = _journal(chance.randrange(3)) if kind == 2 else _identity(100_000)
-        call = channel.unary_unary(_SERVICE + "ModelInfer")(request)
+        request = (
+            grpc_request(
+                "journal", ID=_ID, MS=("INT32", (1, 1), bytes([chance.randrange(3), 0, 0, 0]))
+            )
+            if kind == 2
+            else grpc_request("identity_fp32", INPUT0=("FP32", (100_000,), bytes(400_000)))
+        )
+        call = channel.unary_unary(INFER)(request.SerializeToString())
     # Some are left alone, so that it takes no quick machine to answer one.
     if chance.random() < _SHARE_CANCELLED:
         asyncio.get_running_loop().call_later(chance.random() * _CANCEL_WITHIN_S, call.cancel)
@@ -153,8 +129,7 @@ async def _cancel_many(server: Server, cancels: int, seed: int) -> Counter[str]:
     return ends
 
 
-@dataclass(frozen=True)
-class _ServerResources:
+class _ServerResources(NamedTuple):
     """The resources of a server that does nothing."""
 
     pids: dict[str, list[int]]
@@ -165,20 +140,19 @@ class _ServerResources:
 def _server_resources(server: Server) -> _ServerResources:
     pids = server.pids()
     held = {role: sum(psutil.Process(pid).num_fds() for pid in own) for role, own in pids.items()}
-    return _ServerResources(pids, held, _metrics(server)["zmqtriton_shared_memory_bytes"])
+    return _ServerResources(pids, held, metrics_of(server)["zmqtriton_shared_memory_bytes"])
 
 
-def _metrics(server: Server) -> Counter[str]:
+def metrics_of(server: Server) -> Counter[str]:
     """The sums over all labels."""
     sums: Counter[str] = Counter()
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
-        for name, value in re.findall(r"^(\w+)\S* (\d+)", answer.read().decode(), re.MULTILINE):
-            sums[name] += int(value)
+    for name, value in re.findall(r"^(\w+)\S* (\d+)", server.metrics_text(), re.MULTILINE):
+        sums[name] += int(value)
     return sums
 
 
 def _is_idle(server: Server) -> bool:
-    metrics = _metrics(server)
+    metrics = metrics_of(server)
     return not (metrics["nv_inference_pending_request_count"] or metrics["zmqtriton_leased_blocks"])
 
 
@@ -213,13 +187,24 @@ def cancel_many(server: Server, cancels: int = CANCELS, seed: int = 1) -> Counte
     return ends
 
 
+def cancel_streams(server: Server, times: int, max_s: float, seed: int = 1) -> None:
+    """Ask for streams, and leave each after a time of which nobody knows what has happened."""
+    chance, request = random.Random(seed), tokens(50).SerializeToString()
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        for _ in range(times):
+            requests = iter([request] * chance.randint(1, 5))
+            answers = channel.stream_stream(STREAM)(requests, timeout=60)
+            time.sleep(chance.random() * max_s)
+            answers.cancel()
+
+
 # ------------------------------------------------------------ a reader that stops
 
 
 async def _follow_beside(server: Server, readers: int, responses: int) -> tuple[float, float]:
     alone = await _follow_many(server, readers - 1, responses)
     async with grpc.aio.insecure_channel(server.grpc_address) as channel:
-        stopped = _stream(channel, _tokens(_FLOOD))
+        stopped = _stream(channel, tokens(_FLOOD))
         assert _check_response(await stopped.read()) == (0, False)
         beside = await _follow_many(server, readers - 1, responses)
         assert not stopped.done()

@@ -8,7 +8,9 @@ import json
 import threading
 import time
 from contextlib import closing
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from tests.faults.requests import journal_inputs
 
 
 class Outcome(NamedTuple):
@@ -33,8 +35,8 @@ _Own = TypeVar("_Own", bound="Clients")
 class Clients:
     """Threads that ask one model over HTTP until the block ends; `_ask` is each one's work."""
 
-    def __init__(self, port: int, model: str, clients: int) -> None:
-        self._port = port
+    def __init__(self, port: int, model: str, clients: int, within_s: float = 50.0) -> None:
+        self._place: Any = {"host": "127.0.0.1", "port": port, "timeout": within_s}
         self._path = f"/v2/models/{model}/infer"
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
@@ -51,7 +53,7 @@ class Clients:
             assert not thread.is_alive(), "a request got no answer"
 
     def _run(self) -> None:
-        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=50)) as connection:
+        with closing(http.client.HTTPConnection(**self._place)) as connection:
             while not self._is_over.is_set():
                 self._ask(connection)
 
@@ -92,9 +94,8 @@ class Load(Clients):
 
     def _ask(self, connection: http.client.HTTPConnection) -> None:
         own_id = f"{self._prefix}-{next(self._numbers)}"
-        of_id = {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]}
-        of_ms = {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [self._milliseconds]}
+        inputs = journal_inputs(own_id, self._milliseconds)
         sent_ns = time.monotonic_ns()
-        status, text = self._post(connection, json.dumps({"inputs": [of_id, of_ms]}))
+        status, text = self._post(connection, json.dumps({"inputs": inputs}))
         self.outcomes.append(Outcome(own_id, sent_ns, time.monotonic_ns(), status, text))
         self._is_over.wait(self._pause_s if status else max(self._pause_s, 0.01))

@@ -19,8 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench import clients as load
+from tests.faults.attacks.honest import percentiles
+from tests.faults.deaths import use_instances
+from tests.faults.requests import journal_inputs
+from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
-from zmqtriton_addons.tools.benching.results import percentile
 
 #: And how many milliseconds an execution takes.
 _MODELS = {"of_5_ms": 5, "of_50_ms": 50}
@@ -45,21 +48,13 @@ class Answer(NamedTuple):
 
 def add_slow_model(server: Server, name: str, instances: int) -> None:
     """A model that sleeps as long as each request says."""
-    path = server.add_model("journal", name) / "config.pbtxt"
-    group = f"count: {instances} kind"
-    parameter = (
-        f'parameters {{ key: "max_requests" value '
-        f'{{ string_value: "{instances * (1 + _WAITING)}" }} }}\n'
-    )
-    path.write_text(path.read_text().replace("count: 1 kind", group) + parameter)
+    server.add_model("journal", name)
+    use_instances(server, name, instances)
+    extend_config(server, name, string_parameter("max_requests", str(instances * (1 + _WAITING))))
 
 
 def body(milliseconds: int) -> bytes:
-    inputs = [
-        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": ["x"]},
-        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]},
-    ]
-    return json.dumps({"inputs": inputs}).encode()
+    return json.dumps({"inputs": journal_inputs("x", milliseconds)}).encode()
 
 
 class Clients:
@@ -128,25 +123,21 @@ def open_clients(
         clients.close()
 
 
-def _quantile(values: list[float], share: float) -> float:
-    return percentile(sorted(values), 100 * share) if values else 0.0
-
-
 async def _measure(server: Server, model: str, ms: int, capacity: float, seconds: float) -> None:
     with open_clients(server, model, ms) as asking:
         usual_s = (await asking.request()).seconds
         answers = await asking.flood(10 * capacity, seconds)
         within_s = await asking.seconds_to_recover(usual_s)
     good = [a for a in answers if a.status == 200]
-    refused = [a.seconds * 1e3 for a in answers if a.status == 503]
+    refused = [a for a in answers if a.status == 503]
+    p50, p99, longest = percentiles([a.seconds for a in refused])
     others = len(answers) - len(good) - len(refused)
     print(
         f"{model:10} capacity {capacity:6.0f}/s  asked {len(answers) / seconds:6.0f}/s  "
         f"goodput {len(good) / seconds / capacity:4.0%}  "
-        f"503: {len(refused)} in ms p50 {_quantile(refused, 0.5):.1f} "
-        f"p99 {_quantile(refused, 0.99):.1f} max {max(refused, default=0.0):.1f}  "
-        f"Retry-After {all(a.has_retry_after for a in answers if a.status == 503)}  "
-        f"others {others}  200 p99 {_quantile([a.seconds * 1e3 for a in good], 0.99):.0f} ms  "
+        f"503: {len(refused)} in ms p50 {p50:.1f} p99 {p99:.1f} max {longest:.1f}  "
+        f"Retry-After {all(a.has_retry_after for a in refused)}  "
+        f"others {others}  200 p99 {percentiles([a.seconds for a in good])[1]:.0f} ms  "
         f"usual again after {within_s:.2f} s",
         flush=True,
     )

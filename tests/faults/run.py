@@ -10,122 +10,132 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from tests.faults import (
-    broker_death,
-    frontend_death,
-    grpc_load,
-    overload,
-    stub_death,
-    supervisor_death,
-    template_death,
-)
+from tests.faults import deaths, grpc_load, overload, template_death
 from tests.faults.figures import print_figure
 from tests.faults.load import Load
 from tests.faults.standstills import rounds as standstills
 from tests.support import leaks
-from tests.support.scripted import string_parameter
+from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
+
+#: One that dies sooner has not worked, and is not started at once.
+_PAUSE_S = 1.5
+
+
+@contextmanager
+def _serving(
+    models: Sequence[str] = ("journal",),
+    options: Sequence[str] = (),
+    prepare: Callable[[Server], None] = lambda _: None,
+) -> Iterator[Server]:
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "s", models, options=options)
+        prepare(server)
+        with server:
+            yield server
+
+
+def _rounds(
+    count: int, pause_s: float, bounds: dict[str, float], act: Callable[[], Sequence[float]]
+) -> None:
+    """Do it so often with pauses; print its figures, which are milliseconds, beside the bounds."""
+    rows = []
+    for _ in range(count):
+        rows.append(act())
+        time.sleep(pause_s)
+    for (name, bound), values in zip(bounds.items(), zip(*rows, strict=True), strict=True):
+        print_figure(name, values, bound)
 
 
 def _stub_deaths(
     rounds: int, clients: int, pause_s: float, name: str, instances: str = "processes"
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "s", models=["journal"])
-        with (server.repository / "journal" / "config.pbtxt").open("a") as config:
-            config.write(string_parameter("INSTANCES", instances))
-        with server:
-            # The model's own initialize is a few milliseconds; what loading costs is counted in.
-            with Load(
-                server.http_port,
-                clients=clients,
-                milliseconds=stub_death.EXECUTION_MS,
-                pause_s=pause_s,
-            ) as load:
-                deaths: list[stub_death.Death] = []
-                kills = 0
-                while len(deaths) < rounds:
-                    kills += 1
-                    death = stub_death.kill_and_measure(server, load)
-                    if death is not None:
-                        deaths.append(death)
-                    # Below the rate at which an instance counts as a crash loop.
-                    time.sleep(stub_death.PAUSE_S)
-            stub_death.check(server, load.outcomes, rounds, kills)
-        print_figure(f"stub killed, {name}: error after", [d.error_ms for d in deaths], 200)
-        print_figure(
-            f"stub killed, {name}: executing again after", [d.back_ms for d in deaths], 1000
-        )
+    # The model's own initialize is a few milliseconds; what loading costs is counted in.
+    bounds = {f"stub killed, {name}: error after": 200.0}
+    bounds[f"stub killed, {name}: executing again after"] = 1000.0
+    kills = 0
+
+    def kill() -> Sequence[float]:
+        nonlocal kills
+        death = None
+        while death is None:
+            kills += 1
+            death = deaths.kill_stub(server, load)
+            # Below the rate at which an instance counts as a crash loop.
+            time.sleep(deaths.PAUSE_S)
+        return death
+
+    parameter = string_parameter("INSTANCES", instances)
+    with _serving(prepare=lambda server: extend_config(server, "journal", parameter)) as server:
+        with Load(
+            server.http_port, clients=clients, milliseconds=deaths.EXECUTION_MS, pause_s=pause_s
+        ) as load:
+            _rounds(rounds, 0.0, bounds, kill)
+        deaths.check_stubs(server, load, rounds, kills)
 
 
 def _template_deaths(rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "s", models=["journal"], options=template_death.OPTIONS)
-        template_death.use_forks(server)
-        with server:
-            for moment, times in template_death.run(server, rounds).items():
-                print_figure(f"template killed, {moment}: what was asked done after", times, 2000)
+    bounds = {
+        f"template killed, {moment}: what was asked done after": 2000.0
+        for moment in template_death.MOMENTS
+    }
+    with (
+        _serving(options=template_death.OPTIONS, prepare=template_death.use_forks) as server,
+        template_death.harmless(server) as kill,
+    ):
+        _rounds(rounds, 0.0, bounds, kill)
 
 
 def _supervisor_deaths(rounds: int) -> None:
-    gone, again = [], []
-    for _ in range(rounds):
+    def kill() -> Sequence[float]:
         with tempfile.TemporaryDirectory() as folder:
-            death = supervisor_death.kill_and_measure(Path(folder))
-            gone.append(death.gone_ms)
-            again.append(death.ready_ms)
-    print_figure("supervisor killed under load: everything gone after", gone, 2000)
-    print_figure("supervisor killed under load: a new start ready after", again, 60_000)
+            return deaths.kill_supervisor(Path(folder))
+
+    bounds = {
+        "supervisor killed under load: everything gone after": 2000.0,
+        "supervisor killed under load: a new start ready after": 60_000.0,
+    }
+    _rounds(rounds, 0.0, bounds, kill)
 
 
 def _broker_deaths(rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "s", models=["journal"])
-        broker_death.use_instances(server)
-        with server:
-            stubs = server.stub_pids("journal")
-            deaths: list[broker_death.Death] = []
-            with broker_death.mixed_load(server) as loads:
-                for _ in range(rounds):
-                    deaths.append(broker_death.kill_and_measure(server, loads))
-                    # One that dies sooner has not worked, and is not started at once.
-                    time.sleep(1.5)
-            answers = broker_death.outcomes(loads)
-            failed = broker_death.check(server, answers, stubs, rounds)
-    print_figure("broker killed: answering again after", [d.back_ms for d in deaths], 1000)
-    print_figure("broker killed: not ready after", [d.unready_ms for d in deaths], 500)
-    print_figure("broker killed: ready again after", [d.ready_ms for d in deaths], 1000)
-    print(f"broker killed: {failed} of {len(answers)} requests failed, all while executing")
+    bounds = {
+        "broker killed: answering again after": 1000.0,
+        "broker killed: not ready after": 500.0,
+        "broker killed: ready again after": 1000.0,
+    }
+    with _serving(prepare=deaths.use_instances) as server:
+        stubs = server.stub_pids("journal")
+        with deaths.mixed_load(server) as loads:
+            _rounds(rounds, _PAUSE_S, bounds, lambda: deaths.kill_broker(server, loads))
+        failed = deaths.check_broker(server, loads, stubs, rounds)
+    count = len(deaths.outcomes(loads))
+    print(f"broker killed: {failed} of {count} requests failed, all while executing")
 
 
 def _frontend_deaths(rounds: int) -> None:
     kinds = (
-        ("http process", frontend_death.http_worker_pid, 1000),
-        ("http arbiter", frontend_death.http_arbiter_pid, 3000),
+        ("http process", deaths.http_worker_pid, 1000.0),
+        ("http arbiter", deaths.http_arbiter_pid, 3000.0),
     )
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "s", models=["journal"])
-        with server:
-            for name, choose, bound in kinds:
-                with Load(server.http_port, clients=4, milliseconds=20) as load:
-                    back = []
-                    for _ in range(rounds):
-                        back.append(frontend_death.kill_http_and_measure(server, load, choose))
-                        time.sleep(1.5)
-                frontend_death.check(server, load.outcomes, len(load.outcomes))
-                print_figure(f"{name} killed: answering again after", back, bound)
-            back = []
-            for _ in range(rounds):
-                back.append(frontend_death.kill_grpc_and_measure(server))
-                time.sleep(1.5)
-            print_figure("grpc process killed: answering again after", back, 1000)
+    with _serving() as server:
+        for name, choose, bound in kinds:
+            with Load(server.http_port, clients=4, milliseconds=20) as load:
+                kill = partial(deaths.kill_http, server, load, choose)
+                bounds = {f"{name} killed: answering again after": bound}
+                _rounds(rounds, _PAUSE_S, bounds, lambda kill=kill: (kill(),))  # type: ignore[misc]
+            deaths.check_http(server, load, len(load.outcomes))
+        bounds = {"grpc process killed: answering again after": 1000.0}
+        _rounds(rounds, _PAUSE_S, bounds, lambda: (deaths.kill_grpc(server),))
 
 
 def _grpc_load() -> None:
-    models = grpc_load.MODELS
-    with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "s", models) as server:
+    with _serving(grpc_load.MODELS) as server:
         seconds = grpc_load.run_streams(server)
         print(f"{grpc_load.STREAMS} streams of {grpc_load.RESPONSES}: {seconds:.1f} s")
         alone, beside = grpc_load.run_streams_beside_stalled(server)
@@ -140,7 +150,7 @@ def main() -> int:
     rounds = parser.parse_args().rounds
     mark = leaks.mark_session()
     before = leaks.take_snapshot(mark)
-    _stub_deaths(rounds, 1, stub_death.EXECUTION_MS / 1000, "half load")
+    _stub_deaths(rounds, 1, deaths.EXECUTION_MS / 1000, "half load")
     _stub_deaths(rounds, 8, 0.0, "full load")
     for kind in ("forks", "threads"):
         _stub_deaths(rounds, 8, 0.0, f"full load, {kind}", kind)

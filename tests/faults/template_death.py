@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from tests.faults.load import Load
-from tests.support.scripted import string_parameter
+from tests.faults.steering import steer
+from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -28,24 +28,15 @@ _WITHIN_S = 60.0
 _REASON = "the template that it is forked from: killed by SIGKILL"
 
 
-class Death(NamedTuple):
-    moment: str
-    #: From the kill until what was asked of the model meanwhile, or is asked then, is done.
-    done_ms: float
-
-
 def use_forks(server: Server) -> None:
     """Have the model's instances be forks; its import lasts long enough to be met."""
-    directory = server.repository / MODEL
-    with (directory / "config.pbtxt").open("a") as config:
-        config.write(string_parameter("INSTANCES", "forks"))
-    code = directory / "1" / "model.py"
+    extend_config(server, MODEL, string_parameter("INSTANCES", "forks"))
+    code = server.repository / MODEL / "1" / "model.py"
     code.write_text(f"{code.read_text()}\ntime.sleep(0.1)\n")
 
 
 def _scale(server: Server, count: int) -> None:
-    status, answer = server.request_json(f"/v2/models/{MODEL}/scale", {"count": count})
-    assert status == 200, answer
+    steer(server, "scale", {"count": count}, MODEL)
 
 
 def _template(server: Server) -> int:
@@ -116,22 +107,21 @@ MOMENTS: dict[str, Callable[[Server, random.Random], float]] = {
 }
 
 
-def kill_and_measure(server: Server, moment: str, chance: random.Random) -> Death:
-    """One round, under a load that goes on."""
+def _done_ms(server: Server, moment: str, chance: random.Random) -> float:
+    """Kill it; return the time until what was asked meanwhile, or is asked then, is done."""
     killed_s = MOMENTS[moment](server, chance)
     done_s = time.monotonic()
     _scale(server, _INSTANCES)
     eventually(lambda: len(server.stub_pids(MODEL)) == _INSTANCES, _WITHIN_S, "two instances")
-    return Death(moment, 1000 * (done_s - killed_s))
+    return 1000 * (done_s - killed_s)
 
 
-def run(server: Server, rounds: int, seed: int = 1) -> dict[str, list[float]]:
-    """Kill it so often at each moment, and return how long what was asked took then."""
+@contextmanager
+def harmless(server: Server, seed: int = 1) -> Iterator[Callable[[], tuple[float, ...]]]:
+    """Yield what kills it at each moment, under a load of which nothing fails."""
     _scale(server, _INSTANCES)
-    chance, deaths = random.Random(seed), list[Death]()
+    chance = random.Random(seed)
     with Load(server.http_port, clients=4, milliseconds=5) as load:
-        for _ in range(rounds):
-            deaths += [kill_and_measure(server, moment, chance) for moment in MOMENTS]
+        yield lambda: tuple(_done_ms(server, moment, chance) for moment in MOMENTS)
     failed = [outcome for outcome in load.outcomes if not outcome.is_right]
     assert not failed, failed[:3]
-    return {m: [d.done_ms for d in deaths if d.moment == m] for m in MOMENTS}

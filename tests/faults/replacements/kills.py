@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import psutil
 
+from tests.faults.deaths import kill_whole
 from tests.faults.replacements.clients import CROWD, Client, Crowd, crowd
 from tests.faults.replacements.ways import ByTakeOver
 from tests.support.server import Server
@@ -68,7 +69,8 @@ def kill_during(way: ByTakeOver, kill: Kill) -> float:
         return sayer.log_text().count(text) > said
 
     eventually(is_there, _WITHIN_S, kill.step)
-    gone_s = _kill(victim)
+    kill_whole(victim)
+    gone_s = time.monotonic()
     if kill.is_old:
         for process in held:
             with suppress(psutil.NoSuchProcess):  # given up as hung, and replaced
@@ -87,19 +89,6 @@ def _hold(server: Server, held: set[psutil.Process]) -> None:
             if process not in held:
                 process.suspend()
                 held.add(process)
-
-
-def _kill(server: Server) -> float:
-    supervisor = psutil.Process(server.pid)
-    processes = supervisor.children(recursive=True)
-    supervisor.kill()
-    server.wait()
-    eventually(lambda: not any(map(_lives, processes)), _WITHIN_S, "its processes are gone")
-    return time.monotonic()
-
-
-def _lives(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 async def kill_under_load(

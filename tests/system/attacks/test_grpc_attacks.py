@@ -11,7 +11,8 @@ import psutil
 import pytest
 import tritonclient.grpc as triton
 
-from tests.faults.cancelled_streams import cancel, token_request, unanswered_requests
+from tests.faults.grpc_load import cancel_streams, metrics_of
+from tests.faults.requests import INFER, SERVICE, STREAM, tokens
 from tests.support import raw_http2 as h2
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
@@ -22,8 +23,7 @@ pytestmark = pytest.mark.system
 FLOOD = 5000
 #: Less than what these attacks would make a server without limits keep.
 SLACK_MIB = 200
-SERVICE = "/inference.GRPCInferenceService/"
-INFER, STREAM, LIVE = (SERVICE + name for name in ("ModelInfer", "ModelStreamInfer", "ServerLive"))
+LIVE = SERVICE + "ServerLive"
 
 
 @pytest.fixture(
@@ -108,7 +108,7 @@ def _resets() -> Iterator[bytes]:
 
 
 def _resets_of_requests() -> Iterator[bytes]:
-    request = token_request(100)
+    request = tokens(100).SerializeToString()
     for number in range(FLOOD):
         stream = 2 * number + 1
         yield (
@@ -193,9 +193,11 @@ def test_a_flood_of_frames_is_no_other_clients_trouble(server: Server, name: str
 
 
 def test_streams_that_are_cancelled_at_any_moment_leave_no_request(server: Server) -> None:
-    cancel(server.grpc_address, 60, 0.02)
+    cancel_streams(server, 60, 0.02)
 
-    eventually(lambda: unanswered_requests(server) == 0, 30, "nothing is unanswered")
+    eventually(
+        lambda: metrics_of(server)["zmqtriton_unanswered_requests"] == 0, 30, "all is answered"
+    )
 
 
 # -------------------------------------------------------------------- messages

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 
-from tests.faults import broker_death, frontend_death
+from tests.faults import deaths
 from tests.faults.load import Load
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import Server
@@ -29,22 +29,22 @@ MODELS = ["journal", "tokens", "counting"]
 
 
 def prepare(server: Server) -> None:
-    broker_death.use_instances(server)
+    deaths.use_instances(server)
 
 
 @pytest.fixture
 def server(running: Server) -> Server:
-    return broker_death.settle(running)
+    return deaths.settle(running)
 
 
 def test_a_killed_broker_costs_nothing_that_was_not_being_executed(server: Server) -> None:
     logged = len(server.log_text())
     stubs = server.stub_pids("journal")
-    with broker_death.mixed_load(server) as loads:
+    with deaths.mixed_load(server) as loads:
         for _ in range(3):
-            broker_death.kill_and_measure(server, loads)
+            deaths.kill_broker(server, loads)
             time.sleep(0.3)
-    broker_death.check(server, broker_death.outcomes(loads), stubs, kills=3)
+    deaths.check_broker(server, loads, stubs, kills=3)
     eventually(lambda: "has died: killed by SIGKILL" in server.log_text()[logged:], 60)
 
 
@@ -125,15 +125,15 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
 
 def test_a_stopped_broker_is_replaced(server: Server) -> None:
     stubs = server.stub_pids("journal")
-    with broker_death.mixed_load(server) as loads:
-        broker_death.kill_and_measure(server, loads, signal.SIGSTOP)
-    broker_death.check(server, broker_death.outcomes(loads), stubs, kills=1)
+    with deaths.mixed_load(server) as loads:
+        deaths.kill_broker(server, loads, signal.SIGSTOP)
+    deaths.check_broker(server, loads, stubs, kills=1)
 
 
 def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
     server: Server,
 ) -> None:
-    with broker_death.mixed_load(server) as loads:
+    with deaths.mixed_load(server) as loads:
         time.sleep(0.5)
         [broker] = server.pids()["broker"]
         stub = server.stub_pids("journal")[0]
@@ -142,33 +142,31 @@ def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
             os.kill(pid, signal.SIGKILL)
 
         def back() -> bool:
-            answers = broker_death.outcomes(loads)
+            answers = deaths.outcomes(loads)
             return any(o.sent_ns > killed_ns and o.is_right for o in answers)
 
         eventually(back, 30, "answers")
         eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "the stub")
         time.sleep(0.5)
-    broker_death.check_executed_once(server, broker_death.outcomes(loads))
+    deaths.check_executed_once(server, deaths.outcomes(loads))
 
 
-@pytest.mark.parametrize(
-    "choose", [frontend_death.http_worker_pid, frontend_death.http_arbiter_pid]
-)
+@pytest.mark.parametrize("choose", [deaths.http_worker_pid, deaths.http_arbiter_pid])
 def test_a_killed_http_process_costs_its_connections(
     server: Server, choose: Callable[[Server], int]
 ) -> None:
     clients = 4
-    with Load(server.http_port, clients=clients, milliseconds=frontend_death.EXECUTION_MS) as load:
+    with Load(server.http_port, clients=clients, milliseconds=20) as load:
         for _ in range(2):
-            frontend_death.kill_http_and_measure(server, load, choose)
+            deaths.kill_http(server, load, choose)
     # While nobody listens each new connection is refused, too.
-    limit = 2 * clients if choose is frontend_death.http_worker_pid else len(load.outcomes)
-    frontend_death.check(server, load.outcomes, limit)
+    limit = 2 * clients if choose is deaths.http_worker_pid else len(load.outcomes)
+    deaths.check_http(server, load, limit)
 
 
 def test_a_killed_grpc_process_is_replaced(server: Server) -> None:
     for _ in range(2):
-        frontend_death.kill_grpc_and_measure(server)
+        deaths.kill_grpc(server)
 
 
 def test_who_connects_while_a_process_is_replaced_is_served_by_the_next(server: Server) -> None:

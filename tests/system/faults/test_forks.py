@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults import stub_death, supervisor_death
+from tests.faults import deaths
 from tests.faults.load import Load
 from tests.support import scripted
 from tests.support.server import Server, ask_add_sub
@@ -237,18 +237,18 @@ def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
 ) -> None:
     server = shared
     server.load("journal")
-    deaths = kills = 0
+    hits = kills = 0
     with Load(
         server.http_port,
         clients=clients,
-        milliseconds=stub_death.EXECUTION_MS,
+        milliseconds=deaths.EXECUTION_MS,
         pause_s=pause_s,
     ) as load:
-        while deaths < 3:
+        while hits < 3:
             kills += 1
-            deaths += stub_death.kill_and_measure(server, load) is not None
+            hits += deaths.kill_stub(server, load) is not None
             time.sleep(0.5)
-    stub_death.check(server, load.outcomes, deaths, kills)
+    deaths.check_stubs(server, load, hits, kills)
 
 
 _SCRIBBLES = """
@@ -292,4 +292,4 @@ def test_a_model_that_overwrites_its_progress_page_is_replaced(tmp_path: Path) -
 
 @pytest.mark.row("B19")
 def test_a_killed_supervisor_leaves_nothing_and_a_new_start_works(tmp_path: Path) -> None:
-    supervisor_death.kill_and_measure(tmp_path)
+    deaths.kill_supervisor(tmp_path)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.faults import broker_death
+from tests.faults import deaths
 from tests.faults.mixed_clients import StreamClient
 from tests.support.foreign_sockets import confuse, needs_pidfd_getfd, tear
 from tests.support.server import Server
@@ -22,7 +22,7 @@ MODELS = ["journal", "bls_sync", "add_sub", "tokens"]
 
 
 def prepare(server: Server) -> None:
-    broker_death.use_instances(server)
+    deaths.use_instances(server)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def torn(running: Server) -> Iterator[Server]:
 
 @pytest.fixture
 def server(torn: Server) -> Server:
-    return broker_death.settle(torn)
+    return deaths.settle(torn)
 
 
 def state(server: Server) -> str:
@@ -51,10 +51,10 @@ def test_an_idle_stub_is_replaced(server: Server, break_off: Break) -> None:
     eventually(lambda: before[0] not in server.stub_pids("journal"), 30, "the stub is gone")
     eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "another one")
     eventually(lambda: state(server) == "READY", 30, "the model is ready")
-    with broker_death.mixed_load(server) as loads:
+    with deaths.mixed_load(server) as loads:
         eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
     assert [broker] == server.pids()["broker"]
-    assert [] == [o for o in broker_death.outcomes(loads) if not o.is_right]
+    assert [] == [o for o in deaths.outcomes(loads) if not o.is_right]
     eventually(lambda: "its connection to the broker has ended" in server.log_text()[logged:], 60)
 
 
@@ -83,7 +83,7 @@ def test_frontends_are_connected_again_and_no_request_is_lost(
 ) -> None:
     [broker], stubs = server.pids()["broker"], server.stub_pids("journal")
     frontends = server.pids()[role]
-    with broker_death.mixed_load(server) as loads:
+    with deaths.mixed_load(server) as loads:
         eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
 
         assert sum(break_off(broker, pid) for pid in frontends)
@@ -99,7 +99,7 @@ def test_frontends_are_connected_again_and_no_request_is_lost(
             30,
             "answers again",
         )
-    failed = broker_death.check(server, broker_death.outcomes(loads), stubs, kills=1)
+    failed = deaths.check_broker(server, loads, stubs, kills=1)
 
     assert frontends == server.pids()[role]
     assert failed <= 2

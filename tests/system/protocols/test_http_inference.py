@@ -20,7 +20,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 
 from tests.conftest import find_tool
-from tests.faults import frontend_death
+from tests.faults import deaths
 from tests.support import scripted
 from tests.support.clients import infer_inputs
 from tests.support.journal import UNTIL_RELEASED, executions, read_journal, release_execution
@@ -156,7 +156,7 @@ def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -
         lost = pool.submit(_post, server, "/v2/models/journal/infer", _journal("lost", 0))
         eventually(lambda: pending_requests(server, "journal") == 1, 60, "it waits")
 
-        os.kill(frontend_death.http_worker_pid(server), signal.SIGKILL)
+        os.kill(deaths.http_worker_pid(server), signal.SIGKILL)
         with pytest.raises(OSError, match=r"closed|reset"):
             lost.result()
         eventually(
