@@ -5,15 +5,16 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import random
 import re
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from queue import Empty, Queue
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tritonclient.grpc as grpcclient
@@ -22,9 +23,10 @@ from websockets import exceptions
 from websockets.sync.client import ClientConnection, connect
 
 from tests.faults.days.judging import Failure, Timeline
+from tests.faults.requests import journal_inputs, tensor
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 
-MODELS = ("journal", "twice_journal", "tokens", "sequences", "add_sub")
 RIGHT, _WITHIN_S = "right", 60.0
 #: Of streams, and of sequences.
 _TOKENS, _STEPS = 40, 6
@@ -40,8 +42,15 @@ class WrongAnswerError(Exception):
     """Raised for an answer that is somebody else's, incomplete, or out of order."""
 
 
-class HungError(WrongAnswerError):
-    """Raised where there is no answer at all."""
+class Ask(NamedTuple):
+    """One request of a client."""
+
+    kind: type[Client]
+    #: On the clock of time.monotonic().
+    begun: float
+    wait_s: float
+    #: "right", or what went wrong.
+    outcome: str
 
 
 class Client(ABC):
@@ -55,92 +64,91 @@ class Client(ABC):
         self.server = server
         self.prefix = f"{type(self).__name__}{number}"
         #: Sent with each request.
-        self.headers: dict[str, str] = {}
+        self.headers: Mapping[str, str] = {}
+        #: Between two requests, on average.
+        self.pause_s = 0.0
         self.numbers = itertools.count()
         #: What became of the requests: "right", or the error.
         self.outcomes: Counter[str] = Counter()
+        #: All requests of it, and of those that run with it.
+        self.asks: list[Ask] = []
         #: The last of them.
         self.newest = ""
         self.wrong: list[str] = []
+        #: Those without an answer.
         self.hung: list[str] = []
         #: Those that the server, or the end of a connection, has failed.
         self.failures: list[Failure] = []
         #: The stamps that its model may have, where that is known.
         self.stamps: Timeline[int] | None = None
-        #: The last request: when it was made, its id if it has one, and why it failed.
-        self.sent_ns, self.own_id, self.reason = 0, "", ""
+        #: The last request: when it was made, its id if it has one, what it came to, and why.
+        self.sent_ns, self.own_id, self.outcome, self.reason = 0, "", "", ""
         #: How often the model may have executed each request.
         self.executions_of: dict[str, int] = {}
         #: When the newest request that was answered right was made.
         self.right_ns = 0
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=self.prefix, daemon=True)
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self._run, name=self.prefix, daemon=True)
 
     @abstractmethod
-    def ask(self) -> str:
-        """Make one request; return "right" or the server's error. Raises WrongAnswerError."""
+    def ask(self) -> None:
+        """Make one request; set the outcome if it is not right and not a failure.
+
+        Raises InferenceServerException for an error of the server, TimeoutError where there is no
+        answer, WrongAnswerError, and the errors of connections.
+        """
 
     @abstractmethod
     def close(self) -> None:
         """Close the connection, if there is one."""
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._is_over.set()
-
-    def join(self) -> bool:
-        """True if the last request has ended."""
-        self._thread.join(2 * _WITHIN_S)
-        return not self._thread.is_alive()
-
     def _run(self) -> None:
-        while not self._is_over.is_set():
-            self.sent_ns, self.own_id, self.reason = time.monotonic_ns(), "", ""
-            try:
-                outcome = self.ask()
-            except WrongAnswerError as error:
-                kind = self.hung if isinstance(error, HungError) else self.wrong
-                kind.append(f"{self.sent_ns / 1e9:.3f} {self.prefix}: {error}")
-                outcome = "wrong"
-                self.close()
-            except TimeoutError as error:
-                self.hung.append(f"{self.sent_ns / 1e9:.3f} {self.prefix}: {error!r}")
-                outcome = "hung"
-                self.close()
-            except (OSError, http.client.HTTPException) as error:
-                outcome, self.reason = f"connection: {type(error).__name__}", repr(error)
-                self._failed(is_lost=True)
-                self.close()
-            self.outcomes[outcome] += 1
-            self.newest = outcome
-            if outcome == RIGHT:
+        while not self.is_over.wait(random.uniform(0, 2 * self.pause_s)):
+            self.newest = self.request()
+            self.outcomes[self.newest] += 1
+            begun, now = self.sent_ns / 1e9, time.monotonic()
+            self.asks.append(Ask(type(self), begun, now - begun, self.reason or self.newest))
+            if self.newest == RIGHT:
                 self.right_ns = self.sent_ns
             else:
-                if self.reason and not outcome.startswith("connection"):
-                    self._failed(is_lost=_LOST.search(self.reason) is not None)
-                self._is_over.wait(0.02)
+                self.is_over.wait(0.02)
         self.close()
 
-    def _failed(self, *, is_lost: bool) -> None:
-        of = self.prefix, self.model, self.frontend, self.own_id
-        times = self.sent_ns, time.monotonic_ns()
-        self.failures.append(Failure(*of, *times, self.reason, is_lost))
+    def request(self) -> str:
+        """Make one request; return "right", or the kind of its failure, and keep the reason."""
+        self.sent_ns, self.own_id, self.outcome, self.reason = time.monotonic_ns(), "", RIGHT, ""
+        try:
+            self.ask()
+        except InferenceServerException as error:
+            self.outcome = str(error.status())
+            self.reason = f"{self.outcome} {error.message()}"
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is not right
+            self.close()
+            self.reason = f"{type(error).__name__}: {error}"
+            is_hung = isinstance(error, TimeoutError)
+            if is_hung or not isinstance(error, (OSError, http.client.HTTPException)):
+                texts = self.hung if is_hung else self.wrong
+                texts.append(f"{self.sent_ns / 1e9:.3f} {self.prefix}: {error!r}")
+                return "hung" if is_hung else "wrong"
+            self.outcome = f"connection: {type(error).__name__}"
+        if self.reason:
+            of = self.prefix, self.model, self.frontend, self.own_id
+            times = self.sent_ns, time.monotonic_ns()
+            is_lost = self.outcome.startswith("connection") or _LOST.search(self.reason) is not None
+            self.failures.append(Failure(*of, *times, self.reason, is_lost))
+        return self.outcome
 
     def new_id(self, executions: int = 1) -> str:
         self.own_id = f"{self.prefix}-{next(self.numbers)}"
         self.executions_of[self.own_id] = executions
         return self.own_id
 
-    def check_outputs(self, outputs: list[dict[str, Any]]) -> str:
-        """Check the id and the stamp of an answer; return "right"."""
+    def check_outputs(self, outputs: list[dict[str, Any]]) -> None:
+        """Check the id and the stamp of an answer."""
         got = {output["name"]: output["data"] for output in outputs}
-        if got.get(self.output) != [self.own_id]:
-            raise WrongAnswerError(f"{got} for {self.own_id}")
+        check_same([self.own_id], got.get(self.output))
         [stamp] = got.get("STAMP", [None])
         self.check_stamp(stamp)
-        return RIGHT
 
     def check_stamp(self, stamp: int | None) -> None:
         """Raise WrongAnswerError if no such state of the model may have answered."""
@@ -150,37 +158,44 @@ class Client(ABC):
                 raise WrongAnswerError(f"of state {stamp}, may be of {sorted(allowed)}")
 
 
+def check_same(expected: object, got: object) -> None:
+    """Raise WrongAnswerError if an answer is not the one that was expected."""
+    if got != expected:
+        raise WrongAnswerError(f"{got} for {expected}")
+
+
 class HttpClient(Client):
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
         self._connection: http.client.HTTPConnection | None = None
 
-    def post(self, path: str, document: Any) -> tuple[int, Any]:
+    def send(
+        self, method: str, path: str, body: str | bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        """Send a request; return status and content of its answer."""
         if self._connection is None:
             port = self.server.http_port
             self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_WITHIN_S)
-        self._connection.request("POST", path, json.dumps(document), self.headers)
+        self._connection.request(method, path, body, headers)
         answer = self._connection.getresponse()
-        document = json.loads(answer.read() or b"{}")
-        if answer.status != 200:
-            self.reason = f"{answer.status} {document.get('error', '')}"
-        return answer.status, document
+        return answer.status, answer.read() or b"{}"
+
+    def post(self, path: str, document: Any) -> Any:
+        status, content = self.send("POST", path, json.dumps(document), self.headers)
+        answer = json.loads(content)
+        if status != 200:
+            raise InferenceServerException(answer.get("error", ""), str(status))
+        return answer
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def ask(self) -> str:
+    def ask(self) -> None:
         own_id = self.new_id(2 if self.model == "twice_journal" else 1)
-        tensors = [
-            {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
-            {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [5]},
-        ]
-        status, answer = self.post(f"/v2/models/{self.model}/infer", {"inputs": tensors})
-        if status != 200:
-            return str(status)
-        return self.check_outputs(answer["outputs"])
+        document = {"inputs": journal_inputs(own_id, 5)}
+        self.check_outputs(self.post(f"/v2/models/{self.model}/infer", document)["outputs"])
 
 
 class EnsembleClient(HttpClient):
@@ -197,20 +212,15 @@ class SequenceClient(HttpClient):
     model = "sequences"
     _ids = itertools.count(1000)
 
-    def ask(self) -> str:
+    def ask(self) -> None:
         sequence, total = next(self._ids), 0
         for step in range(_STEPS):
-            tensor = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1], "data": [step + 1]}
+            value = tensor("VALUE", "INT32", (1, 1), step + 1)
             flags = {"sequence_start": step == 0, "sequence_end": step == _STEPS - 1}
-            document = {"inputs": [tensor], "parameters": {"sequence_id": sequence, **flags}}
-            status, answer = self.post("/v2/models/sequences/infer", document)
-            if status != 200:
-                return str(status)
+            document = {"inputs": [value], "parameters": {"sequence_id": sequence, **flags}}
+            answer = self.post("/v2/models/sequences/infer", document)
             total += step + 1
-            got = next(o["data"] for o in answer["outputs"] if o["name"] == "SUM")
-            if got != [total]:
-                raise WrongAnswerError(f"{got} for {total} at step {step}")
-        return RIGHT
+            check_same([total], next(o["data"] for o in answer["outputs"] if o["name"] == "SUM"))
 
 
 class GrpcClient(Client):
@@ -232,27 +242,21 @@ class GrpcClient(Client):
                 self._client.close()
             self._client = None
 
-    def ask(self) -> str:
+    def ask(self) -> None:
         own_id = self.new_id()
-        inputs = [
-            _tensor("ID", np.array([[own_id.encode()]], np.object_), "BYTES"),
-            _tensor("MS", np.array([[5]], np.int32), "INT32"),
-        ]
+        ids, times = np.array([[own_id.encode()]], np.object_), np.array([[5]], np.int32)
+        inputs = infer_inputs(grpcclient, ID=ids, MS=times)
         try:
             answer = self.client.infer(
                 "journal", inputs, client_timeout=_WITHIN_S, headers=self.headers
             )
         except InferenceServerException as error:
             if "DEADLINE" in str(error.status()):
-                raise HungError(f"no answer to {own_id}") from error
-            self.reason = f"{error.status()} {error.message()}"
-            return str(error.status())
-        got = answer.as_numpy("ID").ravel().tolist()
-        if got != [own_id.encode()]:
-            raise WrongAnswerError(f"{got} for {own_id}")
+                raise TimeoutError(f"no answer to {own_id}") from error
+            raise
+        check_same([own_id.encode()], answer.as_numpy("ID").ravel().tolist())
         stamps = answer.as_numpy("STAMP")
         self.check_stamp(None if stamps is None else int(stamps.ravel()[0]))
-        return RIGHT
 
 
 class StreamClient(GrpcClient):
@@ -260,50 +264,38 @@ class StreamClient(GrpcClient):
 
     model = "tokens"
 
-    def ask(self) -> str:
+    def ask(self) -> None:
         responses: Queue[Any] = Queue()
-        client = grpcclient.InferenceServerClient(self.server.grpc_address)
-        outcome = ""
+        is_whole = False
         try:
-            client.start_stream(
+            self.client.start_stream(
                 lambda result, error: responses.put((result, error)), headers=self.headers
             )
-            inputs = [
-                _tensor("COUNT", np.array([_TOKENS], np.int32), "INT32"),
-                _tensor("DELAY_US", np.array([1000], np.int32), "INT32"),
-            ]
-            client.async_stream_infer("tokens", inputs, enable_empty_final_response=True)
-            outcome = self._read(responses)
-        except InferenceServerException as error:
-            self.reason = f"{error.status()} {error.message()}"
-            outcome = str(error.status())
+            count, delay = np.array([_TOKENS], np.int32), np.array([1000], np.int32)
+            inputs = infer_inputs(grpcclient, COUNT=count, DELAY_US=delay)
+            self.client.async_stream_infer("tokens", inputs, enable_empty_final_response=True)
+            self._read(responses)
+            is_whole = True
         finally:
             with suppress(InferenceServerException, RuntimeError):
                 # a stream that is cancelled leaves a thread of the client behind
-                client.stop_stream(cancel_requests=outcome != RIGHT)
-            client.close()
-        return outcome
+                self.client.stop_stream(cancel_requests=not is_whole)
+            self.close()
 
-    def _read(self, responses: Queue[Any]) -> str:
-        count = 0
-        while True:
+    def _read(self, responses: Queue[Any]) -> None:
+        for count in itertools.count():
             try:
                 result, error = responses.get(timeout=_WITHIN_S)
             except Empty:
-                raise HungError(f"the stream stands still after {count}") from None
+                raise TimeoutError(f"the stream stands still after {count}") from None
             if error is not None:
-                self.reason = f"{error.status()} {error.message()}"
-                return str(error.status() or error.message())
+                raise error
             response = result.get_response()
             if response.outputs:
-                index = result.as_numpy("INDEX").ravel().tolist()
-                if index != [count]:
-                    raise WrongAnswerError(f"{index} at {count}")
-                count += 1
+                check_same([count], result.as_numpy("INDEX").ravel().tolist())
             if response.parameters["triton_final_response"].bool_param:
-                if count != _TOKENS:
-                    raise WrongAnswerError(f"the stream has ended after {count}")
-                return RIGHT
+                check_same(_TOKENS, count + bool(response.outputs))
+                return
 
 
 class SocketClient(Client):
@@ -318,45 +310,36 @@ class SocketClient(Client):
             self._socket.close_socket()
             self._socket = None
 
-    def ask(self) -> str:
+    def ask(self) -> None:
         try:
-            return self._ask()
+            self._ask()
         except exceptions.InvalidStatus as error:
-            self.reason = f"{error.response.status_code} {error.response.body.decode()}"
-            return str(error.response.status_code)
+            answer = error.response
+            raise InferenceServerException(answer.body.decode(), str(answer.status_code)) from None
         except (exceptions.ConnectionClosed, exceptions.InvalidHandshake, EOFError) as error:
             raise ConnectionResetError(repr(error)) from error
 
-    def _ask(self) -> str:
-        own_id = self.new_id()
-        answer = self.send(own_id, {"ID": ("BYTES", [1, 1], own_id), "MS": ("INT32", [1, 1], 5)})
-        if answer is None:
-            return self.reason.split()[0]
-        return self.check_outputs(answer["outputs"])
+    def _ask(self) -> None:
+        self.send(journal_inputs(self.new_id(), 5))
+        self.check_outputs(self.receive()["outputs"])
 
-    def send(self, own_id: str, inputs: dict[str, tuple[str, list[int], Any]]) -> Any:
-        """Send a request; return its first response, None for an error."""
+    def send(self, inputs: list[dict[str, Any]]) -> None:
         if self._socket is None:
             url = f"ws://127.0.0.1:{self.server.http_port}/v2/models/{self.model}/stream"
             opening = connect(url, additional_headers=self.headers, open_timeout=_WITHIN_S)
             # never left: that would wait for the other end's closing frame
             self._socket = ExitStack().enter_context(opening)
-        tensors = [
-            {"name": name, "datatype": datatype, "shape": shape, "data": [value]}
-            for name, (datatype, shape, value) in inputs.items()
-        ]
-        self._socket.send(json.dumps({"id": own_id, "inputs": tensors}))
-        return self.receive(own_id)
+        self._socket.send(json.dumps({"id": self.own_id, "inputs": inputs}))
 
-    def receive(self, own_id: str) -> Any:
+    def receive(self) -> Any:
+        """Return the next response to the last request."""
         assert self._socket is not None
         answer = json.loads(self._socket.recv(timeout=_WITHIN_S))
         # one that has come twice, or late, is found here, too
-        if answer.get("id") != own_id:
-            raise WrongAnswerError(f"{answer} for {own_id}")
+        if answer.get("id") != self.own_id:
+            raise WrongAnswerError(f"{answer} for {self.own_id}")
         if "error" in answer:
-            self.reason = f"{answer['status']} {answer['error']}"
-            return None
+            raise InferenceServerException(answer["error"], str(answer["status"]))
         return answer
 
 
@@ -365,21 +348,21 @@ class SocketStreamClient(SocketClient):
 
     model = "tokens"
 
-    def _ask(self) -> str:
-        self.own_id = own_id = f"{self.prefix}-{next(self.numbers)}"
-        inputs = {"COUNT": ("INT32", [1], _TOKENS), "DELAY_US": ("INT32", [1], 1000)}
-        answer, count = self.send(own_id, inputs), 0
-        while answer is not None:
+    def _ask(self) -> None:
+        self.own_id = f"{self.prefix}-{next(self.numbers)}"
+        count, delay = (
+            tensor("COUNT", "INT32", (1,), _TOKENS),
+            tensor("DELAY_US", "INT32", (1,), 1000),
+        )
+        self.send([count, delay])
+        for number in itertools.count():
+            answer = self.receive()
             for output in answer.get("outputs", []):
-                if output["name"] == "INDEX" and output["data"] != [count]:
-                    raise WrongAnswerError(f"{output} at {count}")
-            count += bool(answer.get("outputs"))
+                if output["name"] == "INDEX":
+                    check_same([number], output["data"])
             if answer["parameters"]["triton_final_response"]:
-                if count != _TOKENS:
-                    raise WrongAnswerError(f"the stream has ended after {count}")
-                return RIGHT
-            answer = self.receive(own_id)
-        return self.reason.split()[0]
+                check_same(_TOKENS, number + bool(answer.get("outputs")))
+                return
 
 
 class ReloadClient(HttpClient):
@@ -387,28 +370,20 @@ class ReloadClient(HttpClient):
 
     model = "add_sub"
 
-    def ask(self) -> str:
+    def ask(self) -> None:
         if next(self.numbers) % 10 == 0:
-            status, _ = self.post("/v2/repository/models/add_sub/load", {})
-            self.reason = ""  # no request has failed
-            return RIGHT if status == 200 else f"load {status}"
-        tensors = [
-            {"name": name, "shape": [1, 16], "datatype": "FP32", "data": [number] * 16}
+            try:
+                self.post("/v2/repository/models/add_sub/load", {})
+            except InferenceServerException as error:  # no request has failed
+                self.outcome = f"load {error.status()}"
+            return
+        inputs = [
+            tensor(name, "FP32", (1, 16), *[number] * 16)
             for number, name in enumerate(("INPUT0", "INPUT1"), start=1)
         ]
-        status, answer = self.post("/v2/models/add_sub/infer", {"inputs": tensors})
-        if status != 200:
-            return str(status)
+        answer = self.post("/v2/models/add_sub/infer", {"inputs": inputs})
         got = {output["name"]: output["data"][0] for output in answer["outputs"]}
-        if got != {"OUTPUT0": 3.0, "OUTPUT1": -1.0}:
-            raise WrongAnswerError(str(got))
-        return RIGHT
-
-
-def _tensor(name: str, data: Any, datatype: str) -> grpcclient.InferInput:
-    tensor = grpcclient.InferInput(name, list(data.shape), datatype)
-    tensor.set_data_from_numpy(data)
-    return tensor
+        check_same({"OUTPUT0": 3.0, "OUTPUT1": -1.0}, got)
 
 
 KINDS: tuple[tuple[type[Client], int], ...] = (
@@ -429,17 +404,22 @@ def mixed_clients(
     server: Server,
     kinds: Sequence[tuple[type[Client], int]] = KINDS,
     stamps: Timeline[int] | None = None,
+    headers: Mapping[str, str] | None = None,
+    pause_s: float = 0.0,
 ) -> Iterator[list[Client]]:
     """Run all kinds of clients during the block; every request must have ended after it."""
     clients = [kind(server, n) for kind, count in kinds for n in range(count)]
+    asks: list[Ask] = []
     for client in clients:
-        client.stamps = stamps
-    for client in clients:
-        client.start()
+        client.stamps, client.headers, client.pause_s = stamps, headers or {}, pause_s
+        client.asks = asks
+        client.thread.start()
     try:
         yield clients
     finally:
         for client in clients:
-            client.stop()
-        hanging = [client.prefix for client in clients if not client.join()]
+            client.is_over.set()
+        for client in clients:
+            client.thread.join(2 * _WITHIN_S)
+        hanging = [client.prefix for client in clients if client.thread.is_alive()]
         assert hanging == [], "requests without an answer"

@@ -13,21 +13,22 @@ next to nothing: no request can be quicker on such a machine.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
-from tests.faults.attacks.honest import KINDS, Ask, Machine, honest_clients, percentiles
+from tests.faults.attacks.honest import KINDS, Machine, honest_clients, percentiles
 from tests.faults.attacks.memory import ALLOWANCE_MIB, MIB, PART, ROLES, Gauge, Reading, max_mib
 from tests.faults.attacks.one import ATTACKS
-from tests.faults.attacks.serving import LIMIT, attack, headers_of, serving
+from tests.faults.attacks.serving import LIMIT, Round, Scene, serving
 from tests.faults.attacks.target import ROUTED
-from tests.faults.mixed_clients import RIGHT, Client
+from tests.faults.mixed_clients import RIGHT, Ask, Client
 from tests.support import leaks
 from tests.support.server import Server
 
@@ -40,20 +41,6 @@ _P99_MS = 500.0
 _MIX_EVERY, _MIX = 4, (2, 4)
 #: What may be left at the end: an allocator keeps so much of each process.
 _KEPT_MIB = 128
-
-
-class Round(NamedTuple):
-    """One attack, or several at once, and what it came to."""
-
-    names: tuple[str, ...]
-    begun: float
-    end: float
-    peak: Reading
-    after: Reading
-
-    @property
-    def name(self) -> str:
-        return self.names[0] if len(self.names) == 1 else "several together"
 
 
 def plan(chance: random.Random, kinds: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -71,35 +58,27 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
     kinds = sorted(name for name in ATTACKS if arguments.only in name)
     if not kinds:
         raise SystemExit(f"no attack has '{arguments.only}' in its name")
-    rounds: list[Round] = []
-    with serving(arguments.seed, directory) as (server, target):
-        pids, machine = lasting_pids(server), Machine()
+    with serving(arguments.seed, directory) as (server, target), Machine() as machine:
+        pids = lasting_pids(server)
         if not target.token:
             kinds = [name for name in kinds if not name.endswith("without token")]
-        with honest_clients(server, headers_of(target)) as asks:
-            gauge = Gauge(server)
-            begun = time.monotonic()
-            time.sleep(_QUIET_S)  # what honest clients take is not the attacks'
-            idle = gauge.take_peak()
-            rounds.append(Round(("nothing",), begun, time.monotonic(), idle, gauge.newest))
+        with honest_clients(server, target.headers) as asks, Gauge(server) as gauge:
+            scene = Scene(target, asks, machine, gauge)
+            # what honest clients take is not the attacks'
+            rounds = [scene.attack((), chance, _QUIET_S, 0.0)]
+            idle = rounds[0].peak
             print(f"MiB before, by role: {idle.own}; shared {idle.shared}", flush=True)
-            deadline = begun + 60 * arguments.minutes
+            deadline = time.monotonic() + 60 * arguments.minutes
             for names in plan(chance, kinds):
                 if time.monotonic() > deadline:
                     break
-                begun = time.monotonic()
-                attack(names, chance, target, ATTACK_S)
-                time.sleep(REST_S)
-                now = time.monotonic()
-                rounds.append(Round(names, begun, now, gauge.take_peak(), gauge.newest))
+                rounds.append(scene.attack(names, chance, ATTACK_S, REST_S))
                 print(line_of(rounds[-1:], asks, machine), flush=True)
             time.sleep(END_S)  # by then whoever stalls was closed
             after = gauge.newest
-            gauge.close()
         broken = [] if pids == lasting_pids(server) else ["the processes are not the same"]
         print(f"MiB after, by role: {after.own}; shared {after.shared}")
         table(rounds, asks, machine)
-        machine.close()
         broken += judge(rounds, asks, idle, after)
         errors = errors_of(server.log_text())
         print(f"errors in the log: {len(errors)}")
@@ -126,8 +105,13 @@ def table(rounds: Sequence[Round], asks: Sequence[Ask], machine: Machine) -> Non
     columns = "".join(f"{role + ' MiB':>12}" for role in ROLES)
     clients = "".join(f"{kind.__name__:>17}" for kind, _ in KINDS)
     print(f"\n{'peak/end; p50/p99/max ms':38}{columns}{'shared MiB':>12}{clients}{'machine':>9}")
-    for name in sorted({one.name for one in rounds}):
-        print(line_of([one for one in rounds if one.name == name], asks, machine))
+    for own in by_name(rounds).values():
+        print(line_of(own, asks, machine))
+
+
+def by_name(rounds: Sequence[Round]) -> dict[str, list[Round]]:
+    key = attrgetter("name")
+    return {name: [*own] for name, own in itertools.groupby(sorted(rounds, key=key), key)}
 
 
 def line_of(rounds: Sequence[Round], asks: Sequence[Ask], machine: Machine) -> str:
@@ -148,7 +132,7 @@ def line_of(rounds: Sequence[Round], asks: Sequence[Ask], machine: Machine) -> s
 
 
 def within(rounds: Sequence[Round], asks: Sequence[Ask]) -> list[Ask]:
-    return [one for one in [*asks] if any(r.begun <= one.begun < r.end for r in rounds)]
+    return [ask for one in rounds for ask in one.asks(asks)]
 
 
 def judge(rounds: Sequence[Round], asks: Sequence[Ask], idle: Reading, after: Reading) -> list[str]:
@@ -166,8 +150,8 @@ def judge(rounds: Sequence[Round], asks: Sequence[Ask], idle: Reading, after: Re
         if after.own[role] > idle.own[role] + _KEPT_MIB:
             broken.append(f"{role} has {after.own[role]} MiB at the end")
     quiet = {kind: _p99_ms(within(rounds[:1], asks), kind) for kind, _ in KINDS}
-    for name in sorted({one.name for one in rounds}):
-        own = within([one for one in rounds if one.name == name], asks)
+    for name, of_name in by_name(rounds).items():
+        own = within(of_name, asks)
         for kind, _ in KINDS:
             p99 = _p99_ms(own, kind)
             if p99 > quiet[kind] + _P99_MS:

@@ -23,31 +23,32 @@ def _connect(attack: Attacker, count: int) -> list[RawDoor]:
     return doors
 
 
+def _send(client: RawDoor, count: int, fields: dict[str, Any], *data: bytes) -> None:
+    """Send a request so often, or until the server takes no more."""
+    with suppress(zmq.Again):
+        for _ in range(count):
+            client.send("infer", fields, *data)
+
+
 def unread(attack: Attacker) -> None:
     """Answers of all sizes, and streams, that are not read."""
     fields, *numbers = tokens(2_000_000_000)
+    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
     for client in _connect(attack, attack.between(1, 12)):
         kib = attack.between(1, 32 << 10)
         kind = attack.chance.choice(("sized", "echoed", "streams"))
-        with suppress(zmq.Again):
-            for _ in range(min(2000, (512 << 10) // kib)):
-                if kind == "streams":
-                    client.send("infer", {**fields, "model": STREAMED}, *numbers)
-                elif kind == "echoed":
-                    client.send("infer", floats(ECHO, kib << 8), bytes(kib << 10))
-                else:
-                    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
-                    data = struct.pack("<i", kib)
-                    client.send("infer", {"model": SIZED, "inputs": [tensor]}, data)
+        requests: dict[str, tuple[Any, ...]] = {
+            "streams": ({**fields, "model": STREAMED}, *numbers),
+            "echoed": (floats(ECHO, kib << 8), bytes(kib << 10)),
+            "sized": ({"model": SIZED, "inputs": [tensor]}, struct.pack("<i", kib)),
+        }
+        _send(client, min(2000, (512 << 10) // kib), *requests[kind])
 
 
 def unread_echoes(attack: Attacker, clients: int, kib: int) -> None:
     """Tensors of that size that come back and are not read, 512 MiB for each client."""
-    data = bytes(kib << 10)
     for client in _connect(attack, clients):
-        with suppress(zmq.Again):
-            for _ in range((512 << 10) // kib):
-                client.send("infer", floats(ECHO, kib << 8), data)
+        _send(client, (512 << 10) // kib, floats(ECHO, kib << 8), bytes(kib << 10))
 
 
 def nothing(attack: Attacker) -> None:

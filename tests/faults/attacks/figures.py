@@ -16,14 +16,19 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from tests.faults.attacks.honest import Ask, Machine, honest_clients
+from tests.faults.attacks.honest import Machine, honest_clients
 from tests.faults.attacks.memory import MIB, ROLES, Gauge, Reading
-from tests.faults.attacks.serving import LIMIT, attack, headers_of, serving
+from tests.faults.attacks.serving import LIMIT, Scene, serving
 from tests.faults.attacks.strongest import ATTACKS
-from tests.faults.attacks.target import Target
-from tests.faults.mixed_clients import RIGHT, Client, GrpcClient, HttpClient, StreamClient
+from tests.faults.mixed_clients import (
+    RIGHT,
+    Ask,
+    Client,
+    GrpcClient,
+    HttpClient,
+    StreamClient,
+)
 
 _KINDS: tuple[tuple[type[Client], int], ...] = (
     (HttpClient, 2),
@@ -39,59 +44,28 @@ _NOTHING = "nothing"
 _WIDTH = 42
 
 
-class Sample(NamedTuple):
-    """One attack, and what the memory was above what it is without attacks, in MiB."""
+def _measure(scene: Scene, idle: Reading, name: str, times: int, seconds: float) -> None:
+    """Attack so often, and print what it came to."""
+    names = () if name == _NOTHING else (name,)
+    rounds = [scene.attack(names, random.Random(n), seconds, _REST_S) for n in range(times)]
+    time.sleep(max(0.0, rounds[-1].begun + _LEFT_AFTER_S - time.monotonic()))
+    left = _growth(idle, scene.gauge.newest)
+    growths = [_growth(idle, one.peak) for one in rounds]
+    # only now: a wait is known when it is over
+    asks = [one.asks(scene.asks) for one in rounds]
+    cells = [f"{name:{_WIDTH}}"]
+    cells += [_cell([growth[kind] for growth in growths], 12) for kind in left]
+    cells.append("/".join(map(str, left.values())).rjust(16))
+    cells += [_cell([_longest_ms(own, kind) for own in asks], 17) for kind, _ in _KINDS]
+    cells.append(_cell([scene.machine.longest_ms(one.begun, one.end) for one in rounds], 10))
+    cells.append(f"{sum(one.outcome != RIGHT for own in asks for one in own):7}")
+    print("".join(cells), flush=True)
 
-    begun: float
-    end: float
-    #: By role, and what processes share.
-    growth: dict[str, int]
 
-
-class Figures:
-    """Attacks one server, and prints a line for each attack."""
-
-    def __init__(
-        self, target: Target, asks: Sequence[Ask], machine: Machine, gauge: Gauge, idle: Reading
-    ) -> None:
-        self._target = target
-        self._asks = asks
-        self._machine = machine
-        self._gauge = gauge
-        self._idle = idle
-
-    def measure(self, name: str, times: int, seconds: float) -> None:
-        """Attack so often, and print what it came to."""
-        samples = [self._attack(name, number, seconds) for number in range(times)]
-        time.sleep(max(0.0, samples[-1].begun + _LEFT_AFTER_S - time.monotonic()))
-        left = self._growth(self._gauge.newest)
-        # only now: a wait is known when it is over
-        asks = [self._asks_of(sample) for sample in samples]
-        cells = [f"{name:{_WIDTH}}"]
-        cells += [_cell([sample.growth[kind] for sample in samples], 12) for kind in left]
-        cells.append("/".join(map(str, left.values())).rjust(16))
-        cells += [_cell([_longest_ms(own, kind) for own in asks], 17) for kind, _ in _KINDS]
-        cells.append(_cell([self._machine.longest_ms(*one[:2]) for one in samples], 10))
-        cells.append(f"{sum(one.outcome != RIGHT for own in asks for one in own):7}")
-        print("".join(cells), flush=True)
-
-    def _attack(self, name: str, number: int, seconds: float) -> Sample:
-        self._gauge.take_peak()
-        begun = time.monotonic()
-        if name == _NOTHING:
-            time.sleep(seconds)
-        else:
-            attack((name,), random.Random(number), self._target, seconds)
-        time.sleep(_REST_S)
-        return Sample(begun, time.monotonic(), self._growth(self._gauge.take_peak()))
-
-    def _asks_of(self, sample: Sample) -> list[Ask]:
-        return [one for one in [*self._asks] if sample.begun <= one.begun < sample.end]
-
-    def _growth(self, reading: Reading) -> dict[str, int]:
-        idle = self._idle
-        growth = {role: max(0, reading.own[role] - idle.own[role]) for role in ROLES}
-        return {**growth, "shared": max(0, reading.shared - idle.shared)}
+def _growth(idle: Reading, reading: Reading) -> dict[str, int]:
+    """Return what the memory is above what it is without attacks, in MiB, by role."""
+    growth = {role: max(0, reading.own[role] - idle.own[role]) for role in ROLES}
+    return {**growth, "shared": max(0, reading.shared - idle.shared)}
 
 
 def _longest_ms(asks: Sequence[Ask], kind: type[Client]) -> float:
@@ -121,17 +95,15 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as directory,
         serving(_SEED, Path(directory)) as (server, target),
-        honest_clients(server, headers_of(target), _KINDS, _PAUSE_S) as asks,
+        honest_clients(server, target.headers, _KINDS, _PAUSE_S) as asks,
+        Gauge(server) as gauge,
+        Machine() as machine,
     ):
-        gauge, machine = Gauge(server), Machine()
-        time.sleep(_QUIET_S)
-        idle = gauge.take_peak()
+        scene = Scene(target, asks, machine, gauge)
+        idle = scene.attack((), random.Random(), _QUIET_S, 0.0).peak
         _print_head(idle, arguments.times)
-        figures = Figures(target, asks, machine, gauge, idle)
         for name in names:
-            figures.measure(name, arguments.times, arguments.seconds)
-        gauge.close()
-        machine.close()
+            _measure(scene, idle, name, arguments.times, arguments.seconds)
 
 
 if __name__ == "__main__":

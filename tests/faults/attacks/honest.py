@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
-from tests.faults.mixed_clients import RIGHT, Client, GrpcClient, HttpClient, StreamClient
+from tests.faults.mixed_clients import (
+    Ask,
+    Client,
+    GrpcClient,
+    HttpClient,
+    StreamClient,
+    mixed_clients,
+)
 from tests.support.server import Server
 from zmqtriton_addons.tools.benching.results import percentile
 
@@ -24,71 +28,16 @@ KINDS: tuple[tuple[type[Client], int], ...] = (
 _PAUSE_S = 1.0
 
 
-class Ask(NamedTuple):
-    """One request."""
-
-    kind: type[Client]
-    begun: float
-    wait_s: float
-    #: "right", or what went wrong.
-    outcome: str
-
-
-class Honest:
-    """One client in a thread."""
-
-    def __init__(self, client: Client, asks: list[Ask], pause_s: float) -> None:
-        self.client = client
-        self._asks = asks
-        self._pause_s = pause_s
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._is_over.wait(random.uniform(0, 2 * self._pause_s)):
-            begun = time.monotonic()
-            try:
-                outcome = self.client.ask()
-                if outcome != RIGHT:
-                    outcome = self.client.reason or outcome
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is not right
-                outcome = f"{type(error).__name__}: {error}"
-                self.client.close()
-            wait_s = time.monotonic() - begun
-            self._asks.append(Ask(type(self.client), begun, wait_s, outcome))
-
-    def stop(self) -> None:
-        self._is_over.set()
-
-    def join(self) -> None:
-        self._thread.join(120)
-        assert not self._thread.is_alive(), f"{self.client.prefix} has no answer"
-        self.client.close()
-
-
 @contextmanager
 def honest_clients(
     server: Server,
-    headers: dict[str, str],
+    headers: Mapping[str, str],
     kinds: Sequence[tuple[type[Client], int]] = KINDS,
     pause_s: float = _PAUSE_S,
 ) -> Iterator[list[Ask]]:
     """Let all of them ask during the block, with pauses; return what became of it."""
-    asks: list[Ask] = []
-    clients = []
-    for kind, count in kinds:
-        for number in range(count):
-            client = kind(server, number)
-            client.headers = headers
-            clients.append(Honest(client, asks, pause_s))
-    try:
-        yield asks
-    finally:
-        for each in clients:
-            each.stop()
-        for each in clients:
-            each.join()
+    with mixed_clients(server, kinds, headers=headers, pause_s=pause_s) as clients:
+        yield clients[0].asks
 
 
 def percentiles(waits_s: Sequence[float]) -> tuple[float, float, float]:
@@ -119,8 +68,7 @@ class Machine:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._process.stdout or ():
             begun, late = line.split()
             self._late.append((float(begun), float(late)))
 
@@ -129,8 +77,9 @@ class Machine:
         late = [late for at, late in [*self._late] if begun <= at < end]
         return max(late, default=0.0) * 1000
 
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._process:  # waits for it and closes its output
+            self._process.kill()

@@ -83,6 +83,9 @@ class Gauge:
         peak, self._peak = self._peak, self.newest
         return peak
 
-    def close(self) -> None:
+    def __enter__(self) -> Gauge:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self._is_over.set()
         self._thread.join()

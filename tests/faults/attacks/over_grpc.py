@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import struct
 import time
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from tests.faults import floods
-from tests.faults.attacks.target import ECHO, SIZED, Attacker, message_frames
+from tests.faults.attacks.memory import MIB
+from tests.faults.attacks.target import ECHO, SIZED, Attacker, message_frames, pack
+from tests.faults.requests import INFER, STREAM, grpc_request, int32
 from tests.support import raw_http2 as h2
-from zmqtriton_protos import message
 
-MIB = 1 << 20
-_SERVICE = "/inference.GRPCInferenceService/"
-INFER, STREAM = _SERVICE + "ModelInfer", _SERVICE + "ModelStreamInfer"
 #: Nothing is read of the data, and all frames of an answer fit.
 UNREAD = h2.PREFACE + h2.NO_WINDOW
 #: As much of everything as there may be: what is not read stays in the sockets.
@@ -28,25 +25,13 @@ _CONNECTION_BYTES, _STREAM_BYTES = 15 << 20, 1 << 20
 
 def sized(kib: int) -> bytes:
     """Return a request whose answer is so large."""
-    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
-    request: Any = message("inference.ModelInferRequest")(
-        model_name=SIZED, inputs=[tensor], raw_input_contents=[kib.to_bytes(4, "little")]
-    )
-    return bytes(request.SerializeToString())
+    return bytes(grpc_request(SIZED, KIB=int32(kib)).SerializeToString())
 
 
 def floats(size: int) -> bytes:
     """Return a request with an input of so many bytes."""
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [size // 4]}
-    request: Any = message("inference.ModelInferRequest")(
-        model_name=ECHO, inputs=[tensor], raw_input_contents=[bytes(size // 4 * 4)]
-    )
-    return bytes(request.SerializeToString())
-
-
-def pack(data: bytes, encoding: str) -> bytes:
-    stream = zlib.compressobj(9, zlib.DEFLATED, {"gzip": 31, "deflate": 15}[encoding])
-    return stream.compress(data) + stream.flush()
+    tensor = ("FP32", (size // 4,), bytes(size // 4 * 4))
+    return bytes(grpc_request(ECHO, INPUT0=tensor).SerializeToString())
 
 
 def ask_on_stream(attack: Attacker, client: h2.Connection, kib: int, count: int) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
-import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from tests.faults.attacks.memory import MIB
 from tests.faults.attacks.target import (
     ECHO,
     ENDLESS,
@@ -17,18 +16,13 @@ from tests.faults.attacks.target import (
     STREAMED,
     TEMPLATES,
     Attacker,
+    pack,
 )
+from tests.faults.requests import tensor
 from tests.support import raw_http2 as h2
 from tests.support.raw_http import raw_request
 
-MIB = 1 << 20
 _INFER = f"/v2/models/{ECHO}/infer"
-
-
-def _packed(data: bytes, coding: str, times: int = 1) -> bytes:
-    """Compress it so many times in a row, without ever having all of it."""
-    stream = zlib.compressobj(9, zlib.DEFLATED, {"gzip": 31, "deflate": 15}[coding])
-    return b"".join([*(stream.compress(data) for _ in range(times)), stream.flush()])
 
 
 def pipelining(attack: Attacker) -> None:
@@ -85,7 +79,7 @@ def inflating_bodies(attack: Attacker) -> None:
     """Bodies that become a thousand times as large."""
     coding = attack.chance.choice(("gzip", "deflate"))
     numbers = attack.chance.choice((b"0,", b"0.5,", b"[],", b'"",', b"NaN,"))
-    body = _packed(b"[" + numbers * (MIB // len(numbers)), coding, attack.between(1, 24))
+    body = pack(b"[" + numbers * (MIB // len(numbers)), coding, attack.between(1, 24))
     path = attack.chance.choice((_INFER, "/v1/chat/completions", f"/v2/models/{ECHO}/generate"))
     data = attack.request(path, body, Content_Encoding=coding)
     for _ in range(attack.between(2, 12)):
@@ -99,11 +93,9 @@ def slow_documents(attack: Attacker) -> None:
 
 
 def sized(attack: Attacker, kib: int, *, is_binary: bool) -> bytes:
-    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1], "data": [kib]}
-    document: dict[str, Any] = {"inputs": [tensor]}
-    if is_binary:
-        document["parameters"] = {"binary_data_output": True}
-    return attack.request(f"/v2/models/{SIZED}/infer", json.dumps(document).encode())
+    parameters = {"binary_data_output": is_binary}
+    document = {"inputs": [tensor("KIB", "INT32", (1,), kib)], "parameters": parameters}
+    return attack.ask(f"/v2/models/{SIZED}/infer", document)
 
 
 def unread_answers(attack: Attacker) -> None:
@@ -134,8 +126,7 @@ def read_slowly(attack: Attacker, kib: int, clients: int, pauses_s: Sequence[flo
 
 def unread_events(attack: Attacker) -> None:
     """Streams of generate that are not read."""
-    body = json.dumps({"COUNT": 2_000_000_000}).encode()
-    data = attack.request(f"/v2/models/{STREAMED}/generate_stream", body)
+    data = attack.ask(f"/v2/models/{STREAMED}/generate_stream", {"COUNT": 2_000_000_000})
     for _ in range(attack.between(10, 200)):
         attack.connect(data, 4096)
 
@@ -147,25 +138,19 @@ def unread_chats(attack: Attacker) -> None:
     question = chat if attack.chance.random() < 0.5 else {"prompt": words}
     path = "/v1/chat/completions" if question is chat else "/v1/completions"
     is_streamed = words == "FOREVER" or attack.chance.random() < 0.5
-    body = json.dumps({"model": SPOKEN, **question, "stream": is_streamed}).encode()
-    data = attack.request(path, body)
+    data = attack.ask(path, {"model": SPOKEN, **question, "stream": is_streamed})
     for _ in range(attack.between(4, 60)):
         attack.connect(data, 4096)
 
 
 def endless_templates(attack: Attacker) -> None:
     """Chats whose template does not end, asked by clients that leave, and others."""
-    body_of = [
-        json.dumps({"model": f"{ENDLESS}{n}", "messages": [{"role": "user", "content": "x"}]})
-        for n in range(TEMPLATES)
+    say: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}
+    chats = [
+        attack.ask("/v1/chat/completions", {"model": f"{ENDLESS}{number}", **say})
+        for number in range(TEMPLATES)
     ]
-    while not attack.is_over:
-        connection = attack.connect(
-            attack.request("/v1/chat/completions", attack.chance.choice(body_of).encode())
-        )
-        time.sleep(attack.chance.uniform(0.05, 0.6))
-        if connection is not None and attack.chance.random() < 0.7:
-            connection.close()
+    attack.knock(lambda: attack.chance.choice(chats), (0.05, 0.6), leaving=0.7)
 
 
 def garbage(attack: Attacker) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from tests.faults.attacks.memory import MIB
 from tests.faults.attacks.target import ROUTED, Attacker
 
-MIB = 1 << 20
 #: What the routes of the model do that is asked for; see the requests below.
 CODE = """
 import asyncio
@@ -84,18 +84,15 @@ _PATHS = (
 
 def strange_paths(attack: Attacker) -> None:
     """Paths that lead elsewhere, in each place of a path, and values that become headers."""
-    while not attack.is_over:
-        root = attack.chance.choice((_PATH, "/models", "", "/" + ROUTED, "/models/%2e%2e"))
-        connection = attack.connect(attack.request(f"{root}/{attack.chance.choice(_PATHS)}"))
-        time.sleep(0.005)
-        if connection is not None:
-            connection.close()
+    choose, roots = attack.chance.choice, (_PATH, "/models", "", "/" + ROUTED, "/models/%2e%2e")
+    attack.knock(lambda: attack.request(f"{choose(roots)}/{choose(_PATHS)}"), (0.005, 0.005))
 
 
 def strange_forms(attack: Attacker) -> None:
     """Forms with wrong ends, with very many parts or headers, and with damaged bytes."""
     whole = _PART + b"x" * 100 + b"\r\n--b--\r\n"
-    while not attack.is_over:
+
+    def form() -> bytes:
         damaged = bytearray(whole)
         for _ in range(attack.chance.randint(1, 5)):
             damaged[attack.chance.randrange(len(damaged))] = attack.chance.randrange(256)
@@ -108,10 +105,9 @@ def strange_forms(attack: Attacker) -> None:
                 (b"\r\n--b" + b" " * 1000) * attack.between(10, 1000),
             )
         )
-        connection = attack.connect(attack.request(f"{_PATH}/form", body, **_FORM))
-        time.sleep(0.02)
-        if connection is not None:
-            connection.close()
+        return attack.request(f"{_PATH}/form", body, **_FORM)
+
+    attack.knock(form, (0.02, 0.02))
 
 
 def endless_forms(attack: Attacker) -> None:
@@ -154,18 +150,12 @@ def unread(attack: Attacker) -> None:
 
 def dying(attack: Attacker) -> None:
     """A route that ends its process, again and again."""
-    while not attack.is_over:
-        attack.connect(attack.request(f"{_PATH}/dies"))
-        time.sleep(attack.chance.uniform(0.02, 1))
+    attack.knock(lambda: attack.request(f"{_PATH}/dies"), (0.02, 1), leaving=0.0)
 
 
 def leaking(attack: Attacker) -> None:
     """A route that keeps 8 MiB of each request."""
-    while not attack.is_over:
-        connection = attack.connect(attack.request(f"{_PATH}/leaks"))
-        time.sleep(0.05)
-        if connection is not None:
-            connection.close()
+    attack.knock(lambda: attack.request(f"{_PATH}/leaks"), (0.05, 0.05))
 
 
 ATTACKS = {

@@ -10,10 +10,10 @@ from contextlib import suppress
 
 from tests.addons.web_sockets import conversations
 from tests.addons.web_sockets.conversations import client_frame
+from tests.faults.attacks.memory import MIB
 from tests.faults.attacks.target import ECHO, STREAMED, Attacker, send_quietly
+from tests.faults.requests import tensor
 from zmqtriton_addons.web_sockets.frames import BINARY, CONTINUATION, PING, TEXT
-
-MIB = 1 << 20
 
 
 def handshake(attack: Attacker, model: str = ECHO) -> bytes:
@@ -37,10 +37,8 @@ def _open(
 def handshakes(attack: Attacker) -> None:
     """Handshakes without end: of clients that leave at once, that stay, and half ones."""
     whole = handshake(attack)
-    while not attack.is_over:
-        connection = attack.connect(whole[: attack.chance.choice((len(whole), len(whole) - 2))])
-        if connection is not None and attack.chance.random() < 0.8:
-            connection.close()
+    sizes = len(whole), len(whole) - 2
+    attack.knock(lambda: whole[: attack.chance.choice(sizes)], leaving=0.8)
 
 
 def idle(attack: Attacker) -> None:
@@ -51,10 +49,8 @@ def idle(attack: Attacker) -> None:
 def strange_frames(attack: Attacker) -> None:
     """Conversations with wrong masks, reserved bits, lengths and parts."""
     counts = Counter[str]()
-    while not attack.is_over:
-        for connection in _open(attack, 1, conversations.make(attack.chance, counts)):
-            time.sleep(attack.chance.choice((0, 0.01)))
-            connection.close()
+    start = handshake(attack)
+    attack.knock(lambda: start + conversations.make(attack.chance, counts), (0, 0.01), room=4096)
 
 
 def pings(attack: Attacker) -> None:
@@ -78,15 +74,15 @@ def giant_messages(attack: Attacker) -> None:
 
 def unread_streams(attack: Attacker) -> None:
     """Streams of a model, several on each socket, that are not read."""
-    tensor = {"name": "COUNT", "datatype": "INT32", "shape": [1], "data": [2_000_000_000]}
-    request = client_frame(TEXT, json.dumps({"id": "a", "inputs": [tensor]}).encode())
+    inputs = [tensor("COUNT", "INT32", (1,), 2_000_000_000)]
+    request = client_frame(TEXT, json.dumps({"id": "a", "inputs": inputs}).encode())
     _open(attack, attack.between(10, 100), request * attack.between(1, 8), STREAMED)
 
 
 def unread_answers(attack: Attacker) -> None:
     """Requests without end, wrong ones too, whose answers are not read."""
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [5]}
-    right = client_frame(TEXT, json.dumps({"inputs": [tensor]}).encode()) * 50
+    inputs = [tensor("INPUT0", "FP32", (1,), 5)]
+    right = client_frame(TEXT, json.dumps({"inputs": inputs}).encode()) * 50
     wrong = client_frame(TEXT, b"{" * attack.between(1, 1000)) * 50
     _send_on(attack, _open(attack, attack.between(4, 60)), (right, wrong))
 

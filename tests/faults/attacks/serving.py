@@ -9,11 +9,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.conftest import find_tool
 from tests.faults.attacks import models
-from tests.faults.attacks.memory import MIB
+from tests.faults.attacks.honest import Machine
+from tests.faults.attacks.memory import MIB, Gauge, Reading
 from tests.faults.attacks.target import Target
+from tests.faults.mixed_clients import Ask
 from tests.support.server import Server
 
 #: What clients may make each kind of process hold.
@@ -44,12 +47,7 @@ def serving(seed: int, directory: Path) -> Iterator[tuple[Server, Target]]:
         yield server, Target(server.http_port, server.grpc_port, f"{directory}/r/door", token)
 
 
-def headers_of(target: Target) -> dict[str, str]:
-    """Return what honest clients send with each request."""
-    return {"authorization": f"Bearer {target.token}"} if target.token else {}
-
-
-def attack(names: Sequence[str], chance: random.Random, target: Target, seconds: float) -> None:
+def _attack(names: Sequence[str], chance: random.Random, target: Target, seconds: float) -> None:
     """Run attacks side by side until all have ended."""
     running = [
         subprocess.Popen(
@@ -72,3 +70,43 @@ def attack(names: Sequence[str], chance: random.Random, target: Target, seconds:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+class Round(NamedTuple):
+    """One attack, or several at once, and the memory of the server meanwhile and then."""
+
+    names: tuple[str, ...]
+    begun: float
+    end: float
+    peak: Reading
+    after: Reading
+
+    @property
+    def name(self) -> str:
+        return "several together" if len(self.names) > 1 else "".join(self.names) or "nothing"
+
+    def asks(self, all_asks: Sequence[Ask]) -> list[Ask]:
+        """Return those that began meanwhile."""
+        return [one for one in [*all_asks] if self.begun <= one.begun < self.end]
+
+
+class Scene(NamedTuple):
+    """A server that is attacked, and what watches it."""
+
+    target: Target
+    asks: Sequence[Ask]
+    machine: Machine
+    gauge: Gauge
+
+    def attack(
+        self, names: tuple[str, ...], chance: random.Random, seconds: float, rest_s: float
+    ) -> Round:
+        """Attack, and let the server rest; without a name nothing attacks."""
+        self.gauge.take_peak()
+        begun = time.monotonic()
+        if names:
+            _attack(names, chance, self.target, seconds)
+        else:
+            time.sleep(seconds)
+        time.sleep(rest_s)
+        return Round(names, begun, time.monotonic(), self.gauge.take_peak(), self.gauge.newest)

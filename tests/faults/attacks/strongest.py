@@ -6,7 +6,6 @@ what became of requests that should be answered meanwhile.
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import time
@@ -14,11 +13,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.faults.attacks import at_the_door, over_grpc, over_http
-from tests.faults.attacks.over_grpc import INFER, STREAM, UNREAD, WIDE
-from tests.faults.attacks.target import ECHO, OVERWRITING, Attacker, message_frames
+from tests.faults.attacks.memory import MIB
+from tests.faults.attacks.over_grpc import UNREAD, WIDE
+from tests.faults.attacks.target import ECHO, OVERWRITING, Attacker, message_frames, pack
+from tests.faults.requests import INFER, STREAM, tensor
 from tests.support import raw_http2 as h2
 
-MIB = 1 << 20
 #: What a compressed message becomes; it is a thousandth on its way.
 _BOMB_BYTES = 200 * MIB
 _PATIENCE_S = 60.0
@@ -56,7 +56,7 @@ def compressed_without_token(attack: Attacker) -> None:
 
 
 def _send_bombs(attack: Attacker, path: str) -> None:
-    packed = over_grpc.pack(over_grpc.floats(_BOMB_BYTES), "gzip")
+    packed = pack(over_grpc.floats(_BOMB_BYTES), "gzip")
     whole = message_frames(1, packed, is_compressed=True, is_last=path == INFER)
     for client in attack.calls(6, WIDE):
         client.send_within(5.0, attack.begin(1, path, encoding="gzip"), whole)
@@ -102,16 +102,15 @@ def cheap_frames(attack: Attacker) -> None:
 
 def half_closed(attack: Attacker) -> str:
     """Clients that close their half of the connection behind their request."""
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [5]}
-    data = attack.request(f"/v2/models/{ECHO}/infer", json.dumps({"inputs": [tensor]}).encode())
+    document = {"inputs": [tensor("INPUT0", "FP32", (1,), 5)]}
+    data = attack.ask(f"/v2/models/{ECHO}/infer", document)
     return _ask_again(attack, lambda: _status(attack, data, is_half_closed=True))
 
 
 def overwritten_page(attack: Attacker) -> str:
     """Requests to a model that overwrites the page that tells how far it is."""
-    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1], "data": [1]}
-    body = json.dumps({"inputs": [tensor]}).encode()
-    data = attack.request(f"/v2/models/{OVERWRITING}/infer", body)
+    document = {"inputs": [tensor("KIB", "INT32", (1,), 1)]}
+    data = attack.ask(f"/v2/models/{OVERWRITING}/infer", document)
     return _ask_again(attack, lambda: _status(attack, data))
 
 

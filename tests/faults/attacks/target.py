@@ -9,7 +9,8 @@ import json
 import random
 import socket
 import time
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
@@ -40,6 +41,11 @@ class Target(NamedTuple):
 
     def written(self) -> str:
         return json.dumps(self._asdict())
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What clients send with each request."""
+        return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
 
 class Attacker:
@@ -109,10 +115,28 @@ class Attacker:
                     connection.send(bytes((next(rest),)))
             time.sleep(pause_s)
 
+    def knock(
+        self,
+        make: Callable[[], bytes],
+        pause_s: tuple[float, float] = (0.0, 0.0),
+        *,
+        leaving: float = 1.0,
+        room: int = 0,
+    ) -> None:
+        """Connect again and again with what is made; so many leave after a pause."""
+        while not self.is_over:
+            connection = self.connect(make(), room)
+            time.sleep(self.chance.uniform(*pause_s))
+            if connection is not None and self.chance.random() < leaving:
+                connection.close()
+
+    def ask(self, path: str, document: dict[str, Any]) -> bytes:
+        """Return a POST of JSON."""
+        return self.request(path, json.dumps(document).encode())
+
     def request(self, path: str, body: bytes = b"", **headers: str) -> bytes:
         """Return a POST, or a GET without a body, of somebody who may ask."""
-        if self.target.token:
-            headers["Authorization"] = f"Bearer {self.target.token}"
+        headers = headers | self.target.headers
         return raw_request("POST" if body else "GET", path, body, **headers)
 
     # -------------------------------------------------------------------- gRPC
@@ -143,6 +167,12 @@ class Attacker:
 def _literal(name: bytes, value: bytes) -> bytes:
     assert max(len(name), len(value)) < 127
     return bytes((0, len(name))) + name + bytes((len(value),)) + value
+
+
+def pack(data: bytes, encoding: str, times: int = 1) -> bytes:
+    """Compress it so many times in a row, without ever having all of it."""
+    stream = zlib.compressobj(9, zlib.DEFLATED, {"gzip": 31, "deflate": 15}[encoding])
+    return b"".join([*(stream.compress(data) for _ in range(times)), stream.flush()])
 
 
 def message_frames(

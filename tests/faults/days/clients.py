@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tritonclient.utils import InferenceServerException
+
 from tests.faults.days import later_clients
 from tests.faults.days.world import FORKED, GUEST, STAMPED, THREADED, World
 from tests.faults.mixed_clients import (
     KINDS,
-    RIGHT,
     Client,
     HttpClient,
     ReloadClient,
@@ -19,7 +20,7 @@ from tests.faults.mixed_clients import (
     mixed_clients,
 )
 from tests.support.failing import FailingCalls
-from tests.support.scripted import string_parameter
+from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 
 MODELS = ("twice_journal", "tokens", "sequences", "add_sub")
@@ -70,8 +71,7 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
     for name in (STAMPED, GUEST, "asking", FORKED, THREADED):
         server.add_model("steered", name)
     for name, kind in ((FORKED, "forks"), (THREADED, "threads")):
-        with (server.repository / name / "config.pbtxt").open("a") as config:
-            config.write(string_parameter("INSTANCES", kind))
+        extend_config(server, name, string_parameter("INSTANCES", kind))
     (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
     later_clients.add_models(server)
     # a number that is said, since a change of the configuration says one, too
@@ -103,16 +103,18 @@ class VisitorClient(UnchangedClient):
     model = GUEST
     world: World
 
-    def ask(self) -> str:
-        outcome = super().ask()
-        may_be_there = self.world.is_present.allowed(self.sent_ns, time.monotonic_ns())
-        if outcome == RIGHT and True not in may_be_there:
-            raise WrongAnswerError("answered by a model that is not loaded")
-        is_absent = outcome in ("400", "404") or "was unloaded" in self.reason
-        if is_absent and False in may_be_there:
-            self.reason = ""
-            return RIGHT
-        return outcome
+    def ask(self) -> None:
+        is_there = True
+        try:
+            super().ask()
+        except InferenceServerException as error:
+            if error.status() not in ("400", "404") and "was unloaded" not in error.message():
+                raise
+            is_there, absence = False, error
+        if is_there not in self.world.is_present.allowed(self.sent_ns, time.monotonic_ns()):
+            raise (
+                WrongAnswerError("answered by a model that is not loaded") if is_there else absence
+            )
 
 
 @contextmanager

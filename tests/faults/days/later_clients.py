@@ -5,10 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
+from tritonclient.utils import InferenceServerException
+
 from tests.addons.batches.requests import CHAT, FORM_TYPE, form_of, line
-from tests.faults.mixed_clients import RIGHT, HttpClient, HungError, WrongAnswerError
+from tests.faults.mixed_clients import HttpClient, WrongAnswerError, check_same
+from tests.faults.requests import journal_inputs
+from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 
 #: Whose jobs run once, and whose may run again when they were lost; one with a route.
@@ -20,7 +25,6 @@ _WITHIN_S, _LOOK_S, _MOST_TIMES = 120.0, 0.05, 100
 _UNDER_WAY = ("queued", "running")
 _BATCH_UNDER_WAY = ("validating", "in_progress", "finalizing")
 _LINES = 20
-_REPEAT = 'parameters { key: "JOBS_REPEAT" value { string_value: "true" } }\n'
 _INTERRUPTED = "while the job ran"
 _ROUTES = """
 import json, os, time
@@ -41,8 +45,7 @@ async def ask(request, infer):
 def add_models(server: Server) -> None:
     for name in (ONCE, AGAIN, ROUTED):
         server.add_model("journal", name)
-    with (server.repository / AGAIN / "config.pbtxt").open("a") as config:
-        config.write(_REPEAT)
+    extend_config(server, AGAIN, string_parameter("JOBS_REPEAT", "true"))
     server.add_model("parrot")
     code = _ROUTES.replace("@JOURNAL@", repr(str(server.journal)))
     (server.repository / ROUTED / "1" / "routes.py").write_text(code)
@@ -53,65 +56,51 @@ class JobClient(HttpClient):
 
     model, frontend = ONCE, "jobs"
 
-    def ask(self) -> str:
+    def ask(self) -> None:
         own_id = self.new_id(1 if self.model == ONCE else _MOST_TIMES)
-        tensors = [
-            {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
-            {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [5]},
-        ]
         headers = {"Prefer": "respond-async", "Idempotency-Key": own_id, **self.headers}
-        path, body = f"/v2/models/{self.model}/infer", json.dumps({"inputs": tensors})
-        job = self._insist("POST", path, 202, body, headers)["id"]
+        path, body = f"/v2/models/{self.model}/infer", {"inputs": journal_inputs(own_id, 5)}
+        job = self._insist("POST", path, 202, json.dumps(body), headers)["id"]
         while (state := self._insist("GET", f"/v2/jobs/{job}", 200))["state"] in _UNDER_WAY:
             self._wait(own_id)
         self._insist("DELETE", f"/v2/jobs/{job}", 200, may_be_gone=True)
-        if state["state"] == "succeeded":
-            return self.check_outputs(state["response"]["outputs"])
-        self.reason = f"{state.get('status', '')} {state['reason']}"
-        if _INTERRUPTED in self.reason:
-            self.reason = f"lost connection to its process: {self.reason}"
-        return str(state["state"])
+        if state["state"] != "succeeded":
+            reason = f"{state.get('status', '')} {state['reason']}"
+            lost = "lost connection to its process: " if _INTERRUPTED in reason else ""
+            raise InferenceServerException(lost + reason, state["state"])
+        self.check_outputs(state["response"]["outputs"])
 
-    def _insist(
+    def _insist(self, *request: Any, **how: Any) -> Any:
+        """Return the document that a request is answered with at last."""
+        return json.loads(self._content(*request, **how))
+
+    def _content(
         self,
         method: str,
         path: str,
         expected: int,
         body: str | bytes = "",
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         *,
         may_be_gone: bool = False,
-    ) -> Any:
+    ) -> bytes:
         """Ask until it is answered; who may have been heard repeats it with its key."""
         while True:
             try:
-                status, answer = self._once(method, path, body, headers or self.headers)
+                status, content = self.send(method, path, body or None, headers or self.headers)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                status, answer = 0, repr(error)
+                status, content = 0, repr(error).encode()
             if status == expected or (may_be_gone and status == 404):
-                return answer
+                return content
             if status == 404:
-                raise WrongAnswerError(f"{self.own_id} is lost: {path} {answer}")
-            self._wait(f"{method} {path}: {status} {answer}")
+                raise WrongAnswerError(f"{self.own_id} is lost: {path} {content!r}")
+            self._wait(f"{method} {path}: {status} {content!r}")
 
     def _wait(self, what: str) -> None:
         if time.monotonic_ns() > self.sent_ns + _WITHIN_S * 1e9:
-            raise HungError(f"no end of {self.own_id}: {what}")
+            raise TimeoutError(f"no end of {self.own_id}: {what}")
         time.sleep(_LOOK_S)
-
-    def _once(
-        self, method: str, path: str, body: str | bytes, headers: dict[str, str]
-    ) -> tuple[int, Any]:
-        if self._connection is None:
-            port = self.server.http_port
-            self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_WITHIN_S)
-        self._connection.request(method, path, body or None, headers)
-        answer = self._connection.getresponse()
-        text = answer.read() or b"{}"
-        if path.endswith("/content") and answer.status == 200:
-            return 200, [json.loads(line) for line in text.splitlines()]
-        return answer.status, json.loads(text)
 
 
 class RepeatedJobClient(JobClient):
@@ -125,7 +114,7 @@ class BatchClient(JobClient):
 
     model = "parrot"
 
-    def ask(self) -> str:
+    def ask(self) -> None:
         ids = [f"line {number}" for number in range(_LINES)]
         form = form_of(*(line(own_id) for own_id in ids))
         file = self._insist("POST", "/v1/files", 200, form, {**self.headers, **FORM_TYPE})["id"]
@@ -136,13 +125,12 @@ class BatchClient(JobClient):
             batch = self._insist("GET", f"/v1/batches/{batch['id']}", 200)
         outputs = [batch[name] for name in ("output_file_id", "error_file_id") if batch[name]]
         rows = [
-            row
+            json.loads(row)
             for own_id in outputs
-            for row in self._insist("GET", f"/v1/files/{own_id}/content", 200)
+            for row in self._content("GET", f"/v1/files/{own_id}/content", 200).splitlines()
         ]
         if batch["status"] != "completed" or sorted(ids) != sorted(r["custom_id"] for r in rows):
             raise WrongAnswerError(f"{batch} has {rows}")
-        return RIGHT
 
 
 class RouteClient(HttpClient):
@@ -150,14 +138,9 @@ class RouteClient(HttpClient):
 
     model = f"{ROUTED}.routes"
 
-    def ask(self) -> str:
+    def ask(self) -> None:
         own_id = self.new_id()
-        status, answer = self.post(f"/models/{ROUTED}/ask/{own_id}", {})
-        if status != 200:
-            return str(status)
-        if answer != {"id": own_id}:
-            raise WrongAnswerError(f"{answer} for {own_id}")
-        return RIGHT
+        check_same({"id": own_id}, self.post(f"/models/{ROUTED}/ask/{own_id}", {}))
 
 
 KINDS = ((JobClient, 2), (RepeatedJobClient, 1), (BatchClient, 1), (RouteClient, 1))

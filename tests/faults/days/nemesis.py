@@ -20,10 +20,10 @@ import psutil
 
 from tests.faults import failing_calls
 from tests.faults.days.judging import MACHINE, STILL, Harm
+from tests.faults.deaths import kill_whole
 from tests.support.failing import FailingCalls
 from tests.support.foreign_sockets import confuse, tear
 from tests.support.server import Server
-from tests.support.waiting import eventually
 
 ROLES = ("broker", "http", "grpc", "metrics", "fork-server")
 #: The processes of add-ons, which are not found when they stop.
@@ -53,21 +53,23 @@ class Nemesis:
         }
         for role in (*ROLES, "template", "stub"):
             name = "a stub" if role == "stub" else role
-            self.faults[f"kill {name}"] = self._kills(role)
+            self.faults[f"kill {name}"] = self._signals(role, signal.SIGKILL)
             if role not in ("metrics", "fork-server", "template"):
-                self.faults[f"stop {name}"] = self._stops(role)
+                self.faults[f"stop {name}"] = self._signals(role, signal.SIGSTOP)
         for role in _OF_ADDONS:
-            self.faults[f"kill the process of {role}"] = self._kills(role)
+            self.faults[f"kill the process of {role}"] = self._signals(role, signal.SIGKILL)
         #: Those that only days of steering have.
-        self.further: dict[str, Callable[[], None]] = {
-            "stop and continue supervisor": self._pauses("supervisor"),
-            "kill supervisor": self._kill_supervisor,
-        }
-        for role in _OF_ADDONS:
-            self.further[f"stop and continue {role}"] = self._pauses(role)
+        self.further: dict[str, Callable[[], None]] = {"kill supervisor": self._kill_supervisor}
+        pause, pauses_s = (signal.SIGSTOP, signal.SIGCONT), (0.05, 0.5, 1.2, 2.5)
+        for role in ("supervisor", *_OF_ADDONS, *ROLES, "template", "stub"):
+            self.further[f"stop and continue {role}"] = self._signals(
+                role, *pause, pauses_s=pauses_s
+            )
+        end = signal.SIGSTOP, signal.SIGKILL
         for role in (*ROLES, "template", "stub"):
-            self.further[f"stop and continue {role}"] = self._pauses(role)
-            self.further[f"stop, then kill {role}"] = self._stops_and_kills(role)
+            self.further[f"stop, then kill {role}"] = self._signals(
+                role, *end, pauses_s=(0.05, 0.5)
+            )
 
     def do(self, name: str, chance: random.Random, steered: Sequence[str] = ()) -> None:
         """Do it; rather to the models that are steered just now."""
@@ -125,33 +127,19 @@ class Nemesis:
                     time.sleep(pause_s)
                 os.kill(pid, number)
 
-    def _kills(self, role: str) -> Callable[[], None]:
-        return lambda: self._signal(role, self._pid(role), signal.SIGKILL)
-
-    def _stops(self, role: str) -> Callable[[], None]:
-        return lambda: self._signal(role, self._pid(role), signal.SIGSTOP)
-
-    def _pauses(self, role: str) -> Callable[[], None]:
-        def pause() -> None:
-            pid, seconds = self._pid(role), self._chance.choice([0.05, 0.5, 1.2, 2.5])
-            self._signal(role, pid, signal.SIGSTOP, signal.SIGCONT, pause_s=seconds)
-
-        return pause
-
-    def _stops_and_kills(self, role: str) -> Callable[[], None]:
-        def stop() -> None:
-            pid, seconds = self._pid(role), self._chance.choice([0.05, 0.5])
-            self._signal(role, pid, signal.SIGSTOP, signal.SIGKILL, pause_s=seconds)
-
-        return stop
+    def _signals(
+        self, role: str, *numbers: int, pauses_s: Sequence[float] = (0.0,)
+    ) -> Callable[[], None]:
+        """Return what sends these to a process of the role, one of the pauses apart."""
+        return lambda: self._signal(
+            role, self._pid(role), *numbers, pause_s=self._chance.choice(pauses_s)
+        )
 
     def _kill_supervisor(self) -> None:
         """Nothing may be left; then the server is started anew over the same files."""
-        victims = {pid for pids in self._server.pids().values() for pid in pids}
         self.detail = f"SIGKILL to the supervisor {self._server.pids()['supervisor']}, a new start"
         self.note(["supervisor"])
-        self._server.kill()
-        eventually(lambda: not any(map(_is_alive, victims)), 60, "everything of the server is gone")
+        kill_whole(self._server)
         self.on_death()
         self._server.process = None
         self._server.start()
@@ -211,10 +199,3 @@ def _instances(pid: int) -> int:
     with suppress(OSError):
         return sum(name.read_text().startswith("stub ") for name in names) - 1
     return 0
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

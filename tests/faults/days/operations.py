@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
 from tests.faults.days.world import FORKED, GUEST, STAMPED, THREADED, World, stamped
+from tests.faults.requests import journal_inputs
+from tests.support.scripted import string_parameter
 
 #: The models that are steered, and those that a drain may take single instances from.
 STEERED = (STAMPED, "asking", "tokens", "sequences", FORKED, THREADED)
@@ -41,34 +44,23 @@ def _end_load(world: World, chance: Random, model: str) -> None:
             world.break_promise(f"a reload of {model} fails without a fault: {answer['failed']}")
 
 
-def _scale(model: str) -> Operation:
-    def run(world: World, chance: Random) -> None:
-        count = 1 + int(chance.random() * 4)
-        world.insist("scale", chance, {"model": model, "count": count})
-        world.counts[model] = count
-
-    return Operation(model, run)
+def _scale(world: World, chance: Random, model: str) -> None:
+    count = 1 + int(chance.random() * 4)
+    world.insist("scale", chance, {"model": model, "count": count})
+    world.counts[model] = count
 
 
-def _ending(world: World, wish: dict[str, Any]) -> Callable[[], dict[str, Any]]:
-    """Return what makes the arguments of a call that may end the stubs that there are then.
+def _ending(world: World, wish: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call that may end the stubs that there are now.
 
     A call whose answer is lost is made again, and the stubs of the first one are gone by then.
     """
-
-    def note() -> dict[str, Any]:
-        model = wish["model"]
-        world.nemesis.note(["stub"], world.server.stub_pids(model), model)
-        return wish
-
-    return note
+    world.nemesis.note(["stub"], world.server.stub_pids(wish["model"]), wish["model"])
+    return wish
 
 
-def _restart(model: str) -> Operation:
-    def run(world: World, chance: Random) -> None:
-        world.insist("restart", chance, _ending(world, {"model": model}))
-
-    return Operation(model, run)
+def _restart(world: World, chance: Random, model: str) -> None:
+    world.insist("restart", chance, lambda: _ending(world, {"model": model}))
 
 
 # --------------------------------------------------------------------- files
@@ -97,38 +89,30 @@ def _answers_with(world: World, stamp: int) -> bool:
 
 
 def _stamp_of_answer(world: World) -> int:
-    values = (("ID", "BYTES", "probe"), ("MS", "INT32", 0))
-    inputs = [
-        {"name": name, "datatype": datatype, "shape": [1, 1], "data": [value]}
-        for name, datatype, value in values
-    ]
+    document = {"inputs": journal_inputs("probe", 0)}
     try:
-        path = f"/v2/models/{STAMPED}/infer"
-        status, answer = world.server.request_json(path, {"inputs": inputs})
+        status, answer = world.server.request_json(f"/v2/models/{STAMPED}/infer", document)
     except OSError:
         return 0
     outputs = {one["name"]: one["data"][0] for one in answer.get("outputs", [])}
     return int(outputs["STAMP"]) if status == 200 else 0
 
 
-def _change_configuration(model: str) -> Operation:
-    def run(world: World, chance: Random) -> None:
-        revision, path = next(_revisions), world.directory(model) / "config.pbtxt"
-        count = 1 + int(chance.random() * 3)
-        text = re.sub(r"\nparameters \{ key: \"REVISION.*", "", path.read_text("utf-8"))
-        group = f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]"
-        text = re.sub(r"instance_group \[.*\]", group, text)
-        new = f'parameters {{ key: "REVISION" value {{ string_value: "{revision}" }} }}\n'
-        world.write(path, f"{text.rstrip()}\n{new}")
-        world.note(f"the configuration of {model} has {count} instances, revision {revision}")
-        _load(world, chance, model)
-        text = f"the configuration of {model} is that of its files, revision {revision}"
-        world.await_state(lambda: _revision(world, model) == str(revision), text)
-        _end_load(world, chance, model)
-        if count != world.configured[model]:  # it has the last word about the number
-            world.counts[model] = world.configured[model] = count
-
-    return Operation(model, run)
+def _change_configuration(world: World, chance: Random, model: str) -> None:
+    revision, path = next(_revisions), world.directory(model) / "config.pbtxt"
+    count = 1 + int(chance.random() * 3)
+    text = re.sub(r"\nparameters \{ key: \"REVISION.*", "", path.read_text("utf-8"))
+    group = f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]"
+    text = re.sub(r"instance_group \[.*\]", group, text)
+    new = string_parameter("REVISION", str(revision))
+    world.write(path, f"{text.rstrip()}\n{new}")
+    world.note(f"the configuration of {model} has {count} instances, revision {revision}")
+    _load(world, chance, model)
+    text = f"the configuration of {model} is that of its files, revision {revision}"
+    world.await_state(lambda: _revision(world, model) == str(revision), text)
+    _end_load(world, chance, model)
+    if count != world.configured[model]:  # it has the last word about the number
+        world.counts[model] = world.configured[model] = count
 
 
 def _revision(world: World, model: str) -> str:
@@ -250,51 +234,41 @@ def _canary_phase(world: World) -> str:
     return str(answer["phase"]) if status == 200 else "-" * ("no canary" in answer["error"])
 
 
-def _drain_and_undrain(model: str) -> Operation:
+def _drain_and_undrain(world: World, chance: Random, model: str = "") -> None:
     """model is "" for the whole server."""
-
-    def run(world: World, chance: Random) -> None:
-        starts, of = world.starts, {"model": model} if model else {}
-        wish: dict[str, Any] = {**of, "within_s": 0.5, "quiet_s": 0.2}
-        world.insist("drain", chance, wish)
-        if starts == world.starts:
-            text = f"{model or 'the server'} drains, so it is not ready"
-            world.await_state(lambda: _drains(world, model, starts), text)
-        world.insist("undrain", chance, of)
-        world.await_state(lambda: _is_ready(world, model) is True, f"{model} is ready again")
-
-    return Operation(model, run)
+    starts, of = world.starts, {"model": model} if model else {}
+    wish: dict[str, Any] = {**of, "within_s": 0.5, "quiet_s": 0.2}
+    world.insist("drain", chance, wish)
+    if starts == world.starts:
+        text = f"{model or 'the server'} drains, so it is not ready"
+        world.await_state(lambda: _drains(world, model, starts), text)
+    world.insist("undrain", chance, of)
+    world.await_state(lambda: _is_ready(world, model) is True, f"{model} is ready again")
 
 
 def _drains(world: World, model: str, starts: int) -> bool:
     return _is_ready(world, model) is False or starts != world.starts
 
 
-def _drain_and_restart(model: str) -> Operation:
-    def run(world: World, chance: Random) -> None:
-        wish = {"model": model, "then": "restart", "within_s": 1.0}
-        world.insist("drain", chance, _ending(world, wish))
-
-    return Operation(model, run)
+def _drain_and_restart(world: World, chance: Random, model: str) -> None:
+    wish = {"model": model, "then": "restart", "within_s": 1.0}
+    world.insist("drain", chance, lambda: _ending(world, wish))
 
 
-def _drain_instance(model: str) -> Operation:
-    def run(world: World, chance: Random) -> None:
-        if world.counts[model] < 2:
-            world.insist("scale", chance, {"model": model, "count": 2})
-            world.counts[model] = 2
-        number = chance.random()
+def _drain_instance(world: World, chance: Random, model: str) -> None:
+    if world.counts[model] < 2:
+        world.insist("scale", chance, {"model": model, "count": 2})
+        world.counts[model] = 2
+    number = chance.random()
 
-        def drain() -> dict[str, Any]:
-            """Name one of those that there are now: a fault may have changed their names."""
-            names = world.instance_names(model)
-            instance = names[int(number * len(names))] if names else model
-            wish = {"model": model, "instance": instance, "then": "restart", "within_s": 0.5}
-            return _ending(world, wish)()
+    def drain() -> dict[str, Any]:
+        """Name one of those that there are now: a fault may have changed their names."""
+        names = world.instance_names(model)
+        instance = names[int(number * len(names))] if names else model
+        wish = {"model": model, "instance": instance, "then": "restart", "within_s": 0.5}
+        return _ending(world, wish)
 
-        world.insist("drain", chance, drain)
-
-    return Operation(model, run)
+    world.insist("drain", chance, drain)
 
 
 def _reload_all(world: World, chance: Random) -> None:
@@ -302,14 +276,22 @@ def _reload_all(world: World, chance: Random) -> None:
 
 
 _EXPLICIT, _POLL = frozenset({"explicit"}), frozenset({"poll"})
+#: What is done to a model, and to which of them.
+_OF_MODELS: dict[str, tuple[Callable[..., None], Sequence[str]]] = {
+    "scale {}": (_scale, STEERED),
+    "restart {}": (_restart, STEERED),
+    "configure {}": (_change_configuration, STEERED),
+    "drain and undrain {}": (_drain_and_undrain, STEERED),
+    "drain and restart {}": (_drain_and_restart, STEERED),
+    "drain an instance of {}": (_drain_instance, _PARALLEL),
+}
 OPERATIONS: dict[str, Operation] = {
-    **{f"scale {model}": _scale(model) for model in STEERED},
-    **{f"restart {model}": _restart(model) for model in STEERED},
-    **{f"configure {model}": _change_configuration(model) for model in STEERED},
-    **{f"drain and undrain {model}": _drain_and_undrain(model) for model in STEERED},
-    **{f"drain and restart {model}": _drain_and_restart(model) for model in STEERED},
-    **{f"drain an instance of {model}": _drain_instance(model) for model in _PARALLEL},
-    "drain and undrain the server": _drain_and_undrain(""),
+    **{
+        name.format(model): Operation(model, partial(run, model=model))
+        for name, (run, models) in _OF_MODELS.items()
+        for model in models
+    },
+    "drain and undrain the server": Operation("", _drain_and_undrain),
     "roll": Operation(STAMPED, _change_code),
     "another version": Operation(STAMPED, _add_version),
     "canary": Operation(STAMPED, _try_version, _EXPLICIT),

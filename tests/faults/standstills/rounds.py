@@ -20,7 +20,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,9 @@ from typing import Any
 import pytest
 
 from tests.addons.ctl.system.commands import ctl
-from tests.faults.attacks.honest import Ask, Machine, honest_clients, percentiles
+from tests.faults.attacks.honest import Machine, honest_clients, percentiles
 from tests.faults.figures import print_figure
-from tests.faults.mixed_clients import RIGHT, GrpcClient, HttpClient
+from tests.faults.mixed_clients import RIGHT, Ask, GrpcClient, HttpClient
 from tests.faults.standstills.hostile import CONFIGURED, KINDS, PRINTING
 from tests.support.scripted import add_model
 from tests.support.server import MODELS_DIRECTORY, Server, ask_add_sub
@@ -73,7 +74,7 @@ class Round:
 
     def run(self) -> None:
         server = self._server
-        with honest_clients(server, {}, _HONEST, _PAUSE_S) as asks, self._machine() as machine:
+        with honest_clients(server, {}, _HONEST, _PAUSE_S) as asks, Machine() as machine:
             alone = self._wait(asks, "alone", machine)
             with self._harm():
                 for delay_s in DELAYS_S:
@@ -145,41 +146,29 @@ class Round:
                 print(f"  longest turn of {process['role']:10} {times}: {turn['place'][:400]}")
 
     @contextmanager
-    def _machine(self) -> Iterator[Machine]:
-        machine = Machine()
-        try:
-            yield machine
-        finally:
-            machine.close()
-
-    @contextmanager
     def _harm(self) -> Iterator[None]:
         """Have hostile clients and loads of slow files during the block."""
         server = self._server
         ports = str(server.http_port), str(server.grpc_port)
         module = "tests.faults.standstills.hostile"
-        running = [subprocess.Popen([sys.executable, "-m", module, kind, *ports]) for kind in KINDS]
-        loads = [threading.Thread(target=self._load, args=(name,)) for name in _SLOW_MODELS]
-        for load in loads:
-            load.start()
-        try:
+        with ExitStack() as stack:
+            for kind in KINDS:
+                process = subprocess.Popen([sys.executable, "-m", module, kind, *ports])
+                stack.enter_context(process)
+                stack.callback(process.kill)
+            loads = stack.enter_context(ThreadPoolExecutor())
+            stack.callback(self._is_over.set)
+            for name in _SLOW_MODELS:
+                loads.submit(self._load, name)
             yield
-        finally:
-            self._is_over.set()
-            for process in running:
-                process.kill()
-                process.wait()
-            for load in loads:
-                load.join()
 
     def _load(self, model: str) -> None:
         for verb in itertools.cycle(("load", "unload")):
             if self._is_over.wait(0.05):
                 return
-            try:
+            # the server ends, or takes longer than we wait
+            with suppress(OSError):
                 self._server.control_model(verb, model)
-            except OSError:
-                pass  # the server ends, or takes longer than we wait
 
 
 def _make_server(folder: Path, slow: SlowFiles, pipe: FullPipe) -> Server:
@@ -220,10 +209,7 @@ def run(rounds: int) -> list[str]:
                 one.run()
                 broken += one.broken
     for name, values in figures.items():
-        if name in BOUNDS:
-            is_met = print_figure(name, values, BOUNDS[name])
-        else:
-            is_met = print_figure(name, values, _RATIO, "  ")
-        if not is_met:
+        unit = "ms" if name in BOUNDS else "  "
+        if not print_figure(name, values, BOUNDS.get(name, _RATIO), unit):
             broken.append(f"missed: {name}")
     return broken

@@ -93,8 +93,8 @@ def test_streams_find_a_new_frontend_past_the_broker(server: Server) -> None:
     os.kill(frontend, signal.SIGKILL)
     eventually(lambda: server.pids().get("grpc", [frontend]) != [frontend], 60, "a new frontend")
     streams = StreamClient(server, 0)
-    eventually(lambda: streams.ask() == "right", 60, "a stream")
+    eventually(lambda: streams.request() == "right", 60, "a stream")
     [frontend] = server.pids()["grpc"]
 
-    eventually(lambda: streams.ask() == "right" and tear(stub, frontend) > 0, 60, "straight")
+    eventually(lambda: streams.request() == "right" and tear(stub, frontend) > 0, 60, "straight")
     assert [stub] == server.stub_pids("tokens")

@@ -121,13 +121,13 @@ def ask(server: Server) -> None:
 def test_streams_past_the_broker_find_their_way_again(server: Server, break_off: Break) -> None:
     [stub], frontend = server.stub_pids("tokens"), server.pids()["grpc"][-1]
     streams = StreamClient(server, 0)
-    eventually(lambda: streams.ask() == "right", 30, "connections after another test's break")
-    assert ["right"] * 3 == [streams.ask() for _ in range(3)]
+    eventually(lambda: streams.request() == "right", 30, "connections after another test's break")
+    assert ["right"] * 3 == [streams.request() for _ in range(3)]
 
     assert break_off(stub, frontend)
 
-    eventually(lambda: streams.ask() == "right", 30, "a stream is whole")
-    assert ["right"] * 3 == [streams.ask() for _ in range(3)]
+    eventually(lambda: streams.request() == "right", 30, "a stream is whole")
+    assert ["right"] * 3 == [streams.request() for _ in range(3)]
     assert [stub] == server.stub_pids("tokens")
     assert tear(stub, frontend) > 0, "they go straight again"
 
