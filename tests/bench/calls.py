@@ -79,7 +79,7 @@ class Counter:
         """Return calls per request, by role and function."""
         make_plan, protocol = KINDS[kind]
         server = self._server
-        port = server.http_port if protocol == "http" else _port_of_grpc(server)
+        port = server.http_port if protocol == "http" else server.grpc_port
         connection = make_connection(make_plan(port))
         for _ in range(_WARM):
             connection.ask()
@@ -133,10 +133,6 @@ def counting_server(directory: Path) -> Iterator[Counter]:
     )
     with server:
         yield Counter(server, counts)
-
-
-def _port_of_grpc(server: Server) -> int:
-    return int(server.grpc_address.rpartition(":")[2])
 
 
 def main() -> None:

@@ -34,6 +34,8 @@ Plan = dict[str, Any]
 MakePlan = Callable[[int], Plan]
 
 _numbers = itertools.count()
+_TENSOR = {"name": "INPUT0", "datatype": "FP32", "shape": [16], "data": [0.5] * 16}
+_SIXTEEN = json.dumps({"inputs": [_TENSOR]}).encode()
 
 
 class LoadResult(NamedTuple):
@@ -97,30 +99,31 @@ def _plan(kind: str, port: int, request: bytes = b"", **more: Any) -> Plan:
     }
 
 
-def _of_this_module(connection: type[Any]) -> str:
-    return f"tests.bench.clients:{connection.__name__}"
+def _own(make: Callable[[Plan], Any], port: int, **more: Any) -> Plan:
+    """The plan of a connection that a function or a class of this module makes."""
+    return _plan(f"tests.bench.clients:{make.__name__}", port, **more)
 
 
 def http_json(port: int) -> Plan:
     """identity_fp32 with 16 numbers as JSON."""
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [16], "data": [0.5] * 16}
-    return http(port, json.dumps({"inputs": [tensor]}).encode())
+    return http(port, _SIXTEEN)
 
 
 def http_binary(
     port: int, floats: int = 16, model: str = "identity_fp32", shape: Sequence[int] = ()
 ) -> Plan:
     """A model with the binary extension, both ways; a shape goes before a number of floats."""
-    floats = math.prod(shape) if shape else floats
-    tensor = {
-        "name": "INPUT0",
-        "datatype": "FP32",
-        "shape": list(shape) or [floats],
-        "parameters": {"binary_data_size": floats * 4},
-    }
-    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    extra = f"Inference-Header-Content-Length: {len(head)}\r\n"
-    return http(port, head + struct.pack("<f", 0.5) * floats, model, extra)
+    head, data = _binary(shape or [floats])
+    return http(port, head + data, model, f"Inference-Header-Content-Length: {len(head)}\r\n")
+
+
+def _binary(shape: Sequence[int]) -> tuple[bytes, bytes]:
+    """The JSON of a request, and the tensor that follows it."""
+    data = struct.pack("<f", 0.5) * math.prod(shape)
+    place = {"shape": list(shape), "parameters": {"binary_data_size": len(data)}}
+    tensor = {"name": "INPUT0", "datatype": "FP32", **place}
+    document = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    return json.dumps(document).encode(), data
 
 
 def http(port: int, body: bytes, model: str = "identity_fp32", extra: str = "") -> Plan:
@@ -158,7 +161,7 @@ def grpc_request(floats: int = 16, model: str = "identity_fp32") -> bytes:
 
 def http_shared(port: int, floats: int = 150_528) -> Plan:
     """identity_fp32 from shared memory into shared memory."""
-    return _plan(_of_this_module(SharedMemoryConnection), port, floats=floats)
+    return _own(SharedMemoryConnection, port, floats=floats)
 
 
 @contextmanager
@@ -215,9 +218,17 @@ class _CallingConnection:
         """Do nothing: the way ends with the process."""
 
 
+def _asking(model: Any, floats: int) -> _CallingConnection:
+    """A connection that asks a model of our own client for so many floats."""
+    import numpy as np
+
+    inputs = {"INPUT0": np.full(floats, 0.5, np.float32)}
+    return _CallingConnection(lambda: next(model.infer(inputs=inputs)))
+
+
 def python(port: int, floats: int = 16) -> Plan:
     """identity_fp32 without HTTP, over one connection for all threads."""
-    return _plan(_of_this_module(PythonConnection), port, floats=floats)
+    return _own(python_connection, port, floats=floats)
 
 
 @functools.cache
@@ -227,22 +238,13 @@ def _connection(port: int) -> Any:
     return zmqtriton.connect(str(port))
 
 
-class PythonConnection(_CallingConnection):
-    def __init__(self, plan: Plan) -> None:
-        model = _connection(plan["port"]).model("identity_fp32")
-        inputs = _floats(plan["floats"])
-        super().__init__(lambda: next(model.infer(inputs=inputs)))
-
-
-def _floats(count: int) -> dict[str, Any]:
-    import numpy as np
-
-    return {"INPUT0": np.full(count, 0.5, np.float32)}
+def python_connection(plan: Plan) -> _CallingConnection:
+    return _asking(_connection(plan["port"]).model("identity_fp32"), plan["floats"])
 
 
 def door(port: int, floats: int = 16) -> Plan:
     """identity_fp32 over ZeroMQ, each connection its own."""
-    return _plan(_of_this_module(DoorConnection), port, floats=floats)
+    return _own(door_connection, port, floats=floats)
 
 
 @functools.cache
@@ -254,93 +256,83 @@ def _door(port: int) -> str:
         return server.identity.addresses["door"]
 
 
-class DoorConnection(_CallingConnection):
-    def __init__(self, plan: Plan) -> None:
-        import zmqtriton
+def door_connection(plan: Plan) -> _CallingConnection:
+    import zmqtriton
 
-        model = zmqtriton.Door(_door(plan["port"])).model("identity_fp32")
-        inputs = _floats(plan["floats"])
-        super().__init__(lambda: next(model.infer(inputs=inputs)))
+    model = zmqtriton.Door(_door(plan["port"])).model("identity_fp32")
+    return _asking(model, plan["floats"])
 
 
 def door_tokens(port: int, count: int = 100) -> Plan:
     """A stream of so many tokens over ZeroMQ."""
-    return _plan(_of_this_module(TokenConnection), port, count=count)
+    return _own(token_connection, port, count=count)
 
 
-class TokenConnection(_CallingConnection):
-    def __init__(self, plan: Plan) -> None:
-        import numpy as np
+def token_connection(plan: Plan) -> _CallingConnection:
+    import numpy as np
 
-        import zmqtriton
+    import zmqtriton
 
-        model = zmqtriton.Door(_door(plan["port"])).model("tokens")
-        count, inputs = plan["count"], {"COUNT": np.array([plan["count"]], np.int32)}
+    model = zmqtriton.Door(_door(plan["port"])).model("tokens")
+    count, inputs = plan["count"], {"COUNT": np.array([plan["count"]], np.int32)}
 
-        def read_stream() -> None:
-            if sum(len(response.outputs) > 0 for response in model.infer(inputs=inputs)) != count:
-                raise RuntimeError("tokens are missing")
+    def read_stream() -> None:
+        if sum(len(response.outputs) > 0 for response in model.infer(inputs=inputs)) != count:
+            raise RuntimeError("tokens are missing")
 
-        super().__init__(read_stream)
+    return _CallingConnection(read_stream)
 
 
 def web_socket(port: int, floats: int = 16) -> Plan:
     """identity_fp32 with binary messages over a WebSocket."""
-    return _plan(_of_this_module(SocketConnection), port, floats=floats)
+    return _own(socket_connection, port, floats=floats)
 
 
-class SocketConnection(_CallingConnection):
-    def __init__(self, plan: Plan) -> None:
-        from websockets.sync.client import connect
+def socket_connection(plan: Plan) -> _CallingConnection:
+    from websockets.sync.client import connect
 
-        shape = {"datatype": "FP32", "shape": [plan["floats"]]}
-        tensor = {"name": "INPUT0", **shape, "parameters": {"binary_data_size": plan["floats"] * 4}}
-        head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-        data = struct.pack("<f", 0.5) * plan["floats"]
-        request = struct.pack("<I", len(head)) + head + data
-        url = f"ws://{plan['address']}/v2/models/identity_fp32/stream"
-        socket = ExitStack().enter_context(connect(url, max_size=None))
+    head, data = _binary([plan["floats"]])
+    request = struct.pack("<I", len(head)) + head + data
+    url = f"ws://{plan['address']}/v2/models/identity_fp32/stream"
+    socket = ExitStack().enter_context(connect(url, max_size=None))
 
-        def ask() -> None:
-            socket.send(request)
-            answer = socket.recv(timeout=plan["timeout_s"])
-            if not (isinstance(answer, bytes) and answer.endswith(data)):
-                raise RuntimeError(f"no such tensor: {answer!r}")
+    def ask() -> None:
+        socket.send(request)
+        answer = socket.recv(timeout=plan["timeout_s"])
+        if not (isinstance(answer, bytes) and answer.endswith(data)):
+            raise RuntimeError(f"no such tensor: {answer!r}")
 
-        super().__init__(ask)
+    return _CallingConnection(ask)
 
 
 def jobs(port: int) -> Plan:
     """identity_fp32 as jobs, whose clients wait for the last of each fifty."""
-    return _plan(_of_this_module(JobConnection), port)
+    return _own(job_connection, port)
 
 
-class JobConnection(_CallingConnection):
-    def __init__(self, plan: Plan) -> None:
-        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [16], "data": [0.5] * 16}
-        body = json.dumps({"inputs": [tensor]}).encode()
-        line = StandardConnection(plan["address"], timeout=plan["timeout_s"])
-        submitted = itertools.count(1)
+def job_connection(plan: Plan) -> _CallingConnection:
+    line = StandardConnection(plan["address"], timeout=plan["timeout_s"])
+    submitted = itertools.count(1)
 
-        def ask(method: str, path: str, *request: Any) -> Any:
-            line.request(method, path, *request)
-            return json.loads(line.getresponse().read())
+    def ask(method: str, path: str, *request: Any) -> Any:
+        line.request(method, path, *request)
+        return json.loads(line.getresponse().read())
 
-        def submit() -> None:
-            headers = {"Prefer": "respond-async"}
-            job = ask("POST", "/v2/models/identity_fp32/infer", body, headers)["id"]
-            if next(submitted) % 50 == 0:
-                while (state := ask("GET", f"/v2/jobs/{job}")["state"]) in ("queued", "running"):
-                    time.sleep(0.01)
-                if state != "succeeded":
-                    raise RuntimeError(f"the job has {state}")
+    def submit() -> None:
+        headers = {"Prefer": "respond-async"}
+        job = ask("POST", "/v2/models/identity_fp32/infer", _SIXTEEN, headers)["id"]
+        if next(submitted) % 50 == 0:
+            while (state := ask("GET", f"/v2/jobs/{job}")["state"]) in ("queued", "running"):
+                time.sleep(0.01)
+            if state != "succeeded":
+                raise RuntimeError(f"the job has {state}")
 
-        super().__init__(submit)
+    return _CallingConnection(submit)
 
 
 def in_turns(plan: Plan, connections: int) -> Plan:
     """The same load, in which each client has so many connections and takes them in turns."""
-    return {**plan, "kind": _of_this_module(Turns), "of": plan, "connections": connections}
+    return _own(Turns, plan["port"], of=plan, connections=connections)
 
 
 class Turns:

@@ -14,12 +14,11 @@ import argparse
 import asyncio
 import functools
 import multiprocessing
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import linear_regression
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from tests.bench import clients, cpu, plot, results
+from tests.bench import clients, cpu, memory, plot, results
 from tests.support import leaks
 from tests.support.scripted import string_parameter
 from tests.support.server import Server
@@ -68,23 +67,13 @@ def _processes(server: Server) -> list[psutil.Process]:
     return [main, *main.children(recursive=True)]
 
 
-def _memory_mib(processes: list[psutil.Process]) -> float:
-    return sum(_kib(process.pid, "Pss") for process in processes) / 1024
-
-
-def _kib(pid: int, what: str) -> int:
-    """Return memory of a process as the kernel counts it; 0 of one that has ended."""
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        return sum(map(int, re.findall(rf"^{what}:\s+(\d+)", text, re.M)))
-    return 0
-
-
 def _own_kib(server: Server) -> dict[str, int]:
     """Return the memory that processes have taken, by their roles, but for those of models."""
     pids_of = server.pids().items()
     lasting = {role: pids for role, pids in pids_of if role not in ("stub", "template")}
-    return {role: sum(_kib(pid, "Anonymous") for pid in pids) for role, pids in lasting.items()}
+    return {
+        role: sum(memory.kib(pid, "Anonymous") for pid in pids) for role, pids in lasting.items()
+    }
 
 
 def _growth(readings: list[tuple[int, dict[str, int]]]) -> dict[str, float]:
@@ -155,7 +144,7 @@ def _measure(
     idle = (_cpu_s(server)["all"] - before) / _IDLE_SECONDS * 100
     processes = _processes(server)
     descriptors = sum(process.num_fds() for process in processes)
-    memory_mib = _memory_mib(processes)
+    memory_mib = memory.pss_mib(process.pid for process in processes)
     return Figure(kind, size, ready_s, memory_mib, idle, cpu_us, descriptors=descriptors)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from tests.bench import clients, cpu, results
+from tests.bench.memory import pss_mib
 from tests.stub import interpreters
 from tests.support import leaks
 from tests.support.scripted import string_parameter
@@ -123,27 +124,20 @@ instance_group {{ count: {count} kind: KIND_CPU }}
 """
 
 
-def pss_mib(pids: list[int]) -> float:
-    """Return the memory of processes; a page that several have counts in part."""
-    kib = 0
-    for pid in pids:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines()
-        kib += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return kib / 1024
-
-
 @contextmanager
-def _serving(code: str, kind: str, count: int) -> Iterator[Server]:
+def serving(
+    code: str, kind: str, count: int = 1, config: str = "", environment: Mapping[str, str] = {}
+) -> Iterator[Server]:
+    """A server that has loaded the model `m` of this code, with so many instances of the kind."""
     with tempfile.TemporaryDirectory() as folder:
-        variables = {"OPENBLAS_NUM_THREADS": "1"}
         options = ["--model-control-mode=explicit"]
         server = Server(
-            Path(folder) / "server", frontends=(), options=options, environment=variables
+            Path(folder) / "server", frontends=(), options=options, environment=environment
         )
         directory = server.repository / "m"
         (directory / "1").mkdir(parents=True)
         kind, _, version = kind.partition(" on ")
-        config = _CONFIG.format(count=count) + string_parameter("INSTANCES", kind)
+        config += _CONFIG.format(count=count) + string_parameter("INSTANCES", kind)
         if version:
             python = Path(interpreters.python_or_skip(version))
             config += string_parameter("EXECUTION_ENV_PATH", str(python.parents[1]))
@@ -155,28 +149,24 @@ def _serving(code: str, kind: str, count: int) -> Iterator[Server]:
             yield server
 
 
-def pids_of_model(server: Server) -> list[int]:
-    """Return the processes of the model, that from which they are forked included."""
+def model_mib(server: Server) -> float:
+    """Return the memory of the model's processes, that from which they are forked included."""
     pids = server.pids()
-    return [*pids.get("stub", []), *pids.get("template", [])]
+    return pss_mib([*pids.get("stub", []), *pids.get("template", [])])
 
 
 def _memory(kind: str) -> dict[str, Any]:
-    with _serving(_WEIGHTS.format(bytes=MEGABYTES << 20), kind, 1) as server:
-        one = pss_mib(pids_of_model(server))
-        _scale(server, INSTANCES - 1)
-        last_ms = 1000 * _scale(server, INSTANCES)
-        return {
-            "kind": kind,
-            "one_mib": one,
-            "all_mib": pss_mib(pids_of_model(server)),
-            "last_ms": last_ms,
-        }
+    with serving(_WEIGHTS.format(bytes=MEGABYTES << 20), kind) as server:
+        one = model_mib(server)
+        scale(server, INSTANCES - 1)
+        last_ms = 1000 * scale(server, INSTANCES)
+        return {"kind": kind, "one_mib": one, "all_mib": model_mib(server), "last_ms": last_ms}
 
 
-def _scale(server: Server, count: int) -> float:
+def scale(server: Server, count: int) -> float:
+    """Give the model so many instances; return the seconds that it took."""
     began_s = time.monotonic()
-    status, answer = server.request_json("/v2/models/m/scale", {"count": count})
+    status, answer = server.request_json("/v2/models/m/scale", {"count": count}, within_s=300)
     assert status == 200, answer
     return time.monotonic() - began_s
 
@@ -190,7 +180,11 @@ def _throughput(name: str) -> Iterator[dict[str, Any]]:
         here = filter(interpreters.find_python, interpreters.FREE_THREADED)
         kinds += [f"threads on {version}" for version in here]
     with ExitStack() as stack:
-        servers = {kind: stack.enter_context(_serving(code, kind, _SERVING)) for kind in kinds}
+        variables = {"OPENBLAS_NUM_THREADS": "1"}
+        servers = {
+            kind: stack.enter_context(serving(code, kind, _SERVING, environment=variables))
+            for kind in kinds
+        }
         for connections in _CLIENTS:
             windows: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
             for kind, server in [*servers.items()] * _WINDOWS:

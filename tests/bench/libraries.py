@@ -13,15 +13,11 @@ import argparse
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.instances import KINDS, pids_of_model, pss_mib
+from tests.bench.instances import KINDS, model_mib, scale, serving
 from tests.support import leaks
 from tests.support.scripted import string_parameter
-from tests.support.server import Server
 
 _INSTANCES = 4
 _ASKED = 40
@@ -123,48 +119,28 @@ class TritonPythonModel:
             ask(self.model)
         return [pb_utils.InferenceResponse([]) for _ in requests]
 """
-_CONFIG = """
-backend: "python"
-input { name: "IN" data_type: TYPE_FP32 dims: 1 }
-output { name: "OUT" data_type: TYPE_FP32 dims: 1 }
-instance_group { count: 1 kind: KIND_CPU }
-"""
-
-
-@contextmanager
-def _serving(library: Library, kind: str, path: str, python: str) -> Iterator[Server]:
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--model-control-mode=explicit"]
-        server = Server(Path(folder) / "server", frontends=(), options=options)
-        directory = server.repository / "m"
-        (directory / "1").mkdir(parents=True)
-        how = string_parameter("INSTANCES", kind) + string_parameter("PYTHON_EXECUTABLE", python)
-        (directory / "config.pbtxt").write_text(_CONFIG + how, "utf-8")
-        preload = "TritonPythonModel.model = load()" if kind == "forks" else "pass"
-        lines = {name: textwrap.indent(text, "    ") for name, text in library._asdict().items()}
-        code = _CODE.format(path=path, preload=preload, **lines)
-        (directory / "1" / "model.py").write_text(code, "utf-8")
-        with server:
-            yield server
 
 
 def _measure(library: Library, kind: str, path: str, python: str) -> str:
     """Return the memory of one instance and of several, or why there is none."""
-    with _serving(library, kind, path, python) as server:
-        error = server.control_model("load", "m")
-        if error:
-            return error
-        figures = []
-        for count in (1, _INSTANCES):
-            server.request_json("/v2/models/m/scale", {"count": count}, within_s=300)
-            tensor = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [1]}
-            for _ in range(_ASKED):
-                status, answer = server.request_json("/v2/models/m/infer", {"inputs": [tensor]})
-                assert status == 200, answer
-            figures.append(pss_mib(pids_of_model(server)))
-        one, several = figures
-        each = (several - one) / (_INSTANCES - 1)
-        return f"{one:8.0f} MiB, {each:6.1f} MiB for each further instance"
+    preload = "TritonPythonModel.model = load()" if kind == "forks" else "pass"
+    lines = {name: textwrap.indent(text, "    ") for name, text in library._asdict().items()}
+    code = _CODE.format(path=path, preload=preload, **lines)
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [16], "data": [1] * 16}
+    figures = []
+    try:
+        with serving(code, kind, config=string_parameter("PYTHON_EXECUTABLE", python)) as server:
+            for count in (1, _INSTANCES):
+                scale(server, count)
+                for _ in range(_ASKED):
+                    status, answer = server.request_json("/v2/models/m/infer", {"inputs": [tensor]})
+                    assert status == 200, answer
+                figures.append(model_mib(server))
+    except AssertionError as error:
+        return str(error)
+    one, several = figures
+    each = (several - one) / (_INSTANCES - 1)
+    return f"{one:8.0f} MiB, {each:6.1f} MiB for each further instance"
 
 
 def main() -> int:
