@@ -31,7 +31,7 @@ from tests.faults.replacements.libraries import (
     library_crowd,
     missing_programs,
 )
-from tests.faults.replacements.machine import ByReload, ByRestart, OnMachine, reason_against
+from tests.faults.replacements.machine import ByReload, ByRestart, OnMachine
 from tests.faults.replacements.proxied import BehindProxy, ByEnvoy, ByFixedHaproxy, ByHaproxy
 from tests.faults.replacements.ways import (
     ByCommand,
@@ -43,6 +43,7 @@ from tests.faults.replacements.ways import (
     Way,
     WithGrpcio,
 )
+from tools import bare_roots
 
 WAYS: Mapping[str, Callable[[Path], Way]] = {
     "command": ByCommand,
@@ -185,7 +186,11 @@ def _why_not(make: Callable[[Path], Way]) -> str | None:
     """Return why a way cannot be had here."""
     if isinstance(make, type) and issubclass(make, BehindProxy) and make.program is None:
         return "the program is not here"
-    return reason_against() if isinstance(make, type) and issubclass(make, OnMachine) else None
+    return (
+        bare_roots.reason_against()
+        if isinstance(make, type) and issubclass(make, OnMachine)
+        else None
+    )
 
 
 def _replace_in_way(name: str, times: int, numbers: Crowd, *, is_long: bool = False) -> Row | None:

@@ -15,7 +15,6 @@ import os
 import random
 import struct
 import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
@@ -24,13 +23,18 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from zmqtriton_protos import message
+from tests.faults.requests import (
+    INFER,
+    RESPONSE,
+    STREAM,
+    STREAM_RESPONSE,
+    grpc_request,
+    tensor,
+    token_index,
+    tokens,
+)
 
 MODELS = ("add_sub", "tokens", "sequences", "identity_fp32")
-_SERVICE = "/inference.GRPCInferenceService/"
-_REQUEST = message("inference.ModelInferRequest")
-_RESPONSE = message("inference.ModelInferResponse")
-_STREAM_RESPONSE = message("inference.ModelStreamInferResponse")
 #: Longer than any server stops and starts.
 PATIENCE_S = 120.0
 STEPS = 6
@@ -52,7 +56,7 @@ class FailedError(Exception):
     """Raised for a request that was not answered, or not rightly."""
 
 
-class Client(ABC):
+class Client:
     """Asks again and again until it is stopped."""
 
     #: What it does, for a table.
@@ -90,11 +94,11 @@ class Client(ABC):
     async def pause(self) -> None:
         await asyncio.sleep(self.pause_s)
 
-    @abstractmethod
     async def ask(self) -> None:
         """Make one request. Raises FailedError, and the errors of connections."""
+        raise NotImplementedError
 
-    async def close(self) -> None:  # noqa: B027 - programs have closed theirs
+    async def close(self) -> None:
         """Close the connection, if there is one."""
 
 
@@ -134,13 +138,11 @@ class HttpClient(Client):
                 await self._writer.wait_closed()
             self._writer = None
 
-    async def send_head(self, path: str, size: int, sequence: object = "") -> None:
+    async def send_head(self, path: str, size: int, more: str = "") -> None:
+        """`more` are further lines of the head."""
         await self.connect()
-        assert self._writer is not None
-        fields = f"content-length: {size}\r\n"
-        if sequence:
-            fields += f"{SEQUENCE_HEADER}: {sequence}\r\n"
-        self._writer.write(f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n".encode())
+        fields = f"content-length: {size}\r\n{more}"
+        await self.send(f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n".encode())
 
     async def send(self, part: bytes) -> None:
         assert self._writer is not None
@@ -159,23 +161,16 @@ class HttpClient(Client):
             await self.close()
         return status, body
 
-    async def post(self, path: str, body: bytes, sequence: object = "") -> tuple[int, bytes]:
-        await self.send_head(path, len(body), sequence)
+    async def post(self, path: str, document: Any, more: str = "") -> tuple[int, bytes]:
+        body = json.dumps(document).encode()
+        await self.send_head(path, len(body), more)
         await self.send(body)
         return await self.answer()
 
     async def ask(self) -> None:
-        await self._ask_add_sub()
-
-    async def _ask_add_sub(self) -> None:
         own = next(_IDS)
-        inputs = [
-            {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [own] * 16}
-            for name in ("INPUT0", "INPUT1")
-        ]
-        status, body = await self.post(
-            "/v2/models/add_sub/infer", json.dumps({"inputs": inputs}).encode()
-        )
+        inputs = [tensor(name, "FP32", (1, 16), *[own] * 16) for name in ("INPUT0", "INPUT1")]
+        status, body = await self.post("/v2/models/add_sub/infer", {"inputs": inputs})
         check(status == 200, f"{status} {body[:200]!r}")
         check(json.loads(body)["outputs"][0]["data"] == [2 * own] * 16, "another's answer")
 
@@ -224,18 +219,12 @@ class UploadingClient(HttpClient):
     async def ask(self) -> None:
         size = _UPLOAD_BYTES
         shape = {"name": "INPUT0", "datatype": "FP32", "shape": [size // 4]}
-        tensor = {**shape, "parameters": {"binary_data_size": size}}
+        large = {**shape, "parameters": {"binary_data_size": size}}
         outputs = [{"name": "OUTPUT0", "parameters": {"classification": 1}}]
-        head = json.dumps({"inputs": [tensor], "outputs": outputs}).encode()
-        await self.connect()
-        assert self._writer is not None
-        fields = (
-            f"content-length: {size + len(head)}\r\ninference-header-content-length: {len(head)}"
-        )
-        begin = (
-            f"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n\r\n"
-        )
-        await self.send(begin.encode() + head)
+        head = json.dumps({"inputs": [large], "outputs": outputs}).encode()
+        more = f"inference-header-content-length: {len(head)}\r\n"
+        await self.send_head("/v2/models/identity_fp32/infer", size + len(head), more)
+        await self.send(head)
         for _ in range(_UPLOAD_PARTS):
             await self.send(self._PART)
             await asyncio.sleep(4 / _UPLOAD_PARTS)
@@ -284,11 +273,10 @@ class HttpSequenceClient(HttpClient):
         own = next(_IDS) + (os.getpid() << 20)
         for step in range(STEPS):
             ends = {"sequence_start": step == 0, "sequence_end": step == STEPS - 1}
-            value = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1], "data": [1]}
-            document = {"parameters": {"sequence_id": own, **ends}, "inputs": [value]}
-            status, body = await self.post(
-                "/v2/models/sequences/infer", json.dumps(document).encode(), own
-            )
+            inputs = [tensor("VALUE", "INT32", (1, 1), 1)]
+            document = {"parameters": {"sequence_id": own, **ends}, "inputs": inputs}
+            more = f"{SEQUENCE_HEADER}: {own}\r\n"
+            status, body = await self.post("/v2/models/sequences/infer", document, more)
             check(status == 200, f"step {step}: {status} {body[:200]!r}")
             outputs = {output["name"]: output["data"] for output in json.loads(body)["outputs"]}
             check([step + 1] == outputs["SUM"], f"step {step}: {outputs}")
@@ -325,7 +313,7 @@ class SharedMemoryClient(HttpClient):
         ]
         parameters = place | {"shared_memory_offset": _SHARED_BYTES}
         outputs = [{"name": "OUTPUT0", "parameters": parameters}]
-        document = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
+        document = {"inputs": inputs, "outputs": outputs}
         status, body = await self.post("/v2/models/add_sub/infer", document)
         if status in (400, 404) and b"shared memory region" in body:
             self.lost += 1
@@ -339,7 +327,7 @@ class SharedMemoryClient(HttpClient):
         name = self._region
         region = {"key": f"/{name}", "offset": 0, "byte_size": 2 * _SHARED_BYTES}
         path = f"/v2/systemsharedmemory/region/{name}/register"
-        status, body = await self.post(path, json.dumps(region).encode())
+        status, body = await self.post(path, region)
         check(status == 200 or b"already in" in body, f"{status} {body[:200]!r}")
 
     async def close(self) -> None:
@@ -353,16 +341,9 @@ class SharedMemoryClient(HttpClient):
 # ------------------------------------------------------------------------ gRPC
 
 
-def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
-    return {"name": name, "datatype": datatype, "shape": shape}
-
-
 def add_sub(own: int) -> Any:
-    return _REQUEST(
-        model_name="add_sub",
-        inputs=[_tensor(name, "FP32", 1, 16) for name in ("INPUT0", "INPUT1")],
-        raw_input_contents=[struct.pack("<16f", *[own] * 16)] * 2,
-    )
+    array = ("FP32", (1, 16), struct.pack("<16f", *[own] * 16))
+    return grpc_request("add_sub", INPUT0=array, INPUT1=array)
 
 
 def check_add_sub(response: Any, own: int) -> None:
@@ -398,10 +379,10 @@ class GrpcClient(Client):
             self._channel = None
 
     async def infer(self, request: Any, sequence: object = "") -> Any:
-        call = self.channel.unary_unary(_SERVICE + "ModelInfer")
+        call = self.channel.unary_unary(INFER)
         metadata = [(SEQUENCE_HEADER, str(sequence))] if sequence else []
         data = await call(request.SerializeToString(), timeout=PATIENCE_S, metadata=metadata)
-        return _RESPONSE.FromString(data)
+        return RESPONSE.FromString(data)
 
     async def ask(self) -> None:
         own = next(_IDS)
@@ -438,22 +419,18 @@ class UploadingGrpcClient(GrpcClient):
     pause_s = 2.0
 
     async def ask(self) -> None:
-        call = self.channel.unary_unary(_SERVICE + "ModelInfer")
-        response = _RESPONSE.FromString(await call(_upload(), timeout=PATIENCE_S))
+        call = self.channel.unary_unary(INFER)
+        response = RESPONSE.FromString(await call(_upload(), timeout=PATIENCE_S))
         check([1] == response.outputs[0].shape, f"{response.outputs[0].shape}")
 
 
 @cache
 def _upload() -> bytes:
     """Return the message; made once, since all other clients of this process wait meanwhile."""
-    request = _REQUEST(
-        model_name="identity_fp32",
-        inputs=[_tensor("INPUT0", "FP32", _UPLOAD_BYTES // 4)],
-        outputs=[{"name": "OUTPUT0"}],
-        # of some order: the largest of many that are equal takes the server long to find
-        raw_input_contents=[os.urandom(1 << 20) * (_UPLOAD_BYTES >> 20)],
-    )
-    request.outputs[0].parameters["classification"].int64_param = 1
+    # of some order: the largest of many that are equal takes the server long to find
+    data = os.urandom(1 << 20) * (_UPLOAD_BYTES >> 20)
+    request = grpc_request("identity_fp32", INPUT0=("FP32", (_UPLOAD_BYTES // 4,), data))
+    request.outputs.add(name="OUTPUT0").parameters["classification"].int64_param = 1
     return bytes(request.SerializeToString())
 
 
@@ -472,11 +449,7 @@ class GrpcSequenceClient(GrpcClient):
 
 
 def _step(sequence: int, step: int) -> Any:
-    request = _REQUEST(
-        model_name="sequences",
-        inputs=[_tensor("VALUE", "INT32", 1, 1)],
-        raw_input_contents=[struct.pack("<i", 1)],
-    )
+    request = grpc_request("sequences", VALUE=("INT32", (1, 1), struct.pack("<i", 1)))
     request.parameters["sequence_id"].int64_param = sequence
     request.parameters["sequence_start"].bool_param = step == 0
     request.parameters["sequence_end"].bool_param = step == STEPS - 1
@@ -498,18 +471,13 @@ class DecoupledClient(GrpcClient):
     count, delay_us = 20, 500_000
 
     async def ask(self) -> None:
-        request = _REQUEST(
-            model_name="tokens",
-            inputs=[_tensor("COUNT", "INT32", 1), _tensor("DELAY_US", "INT32", 1)],
-            raw_input_contents=[struct.pack("<i", n) for n in (self.count, self.delay_us)],
-        )
-        call = self.channel.stream_stream(_SERVICE + "ModelStreamInfer")
-        stream = call(iter([request.SerializeToString()]), timeout=PATIENCE_S)
-        numbers: list[int] = []
+        requests = iter([tokens(self.count, self.delay_us).SerializeToString()])
+        stream = self.channel.stream_stream(STREAM)(requests, timeout=PATIENCE_S)
+        numbers = []
         async for data in stream:
-            response = _STREAM_RESPONSE.FromString(data)
+            response = STREAM_RESPONSE.FromString(data)
             check(not response.error_message, response.error_message)
-            numbers.append(*struct.unpack("<i", response.infer_response.raw_output_contents[1]))
+            numbers.append(token_index(response))
         check(list(range(self.count)) == numbers, f"cut: {numbers[-3:]}")
 
 
@@ -521,11 +489,8 @@ class TalkClient(GrpcClient):
     pause_s = 0.5
     requests = 20
 
-    async def pause(self) -> None:
-        await asyncio.sleep(0.5)
-
     async def ask(self) -> None:
-        stream = self.channel.stream_stream(_SERVICE + "ModelStreamInfer")(timeout=PATIENCE_S)
+        stream = self.channel.stream_stream(STREAM)(timeout=PATIENCE_S)
         own = next(_IDS) + (os.getpid() << 20)
         for number in range(self.requests):
             request = _step(own, number) if number < STEPS else add_sub(own % 1000)
@@ -533,7 +498,7 @@ class TalkClient(GrpcClient):
                 await stream.write(request.SerializeToString())
             data = await stream.read()
             check(data is not grpc.aio.EOF, f"ended at {number}")
-            response = _STREAM_RESPONSE.FromString(data)
+            response = STREAM_RESPONSE.FromString(data)
             check(not response.error_message, f"{number}: {response.error_message}")
             if number < STEPS:
                 check(number + 1 == _sum_of(response.infer_response), f"step {number}")

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -33,13 +32,14 @@ from tests.faults.replacements.clients import (
     check,
     next_id,
 )
+from tests.faults.requests import INFER, tensor
+from tests.support.clients import infer_inputs
 
 _ROOT = Path(__file__).parents[3]
 _NODE_MODULES = _ROOT / ".venv-clients/node/node_modules"
 _PATH = "/v2/models/add_sub/infer"
-_RPC = "/inference.GRPCInferenceService/ModelInfer"
-_TENSOR = {"datatype": "FP32", "shape": [1, 16], "data": [1] * 16}
-_BODY = json.dumps({"inputs": [{"name": name, **_TENSOR} for name in ("INPUT0", "INPUT1")]})
+_INPUTS = [tensor(name, "FP32", (1, 16), *[1] * 16) for name in ("INPUT0", "INPUT1")]
+_BODY = json.dumps({"inputs": _INPUTS})
 
 
 class TritonClient(Client):
@@ -56,13 +56,11 @@ class TritonClient(Client):
         await asyncio.get_running_loop().run_in_executor(self._thread, self._ask)
 
     def _ask(self) -> None:
-        library, own = self.library, next_id() % 1000
+        own = next_id() % 1000
+        array = np.full((1, 16), own, np.float32)
+        inputs = infer_inputs(self.library, INPUT0=array, INPUT1=array)
         try:
-            if self._client is None:
-                self._client = self.make()
-            inputs = [library.InferInput(name, [1, 16], "FP32") for name in ("INPUT0", "INPUT1")]
-            for tensor in inputs:
-                tensor.set_data_from_numpy(np.full((1, 16), own, np.float32))
+            self._client = self._client or self.make()
             values = self._client.infer("add_sub", inputs).as_numpy("OUTPUT0")
         except (InferenceServerException, HTTPConnectionClosed) as error:
             raise FailedError(str(error)) from None
@@ -147,7 +145,7 @@ class H2loadClient(Client):
                 *words,
                 "-d",
                 body.name,
-                f"http://127.0.0.1:{self.grpc_port}{_RPC}",
+                f"http://127.0.0.1:{self.grpc_port}{INFER}",
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )
@@ -167,11 +165,16 @@ class NodeClient(Client):
     protocol = ""
 
     async def run(self) -> None:
+        message = base64.b64encode(add_sub(1).SerializeToString()).decode()
+        arguments = {
+            "http": (str(self.http_port), _PATH, _BODY),
+            "grpc": (str(self.grpc_port), INFER, message),
+        }
         process = await asyncio.create_subprocess_exec(
             "node",
             str(Path(__file__).with_name("client.js")),
             self.protocol,
-            *self._arguments(),
+            *arguments[self.protocol],
             env={**os.environ, "NODE_PATH": str(_NODE_MODULES)},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -190,28 +193,15 @@ class NodeClient(Client):
         if await process.wait():
             self.failures.append((0.0, f"it has ended with status {process.returncode}"))
 
-    def _arguments(self) -> Sequence[str]:
-        raise NotImplementedError
-
-    async def ask(self) -> None:
-        raise NotImplementedError
-
 
 class NodeHttpClient(NodeClient):
     label = "Node, http with kept connections"
     protocol = "http"
 
-    def _arguments(self) -> Sequence[str]:
-        return str(self.http_port), _PATH, _BODY
-
 
 class NodeGrpcClient(NodeClient):
     label = "Node, @grpc/grpc-js"
     protocol = "grpc"
-
-    def _arguments(self) -> Sequence[str]:
-        body = base64.b64encode(add_sub(1).SerializeToString()).decode()
-        return str(self.grpc_port), _RPC, body
 
 
 def missing_programs() -> list[str]:

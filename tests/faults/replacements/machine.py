@@ -156,8 +156,3 @@ class ByRestart(OnMachine):
 
     _COMMAND = ("systemctl", "restart", "zmqtriton")
     _UNITS = ("zmqtriton.socket", "zmqtriton.service")
-
-
-def reason_against() -> str | None:
-    """Return why there can be no such machine here."""
-    return bare_roots.reason_against()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,6 +73,22 @@ class BehindProxy(SideBySide):
         url = f"http://127.0.0.1:{self.http_port}/v2/models"
         return all(status_of(f"{url}/{model}/ready") == 200 for model in MODELS)
 
+    def start(self) -> None:
+        super().start()
+        if self._processes:
+            eventually(lambda: self.count() == 2, WITHIN_S, "the proxy asks both")
+        else:
+            self.start_proxy()
+            eventually(self.is_ready, WITHIN_S, "the proxy is ready")
+
+    @abstractmethod
+    def start_proxy(self) -> None:
+        """Start the proxy before the first server."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return how many servers the proxy sends requests to."""
+
     def _end(self, old: Server) -> None:
         drain_and_stop(old)
 
@@ -101,11 +118,7 @@ class ByHaproxy(BehindProxy):
 
     program = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
-    def start(self) -> None:
-        super().start()
-        if self._processes:
-            eventually(lambda: _count_at_haproxy(self) == 2, WITHIN_S, "HAProxy asks both")
-            return
+    def start_proxy(self) -> None:
         assert self.program is not None
         script = self._directory / "reload"
         pid_file = self._directory / "haproxy.pid"
@@ -118,13 +131,17 @@ class ByHaproxy(BehindProxy):
         eventually(self.configuration.exists, WITHIN_S, "the configuration")
         process = self.run(self.program, "-W", "-f", str(self.configuration))
         pid_file.write_text(str(process.pid))
-        eventually(self.is_ready, WITHIN_S, "HAProxy is ready")
+
+    def count(self) -> int:
+        return _count_at_haproxy(self)
 
 
 class AtTwoPlaces(BehindProxy):
     """The proxy knows both places from the start, in which servers come and go by turns."""
 
     kind = ""
+    #: Of the program, before its configuration.
+    words: Sequence[str] = ()
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -138,32 +155,18 @@ class AtTwoPlaces(BehindProxy):
         server.grpc_address = f"127.0.0.1:{server.grpc_port}"
         return server
 
-    def start(self) -> None:
-        super().start()
-        if self._processes:
-            eventually(lambda: self.count() == 2, WITHIN_S, "the proxy asks both")
-            return
+    def start_proxy(self) -> None:
         servers = [f"127.0.0.1:{http},grpc={grpc}" for http, grpc in self._places]
         words = ["-m", "zmqtriton.ctl.main", "proxy", self.kind, *servers, *self.proxy_words()]
         printed = subprocess.run([sys.executable, *words], capture_output=True, check=True)
         self.configuration.write_bytes(printed.stdout)
-        self.run(*self.command())
-        eventually(self.is_ready, WITHIN_S, "the proxy is ready")
-
-    def command(self) -> Sequence[str]:
-        raise NotImplementedError
-
-    def count(self) -> int:
-        """Return how many servers it sends requests to."""
-        raise NotImplementedError
+        self.run(str(self.program), *self.words, str(self.configuration))
 
 
 class ByFixedHaproxy(AtTwoPlaces):
     kind = "haproxy"
     program = ByHaproxy.program
-
-    def command(self) -> Sequence[str]:
-        return [str(self.program), "-W", "-f", str(self.configuration)]
+    words = ("-W", "-f")
 
     def count(self) -> int:
         return _count_at_haproxy(self)
@@ -176,9 +179,7 @@ class ByEnvoy(AtTwoPlaces):
     leaves_out = OF_SEQUENCES
     program = shutil.which("envoy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH')}")
 
-    def command(self) -> Sequence[str]:
-        options = ["--concurrency", "1", "--disable-hot-restart", "-c", str(self.configuration)]
-        return [str(self.program), *options]
+    words = ("--concurrency", "1", "--disable-hot-restart", "-c")
 
     def count(self) -> int:
         text = self.statistics(f"/stats?filter={_ADMIN_COUNT}")
