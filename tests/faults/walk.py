@@ -16,10 +16,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections import Counter
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +27,7 @@ import psutil
 from tests.addons.ctl.system.commands import place
 from tests.addons.deploy import alerts
 from tests.addons.tools.system import broken_models
+from tests.faults.load import Clients
 from tests.support.browser import Browser
 from tests.support.loops.long_turns import long_turns
 from tests.support.server import Server
@@ -123,29 +123,18 @@ class Outcome(NamedTuple):
     commands: list[str]
 
 
-class Honest:
-    """A client of the model that is well."""
+class Asking(Clients):
+    """Clients of a model that leave when they have waited for so long, and come again."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._has_ended = threading.Event()
-        self._thread = threading.Thread(target=self._ask)
-        self.answered = self.failed = 0
+    def __init__(self, server: Server, model: str, clients: int, pause_s: float, within_s: float):
+        super().__init__(server.http_port, model, clients, within_s)
+        self._pause_s = pause_s
+        self.statuses: Counter[int] = Counter()
 
-    def _ask(self) -> None:
-        while not self._has_ended.wait(0.02):
-            if _ask(self._server, _WELL, 30.0) == 200:
-                self.answered += 1
-            else:
-                self.failed += 1
-
-    def __enter__(self) -> Honest:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._has_ended.set()
-        self._thread.join()
+    def _ask(self, connection: HTTPConnection) -> None:
+        status, _ = self._post(connection, json.dumps(_BODY))
+        self.statuses[status] += 1
+        self._is_over.wait(self._pause_s)
 
 
 def _ask(server: Server, model: str, within_s: float) -> int:
@@ -216,30 +205,12 @@ def _end(server: Server, fault: Fault) -> str:
     return "" if (done.returncode, status) == (0, 200) else f"{_said(done)}; then {status}"
 
 
-@contextmanager
-def _asked(server: Server, model: str) -> Iterator[None]:
-    """Have a few clients ask a model and leave when they have waited for a while."""
-    has_ended = threading.Event()
-
-    def ask() -> None:
-        while not has_ended.wait(0.1):
-            _ask(server, model, _PATIENCE_S)
-
-    with ThreadPoolExecutor(_CLIENTS) as clients:
-        for _ in range(_CLIENTS):
-            clients.submit(ask)
-        try:
-            yield
-        finally:
-            has_ended.set()
-
-
 # ------------------------------------------------------------------ the walk
 
 
 def _walk(server: Server, fault: Fault, seconds: float, browser: Browser) -> Outcome:
     _begin(server, fault)
-    with _asked(server, fault.model):
+    with Asking(server, fault.model, _CLIENTS, 0.1, _PATIENCE_S):
         before, begun_s = alerts.page(server), time.monotonic()
         while time.monotonic() < begun_s + seconds:
             time.sleep(1.0)
@@ -357,7 +328,11 @@ def main() -> None:
         _write(server.repository)
         browser_directory = Path(name) / "browser"
         browser_directory.mkdir()
-        with server, Browser(browser_directory) as browser, Honest(server) as honest:
+        with (
+            server,
+            Browser(browser_directory) as browser,
+            Asking(server, _WELL, 1, 0.02, 30.0) as honest,
+        ):
             browser.set_viewport(1280, 900)
             browser.open(f"{server.url}/")
             counts = dict.fromkeys(_COLUMNS, 0)
@@ -365,7 +340,8 @@ def main() -> None:
                 _print(fault, _walk(server, fault, arguments.seconds, browser), counts)
             print(f"{counts} of {len(faults)}")
             print("turns beyond the bound:", long_turns(server.log_text()) or "none")
-        print(f"beside them {honest.answered} answered, {honest.failed} failed")
+        answered = honest.statuses.pop(200, 0)
+        print(f"beside them {answered} answered, {honest.statuses.total()} failed")
 
 
 def _print(fault: Fault, outcome: Outcome, counts: dict[str, int]) -> None:

@@ -67,7 +67,8 @@ def visit(machine: Machine) -> Outcome:
                 text=True,
                 errors="replace",
                 cwd=ROOT,
-                env=_environment(),
+                # of the drive's own clients, which fork nothing
+                env=os.environ | {"GRPC_ENABLE_FORK_SUPPORT": "0"},
                 timeout=_MACHINE_LIMIT_S,
                 check=False,
             )
@@ -75,21 +76,10 @@ def visit(machine: Machine) -> Outcome:
             return Outcome(machine, error=f"not done in {_MACHINE_LIMIT_S} s")
     seconds = time.monotonic() - begun_s
     if done.returncode:
-        report = _report(done.stdout) or {"error": "the drive", "log": done.stdout + done.stderr}
+        told = [json.loads(line) for line in done.stdout.splitlines() if line[:9] == '{"error":']
+        [report] = told or [{"error": "the drive", "log": done.stdout + done.stderr}]
         return Outcome(machine, error=report["error"], log=report["log"], seconds=seconds)
     return Outcome(machine, seconds=seconds)
-
-
-def _report(text: str) -> dict[str, str] | None:
-    for line in text.splitlines():
-        if line.startswith('{"error"'):
-            return json.loads(line)
-    return None
-
-
-def _environment() -> dict[str, str]:
-    # of the drive's own clients, which fork nothing
-    return os.environ | {"GRPC_ENABLE_FORK_SUPPORT": "0"}
 
 
 def visit_all(machines: Sequence[Machine], jobs: int) -> int:

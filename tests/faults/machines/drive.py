@@ -176,7 +176,12 @@ class Drive:
 
     def _left(self) -> list[str]:
         """Return what is still there: processes of this machine, and files that it had not."""
-        left = [f"process {' '.join(each)}" for each in _commands({1, os.getpid(), os.getppid()})]
+        left = [
+            f"process {' '.join(process.info['cmdline'] or ())}"
+            for process in psutil.process_iter(["status", "cmdline"])
+            if process.pid not in (1, os.getpid(), os.getppid())
+            and process.info["status"] != psutil.STATUS_ZOMBIE
+        ]
         return left + sorted(set(self._files()) - self._files_before)
 
     def _files(self) -> Iterator[str]:
@@ -185,17 +190,6 @@ class Drive:
 
     def _code(self) -> Path:
         return self._server.repository / self._machine.model / "1" / "model.py"
-
-
-def _commands(left_out: set[int]) -> Iterator[list[str]]:
-    for process in psutil.process_iter():
-        if process.pid in left_out:
-            continue
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE:
-                yield process.cmdline()
-        except psutil.NoSuchProcess:
-            continue
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.faults.machines import environments
 from tests.stub.interpreters import find_python
+from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server, status_of
 from tests.support.waiting import eventually
 
@@ -114,10 +115,8 @@ def use_environment(make: Callable[[], Path]) -> Callable[[Server], None]:
     """Return what makes the model run in an environment of its own."""
 
     def prepare(server: Server) -> None:
-        with (server.repository / "identity_fp32" / "config.pbtxt").open("a") as config:
-            config.write(
-                f"parameters {{ key: 'EXECUTION_ENV_PATH' value {{ string_value: '{make()}' }} }}\n"
-            )
+        parameter = string_parameter("EXECUTION_ENV_PATH", str(make()))
+        extend_config(server, "identity_fp32", parameter)
 
     return prepare
 
