@@ -44,7 +44,7 @@ class Target(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What clients send with each request."""
+        """The headers that clients send with each request."""
         return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
 
