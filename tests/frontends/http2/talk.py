@@ -22,6 +22,13 @@ REQUEST = [
 ]
 
 
+END = h2.END_HEADERS | h2.END_STREAM
+
+
+def window(stream: int, more: int) -> bytes:
+    return h2.frame(h2.WINDOW, 0, stream, struct.pack(">I", more))
+
+
 class Frame(NamedTuple):
     kind: int
     flags: int
@@ -118,12 +125,10 @@ class Talk:
                 return received
             received += more
 
-    def goaway(self) -> tuple[int, bytes] | None:
+    def goaway(self) -> tuple[int, bytes]:
         """Code and text of the one that ended the connection."""
-        for kind, _, _, payload in self.frames():
-            if kind == frames.GOAWAY:
-                return int.from_bytes(payload[4:8], "big"), payload[8:]
-        return None
+        payload = next(frame.payload for frame in self.frames() if frame.kind == frames.GOAWAY)
+        return int.from_bytes(payload[4:8], "big"), payload[8:]
 
 
 def frames_of(data: bytes) -> list[Frame]:

@@ -5,20 +5,13 @@ import struct
 
 import pytest
 
-from tests.frontends.http2.talk import REQUEST, Frame, Talk, kinds
+from tests.frontends.http2.talk import END, REQUEST, Frame, Heard, Talk, kinds, window
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import CONNECTION_WINDOW_BYTES
 from zmqtriton_frontends.http2.header_blocks import literal
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
-
-END = h2.END_HEADERS | h2.END_STREAM
-
-
-def window(stream: int, more: int) -> bytes:
-    return h2.frame(h2.WINDOW, 0, stream, struct.pack(">I", more))
-
 
 # ----------------------------------------------------------------- introduction
 
@@ -64,16 +57,13 @@ def test_who_does_not_speak_http2_is_told_to_go(first: bytes) -> None:
     talk.send(first)
 
     assert talk.connection.is_done
-    answer = talk.goaway()
-    assert answer is not None
-    assert frames.PROTOCOL_ERROR == answer[0]
+    assert frames.PROTOCOL_ERROR == talk.goaway()[0]
 
 
 # -------------------------------------------------------------------- requests
 
 
-def test_headers_reach_the_stream_in_one_frame_or_several() -> None:
-    talk = Talk()
+def test_headers_reach_the_stream_in_one_frame_or_several(talk: Talk) -> None:
     block = talk.block(k="v" * 50)
 
     talk.send(
@@ -88,28 +78,22 @@ def test_headers_reach_the_stream_in_one_frame_or_several() -> None:
     assert (["begin", "end"], (b"k", b"w")) == (talk.streams[1].events, talk.streams[3].headers[-1])
 
 
-def test_trailers_of_a_client_end_its_side() -> None:
-    talk = Talk()
-    stream = talk.open(1)
-
+def test_trailers_of_a_client_end_its_side(talk: Talk, stream: Heard) -> None:
     talk.send(h2.frame(h2.HEADERS, END, 1, bytes(talk.encoder.encode([("a", "b")]))))
 
     assert ["begin", "end"] == stream.events
 
 
-def test_a_reset_reaches_the_stream_once() -> None:
-    talk = Talk()
-    stream = talk.open(1)
-
+def test_a_reset_reaches_the_stream_once(talk: Talk, stream: Heard) -> None:
     talk.send(h2.reset_frame(1), h2.reset_frame(1), window(1, 5))
 
     assert ["begin", "reset"] == stream.events
     assert not talk.connection.is_done
 
 
-def test_what_was_on_its_way_to_a_stream_that_was_reset_is_dropped() -> None:
-    talk = Talk()
-    stream = talk.open(1)
+def test_what_was_on_its_way_to_a_stream_that_was_reset_is_dropped(
+    talk: Talk, stream: Heard
+) -> None:
     talk.connection.reset(stream, frames.CANCEL)
 
     talk.send(h2.data_frame(1, b"late"), h2.frame(h2.HEADERS, END, 1, talk.block()))
@@ -130,16 +114,13 @@ def test_more_streams_than_allowed_are_refused_and_others_go_on() -> None:
     assert (b"k", b"kept in the table") in talk.open(7, k="kept in the table").headers
 
 
-def test_a_second_end_is_refused_on_its_stream_alone() -> None:
-    talk = Talk()
-    stream = talk.open(1, flags=END)
-
+def test_a_second_end_is_refused_on_its_stream_alone(talk: Talk, call: Heard) -> None:
     talk.send(h2.frame(h2.DATA, 0, 1, b"x"))
 
     assert [Frame(frames.RST_STREAM, 0, 1, struct.pack(">I", frames.STREAM_CLOSED))] == (
         talk.frames()
     )
-    assert ["begin", "end", "reset"] == stream.events
+    assert ["begin", "end", "reset"] == call.events
     assert not talk.connection.is_done
 
 
@@ -175,16 +156,13 @@ def test_a_second_end_is_refused_on_its_stream_alone() -> None:
         (h2.frame(h2.WINDOW, 0, 0, b"x"), frames.FRAME_SIZE_ERROR),
     ],
 )
-def test_a_broken_rule_ends_the_connection_with_its_code(sent: bytes, code: int) -> None:
-    talk = Talk()
-    stream = talk.open(1)
-
+def test_a_broken_rule_ends_the_connection_with_its_code(
+    talk: Talk, stream: Heard, sent: bytes, code: int
+) -> None:
     talk.send(sent)
 
     assert talk.connection.is_done
-    answer = talk.goaway()
-    assert answer is not None
-    assert code == answer[0]
+    assert code == talk.goaway()[0]
     assert ["begin", "reset"] == stream.events
     talk.send(h2.settings_frame({}))
     assert [] == talk.frames()
@@ -193,10 +171,9 @@ def test_a_broken_rule_ends_the_connection_with_its_code(sent: bytes, code: int)
 @pytest.mark.parametrize(
     ("more", "code"), [(0, frames.PROTOCOL_ERROR), (2**31 - 1, frames.FLOW_CONTROL_ERROR)]
 )
-def test_a_wrong_window_of_a_stream_ends_that_stream(more: int, code: int) -> None:
-    talk = Talk()
-    stream = talk.open(1)
-
+def test_a_wrong_window_of_a_stream_ends_that_stream(
+    talk: Talk, stream: Heard, more: int, code: int
+) -> None:
     talk.send(window(1, more))
 
     assert [Frame(frames.RST_STREAM, 0, 1, struct.pack(">I", code))] == talk.frames()
@@ -242,24 +219,18 @@ def flood(name: str) -> bytes:
         "pings",
     ],
 )
-def test_a_flood_ends_the_connection(name: str) -> None:
-    talk = Talk()
-    stream = talk.open(1)
+def test_a_flood_ends_the_connection(talk: Talk, stream: Heard, name: str) -> None:
     if name == "trailers of nothing":
         talk.connection.reset(stream, frames.CANCEL)
 
     talk.send(flood(name))
 
     assert talk.connection.is_done
-    answer = talk.goaway()
-    assert answer is not None
-    assert frames.ENHANCE_YOUR_CALM == answer[0]
+    assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]
 
 
-def test_what_comes_slowly_is_no_flood() -> None:
-    talk = Talk()
+def test_what_comes_slowly_is_no_flood(talk: Talk) -> None:
     talk.open(1)
-
     for _ in range(3000):
         talk.send(h2.settings_frame({4: 65_535}))
         talk.now += 0.01
@@ -267,8 +238,7 @@ def test_what_comes_slowly_is_no_flood() -> None:
     assert not talk.connection.is_done
 
 
-def test_headers_that_unpack_to_too_much_end_the_connection() -> None:
-    talk = Talk()
+def test_headers_that_unpack_to_too_much_end_the_connection(talk: Talk) -> None:
     value = b"\x7f\xbd\x1d" + b"v" * 3900
     bomb = h2.header_block("/x") + b"\x40\x01a" + value + b"\xbe" * 8000
 
@@ -284,16 +254,13 @@ def ping(opaque: bytes = bytes(8)) -> bytes:
     return h2.frame(h2.PING, 0, 0, opaque)
 
 
-def test_a_ping_is_answered_with_the_same() -> None:
-    talk = Talk()
-
+def test_a_ping_is_answered_with_the_same(talk: Talk) -> None:
     talk.send(ping(b"12345678"))
 
     assert [Frame(frames.PING, frames.ACK, 0, b"12345678")] == talk.frames()
 
 
-def test_pings_beside_answers_are_no_strikes() -> None:
-    talk = Talk()
+def test_pings_beside_answers_are_no_strikes(talk: Talk) -> None:
     for number in range(1, 41, 2):
         talk.connection.answer(talk.open(number, flags=END), b"h", (b"p", b"d"), b"t")
         talk.send(ping())
@@ -334,8 +301,7 @@ def test_pings_may_come_as_often_as_the_rules_say(
 # ----------------------------------------------------------------------- leaving
 
 
-def test_a_client_that_is_to_leave_may_finish_and_then_the_connection_is_done() -> None:
-    talk = Talk()
+def test_a_client_that_is_to_leave_may_finish_and_then_the_connection_is_done(talk: Talk) -> None:
     before = talk.open(1, flags=END)
 
     talk.connection.leave()
@@ -357,9 +323,7 @@ def test_a_client_that_is_to_leave_may_finish_and_then_the_connection_is_done() 
 # ------------------------------------------------------------ room for the client
 
 
-def test_a_client_gets_room_for_what_it_has_sent_and_not_more() -> None:
-    talk = Talk()
-    stream = talk.open(1)
+def test_a_client_gets_room_for_what_it_has_sent_and_not_more(talk: Talk, stream: Heard) -> None:
     room = WINDOW_BYTES
 
     for _ in range(200):
@@ -376,9 +340,9 @@ def test_a_client_gets_room_for_what_it_has_sent_and_not_more() -> None:
     assert 200 * 16_000 == len(stream.data)
 
 
-def test_a_message_that_fits_into_the_room_there_is_needs_no_more_of_it() -> None:
-    talk = Talk()
-    stream = talk.open(1)
+def test_a_message_that_fits_into_the_room_there_is_needs_no_more_of_it(
+    talk: Talk, stream: Heard
+) -> None:
     sizes = [WINDOW_BYTES // 16] * 15
 
     for done, size in enumerate(sizes, 1):
@@ -390,9 +354,7 @@ def test_a_message_that_fits_into_the_room_there_is_needs_no_more_of_it() -> Non
     assert [Frame(frames.WINDOW_UPDATE, 0, 1, struct.pack(">I", sum(sizes)))] == talk.frames()
 
 
-def test_a_stream_that_wants_no_more_gives_no_room_until_it_does() -> None:
-    talk = Talk()
-    stream = talk.open(1)
+def test_a_stream_that_wants_no_more_gives_no_room_until_it_does(talk: Talk, stream: Heard) -> None:
     stream.is_holding = True
     for _ in range(WINDOW_BYTES // 16_384):
         talk.send(h2.frame(h2.DATA, 0, 1, bytes(16_384)))
@@ -411,8 +373,7 @@ def test_a_stream_that_wants_no_more_gives_no_room_until_it_does() -> None:
     assert not talk.connection.is_done
 
 
-def test_data_of_streams_that_have_ended_do_not_use_the_connection_up() -> None:
-    talk = Talk()
+def test_data_of_streams_that_have_ended_do_not_use_the_connection_up(talk: Talk) -> None:
     talk.connection.reset(talk.open(1), frames.CANCEL)
 
     for _ in range(2 * CONNECTION_WINDOW_BYTES // 16_384):
@@ -424,9 +385,7 @@ def test_data_of_streams_that_have_ended_do_not_use_the_connection_up() -> None:
 # ------------------------------------------------------------- straight to a stream
 
 
-def test_data_may_be_written_where_a_stream_wants_them() -> None:
-    talk = Talk()
-    stream = talk.open(1)
+def test_data_may_be_written_where_a_stream_wants_them(talk: Talk, stream: Heard) -> None:
     place = memoryview(bytearray(1000))
     stream.place = place
     connection = talk.connection
@@ -448,9 +407,7 @@ def test_data_may_be_written_where_a_stream_wants_them() -> None:
     assert Frame(frames.PING, frames.ACK, 0, b"any body") in talk.frames()
 
 
-def test_a_stream_that_is_gone_wants_nothing() -> None:
-    talk = Talk()
-    stream = talk.open(1)
+def test_a_stream_that_is_gone_wants_nothing(talk: Talk, stream: Heard) -> None:
     stream.place = memoryview(bytearray(1000))
     talk.send(h2.frame(h2.DATA, 0, 1, bytes(500))[:100])
     assert talk.connection.room()
@@ -598,9 +555,7 @@ def _resets(talk: Talk) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_request_is_reset_and_nothing_else(name: str) -> None:
-    talk = Talk()
-
+def test_a_malformed_request_is_reset_and_nothing_else(talk: Talk, name: str) -> None:
     talk.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, literal(MALFORMED[name])))
 
     assert [(1, frames.PROTOCOL_ERROR)] == _resets(talk)
@@ -609,9 +564,9 @@ def test_a_malformed_request_is_reset_and_nothing_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b" v", b"v ", b"\tv\t", b" "])
-def test_blanks_around_metadata_are_kept_as_by_other_servers_of_grpc(value: bytes) -> None:
-    talk = Talk()
-
+def test_blanks_around_metadata_are_kept_as_by_other_servers_of_grpc(
+    talk: Talk, value: bytes
+) -> None:
     talk.send(h2.frame(h2.HEADERS, END, 1, literal([*_PLAIN, (b"k", value)])))
 
     assert [] == _resets(talk)
@@ -624,8 +579,9 @@ def test_blanks_around_metadata_are_kept_as_by_other_servers_of_grpc(value: byte
     [[_PATH], [(b":status", b"200")], [(b"connection", b"close")], [(b"K", b"v")]],
     ids=["request", "response", "connection", "upper case"],
 )
-def test_malformed_trailers_reset_their_stream(trailers: list[tuple[bytes, bytes]]) -> None:
-    talk = Talk()
+def test_malformed_trailers_reset_their_stream(
+    talk: Talk, trailers: list[tuple[bytes, bytes]]
+) -> None:
     heard = talk.open(1)
 
     talk.send(h2.frame(h2.HEADERS, END, 1, literal(trailers)))
@@ -636,8 +592,9 @@ def test_malformed_trailers_reset_their_stream(trailers: list[tuple[bytes, bytes
 
 @pytest.mark.parametrize("flags", [0, h2.END_STREAM])
 @pytest.mark.parametrize(("length", "is_right"), [(4, False), (5, True), (6, False)])
-def test_a_length_must_be_that_of_the_data(length: int, is_right: bool, flags: int) -> None:
-    talk = Talk()
+def test_a_length_must_be_that_of_the_data(
+    talk: Talk, length: int, is_right: bool, flags: int
+) -> None:
     headers = [*_PLAIN, (b"content-length", b"%d" % length)]
     talk.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, literal(headers)))
 
@@ -649,8 +606,7 @@ def test_a_length_must_be_that_of_the_data(length: int, is_right: bool, flags: i
     assert ([] if is_right else [(1, frames.PROTOCOL_ERROR)]) == _resets(talk)
 
 
-def test_resets_that_a_client_causes_are_its_own() -> None:
-    talk = Talk()
+def test_resets_that_a_client_causes_are_its_own(talk: Talk) -> None:
     talk.send(h2.settings_frame({}))
     # Each is refused for a window that overflows.
     overflow = struct.pack(">I", 2**31 - 1)
@@ -662,21 +618,16 @@ def test_resets_that_a_client_causes_are_its_own() -> None:
             h2.frame(h2.WINDOW, 0, number, overflow),
         )
 
-    answer = talk.goaway()
-    assert answer is not None
-    assert frames.ENHANCE_YOUR_CALM == answer[0]
+    assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]
 
 
-def test_windows_of_streams_that_have_ended_cost_their_client() -> None:
-    talk = Talk()
+def test_windows_of_streams_that_have_ended_cost_their_client(talk: Talk) -> None:
     talk.open(1)
     talk.send(h2.reset_frame(1))
 
     talk.send(h2.frame(h2.WINDOW, 0, 1, struct.pack(">I", 1)) * 2000)
 
-    answer = talk.goaway()
-    assert answer is not None
-    assert frames.ENHANCE_YOUR_CALM == answer[0]
+    assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]
 
 
 def test_of_all_windows_that_one_frame_sets_the_last_counts(
@@ -709,6 +660,4 @@ def test_changing_all_windows_again_and_again_ends_the_connection() -> None:
     for size in range(200):
         talk.send(h2.settings_frame({4: 1000 + size}))
 
-    answer = talk.goaway()
-    assert answer is not None
-    assert frames.ENHANCE_YOUR_CALM == answer[0]
+    assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import struct
 from contextlib import suppress
 
 import hpack
 import pytest
 
-from tests.frontends.http2.talk import Frame, Talk, data_of, kinds
+from tests.frontends.http2.talk import END, Frame, Heard, Talk, data_of, kinds, window
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.http2 import frames
@@ -108,15 +107,17 @@ def test_what_a_client_repeats_without_end_is_not_all_kept() -> None:
     assert all(len(block) <= 512 for block in blocks.blocks._kept)
 
 
-@pytest.mark.parametrize("block", [b"\xff" * 6, b"\x80", b"\xbe", b"\x40\x05a", b"\x3f\xe2\x1f"])
-def test_what_is_no_block_says_so(block: bytes) -> None:
-    with pytest.raises(BadBlockError):
+@pytest.mark.parametrize(
+    ("block", "error"),
+    [
+        *((block, BadBlockError) for block in (b"\xff" * 6, b"\x80", b"\xbe", b"\x40\x05a")),
+        (b"\x3f\xe2\x1f", BadBlockError),
+        (literal([(b"a", b"x" * 70_000)]), TooLargeError),
+    ],
+)
+def test_what_is_no_block_or_says_too_much_is_refused(block: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
         Blocks().blocks.decode(block)
-
-
-def test_a_block_that_says_too_much_says_so() -> None:
-    with pytest.raises(TooLargeError):
-        Blocks().blocks.decode(literal([(b"a", b"x" * 70_000)]))
 
 
 def test_a_block_has_as_many_fields_as_it_may_and_no_more() -> None:
@@ -226,18 +227,8 @@ def test_a_status_is_the_first_header(code: int) -> None:
 # ----------------------------------------------------------------------------- sending
 
 
-END = h2.END_HEADERS | h2.END_STREAM
-
-
-def window(stream: int, more: int) -> bytes:
-    return h2.frame(h2.WINDOW, 0, stream, struct.pack(">I", more))
-
-
-def test_a_small_answer_goes_out_in_one_piece() -> None:
-    talk = Talk()
-    stream = talk.open(1, flags=END)
-
-    talk.connection.answer(stream, b"head", (b"prefix", b"data"), b"tail")
+def test_a_small_answer_goes_out_in_one_piece(talk: Talk, call: Heard) -> None:
+    talk.connection.answer(call, b"head", (b"prefix", b"data"), b"tail")
 
     assert 1 == len(talk.connection.out)
     assert [
@@ -248,21 +239,18 @@ def test_a_small_answer_goes_out_in_one_piece() -> None:
     assert {} == talk.connection.streams
 
 
-def test_who_is_answered_amid_its_request_need_not_finish_it() -> None:
-    talk = Talk()
-    stream = talk.open(1)
-
+def test_who_is_answered_amid_its_request_need_not_finish_it(talk: Talk, stream: Heard) -> None:
     talk.connection.answer(stream, b"head", (b"", b"data"), b"tail")
 
     assert Frame(frames.RST_STREAM, 0, 1, bytes(4)) == talk.frames()[-1]
 
 
-def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames() -> None:
-    talk = Talk()
-    stream = talk.open(1, flags=END)
+def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames(
+    talk: Talk, call: Heard
+) -> None:
     data = random.Random(1).randbytes(300_000)
 
-    talk.connection.answer(stream, b"head", (b"", data), b"tail")
+    talk.connection.answer(call, b"head", (b"", data), b"tail")
 
     sent = talk.frames()
     assert data[:65_535] == data_of(sent, 1)
@@ -295,25 +283,21 @@ def test_large_pieces_are_sent_from_where_they_lie_in_frames_that_have_several()
     assert b"".join(pieces) == data_of(sent, 1)
 
 
-def test_what_waits_can_be_made_the_connections_own() -> None:
-    talk = Talk()
-    stream = talk.open(1, flags=END)
+def test_what_waits_can_be_made_the_connections_own(talk: Talk, call: Heard) -> None:
     data = memoryview(bytearray(random.Random(2).randbytes(300_000)))
-    talk.connection.answer(stream, b"h", [b"head", data], b"t")
+    talk.connection.answer(call, b"h", [b"head", data], b"t")
     sent = talk.frames()
 
-    while copy_some(stream.outgoing):
+    while copy_some(call.outgoing):
         pass
 
-    assert all(piece.obj is not data.obj for piece in stream.outgoing)
+    assert all(piece.obj is not data.obj for piece in call.outgoing)
     talk.send(window(0, 1_000_000), window(1, 1_000_000))
     sent += talk.frames_to_the_end()
     assert b"head" + data == data_of(sent, 1)
 
 
-def test_a_client_may_take_room_back() -> None:
-    talk = Talk()
-    stream = talk.open(1)
+def test_a_client_may_take_room_back(talk: Talk, stream: Heard) -> None:
     talk.connection.begin(stream, b"head")
     talk.connection.send(stream, (b"", bytes(60_000)))
     talk.frames_to_the_end()
@@ -332,8 +316,7 @@ def test_a_client_may_take_room_back() -> None:
     assert ["sent"] == stream.events
 
 
-def test_streams_take_turns() -> None:
-    talk = Talk()
+def test_streams_take_turns(talk: Talk) -> None:
     talk.send(h2.settings_frame({4: 2**31 - 1}), window(0, 2**31 - 1 - 65_535))
     streams = [talk.open(number, flags=END) for number in (1, 3, 5)]
     talk.frames()
@@ -347,8 +330,7 @@ def test_streams_take_turns() -> None:
     assert [2_000_000] * 3 == [len(data_of(first, number)) for number in (1, 3, 5)]
 
 
-def test_nothing_is_made_ready_for_a_client_that_does_not_read() -> None:
-    talk = Talk()
+def test_nothing_is_made_ready_for_a_client_that_does_not_read(talk: Talk) -> None:
     talk.send(h2.settings_frame({4: 2**31 - 1}), window(0, 2**31 - 1 - 65_535))
     stream = talk.open(1, flags=END)
     talk.frames()
@@ -363,8 +345,7 @@ def test_nothing_is_made_ready_for_a_client_that_does_not_read() -> None:
     assert 10_000_000 == len(data_of(talk.frames_to_the_end(), 1))
 
 
-def test_what_is_ready_while_nothing_comes_wakes_whoever_sends_it() -> None:
-    talk = Talk()
+def test_what_is_ready_while_nothing_comes_wakes_whoever_sends_it(talk: Talk) -> None:
     streams = [talk.open(number, flags=END) for number in (1, 3)]
     talk.frames()
     before = talk.wakes

@@ -406,9 +406,8 @@ def test_section_5_1_2_more_streams_than_there_may_be() -> None:
     ids=["6.9.1/1", "6.9.2/1", "6.9.2/2", "6.5.3/1"],
 )
 def test_what_is_sent_fits_into_the_window_of_the_client(
-    first: bytes, then: bytes, size: int
+    talk: Talk, first: bytes, then: bytes, size: int
 ) -> None:
-    talk = Talk()
     talk.send(first)
     talk.connection.send(talk.open(1, flags=END), [b"hello"])
     talk.send(then)
@@ -417,27 +416,21 @@ def test_what_is_sent_fits_into_the_window_of_the_client(
     assert size == len(data_of(talk.frames(), 1))
 
 
-def test_section_6_5_3_settings_are_acknowledged() -> None:
-    talk = Talk()
-
+def test_section_6_5_3_settings_are_acknowledged(talk: Talk) -> None:
     talk.send(settings(3, 100))
 
     assert [frames.ACK] == [f.flags for f in talk.frames() if f.kind == frames.SETTINGS]
 
 
-def test_section_6_7_a_ping_is_answered_and_an_answer_is_not() -> None:
-    talk = Talk()
-
+def test_section_6_7_a_ping_is_answered_and_an_answer_is_not(talk: Talk) -> None:
     talk.send(h2.frame(h2.PING, 0, 0, b"abcdefgh"), h2.frame(h2.PING, frames.ACK, 0, b"invalid!"))
 
     pings = [f for f in talk.frames() if f.kind == frames.PING]
     assert [(frames.ACK, b"abcdefgh")] == [(f.flags, f.payload) for f in pings]
 
 
-def test_section_5_4_1_the_last_stream_is_named() -> None:
-    talk = Talk()
+def test_section_5_4_1_the_last_stream_is_named(talk: Talk) -> None:
     talk.open(1)
-
     talk.send(h2.frame(h2.PING, 0, 3, bytes(8)))
 
     (payload,) = [f.payload for f in talk.frames() if f.kind == frames.GOAWAY]
