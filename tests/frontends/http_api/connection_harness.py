@@ -24,6 +24,8 @@ class ConnectionHarness:
         self.now = 1000.0
         self.answer_bytes = 2
         self.bodies: list[bytes] = []
+        #: They are closed when the server is.
+        self._clients: list[asyncio.StreamWriter] = []
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         await self.application(scope, receive, send)
@@ -53,12 +55,15 @@ class ConnectionHarness:
             try:
                 yield self
             finally:
+                for client in self._clients:
+                    client.close()
                 listener.close()
                 self.connections.close()
                 await asyncio.sleep(0)
 
     async def connect(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self.address)
+        self._clients.append(writer)
         writer.write(data)
         await self.run_loop()
         return reader, writer

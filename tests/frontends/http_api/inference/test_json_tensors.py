@@ -305,7 +305,6 @@ async def test_an_application_sends_pieces_as_they_are() -> None:
             await send({"type": "http.response.body"})
 
     async with Sender().serve() as party:
-        reader, writer = await party.connect(POST % 0)
+        reader, _ = await party.connect(POST % 0)
         await reader.readuntil(b"\r\n\r\n")
         assert b"head" + output.tobytes() == await reader.readexactly(SIZE + 4)
-        writer.close()

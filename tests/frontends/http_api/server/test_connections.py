@@ -52,7 +52,6 @@ async def test_headers_that_trickle_end_the_connection(party: ConnectionHarness,
     party.advance(2)
 
     assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
-    writer.close()
 
 
 @scenario(play)
@@ -62,20 +61,18 @@ async def test_a_connection_on_which_nothing_came_yet_may_wait(party: Connection
     writer.write(POST % 2 + b"ab")
 
     assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-    writer.close()
 
 
 @scenario(play)
 async def test_a_connection_on_which_nothing_ever_comes_is_closed(
     party: ConnectionHarness, /
 ) -> None:
-    reader, writer = await party.connect()
+    reader, _ = await party.connect()
     party.advance(SILENT_S - 1)
     assert not reader.at_eof()
     party.advance(2)
 
     assert b"" == await reader.read()
-    writer.close()
 
 
 @scenario(play)
@@ -85,16 +82,14 @@ async def test_where_there_are_too_many_the_oldest_idle_one_has_to_go(
     party.connections.room.limit = 2
     _, busy = await party.connect(POST % 100_000 + b"x")
     party.advance(1)
-    reader, idle = await party.connect()
+    reader, _ = await party.connect()
     party.advance(1)
 
-    other_reader, other = await party.connect(POST % 2 + b"ab")
+    other_reader, _ = await party.connect(POST % 2 + b"ab")
 
     assert (await other_reader.readline()).startswith(b"HTTP/1.1 200 ")
     assert b"" == await reader.read()
     assert not busy.is_closing()
-    for writer in (busy, idle, other):
-        writer.close()
 
 
 class Held:
@@ -146,23 +141,21 @@ async def test_who_has_only_shaken_hands_makes_room_before_who_is_served(
 ) -> None:
     application = Upgrading(party)
     party.connections.room.limit = 2
-    served_reader, served = await party.connect(POST % 2 + b"ab")
+    served_reader, _ = await party.connect(POST % 2 + b"ab")
     party.advance(1)
-    reader, upgraded = await party.connect(GET)
+    reader, _ = await party.connect(GET)
     assert (await reader.readline()).startswith(b"HTTP/1.1 101 ")
     party.advance(1)
     if has_asked:
         application.upgraded.rest(False)
         application.upgraded.rest(True)
 
-    _, other = await party.connect(POST % 2 + b"ab")
+    await party.connect(POST % 2 + b"ab")
 
     assert (await served_reader.readline()).startswith(b"HTTP/1.1 200 ")
     gone = served_reader if has_asked else reader
     await asyncio.wait_for(gone.read(), 20)
     assert 2 == len(party.connections.room)
-    for writer in (served, upgraded, other):
-        writer.close()
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
@@ -178,7 +171,6 @@ def test_who_sends_no_more_has_left_another_protocol_too(run: Callable[[Any], ob
 
         assert b"HTTP/1.1 101 " in await reader.read()
         assert [] == application.read
-        writer.close()
 
     play(scenario, run)
 
@@ -197,10 +189,9 @@ def test_an_answer_that_is_ready_when_its_client_goes_is_no_fault(
             has_answered.set()
 
         party.application = serve  # type: ignore[method-assign]
-        _, writer = await party.connect(POST % 2 + b"ab")
+        await party.connect(POST % 2 + b"ab")
         await has_answered.wait()
         await asyncio.sleep(0)
-        writer.close()
 
     play(scenario)
     assert "left without an answer" not in caplog.text
@@ -212,12 +203,11 @@ def test_a_client_that_closes_its_half_and_is_gone_leaves_no_error_behind() -> N
     async def scenario(party: ConnectionHarness) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         Held(party)
-        _, writer = await party.connect(POST % 2 + b"ab")
+        await party.connect(POST % 2 + b"ab")
         [connection] = party.connections.room
         connection.channel.half_close()
         connection.channel.abort()
         await asyncio.sleep(0.1)  # longer than it takes to look
-        writer.close()
 
     play(scenario, uvloop.run)
     assert not errors
@@ -241,7 +231,6 @@ def test_a_client_that_has_closed_its_half_is_answered(
         assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
         assert requests == answer.count(b"HTTP/1.1 200 ")
         assert [b"ab"] * requests == party.bodies
-        writer.close()
 
     play(scenario, run)
 
@@ -269,7 +258,7 @@ def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], 
         party.connections.room.limit = 2
         # one more than there may be is taken before nothing is accepted any more
         busy = [await party.connect(POST % 100_000 + b"x") for _ in range(3)]
-        reader, waiting = await party.connect(POST % 2 + b"ab")
+        reader, _ = await party.connect(POST % 2 + b"ab")
         answer = asyncio.ensure_future(reader.readline())
         await party.run_loop()
         assert not answer.done()
@@ -278,8 +267,6 @@ def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], 
             writer.close()
 
         assert (await answer).startswith(b"HTTP/1.1 200 ")
-        for writer in (busy[2][1], waiting):
-            writer.close()
 
     play(scenario, run)
 
@@ -290,7 +277,7 @@ async def test_while_all_are_busy_others_wait_until_one_has_become_idle(
 ) -> None:
     party.connections.room.limit = 1
     busy = [await party.connect(POST % 3 + b"x") for _ in range(2)]
-    reader, waiting = await party.connect(POST % 2 + b"ab")
+    reader, _ = await party.connect(POST % 2 + b"ab")
     for _, writer in busy:
         writer.write(b"yz")
     await party.run_loop()
@@ -300,8 +287,6 @@ async def test_while_all_are_busy_others_wait_until_one_has_become_idle(
         await party.run_loop()
 
     assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-    for writer in (*(writer for _, writer in busy), waiting):
-        writer.close()
 
 
 @pytest.mark.parametrize("trickle", [0, MIN_BYTES - 2])
@@ -317,14 +302,13 @@ async def test_a_body_that_stalls_ends_the_request_and_is_never_executed(
 
     assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
     assert party.bodies == []
-    writer.close()
 
 
 @scenario(play)
 async def test_who_stalls_and_stays_is_told_once_and_then_cut_off(
     party: ConnectionHarness, /
 ) -> None:
-    reader, writer = await party.connect(POST % 100_000 + b"x")
+    reader, _ = await party.connect(POST % 100_000 + b"x")
     party.advance(1)
     for _ in range(5):
         party.advance(STALL_S + 1)
@@ -332,14 +316,13 @@ async def test_who_stalls_and_stays_is_told_once_and_then_cut_off(
 
     assert 1 == (await reader.read()).count(b"HTTP/1.1 408 ")
     assert not party.connections.has_any
-    writer.close()
 
 
 def test_a_connection_that_cannot_be_checked_is_closed_and_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(party: ConnectionHarness) -> None:
-        reader, writer = await party.connect()
+        reader, _ = await party.connect()
         other_reader, other = await party.connect()
         monkeypatch.setattr(next(iter(party.connections.room)), "check", lambda now: 1 / 0)
 
@@ -348,8 +331,6 @@ def test_a_connection_that_cannot_be_checked_is_closed_and_no_other(
         assert b"" == await reader.read()
         other.write(POST % 2 + b"ab")
         assert (await other_reader.readline()).startswith(b"HTTP/1.1 200 ")
-        for one in (writer, other):
-            one.close()
 
     play(scenario)
     assert "could not be checked" in caplog.text
@@ -365,7 +346,6 @@ async def test_a_slow_body_that_moves_is_waited_for(party: ConnectionHarness, /)
 
     assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
     assert party.bodies == [bytes(3 * MIN_BYTES)]
-    writer.close()
 
 
 @scenario(play)
@@ -457,7 +437,7 @@ async def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_t
 
     party.application = wait_first  # type: ignore[method-assign]
     async with party.serve():
-        reader, writer = await party.connect(POST % 2 + b"ab")
+        reader, _ = await party.connect(POST % 2 + b"ab")
         assert not party.are_idle
         for _ in range(10):
             party.advance(STALL_S)
@@ -466,7 +446,6 @@ async def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_t
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         await party.run_loop()
         assert party.are_idle
-        writer.close()
 
 
 @pytest.mark.row("C01")
@@ -485,7 +464,6 @@ async def test_a_request_that_comes_while_the_process_leaves_is_the_last_of_its_
     assert last.startswith(b"HTTP/1.1 200 ")
     assert 1 == last.count(b"\r\nConnection: close\r\n")
     assert party.bodies == [b"ab", b"cd"]
-    writer.close()
 
 
 @scenario(play)
@@ -495,10 +473,9 @@ async def test_a_server_that_drains_no_more_keeps_its_connections(
     party.connections.is_leaving = True
     party.connections.is_leaving = False
 
-    reader, writer = await party.connect(POST % 2 + b"ab")
+    reader, _ = await party.connect(POST % 2 + b"ab")
 
     assert b"Connection: close" not in await reader.readuntil(b"\r\n\r\n\0\0")
-    writer.close()
 
 
 @scenario(play)
@@ -506,8 +483,8 @@ async def test_at_the_end_a_connection_is_closed_when_it_has_been_idle_for_a_whi
     party: ConnectionHarness, /
 ) -> None:
     busy, busy_writer = await party.connect(POST % 2 + b"a")
-    idle, idle_writer = await party.connect(POST % 2 + b"ab")
-    half, half_writer = await party.connect(POST[:9])
+    idle, _ = await party.connect(POST % 2 + b"ab")
+    half, _ = await party.connect(POST[:9])
     await idle.readuntil(b"\r\n\r\n\0\0")
     party.connections.end(is_followed=False)
 
@@ -521,8 +498,6 @@ async def test_at_the_end_a_connection_is_closed_when_it_has_been_idle_for_a_whi
     busy_writer.write(b"b")
     assert b"\r\nConnection: close\r\n" in await busy.read()
     assert party.bodies == [b"ab", b"ab"]
-    for writer in (busy_writer, idle_writer, half_writer):
-        writer.close()
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

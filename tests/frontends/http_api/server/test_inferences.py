@@ -120,18 +120,16 @@ async def test_every_inference_is_answered_by_its_connection_which_goes_on(
         assert int((await read(reader))[9:12]) == expected
 
     assert (0, 0) == (house.falcon_requests, house.connections.ledger.budget.held)
-    writer.close()
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 @scenario(run_scenario)
 async def test_another_method_is_no_inference(house: HttpHarness, /, method: str) -> None:
-    reader, writer = await house.connections.connect(raw_request(method, INFER, JSON))
+    reader, _ = await house.connections.connect(raw_request(method, INFER, JSON))
 
     answer = await read(reader)
     assert (answer[9:12], house.falcon_requests) == (b"405", 1)
     assert b"\r\nallow: POST\r\n" in answer
-    writer.close()
 
 
 @scenario(run_scenario, http_header_forward_pattern="x-my-")
@@ -139,12 +137,11 @@ async def test_headers_that_match_the_pattern_become_parameters_as_they_were_wri
     house: HttpHarness, /
 ) -> None:
     data = raw_request("POST", INFER, JSON, X_My_Key="7", X_Other="8")
-    reader, writer = await house.connections.connect(data.replace(b"X-My-Key", b"x-MY-Key"))
+    reader, _ = await house.connections.connect(data.replace(b"X-My-Key", b"x-MY-Key"))
 
     assert (await read(reader))[9:12] == b"200"
     assert house.gateway.requests[0].body.parameters == {"x-MY-Key": "7"}
     assert house.falcon_requests == 0
-    writer.close()
 
 
 @pytest.mark.parametrize("body", [JSON, bytes(3 << 20)], ids=["small", "large"])
@@ -168,7 +165,6 @@ async def test_a_restricted_inference_without_its_key_is_refused_after_its_body(
         assert b"failed to parse the request JSON buffer" in await read(reader)
     assert (await read(reader))[9:12] == b"200"
     assert house.falcon_requests == 0
-    writer.close()
 
 
 @scenario(run_scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
@@ -178,12 +174,11 @@ async def test_of_a_refused_body_so_much_is_dropped_and_then_the_connection_ends
     monkeypatch.setattr(inference_exchange, "DROP_BYTES", 1 << 20)
 
     data = raw_request("POST", INFER, bytes(3 << 20), admin="wrong")
-    reader, writer = await house.connections.connect(data[: 2 << 20])
+    reader, _ = await house.connections.connect(data[: 2 << 20])
 
     answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert b"\r\nConnection: close\r\n" in answer
-    writer.close()
 
 
 @scenario(run_scenario, ledger_bytes=1300000)
@@ -200,18 +195,16 @@ async def test_a_body_in_chunks_is_accounted_for_as_it_comes(house: HttpHarness,
         await house.connections.run_loop()
     second.write(data)
     assert (await read(other)).startswith(b"HTTP/1.1 400 ")
-    second.close()
 
 
 @scenario(run_scenario, ledger_bytes=8 << 20)
 async def test_what_is_inflated_is_accounted_for_before_it_is_there(house: HttpHarness, /) -> None:
     bomb = packed("gzip", gzip.compress(bytes(32 << 20)))
-    reader, writer = await house.connections.connect(bomb + BINARY)
+    reader, _ = await house.connections.connect(bomb + BINARY)
 
     assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
     assert (await read(reader)).startswith(b"HTTP/1.1 200 ")
     assert house.connections.ledger.budget.held == 0
-    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -268,7 +261,6 @@ async def test_what_a_thread_refuses_is_freed_at_once(house: HttpHarness, /, dat
         assert [] == [one for one in gc.get_objects() if type(one) is InferenceExchange]
     finally:
         gc.enable()
-    writer.close()
 
 
 @pytest.mark.row("C34")
@@ -316,7 +308,6 @@ def test_a_token_opens_as_long_as_it_is_valid_and_each_wrong_one_counts(tmp_path
         statuses = [(await read(reader))[9:12] for _ in range(MAX_AT_ONCE)]
         assert statuses == [b"401"] * (MAX_AT_ONCE - 1) + [b"429"]
         assert house.falcon_requests == 0
-        writer.close()
 
     write("first")
     run_scenario(scenario, tokens=str(path))
@@ -344,7 +335,6 @@ async def test_the_timeout_of_equal_requests_counts_for_each_anew(
 
     for asked_at_ns, come in zip(asked_ns, house.gateway.requests, strict=True):
         assert asked_at_ns + 2_500_000_000 < come.options.deadline_ns
-    writer.close()
 
 
 @pytest.mark.row("C34")
@@ -356,11 +346,10 @@ async def test_requests_on_one_connection_are_answered_in_their_order(
     heads = [raw_request("POST", INFER, body) for body in bodies]
     heads[20::7] = map(chunked, bodies[20::7])
     heads[25::7] = [packed("gzip", gzip.compress(body)) for body in bodies[25::7]]
-    reader, writer = await house.connections.connect(b"".join(heads))
+    reader, _ = await house.connections.connect(b"".join(heads))
 
     got = [json.loads((await read(reader)).partition(b"\r\n\r\n")[2]) for _ in heads]
     assert [answer["id"] for answer in got] == [str(i) for i in range(60)]
-    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -377,7 +366,6 @@ async def test_a_request_in_pieces_is_answered_too(
 
     assert (await read(reader)).endswith(b"abcdefgh")
     assert house.falcon_requests == 0
-    writer.close()
 
 
 @pytest.mark.row("C33")
@@ -385,14 +373,13 @@ async def test_a_request_in_pieces_is_answered_too(
 async def test_a_body_that_does_not_follow_its_head_is_waited_for_and_never_executed(
     house: HttpHarness, /
 ) -> None:
-    reader, writer = await house.connections.connect(BINARY[: BINARY.index(HEAD)])
+    reader, _ = await house.connections.connect(BINARY[: BINARY.index(HEAD)])
     for seconds in (1, 1, 31):
         house.connections.advance(seconds)
         await house.connections.run_loop()
 
     assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
     assert house.gateway.requests == []
-    writer.close()
 
 
 @pytest.mark.row("C33")
@@ -414,7 +401,7 @@ async def test_who_waits_while_the_server_ends_is_answered_and_closed(
     house: HttpHarness, /
 ) -> None:
     house.gateway.is_holding = True
-    reader, writer = await house.connections.connect(BINARY + BINARY)
+    reader, _ = await house.connections.connect(BINARY + BINARY)
     house.connections.connections.end(is_followed=False)
 
     house.gateway.release_held(1)
@@ -423,7 +410,6 @@ async def test_who_waits_while_the_server_ends_is_answered_and_closed(
     assert b"HTTP/1.1 200 OK\r\n" in answer
     assert b"\r\nConnection: close\r\n" in answer
     assert len(house.gateway.requests) == 1
-    writer.close()
 
 
 def step(*, start: bool = False, end: bool = False) -> bytes:
@@ -457,7 +443,6 @@ async def test_a_sequence_that_begins_while_the_server_ends_goes_on_if_another_f
     is_last = [b"\r\nConnection: close\r\n" in answer for answer in answers]
     assert [False] * len(steps) + [True] == is_last
     assert b"" == await reader.read()
-    writer.close()
 
 
 @scenario(run_scenario)
@@ -466,24 +451,22 @@ async def test_what_the_model_answers_with_an_error_is_told(house: HttpHarness, 
         raise Unavailable("not now")
 
     house.gateway.respond = fail
-    reader, writer = await house.connections.connect(BINARY)
+    reader, _ = await house.connections.connect(BINARY)
 
     answer = await read(reader)
     assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert answer.endswith(b'{"error":"not now"}')
-    writer.close()
 
 
 def test_a_fault_of_ours_is_told_without_words(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(house: HttpHarness) -> None:
         house.gateway.is_holding = True
-        reader, writer = await house.connections.connect(BINARY)
+        reader, _ = await house.connections.connect(BINARY)
         house.gateway.held_replies.pop(1).set_exception(ValueError("secret"))
 
         answer = await read(reader)
         assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
         assert answer.endswith(b'{"error":"internal error"}')
-        writer.close()
 
     run_scenario(scenario)
     assert f"could not answer POST {INFER}" in caplog.text
@@ -509,7 +492,7 @@ async def test_who_does_not_read_is_not_read_of(house: HttpHarness, /) -> None:
 async def test_a_connection_of_inferences_alone_is_closed_when_it_rests(
     house: HttpHarness, /
 ) -> None:
-    reader, writer = await house.connections.connect(BINARY)
+    reader, _ = await house.connections.connect(BINARY)
     await read(reader)
     house.connections.advance(1)
     assert not reader.at_eof()
@@ -517,4 +500,3 @@ async def test_a_connection_of_inferences_alone_is_closed_when_it_rests(
     house.connections.advance(80)
 
     assert await reader.read() == b""
-    writer.close()

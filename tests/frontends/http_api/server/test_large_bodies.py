@@ -125,7 +125,6 @@ async def test_a_large_body_is_read_into_the_arena_however_it_comes(
     assert house.connections.are_idle
     house.gateway.requests.clear()
     assert [None] * 3 == [memory() for memory in arena.memory]
-    writer.close()
 
 
 @pytest.mark.parametrize("coding", ["gzip", ""])
@@ -147,7 +146,6 @@ async def test_tensors_that_come_packed_or_in_chunks_are_gathered_in_the_arena(
     assert plain == await read(reader)
     assert ([SIZE + len(HEADER)], 2) == (arena.gathered, arena.freed)
     assert (0, 0) == (house.falcon_requests, house.connections.ledger.budget.held)
-    writer.close()
 
 
 @scenario(run_scenario)
@@ -161,7 +159,6 @@ async def test_requests_of_all_sizes_are_answered_in_their_order(house: HttpHarn
 
     got = [await read(reader) for _ in heads]
     assert [True, False, True, True, True] == [BEST in answer for answer in got]
-    writer.close()
 
 
 @scenario(run_scenario)
@@ -184,18 +181,15 @@ async def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time(
         assert b"HTTP/1.1 200 " in await read(reader)
 
     assert (11, 0) == (len(arena.reserved), house.falcon_requests)
-    for _, other in [*slow[1:], (reader, writer)]:
-        other.close()
 
 
 @scenario(run_scenario)
 async def test_without_room_it_is_read_as_any_other(house: HttpHarness, /) -> None:
     arena = Arena(house, has_room=False)
-    reader, writer = await house.connections.connect(LARGE)
+    reader, _ = await house.connections.connect(LARGE)
 
     assert BEST in await read(reader)
     assert (0, 0) == (house.falcon_requests, arena.freed)
-    writer.close()
 
 
 @scenario(run_scenario)
@@ -218,7 +212,6 @@ async def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_s
     writer.write(LARGE)
     assert BEST in await read(reader)
     assert (0, 2) == (house.falcon_requests, arena.freed)
-    writer.close()
 
 
 @scenario(run_scenario)
@@ -238,7 +231,6 @@ async def test_a_body_has_its_memory_accounted_for_until_all_of_it_has_come(
     while not house.gateway.requests:
         await house.connections.run_loop()
     assert (1, 0) == (len(arena.reserved), ledger.budget.held)
-    first.close()
 
 
 @scenario(run_scenario, ledger_bytes=8 << 20)
@@ -254,7 +246,6 @@ async def test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused(
     writer.write(LARGE)
     assert BEST in await read(reader)
     assert 0 == house.connections.ledger.budget.held
-    writer.close()
 
 
 @pytest.mark.parametrize("size", [BODY_AT, 400_000, len(LARGE)])
@@ -275,24 +266,22 @@ async def test_who_leaves_gives_its_room_back(house: HttpHarness, /, size: int) 
 @scenario(run_scenario)
 async def test_what_is_refused_gives_its_room_back(house: HttpHarness, /) -> None:
     arena = Arena(house)
-    reader, writer = await house.connections.connect(LARGE.replace(b"FP32", b"FP64", 1))
+    reader, _ = await house.connections.connect(LARGE.replace(b"FP32", b"FP64", 1))
 
     answer = await read(reader)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert (1, 0) == (arena.freed, house.falcon_requests)
-    writer.close()
 
 
 @scenario(run_scenario)
 async def test_who_stops_amid_a_body_is_told_and_gives_its_room_back(house: HttpHarness, /) -> None:
     arena = Arena(house)
-    reader, writer = await house.connections.connect(LARGE[:400_000])
+    reader, _ = await house.connections.connect(LARGE[:400_000])
     house.connections.advance(1)
     house.connections.advance(STALL_S + 1)
 
     assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
     assert (1, 1) == (len(arena.reserved), arena.freed)
-    writer.close()
 
 
 def test_little_of_a_body_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +300,6 @@ def test_little_of_a_body_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(6):
             writer.write(LARGE)
             assert BEST in await read(reader)
-        writer.close()
 
     run_scenario(scenario)
     assert sum(sizes) < 6 * 40_000
@@ -329,7 +317,6 @@ async def test_bodies_that_do_not_fit_beside_others_are_refused(house: HttpHarne
     await house.connections.run_loop()
     second.write(LARGE)
     assert BEST in await read(reader)
-    second.close()
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])

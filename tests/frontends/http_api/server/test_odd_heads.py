@@ -286,14 +286,13 @@ async def test_who_is_refused_while_the_server_leaves_is_to_connect_anew(
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert 1 == answer.lower().count(b"connection: close\r\n")
     assert STOPPING.encode() in answer
-    writer.close()
 
 
 @scenario(run_scenario)
 async def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends(
     house: HttpHarness, /
 ) -> None:
-    reader, writer = await house.connections.connect(ONE.removesuffix(JSON))
+    reader, _ = await house.connections.connect(ONE.removesuffix(JSON))
 
     house.connections.connections.end(is_followed=False)
     house.connections.connections.end_still(1.0)
@@ -304,7 +303,6 @@ async def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends(
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert STOPPING.encode() in answer
     assert house.gateway.requests == []
-    writer.close()
 
 
 # ------------------------------------------------------------------------------- turns
