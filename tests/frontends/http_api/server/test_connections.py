@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +36,16 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 
 
-def play(scenario: Scenario, run: Callable[[Any], object] = asyncio.run) -> None:
+run = asyncio.run
+
+
+@pytest.fixture(params=[asyncio.run, uvloop.run])
+def each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plays the scenario on a loop of each kind."""
+    monkeypatch.setattr(sys.modules[__name__], "run", request.param)
+
+
+def play(scenario: Scenario) -> None:
     async def all_of_it() -> None:
         async with ConnectionHarness().serve() as party:
             await asyncio.wait_for(scenario(party), 20)
@@ -158,21 +168,19 @@ async def test_who_has_only_shaken_hands_makes_room_before_who_is_served(
     assert 2 == len(party.connections.room)
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_who_sends_no_more_has_left_another_protocol_too(run: Callable[[Any], object]) -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        application = Upgrading(party)
-        application.may_upgrade.clear()
-        reader, writer = await party.connect(GET)
-        writer.write_eof()
-        await party.run_loop()
+@pytest.mark.usefixtures("each_loop")
+@scenario(play)
+async def test_who_sends_no_more_has_left_another_protocol_too(party: ConnectionHarness, /) -> None:
+    application = Upgrading(party)
+    application.may_upgrade.clear()
+    reader, writer = await party.connect(GET)
+    writer.write_eof()
+    await party.run_loop()
 
-        application.may_upgrade.set()
+    application.may_upgrade.set()
 
-        assert b"HTTP/1.1 101 " in await reader.read()
-        assert [] == application.read
-
-    play(scenario, run)
+    assert b"HTTP/1.1 101 " in await reader.read()
+    assert [] == application.read
 
 
 def test_an_answer_that_is_ready_when_its_client_goes_is_no_fault(
@@ -197,6 +205,7 @@ def test_an_answer_that_is_ready_when_its_client_goes_is_no_fault(
     assert "left without an answer" not in caplog.text
 
 
+@pytest.mark.usefixtures("each_loop")
 def test_a_client_that_closes_its_half_and_is_gone_leaves_no_error_behind() -> None:
     errors: list[dict[str, Any]] = []
 
@@ -209,66 +218,62 @@ def test_a_client_that_closes_its_half_and_is_gone_leaves_no_error_behind() -> N
         connection.channel.abort()
         await asyncio.sleep(0.1)  # longer than it takes to look
 
-    play(scenario, uvloop.run)
+    play(scenario)
     assert not errors
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.usefixtures("each_loop")
 @pytest.mark.parametrize("requests", [1, 2])
-def test_a_client_that_has_closed_its_half_is_answered(
-    requests: int, run: Callable[[Any], object]
+@scenario(play)
+async def test_a_client_that_has_closed_its_half_is_answered(
+    party: ConnectionHarness, /, requests: int
 ) -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        held = Held(party)
-        reader, writer = await party.connect(requests * (POST % 2 + b"ab"))
-        writer.write_eof()
-        await asyncio.sleep(0.2)  # longer than a reset takes
-        party.advance(1)
+    held = Held(party)
+    reader, writer = await party.connect(requests * (POST % 2 + b"ab"))
+    writer.write_eof()
+    await asyncio.sleep(0.2)  # longer than a reset takes
+    party.advance(1)
 
-        held.may_answer.set()
+    held.may_answer.set()
 
-        answer = await reader.read()
-        assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
-        assert requests == answer.count(b"HTTP/1.1 200 ")
-        assert [b"ab"] * requests == party.bodies
-
-    play(scenario, run)
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+    assert requests == answer.count(b"HTTP/1.1 200 ")
+    assert [b"ab"] * requests == party.bodies
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.usefixtures("each_loop")
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_a_client_that_has_left_has_its_request_ended(
-    version: bytes, run: Callable[[Any], object]
+@scenario(play)
+async def test_a_client_that_has_left_has_its_request_ended(
+    party: ConnectionHarness, /, version: bytes
 ) -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        held = Held(party)
-        _, writer = await party.connect((POST % 2 + b"ab").replace(b"1.1", version))
+    held = Held(party)
+    _, writer = await party.connect((POST % 2 + b"ab").replace(b"1.1", version))
 
+    writer.close()
+
+    while not held.is_cancelled or party.connections.has_any:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("each_loop")
+@scenario(play)
+async def test_while_none_is_idle_others_wait_until_one_has_gone(
+    party: ConnectionHarness, /
+) -> None:
+    party.connections.room.limit = 2
+    # one more than there may be is taken before nothing is accepted any more
+    busy = [await party.connect(POST % 100_000 + b"x") for _ in range(3)]
+    reader, _ = await party.connect(POST % 2 + b"ab")
+    answer = asyncio.ensure_future(reader.readline())
+    await party.run_loop()
+    assert not answer.done()
+
+    for _, writer in busy[:2]:
         writer.close()
 
-        while not held.is_cancelled or party.connections.has_any:
-            await asyncio.sleep(0.01)
-
-    play(scenario, run)
-
-
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], object]) -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        party.connections.room.limit = 2
-        # one more than there may be is taken before nothing is accepted any more
-        busy = [await party.connect(POST % 100_000 + b"x") for _ in range(3)]
-        reader, _ = await party.connect(POST % 2 + b"ab")
-        answer = asyncio.ensure_future(reader.readline())
-        await party.run_loop()
-        assert not answer.done()
-
-        for _, writer in busy[:2]:
-            writer.close()
-
-        assert (await answer).startswith(b"HTTP/1.1 200 ")
-
-    play(scenario, run)
+    assert (await answer).startswith(b"HTTP/1.1 200 ")
 
 
 @scenario(play)

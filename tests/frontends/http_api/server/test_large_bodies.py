@@ -7,7 +7,7 @@ import gc
 import gzip
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -106,13 +106,24 @@ class Arena:
         self.freed += 1
 
 
+def in_arena(
+    scenario: Callable[[HttpHarness, Arena], Awaitable[None]],
+    *,
+    has_room: bool = True,
+    **settings: Any,
+) -> None:
+    async def with_arena(house: HttpHarness) -> None:
+        await scenario(house, Arena(house, has_room=has_room))
+
+    run_scenario(with_arena, **settings)
+
+
 @pytest.mark.parametrize("cuts", [(), (BODY_AT,), (BODY_AT + 7,), (BODY_AT, 300_000, SIZE)])
 @pytest.mark.row("C34")
-@scenario(run_scenario)
+@scenario(in_arena)
 async def test_a_large_body_is_read_into_the_arena_however_it_comes(
-    house: HttpHarness, /, cuts: tuple[int, ...]
+    house: HttpHarness, arena: Arena, /, cuts: tuple[int, ...]
 ) -> None:
-    arena = Arena(house)
     reader, writer = await house.connections.connect()
     for _ in range(3):
         for start, end in zip((0, *cuts), (*cuts, len(LARGE)), strict=True):
@@ -128,11 +139,10 @@ async def test_a_large_body_is_read_into_the_arena_however_it_comes(
 
 
 @pytest.mark.parametrize("coding", ["gzip", ""])
-@scenario(run_scenario)
+@scenario(in_arena)
 async def test_tensors_that_come_packed_or_in_chunks_are_gathered_in_the_arena(
-    house: HttpHarness, /, coding: str
+    house: HttpHarness, arena: Arena, /, coding: str
 ) -> None:
-    arena = Arena(house)
     reader, writer = await house.connections.connect(LARGE)
     plain = await read(reader)
     body, headers = HEADER + VALUES, {"Inference_Header_Content_Length": str(len(HEADER))}
@@ -148,11 +158,12 @@ async def test_tensors_that_come_packed_or_in_chunks_are_gathered_in_the_arena(
     assert (0, 0) == (house.falcon_requests, house.connections.ledger.budget.held)
 
 
-@scenario(run_scenario)
-async def test_requests_of_all_sizes_are_answered_in_their_order(house: HttpHarness, /) -> None:
+@scenario(in_arena)
+async def test_requests_of_all_sizes_are_answered_in_their_order(
+    house: HttpHarness, arena: Arena, /
+) -> None:
     small = json.dumps({"inputs": [{**TENSOR, "shape": [1], "data": [7]}]}).encode()
 
-    Arena(house)
     heads = [LARGE, raw_request("POST", INFER, small), ODD, LARGE, LARGE]
     reader, writer = await house.connections.connect()
     writer.write(b"".join(heads))
@@ -161,11 +172,10 @@ async def test_requests_of_all_sizes_are_answered_in_their_order(house: HttpHarn
     assert [True, False, True, True, True] == [BEST in answer for answer in got]
 
 
-@scenario(run_scenario)
+@scenario(in_arena)
 async def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time(
-    house: HttpHarness, /
+    house: HttpHarness, arena: Arena, /
 ) -> None:
-    arena = Arena(house)
     slow = [await house.connections.connect(LARGE_14[: BODY_AT + 5000]) for _ in range(9)]
     assert (8, 0) == (len(arena.reserved), house.falcon_requests)
     reader, writer = await house.connections.connect(LARGE_14)
@@ -183,22 +193,20 @@ async def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time(
     assert (11, 0) == (len(arena.reserved), house.falcon_requests)
 
 
-@scenario(run_scenario)
-async def test_without_room_it_is_read_as_any_other(house: HttpHarness, /) -> None:
-    arena = Arena(house, has_room=False)
+@scenario(in_arena, has_room=False)
+async def test_without_room_it_is_read_as_any_other(house: HttpHarness, arena: Arena, /) -> None:
     reader, _ = await house.connections.connect(LARGE)
 
     assert BEST in await read(reader)
     assert (0, 0) == (house.falcon_requests, arena.freed)
 
 
-@scenario(run_scenario)
+@scenario(in_arena)
 async def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_same(
-    house: HttpHarness, /, monkeypatch: pytest.MonkeyPatch
+    house: HttpHarness, arena: Arena, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arena_body, "PATIENCE_S", 1.0)
 
-    arena = Arena(house)
     reader, writer = await house.connections.connect(LARGE[:10_000])
     assert (1, 0) == (len(arena.reserved), arena.freed)
     assert not house.connections.are_idle
@@ -214,11 +222,10 @@ async def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_s
     assert (0, 2) == (house.falcon_requests, arena.freed)
 
 
-@scenario(run_scenario)
+@scenario(in_arena)
 async def test_a_body_has_its_memory_accounted_for_until_all_of_it_has_come(
-    house: HttpHarness, /
+    house: HttpHarness, arena: Arena, /
 ) -> None:
-    arena = Arena(house)
     house.gateway.is_holding = True
     ledger = house.connections.ledger
     _, first = await house.connections.connect(LARGE_14[: 6 << 20])
@@ -233,11 +240,10 @@ async def test_a_body_has_its_memory_accounted_for_until_all_of_it_has_come(
     assert (1, 0) == (len(arena.reserved), ledger.budget.held)
 
 
-@scenario(run_scenario, ledger_bytes=8 << 20)
+@scenario(in_arena, ledger_bytes=8 << 20)
 async def test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused(
-    house: HttpHarness, /
+    house: HttpHarness, arena: Arena, /
 ) -> None:
-    arena = Arena(house)
     reader, writer = await house.connections.connect(LARGE_14)
 
     assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
@@ -249,9 +255,10 @@ async def test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused(
 
 
 @pytest.mark.parametrize("size", [BODY_AT, 400_000, len(LARGE)])
-@scenario(run_scenario)
-async def test_who_leaves_gives_its_room_back(house: HttpHarness, /, size: int) -> None:
-    arena = Arena(house)
+@scenario(in_arena)
+async def test_who_leaves_gives_its_room_back(
+    house: HttpHarness, arena: Arena, /, size: int
+) -> None:
     house.gateway.is_holding = True
     _, writer = await house.connections.connect(LARGE[:size])
     assert (1, 0) == (len(arena.reserved), arena.freed)
@@ -263,9 +270,8 @@ async def test_who_leaves_gives_its_room_back(house: HttpHarness, /, size: int) 
     assert (1, 0) == (arena.freed, house.falcon_requests)
 
 
-@scenario(run_scenario)
-async def test_what_is_refused_gives_its_room_back(house: HttpHarness, /) -> None:
-    arena = Arena(house)
+@scenario(in_arena)
+async def test_what_is_refused_gives_its_room_back(house: HttpHarness, arena: Arena, /) -> None:
     reader, _ = await house.connections.connect(LARGE.replace(b"FP32", b"FP64", 1))
 
     answer = await read(reader)
@@ -273,9 +279,10 @@ async def test_what_is_refused_gives_its_room_back(house: HttpHarness, /) -> Non
     assert (1, 0) == (arena.freed, house.falcon_requests)
 
 
-@scenario(run_scenario)
-async def test_who_stops_amid_a_body_is_told_and_gives_its_room_back(house: HttpHarness, /) -> None:
-    arena = Arena(house)
+@scenario(in_arena)
+async def test_who_stops_amid_a_body_is_told_and_gives_its_room_back(
+    house: HttpHarness, arena: Arena, /
+) -> None:
     reader, _ = await house.connections.connect(LARGE[:400_000])
     house.connections.advance(1)
     house.connections.advance(STALL_S + 1)
@@ -305,9 +312,10 @@ def test_little_of_a_body_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(sizes) < 6 * 40_000
 
 
-@scenario(run_scenario, ledger_bytes=700000)
-async def test_bodies_that_do_not_fit_beside_others_are_refused(house: HttpHarness, /) -> None:
-    Arena(house, has_room=False)
+@scenario(in_arena, has_room=False, ledger_bytes=700000)
+async def test_bodies_that_do_not_fit_beside_others_are_refused(
+    house: HttpHarness, arena: Arena, /
+) -> None:
     _, first = await house.connections.connect(LARGE[:400_000])
     reader, second = await house.connections.connect(LARGE)
 
@@ -320,15 +328,14 @@ async def test_bodies_that_do_not_fit_beside_others_are_refused(house: HttpHarne
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-@scenario(run_scenario)
+@scenario(in_arena)
 async def test_who_leaves_without_reading_leaves_nothing_behind(
-    house: HttpHarness, /, is_chunked: bool
+    house: HttpHarness, arena: Arena, /, is_chunked: bool
 ) -> None:
     def respond(request: Any) -> ResponseBody:
         datatype = request.body.inputs[0].datatype
         return ResponseBody({}, [Tensor("OUTPUT0", datatype, [8 << 20], bytes(32 << 20))])
 
-    Arena(house)
     house.gateway.respond = respond
     binary = HEADER.replace(b'"classification": 1', b'"binary_data": true')
     make = chunked if is_chunked else partial(raw_request, "POST", INFER)
@@ -346,11 +353,10 @@ async def test_who_leaves_without_reading_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-@scenario(run_scenario)
+@scenario(in_arena, has_room=False)
 async def test_who_leaves_amid_a_body_leaves_nothing_behind(
-    house: HttpHarness, /, is_chunked: bool
+    house: HttpHarness, arena: Arena, /, is_chunked: bool
 ) -> None:
-    Arena(house, has_room=False)
     data = ODD if is_chunked else LARGE
     _, writer = await house.connections.connect(data[:400_000])
     gc.collect()
