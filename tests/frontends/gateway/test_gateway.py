@@ -9,9 +9,10 @@ import json
 import math
 import os
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -133,74 +134,76 @@ async def around(directory: Path) -> AsyncIterator[Around]:
         world.close()
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
+def play(test: Callable[[Around], Awaitable[None]]) -> None:
+    async def in_world(directory: Path) -> None:
+        async with around(directory) as world:
+            await test(world)
+
+    with TemporaryDirectory() as directory:
+        asyncio.run(in_world(Path(directory)))
 
 
-@scenario(run)
+@scenario(play)
 async def test_what_a_dead_broker_left_unanswered_is_asked_of_the_next_under_the_same_ids(
-    tmp_path: Path,
+    world: Around, /
 ) -> None:
-    async with around(tmp_path) as world:
-        answered, lost = world.infer(), world.infer()
-        first, second = await world.hear_requests()
-        world.answer(first.id, "old")
-        assert (await answered).parameters == {"is": "old"}
-        world.die()
+    answered, lost = world.infer(), world.infer()
+    first, second = await world.hear_requests()
+    world.answer(first.id, "old")
+    assert (await answered).parameters == {"is": "old"}
+    world.die()
 
-        await world.replace(2)
-        [again] = await world.hear_requests()
-        world.answer(again.id, "new")
+    await world.replace(2)
+    [again] = await world.hear_requests()
+    world.answer(again.id, "new")
 
-        assert again == second._replace(flags=wire.RESENT)
-        assert (await lost).parameters == {"is": "new"}
-        assert world.gateway.in_flight == 0
-
-
-@scenario(run)
-async def test_what_arose_while_there_was_no_broker_is_new_to_the_next(tmp_path: Path) -> None:
-    async with around(tmp_path) as world:
-        old = world.infer()
-        [first] = await world.hear_requests()
-        world.die()
-        world.lifeline.send(wire.NewEpoch(0))
-        await until(lambda: not world.gateway.catalogue.has_broker)
-        new = world.infer()
-        await asyncio.sleep(0)
-
-        await world.replace(2)
-        [resent] = await world.hear_requests()
-        [fresh] = await world.hear_requests()
-        world.answer(fresh.id)
-        world.answer(resent.id)
-
-        assert (resent.id, resent.flags) == (first.id, wire.RESENT)
-        assert fresh.flags == 0
-        assert fresh.id > first.id
-        await asyncio.gather(old, new)
+    assert again == second._replace(flags=wire.RESENT)
+    assert (await lost).parameters == {"is": "new"}
+    assert world.gateway.in_flight == 0
 
 
-@scenario(run)
+@scenario(play)
+async def test_what_arose_while_there_was_no_broker_is_new_to_the_next(world: Around, /) -> None:
+    old = world.infer()
+    [first] = await world.hear_requests()
+    world.die()
+    world.lifeline.send(wire.NewEpoch(0))
+    await until(lambda: not world.gateway.catalogue.has_broker)
+    new = world.infer()
+    await asyncio.sleep(0)
+
+    await world.replace(2)
+    [resent] = await world.hear_requests()
+    [fresh] = await world.hear_requests()
+    world.answer(fresh.id)
+    world.answer(resent.id)
+
+    assert (resent.id, resent.flags) == (first.id, wire.RESENT)
+    assert fresh.flags == 0
+    assert fresh.id > first.id
+    await asyncio.gather(old, new)
+
+
+@scenario(play)
 async def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
-    tmp_path: Path,
+    world: Around, /
 ) -> None:
-    async with around(tmp_path) as world:
-        waiting = world.infer()
-        [row] = await world.hear_requests()
-        line: Any = world.gateway._broker._dealer
-        world.gateway._loop.remove_reader(line.fileno())
-        world.answer(row.id, "in time")
-        await until(line.has_input)
-        world.die()
+    waiting = world.infer()
+    [row] = await world.hear_requests()
+    line: Any = world.gateway._broker._dealer
+    world.gateway._loop.remove_reader(line.fileno())
+    world.answer(row.id, "in time")
+    await until(line.has_input)
+    world.die()
 
-        await world.replace(2)
-        new = world.infer()
-        [fresh] = await world.hear_requests()
-        world.answer(fresh.id)
+    await world.replace(2)
+    new = world.infer()
+    [fresh] = await world.hear_requests()
+    world.answer(fresh.id)
 
-        assert (await waiting).parameters == {"is": "in time"}
-        assert fresh.id != row.id
-        await new
+    assert (await waiting).parameters == {"is": "in time"}
+    assert fresh.id != row.id
+    await new
 
 
 async def is_asked_and_cancelled_again(
@@ -218,120 +221,113 @@ async def is_asked_and_cancelled_again(
     assert cancel == wire.Cancel([row.id])
 
 
-@scenario(run)
-async def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(tmp_path: Path) -> None:
-    async with around(tmp_path) as world:
-        waiting = world.infer()
-        [row] = await world.hear_requests()
-        waiting.cancel()
-        await world.receive()
+@scenario(play)
+async def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(world: Around, /) -> None:
+    waiting = world.infer()
+    [row] = await world.hear_requests()
+    waiting.cancel()
+    await world.receive()
 
-        await is_asked_and_cancelled_again(world, row, world.refuse)
+    await is_asked_and_cancelled_again(world, row, world.refuse)
 
 
-@scenario(run)
+@scenario(play)
 async def test_what_the_broker_gives_up_is_answered_at_once_and_open_until_its_end(
-    tmp_path: Path,
+    world: Around, /
 ) -> None:
-    async with around(tmp_path) as world:
-        waiting = world.infer()
-        [row] = await world.hear_requests()
-        early = wire.Reply(row.id, DeadlineExceeded.number, "too late", wire.ABANDONED)
-        world.send(wire.Replies([early]), b"")
+    waiting = world.infer()
+    [row] = await world.hear_requests()
+    early = wire.Reply(row.id, DeadlineExceeded.number, "too late", wire.ABANDONED)
+    world.send(wire.Replies([early]), b"")
 
-        with pytest.raises(DeadlineExceeded, match="too late"):
-            await waiting
-        assert 1 == world.gateway.in_flight
+    with pytest.raises(DeadlineExceeded, match="too late"):
+        await waiting
+    assert 1 == world.gateway.in_flight
 
-        await is_asked_and_cancelled_again(world, row, world.answer)
-
-
-@scenario(run)
-async def test_statistics_are_asked_again(tmp_path: Path) -> None:
-    async with around(tmp_path) as world:
-        waiting = asyncio.ensure_future(world.gateway.statistics("m"))
-        question, _ = await world.receive()
-        world.die()
-
-        await world.replace(2)
-        again, _ = await world.receive()
-        world.send(wire.Statistics(again.id, 0, "", '{"model_stats": []}'))
-
-        assert again == question
-        assert await waiting == {"model_stats": []}
+    await is_asked_and_cancelled_again(world, row, world.answer)
 
 
-@scenario(run)
+@scenario(play)
+async def test_statistics_are_asked_again(world: Around, /) -> None:
+    waiting = asyncio.ensure_future(world.gateway.statistics("m"))
+    question, _ = await world.receive()
+    world.die()
+
+    await world.replace(2)
+    again, _ = await world.receive()
+    world.send(wire.Statistics(again.id, 0, "", '{"model_stats": []}'))
+
+    assert again == question
+    assert await waiting == {"model_stats": []}
+
+
+@scenario(play)
 async def test_statistics_that_are_asked_while_there_is_no_broker_wait_for_one(
-    tmp_path: Path,
+    world: Around, /
 ) -> None:
-    async with around(tmp_path) as world:
-        world.die()
-        world.lifeline.send(wire.NewEpoch(0))
-        await until(lambda: not world.gateway.catalogue.has_broker)
-        waiting = asyncio.ensure_future(world.gateway.statistics("m"))
-        await asyncio.sleep(0)
+    world.die()
+    world.lifeline.send(wire.NewEpoch(0))
+    await until(lambda: not world.gateway.catalogue.has_broker)
+    waiting = asyncio.ensure_future(world.gateway.statistics("m"))
+    await asyncio.sleep(0)
 
-        await world.replace(2)
-        question, _ = await world.receive()
-        world.send(wire.Statistics(question.id, 0, "", "{}"))
+    await world.replace(2)
+    question, _ = await world.receive()
+    world.send(wire.Statistics(question.id, 0, "", "{}"))
 
-        assert await waiting == {}
+    assert await waiting == {}
 
 
-@scenario(run)
+@scenario(play)
 async def test_nothing_is_ready_without_a_broker_and_requests_may_still_be_made(
-    tmp_path: Path,
+    world: Around, /
 ) -> None:
-    async with around(tmp_path) as world:
-        catalogue = world.gateway.catalogue
-        before = (catalogue.is_ready(), catalogue.is_model_ready("m"))
-        world.die()
-        world.lifeline.send(wire.NewEpoch(0))
-        await until(lambda: not catalogue.has_broker)
-        without = (catalogue.is_ready(), catalogue.is_model_ready("m"))
-        assert catalogue.find("m").is_loaded
+    catalogue = world.gateway.catalogue
+    before = (catalogue.is_ready(), catalogue.is_model_ready("m"))
+    world.die()
+    world.lifeline.send(wire.NewEpoch(0))
+    await until(lambda: not catalogue.has_broker)
+    without = (catalogue.is_ready(), catalogue.is_model_ready("m"))
+    assert catalogue.find("m").is_loaded
 
-        await world.replace(2)
-        await until(lambda: catalogue.has_broker)
+    await world.replace(2)
+    await until(lambda: catalogue.has_broker)
 
-        assert (before, without) == ((True, True), (False, False))
-        assert (catalogue.is_ready(), catalogue.is_model_ready("m")) == before
+    assert (before, without) == ((True, True), (False, False))
+    assert (catalogue.is_ready(), catalogue.is_model_ready("m")) == before
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
-@scenario(run)
+@scenario(play)
 async def test_without_a_broker_a_server_is_not_ready_in_any_mode(
-    tmp_path: Path, is_strict: bool
+    world: Around, /, is_strict: bool
 ) -> None:
-    async with around(tmp_path) as world:
-        world.gateway.catalogue.strict_readiness = is_strict
-        world.gateway.catalogue.has_broker = False
+    world.gateway.catalogue.strict_readiness = is_strict
+    world.gateway.catalogue.has_broker = False
 
-        assert not world.gateway.catalogue.is_ready()
-
-
-@scenario(run)
-async def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(tmp_path: Path) -> None:
-    async with around(tmp_path) as world:
-        first = world.infer()
-        [row] = await world.hear_requests()
-        world.answer(row.id)
-        await first
-        second = world.infer()
-        [next_asked] = await world.hear_requests()
-
-        replies = [wire.Reply(i, 0, "", wire.FINAL) for i in (row.id, next_asked.id)]
-        body = wire.encode_body(wire.ResponseBody({}, []))
-        world.send(wire.Replies(replies), body, body)
-
-        assert (await second).outputs == []
-        assert world.gateway.malformed == 1
+    assert not world.gateway.catalogue.is_ready()
 
 
-@scenario(run)
+@scenario(play)
+async def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(world: Around, /) -> None:
+    first = world.infer()
+    [row] = await world.hear_requests()
+    world.answer(row.id)
+    await first
+    second = world.infer()
+    [next_asked] = await world.hear_requests()
+
+    replies = [wire.Reply(i, 0, "", wire.FINAL) for i in (row.id, next_asked.id)]
+    body = wire.encode_body(wire.ResponseBody({}, []))
+    world.send(wire.Replies(replies), body, body)
+
+    assert (await second).outputs == []
+    assert world.gateway.malformed == 1
+
+
+@scenario(play)
 async def test_many_replies_of_one_message_leave_others_their_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: Around, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[int] = []
     answers: list[Any] = []
@@ -345,32 +341,29 @@ async def test_many_replies_of_one_message_leave_others_their_turns(
             turns.append(Noted.turn)
             answers.append(response.parameters["number"])
 
-    async with around(tmp_path) as world:
-        loop = asyncio.get_running_loop()
-        bodies = [
-            wire.encode_body(wire.ResponseBody({"number": number}, [])) for number in range(20)
-        ]
-        for _ in range(20):
-            Noted(world.gateway).begin(world.request())
-        rows = await world.hear_requests()
-        seconds = itertools.count()
-        monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
+    loop = asyncio.get_running_loop()
+    bodies = [wire.encode_body(wire.ResponseBody({"number": number}, [])) for number in range(20)]
+    for _ in range(20):
+        Noted(world.gateway).begin(world.request())
+    rows = await world.hear_requests()
+    seconds = itertools.count()
+    monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
 
-        def count() -> None:
-            Noted.turn += 1
-            if len(turns) < 20:
-                loop.call_soon(count)
+    def count() -> None:
+        Noted.turn += 1
+        if len(turns) < 20:
+            loop.call_soon(count)
 
-        replies = [wire.Reply(row.id, 0, "", wire.FINAL) for row in rows]
-        replies[3] = wire.Reply(12345, 0, "", wire.FINAL)  # which nobody has asked
-        world.send(wire.Replies(replies), *bodies)
-        count()
-        await until(lambda: len(turns) == 19)
-        assert [0, 1, 2, *range(4, 20)] == answers
+    replies = [wire.Reply(row.id, 0, "", wire.FINAL) for row in rows]
+    replies[3] = wire.Reply(12345, 0, "", wire.FINAL)  # which nobody has asked
+    world.send(wire.Replies(replies), *bodies)
+    count()
+    await until(lambda: len(turns) == 19)
+    assert [0, 1, 2, *range(4, 20)] == answers
 
-        turns.append(0)
-        assert len({*turns}) > 10
-        assert 1 == world.gateway.malformed
+    turns.append(0)
+    assert len({*turns}) > 10
+    assert 1 == world.gateway.malformed
 
 
 def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> None:
@@ -396,168 +389,159 @@ def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> 
 
     gc.disable()
     try:
-        run(test())
+        asyncio.run(test())
     finally:
         gc.enable()
 
 
 @pytest.mark.row("C50", "E78")
-@scenario(run)
-async def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
+@scenario(play)
+async def test_while_the_server_stops_only_sequences_go_on(world: Around, /) -> None:
     async def refused(world: Around, *arguments: Any) -> None:
         with pytest.raises(Unavailable, match="Server is stopping, scheduler for model has"):
             await infer(world.gateway, world.request(*arguments))
 
     config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
-    async with around(tmp_path) as world:
-        world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
-        world.lifeline.send(wire.Retire(0))
-        await until(lambda: world.gateway.is_stopping)
+    world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
+    world.lifeline.send(wire.Retire(0))
+    await until(lambda: world.gateway.is_stopping)
 
-        for correlation in (7, "seven"):
-            going_on = world.request("s", Options(0, correlation=correlation))
-            answering = asyncio.ensure_future(infer(world.gateway, going_on))
-            [row] = await world.hear_requests()
-            world.answer(row.id)
-            assert (correlation, {"is": ""}) == (row.correlation, (await answering).parameters)
+    for correlation in (7, "seven"):
+        going_on = world.request("s", Options(0, correlation=correlation))
+        answering = asyncio.ensure_future(infer(world.gateway, going_on))
+        [row] = await world.hear_requests()
+        world.answer(row.id)
+        assert (correlation, {"is": ""}) == (row.correlation, (await answering).parameters)
 
-        await refused(world)
-        await refused(world, "m", Options(0, correlation=7))
-        await refused(world, "s", Options(wire.SEQUENCE_START, correlation=7))
-        world.lifeline.send(wire.Shutdown(1000))
-        await until(lambda: world.gateway.is_ending)
-        await refused(world, "s", Options(0, correlation=7))
+    await refused(world)
+    await refused(world, "m", Options(0, correlation=7))
+    await refused(world, "s", Options(wire.SEQUENCE_START, correlation=7))
+    world.lifeline.send(wire.Shutdown(1000))
+    await until(lambda: world.gateway.is_ending)
+    await refused(world, "s", Options(0, correlation=7))
 
 
 @pytest.mark.row("C50", "E78")
 @pytest.mark.parametrize("begins_s", [0.0, math.inf])
-@scenario(run)
+@scenario(play)
 async def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwhile(
-    tmp_path: Path, begins_s: float
+    world: Around, /, begins_s: float
 ) -> None:
     config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
-    async with around(tmp_path) as world:
-        world.gateway.begins_sequences_s = begins_s
-        world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
-        world.lifeline.send(wire.Retire(0))
-        world.lifeline.send(wire.Shutdown(1000))
-        await until(lambda: world.gateway.is_ending)
+    world.gateway.begins_sequences_s = begins_s
+    world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
+    world.lifeline.send(wire.Retire(0))
+    world.lifeline.send(wire.Shutdown(1000))
+    await until(lambda: world.gateway.is_ending)
 
-        for model, options in (("m", Options()), ("s", Options(0, correlation=7))):
-            answering = world.infer_soon(world.request(model, options))
-            [row] = await world.hear_requests()
-            world.answer(row.id)
-            await answering
-
-        beginning = world.infer_soon(
-            world.request("s", Options(wire.SEQUENCE_START, correlation=8))
-        )
-        if begins_s:
-            [row] = await world.hear_requests()
-            world.answer(row.id)
-            await beginning
-        else:
-            with pytest.raises(Unavailable, match="Server is stopping"):
-                await beginning
-
-
-@scenario(run)
-async def test_a_frontend_hears_when_the_server_drains(tmp_path: Path) -> None:
-    async with around(tmp_path) as world:
-        heard: list[bool] = []
-        catalogue = world.gateway.catalogue
-        catalogue.on_draining = lambda: heard.append(catalogue.is_draining)
-
-        world.lifeline.send(wire.ServerDraining(1))
-        world.lifeline.send(wire.ServerDraining(0))
-
-        await until(lambda: len(heard) == 2)
-        assert [True, False] == heard
-
-
-@scenario(run)
-async def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_block(
-    tmp_path: Path,
-) -> None:
-    async with around(tmp_path) as world:
-        arena = world.gateway.payload.arena
-        segment = arena.segment_request(_LARGE)
-        descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.truncate(descriptor, segment.size)
-        arena.add(segment, descriptor)
-        world.lifeline.send(wire.Retire(0))
-        await until(lambda: world.gateway.is_stopping)
-        large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
-        body = wire.RequestBody("", {}, [], [large])
-
-        with pytest.raises(Unavailable, match="Server is stopping"):
-            await infer(world.gateway, world.request()._replace(body=body))
-
-        assert 0 == arena.used
-
-
-@scenario(run)
-async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(tmp_path: Path) -> None:
-    """Their version is replaced, and ends when all have confirmed."""
-    async with around(tmp_path) as world:
-        heard: list[Any] = []
-
-        def hear() -> Any:
-            heard.extend(message for message, _ in world.lifeline.receive())
-            return heard
-
-        large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
-        body = wire.RequestBody("", {}, [], [large])
-        answering = world.infer_soon(world.request()._replace(body=body))
-        world.lifeline.send(wire.Sync(1))
-        await until(lambda: [m for m in hear() if type(m) is wire.CreateSegment])
-        [wish] = [m for m in heard if type(m) is wire.CreateSegment]
-        world.lifeline.send(wire.Sync(2))
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert [] == [m for m in hear() if type(m) is wire.Synced]
-
-        descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.truncate(descriptor, wish.size)
-        world.lifeline.send(wire.SegmentCreated(wish.segment, wish.size, 0, ""), descriptor)
-        await until(lambda: wire.Synced(2) in hear())
-
-        message, _ = await world.receive()
-        world.answer(message.requests[0].id)
+    for model, options in (("m", Options()), ("s", Options(0, correlation=7))):
+        answering = world.infer_soon(world.request(model, options))
+        [row] = await world.hear_requests()
+        world.answer(row.id)
         await answering
+
+    beginning = world.infer_soon(world.request("s", Options(wire.SEQUENCE_START, correlation=8)))
+    if begins_s:
+        [row] = await world.hear_requests()
+        world.answer(row.id)
+        await beginning
+    else:
+        with pytest.raises(Unavailable, match="Server is stopping"):
+            await beginning
+
+
+@scenario(play)
+async def test_a_frontend_hears_when_the_server_drains(world: Around, /) -> None:
+    heard: list[bool] = []
+    catalogue = world.gateway.catalogue
+    catalogue.on_draining = lambda: heard.append(catalogue.is_draining)
+
+    world.lifeline.send(wire.ServerDraining(1))
+    world.lifeline.send(wire.ServerDraining(0))
+
+    await until(lambda: len(heard) == 2)
+    assert [True, False] == heard
+
+
+@scenario(play)
+async def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_block(
+    world: Around, /
+) -> None:
+    arena = world.gateway.payload.arena
+    segment = arena.segment_request(_LARGE)
+    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(descriptor, segment.size)
+    arena.add(segment, descriptor)
+    world.lifeline.send(wire.Retire(0))
+    await until(lambda: world.gateway.is_stopping)
+    large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
+    body = wire.RequestBody("", {}, [], [large])
+
+    with pytest.raises(Unavailable, match="Server is stopping"):
+        await infer(world.gateway, world.request()._replace(body=body))
+
+    assert 0 == arena.used
+
+
+@scenario(play)
+async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(world: Around, /) -> None:
+    """Their version is replaced, and ends when all have confirmed."""
+    heard: list[Any] = []
+
+    def hear() -> Any:
+        heard.extend(message for message, _ in world.lifeline.receive())
+        return heard
+
+    large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
+    body = wire.RequestBody("", {}, [], [large])
+    answering = world.infer_soon(world.request()._replace(body=body))
+    world.lifeline.send(wire.Sync(1))
+    await until(lambda: [m for m in hear() if type(m) is wire.CreateSegment])
+    [wish] = [m for m in heard if type(m) is wire.CreateSegment]
+    world.lifeline.send(wire.Sync(2))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert [] == [m for m in hear() if type(m) is wire.Synced]
+
+    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(descriptor, wish.size)
+    world.lifeline.send(wire.SegmentCreated(wish.segment, wish.size, 0, ""), descriptor)
+    await until(lambda: wire.Synced(2) in hear())
+
+    message, _ = await world.receive()
+    world.answer(message.requests[0].id)
+    await answering
 
 
 @pytest.mark.row("C50")
-@scenario(run)
-async def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Path) -> None:
-    async with around(tmp_path) as world:
-        old = world.infer()
-        await world.hear_requests()
-        world.die()
-        world.lifeline.send(wire.NewEpoch(0))
-        world.lifeline.send(wire.Shutdown(1000))
-        await until(lambda: world.gateway.is_stopping)
-        with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
-            await infer(world.gateway, world.request())
+@scenario(play)
+async def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(world: Around, /) -> None:
+    old = world.infer()
+    await world.hear_requests()
+    world.die()
+    world.lifeline.send(wire.NewEpoch(0))
+    world.lifeline.send(wire.Shutdown(1000))
+    await until(lambda: world.gateway.is_stopping)
+    with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
+        await infer(world.gateway, world.request())
 
-        await world.replace(2)
-        [again] = await world.hear_requests()
-        world.answer(again.id)
+    await world.replace(2)
+    [again] = await world.hear_requests()
+    world.answer(again.id)
 
-        assert (await old).outputs == []
-
-
-@scenario(run)
-async def test_the_supervisor_hears_where_clients_can_connect(tmp_path: Path) -> None:
-    async with around(tmp_path) as world:
-        world.gateway.listening("Metrics Service", "0.0.0.0:8002")
-
-        assert world.lifeline.wait(PATIENCE_S)
-        heard = [message for message, _ in world.lifeline.receive()]
-        assert wire.Listening("Metrics Service", "0.0.0.0:8002") in heard
+    assert (await old).outputs == []
 
 
-@scenario(run)
+@scenario(play)
+async def test_the_supervisor_hears_where_clients_can_connect(world: Around, /) -> None:
+    world.gateway.listening("Metrics Service", "0.0.0.0:8002")
+
+    assert world.lifeline.wait(PATIENCE_S)
+    heard = [message for message, _ in world.lifeline.receive()]
+    assert wire.Listening("Metrics Service", "0.0.0.0:8002") in heard
+
+
+@scenario(asyncio.run)
 async def test_a_process_that_has_not_heard_of_its_server_yet_can_end(tmp_path: Path) -> None:
     world = Around(tmp_path)
     starting = asyncio.ensure_future(world.gateway.start())
@@ -571,37 +555,35 @@ async def test_a_process_that_has_not_heard_of_its_server_yet_can_end(tmp_path: 
 
 
 @pytest.mark.parametrize("count", [1, 20])
-@scenario(run)
-async def test_replies_that_lack_bodies_answer_nothing(tmp_path: Path, count: int) -> None:
-    async with around(tmp_path) as world:
-        answer = world.infer()
-        [asked] = await world.hear_requests()
+@scenario(play)
+async def test_replies_that_lack_bodies_answer_nothing(world: Around, /, count: int) -> None:
+    answer = world.infer()
+    [asked] = await world.hear_requests()
 
-        replies = [wire.Reply(asked.id + i, 0, "", wire.FINAL) for i in range(count)]
-        body = wire.encode_body(wire.ResponseBody({"is": "wrong"}, []))
-        world.send(wire.Replies(replies), *[body] * (count - 1))
-        world.answer(asked.id, "right")
+    replies = [wire.Reply(asked.id + i, 0, "", wire.FINAL) for i in range(count)]
+    body = wire.encode_body(wire.ResponseBody({"is": "wrong"}, []))
+    world.send(wire.Replies(replies), *[body] * (count - 1))
+    world.answer(asked.id, "right")
 
-        assert (await answer).parameters == {"is": "right"}
-        assert world.gateway.malformed == 1
+    assert (await answer).parameters == {"is": "right"}
+    assert world.gateway.malformed == 1
 
 
-@scenario(run)
+@scenario(play)
 async def test_what_is_under_way_when_the_process_ends_is_answered_and_cancelled(
-    tmp_path: Path,
+    world: Around, /
 ) -> None:
-    async with around(tmp_path) as world:
-        stream = world.gateway.stream(world.request())
-        streaming = asyncio.ensure_future(anext(stream))
-        answering = world.infer()
-        rows = await world.hear_requests()
+    stream = world.gateway.stream(world.request())
+    streaming = asyncio.ensure_future(anext(stream))
+    answering = world.infer()
+    rows = await world.hear_requests()
 
-        world.gateway.give_up()
+    world.gateway.give_up()
 
-        with pytest.raises(Unavailable, match="not complete in time: ask again"):
-            await answering
-        item = await streaming
-        assert (True, Unavailable) == (item.is_final, type(item.error))
-        message, _ = await world.receive()
-        assert message == wire.Cancel([row.id for row in rows])
-        await stream.aclose()
+    with pytest.raises(Unavailable, match="not complete in time: ask again"):
+        await answering
+    item = await streaming
+    assert (True, Unavailable) == (item.is_final, type(item.error))
+    message, _ = await world.receive()
+    assert message == wire.Cancel([row.id for row in rows])
+    await stream.aclose()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -372,6 +373,8 @@ class World:
         self.grants: list[wire.StreamAck] = []
         self.cancelled: list[int] = []
         self.discarded: list[bytes] = []
+        #: Their context closes them.
+        self.publishers: list[Any] = []
         self.streams = Streams(
             self.replies, self.grants.append, self.cancelled.append, self.discarded.append
         )
@@ -384,7 +387,8 @@ class World:
 
     def publisher(self, serial: int = STUB) -> Any:
         address = endpoints.stream_address(str(self.directory), serial)
-        return zmq_sockets.open_publisher(self.context, address)
+        self.publishers.append(zmq_sockets.open_publisher(self.context, address))
+        return self.publishers[-1]
 
     def reply(
         self, stream: ResponseStream, number: int, flags: int = 0, source: int = STUB
@@ -429,84 +433,86 @@ async def world(directory: Path) -> AsyncIterator[World]:
             zmq.Context.instance().term()
 
 
-@scenario(asyncio.run)
-async def test_a_stub_that_answers_over_the_broker_is_subscribed_to_once(tmp_path: Path) -> None:
-    async with world(tmp_path) as it:
-        publisher = it.publisher()
-        stream = it.open()
+def play(test: Callable[[World], Awaitable[None]]) -> None:
+    async def in_world(directory: Path) -> None:
+        async with world(directory) as it:
+            await test(it)
 
-        it.reply(stream, 0)
-        it.reply(stream, 1)
-        assert SUBSCRIBED == await it.subscribed(publisher)
-        it.publish(publisher, outcome(2), outcome(3))
-        it.publish(publisher, outcome(4))
-
-        assert 5 == len(await it.items(stream, 5))
-        assert (3, 2) == (it.streams.direct, it.streams.brokered)
-        assert not zmq_sockets.has_input(publisher)
+    with TemporaryDirectory() as directory:
+        asyncio.run(in_world(Path(directory)))
 
 
-@scenario(asyncio.run)
-async def test_an_end_by_the_broker_does_not_wait_for_what_its_stub_has_lost(
-    tmp_path: Path,
-) -> None:
-    async with world(tmp_path) as it:
-        stream = it.open()
-        it.reply(stream, 0)
-        row = wire.Reply(stream.own_id, Unavailable.number, "it died", FINAL, 0, 0)
+@scenario(play)
+async def test_a_stub_that_answers_over_the_broker_is_subscribed_to_once(it: World, /) -> None:
+    publisher = it.publisher()
+    stream = it.open()
 
-        it.streams.take_reply(stream, row, b"")
+    it.reply(stream, 0)
+    it.reply(stream, 1)
+    assert SUBSCRIBED == await it.subscribed(publisher)
+    it.publish(publisher, outcome(2), outcome(3))
+    it.publish(publisher, outcome(4))
 
-        first, last = await it.items(stream, 2)
-        assert first.error is None
-        assert isinstance(last.error, Unavailable)
-        assert last.is_final
-        assert it.streams.brokered == 1, "the broker's own words are no response"
+    assert 5 == len(await it.items(stream, 5))
+    assert (3, 2) == (it.streams.direct, it.streams.brokered)
+    assert not zmq_sockets.has_input(publisher)
 
 
-@scenario(asyncio.run)
-async def test_a_single_answer_needs_no_subscription(tmp_path: Path) -> None:
-    async with world(tmp_path) as it:
-        publisher = it.publisher()
+@scenario(play)
+async def test_an_end_by_the_broker_does_not_wait_for_what_its_stub_has_lost(it: World, /) -> None:
+    stream = it.open()
+    it.reply(stream, 0)
+    row = wire.Reply(stream.own_id, Unavailable.number, "it died", FINAL, 0, 0)
 
-        it.reply(it.open(), 0, FINAL)
-        await asyncio.sleep(0.1)
+    it.streams.take_reply(stream, row, b"")
 
-        assert not zmq_sockets.has_input(publisher)
-
-
-@scenario(asyncio.run)
-async def test_what_comes_straight_after_the_final_response_is_not_lost(tmp_path: Path) -> None:
-    async with world(tmp_path) as it:
-        publisher = it.publisher()
-        stream = it.open()
-        it.reply(stream, 0)
-        await it.subscribed(publisher)
-
-        it.reply(stream, 2, FINAL)
-        it.publish(publisher, outcome(1))
-
-        items = await it.items(stream, 3)
-        assert [False, False, True] == [item.is_final for item in items]
-        assert [None] * 3 == [item.error for item in items]
-        it.streams.left(stream)
+    first, last = await it.items(stream, 2)
+    assert first.error is None
+    assert isinstance(last.error, Unavailable)
+    assert last.is_final
+    assert it.streams.brokered == 1, "the broker's own words are no response"
 
 
-@scenario(asyncio.run)
+@scenario(play)
+async def test_a_single_answer_needs_no_subscription(it: World, /) -> None:
+    publisher = it.publisher()
+
+    it.reply(it.open(), 0, FINAL)
+    await asyncio.sleep(0.1)
+
+    assert not zmq_sockets.has_input(publisher)
+
+
+@scenario(play)
+async def test_what_comes_straight_after_the_final_response_is_not_lost(it: World, /) -> None:
+    publisher = it.publisher()
+    stream = it.open()
+    it.reply(stream, 0)
+    await it.subscribed(publisher)
+
+    it.reply(stream, 2, FINAL)
+    it.publish(publisher, outcome(1))
+
+    items = await it.items(stream, 3)
+    assert [False, False, True] == [item.is_final for item in items]
+    assert [None] * 3 == [item.error for item in items]
+    it.streams.left(stream)
+
+
+@scenario(play)
 async def test_what_never_comes_is_an_error_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    it: World, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LATE_S", 0.1)
 
-    async with world(tmp_path) as it:
-        stream = it.open()
-        it.reply(stream, 0)
-        it.reply(stream, 2, FINAL)
+    stream = it.open()
+    it.reply(stream, 0)
+    it.reply(stream, 2, FINAL)
 
-        _, last = await it.items(stream, 2)
+    _, last = await it.items(stream, 2)
 
-        assert last.is_final
-        assert "response 1 of the stream was lost" == str(last.error)
+    assert last.is_final
+    assert "response 1 of the stream was lost" == str(last.error)
 
 
 @pytest.mark.parametrize(
@@ -521,61 +527,57 @@ async def test_what_never_comes_is_an_error_in_time(
     ],
     ids=["garbage", "kind", "bodies", "peer", "final", "error"],
 )
-@scenario(asyncio.run)
+@scenario(play)
 async def test_nonsense_from_a_publisher_is_counted_and_dropped(
-    tmp_path: Path, frames: list[bytes]
+    it: World, /, frames: list[bytes]
 ) -> None:
-    async with world(tmp_path) as it:
-        publisher = it.publisher()
-        stream = it.open()
-        it.reply(stream, 0)
-        await it.subscribed(publisher)
+    publisher = it.publisher()
+    stream = it.open()
+    it.reply(stream, 0)
+    await it.subscribed(publisher)
 
-        zmq_sockets.send(publisher, [endpoints.topic(OWN) + frames[0], *frames[1:]])
-        it.publish(publisher, outcome(1))
+    zmq_sockets.send(publisher, [endpoints.topic(OWN) + frames[0], *frames[1:]])
+    it.publish(publisher, outcome(1))
 
-        assert 2 == len(await it.items(stream, 2))
-        assert 1 == it.streams.publishers.malformed
-
-
-@scenario(asyncio.run)
-async def test_a_stub_that_is_gone_is_let_go_of_when_the_next_one_comes(tmp_path: Path) -> None:
-    async with world(tmp_path) as it:
-        first, second = it.publisher(), it.publisher(STUB + 1)
-        it.reply(it.open(1), 0)
-        assert SUBSCRIBED == await it.subscribed(first)
-
-        # As after a kill: whoever reaps it removes the file.
-        os.unlink(endpoints.stream_path(str(tmp_path), STUB))
-        it.reply(it.open(2), 0, source=STUB + 1)
-
-        assert SUBSCRIBED == await it.subscribed(second)
-        assert b"\0" + endpoints.topic(OWN) == await it.subscribed(first)
+    assert 2 == len(await it.items(stream, 2))
+    assert 1 == it.streams.publishers.malformed
 
 
-@scenario(asyncio.run)
-async def test_a_stub_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
-    async with world(tmp_path) as it:
-        it.reply(it.open(), 0)
+@scenario(play)
+async def test_a_stub_that_is_gone_is_let_go_of_when_the_next_one_comes(it: World, /) -> None:
+    first, second = it.publisher(), it.publisher(STUB + 1)
+    it.reply(it.open(1), 0)
+    assert SUBSCRIBED == await it.subscribed(first)
 
-        assert not it.streams.publishers._sources
+    # As after a kill: whoever reaps it removes the file.
+    os.unlink(endpoints.stream_path(str(it.directory), STUB))
+    it.reply(it.open(2), 0, source=STUB + 1)
+
+    assert SUBSCRIBED == await it.subscribed(second)
+    assert b"\0" + endpoints.topic(OWN) == await it.subscribed(first)
 
 
-@scenario(asyncio.run)
+@scenario(play)
+async def test_a_stub_that_has_ended_is_not_waited_for(it: World, /) -> None:
+    it.reply(it.open(), 0)
+
+    assert not it.streams.publishers._sources
+
+
+@scenario(play)
 async def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_know(
-    tmp_path: Path,
+    it: World, /
 ) -> None:
-    async with world(tmp_path) as it:
-        started, fresh = it.open(1), it.open(2)
-        it.reply(started, 0, source=0)
-        started.pop()
-        assert not fresh.reader.ready
+    started, fresh = it.open(1), it.open(2)
+    it.reply(started, 0, source=0)
+    started.pop()
+    assert not fresh.reader.ready
 
-        it.streams.renew()
-        await until(lambda: len(it.grants) >= 2)
-        del it.replies[1]
+    it.streams.renew()
+    await until(lambda: len(it.grants) >= 2)
+    del it.replies[1]
 
-        assert {wire.StreamAck(OWN, 1, 1)} == set(it.grants)
+    assert {wire.StreamAck(OWN, 1, 1)} == set(it.grants)
 
 
 # ------------------------------------------------------------------- room
@@ -640,16 +642,6 @@ def test_what_nobody_has_popped_can_be_dropped() -> None:
 # --------------------------------------------------------------------- room
 
 
-def within_a_loop(
-    test: Callable[[Path], Coroutine[Any, Any, None]],
-) -> Callable[[Path], None]:
-    def run(tmp_path: Path) -> None:
-        asyncio.run(test(tmp_path))
-
-    run.__name__ = test.__name__
-    return run
-
-
 class Holder:
     """A client of a ledger."""
 
@@ -664,7 +656,7 @@ def _send(it: World, stream: ResponseStream, number: int, size: int, flags: int 
     it.streams.take_reply(stream, row, bytes(size))
 
 
-@within_a_loop
+@scenario(asyncio.run)
 async def test_a_grant_waits_for_room(tmp_path: Path) -> None:
     ledger = Ledger(64 * MIB)
     slow, other = Holder(ledger), Holder(ledger)
@@ -687,20 +679,19 @@ async def test_a_grant_waits_for_room(tmp_path: Path) -> None:
     assert 0 == ledger.budget.held
 
 
-@within_a_loop
-async def test_a_client_that_stops_is_not_reported_as_one_that_goes_on(tmp_path: Path) -> None:
+@scenario(play)
+async def test_a_client_that_stops_is_not_reported_as_one_that_goes_on(it: World, /) -> None:
     holder, still = Holder(Ledger(64 * MIB)), Holder(Ledger(64 * MIB))
-    async with world(tmp_path) as it:
-        for number, one in enumerate((holder, still), start=1):
-            _send(it, it.open(number, Arrivals(one.share)), 0, 9 * MIB)
+    for number, one in enumerate((holder, still), start=1):
+        _send(it, it.open(number, Arrivals(one.share)), 0, 9 * MIB)
 
-        holder.owes = False
-        await until(lambda: len(it.grants) >= 2)
+    holder.owes = False
+    await until(lambda: len(it.grants) >= 2)
 
-        assert {1} == {grant.id for grant in it.grants}
+    assert {1} == {grant.id for grant in it.grants}
 
 
-@within_a_loop
+@scenario(asyncio.run)
 async def test_what_there_is_no_room_for_is_refused(tmp_path: Path) -> None:
     ledger = Ledger(32 * MIB)
     holder = Holder(ledger)
@@ -721,13 +712,12 @@ async def test_what_there_is_no_room_for_is_refused(tmp_path: Path) -> None:
     assert (0, 0) == (ledger.budget.held, ledger.budget.borrowed)
 
 
-@within_a_loop
-async def test_a_stream_that_keeps_up_takes_no_room(tmp_path: Path) -> None:
+@scenario(play)
+async def test_a_stream_that_keeps_up_takes_no_room(it: World, /) -> None:
     ledger = Ledger(32 * MIB)
-    async with world(tmp_path) as it:
-        stream = it.open(arrivals=Arrivals(Holder(ledger).share))
-        for number in range(300):
-            _send(it, stream, number, 100)
-            stream.reader.pop()
-            it.streams.taken(stream)
-            assert 0 == ledger.budget.held
+    stream = it.open(arrivals=Arrivals(Holder(ledger).share))
+    for number in range(300):
+        _send(it, stream, number, 100)
+        stream.reader.pop()
+        it.streams.taken(stream)
+        assert 0 == ledger.budget.held
