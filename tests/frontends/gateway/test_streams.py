@@ -38,6 +38,8 @@ pytestmark = pytest.mark.slow
 
 OWN, STUB = 5, 7
 PATIENCE_S = 20.0
+MIB = 1 << 20
+STEP = wire.STREAM_WINDOW_BYTES // 4
 
 
 class Clock:
@@ -46,6 +48,16 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def reader(clock: Clock) -> Reader:
+    return Reader(clock)
 
 
 def outcome(number: int, flags: int = 0, code: int = 0) -> wire.Outcome:
@@ -65,9 +77,7 @@ def read(reader: Reader) -> list[bytes | int | None]:
 # -------------------------------------------------------------------- order
 
 
-def test_responses_are_ready_in_the_order_of_their_numbers() -> None:
-    reader = Reader()
-
+def test_responses_are_ready_in_the_order_of_their_numbers(reader: Reader) -> None:
     reader.take(outcome(1), b"1")
     assert [] == read(reader)
     reader.take(outcome(0), b"0")
@@ -76,9 +86,7 @@ def test_responses_are_ready_in_the_order_of_their_numbers() -> None:
     assert [b"0", b"1", b"2"] == read(reader)
 
 
-def test_the_final_response_waits_for_those_before_it() -> None:
-    reader = Reader()
-
+def test_the_final_response_waits_for_those_before_it(reader: Reader) -> None:
     reader.take(outcome(2, FINAL), b"2")
     reader.take(outcome(1), b"1")
     assert [] == read(reader)
@@ -88,18 +96,14 @@ def test_the_final_response_waits_for_those_before_it() -> None:
     assert reader.deadline is None
 
 
-def test_an_end_without_a_response_has_the_number_after_the_last() -> None:
-    reader = Reader()
-
+def test_an_end_without_a_response_has_the_number_after_the_last(reader: Reader) -> None:
     reader.take(outcome(0), b"0")
     reader.take(outcome(1, FINAL), b"")
 
     assert [b"0", None] == read(reader)
 
 
-def test_a_response_that_comes_again_is_there_once() -> None:
-    reader = Reader()
-
+def test_a_response_that_comes_again_is_there_once(reader: Reader) -> None:
     for number in (0, 0, 2, 2, 1, 1):
         reader.take(outcome(number), b"%d" % number)
     for _ in range(2):
@@ -109,9 +113,7 @@ def test_a_response_that_comes_again_is_there_once() -> None:
     assert [b"0", b"2", b"1", b"3"] == reader.left()
 
 
-def test_an_error_is_a_response_like_others() -> None:
-    reader = Reader()
-
+def test_an_error_is_a_response_like_others(reader: Reader) -> None:
     reader.take(outcome(0, code=4), b"")
     reader.take(outcome(1), b"1")
 
@@ -121,9 +123,9 @@ def test_an_error_is_a_response_like_others() -> None:
 # ------------------------------------------------------------- what is lost
 
 
-def test_what_is_seconds_behind_the_final_response_is_not_lost() -> None:
-    clock = Clock()
-    reader = Reader(clock)
+def test_what_is_seconds_behind_the_final_response_is_not_lost(
+    clock: Clock, reader: Reader
+) -> None:
     reader.take(outcome(0), b"0")
     reader.take(outcome(2, FINAL), b"2")
 
@@ -135,9 +137,9 @@ def test_what_is_seconds_behind_the_final_response_is_not_lost() -> None:
     assert [b"0", b"1", b"2"] == read(reader)
 
 
-def test_what_is_missing_after_the_final_response_is_an_error_in_time() -> None:
-    clock = Clock()
-    reader = Reader(clock)
+def test_what_is_missing_after_the_final_response_is_an_error_in_time(
+    clock: Clock, reader: Reader
+) -> None:
     reader.take(outcome(0), b"0")
     reader.take(outcome(2), b"2")
     reader.take(outcome(3, FINAL), b"3")
@@ -152,9 +154,9 @@ def test_what_is_missing_after_the_final_response_is_an_error_in_time() -> None:
     assert [Unavailable.number] == read(reader)
 
 
-def test_responses_that_trickle_in_after_the_final_one_do_not_put_off_the_end() -> None:
-    clock = Clock()
-    reader = Reader(clock)
+def test_responses_that_trickle_in_after_the_final_one_do_not_put_off_the_end(
+    clock: Clock, reader: Reader
+) -> None:
     reader.take(outcome(4, FINAL), b"4")
 
     for number in (0, 1, 2):
@@ -166,9 +168,9 @@ def test_responses_that_trickle_in_after_the_final_one_do_not_put_off_the_end() 
     assert [b"0", b"1", b"2", Unavailable.number] == read(reader)
 
 
-def test_a_hole_is_an_error_also_where_no_final_response_comes() -> None:
-    clock = Clock()
-    reader = Reader(clock)
+def test_a_hole_is_an_error_also_where_no_final_response_comes(
+    clock: Clock, reader: Reader
+) -> None:
     reader.take(outcome(1), b"1")
 
     clock.now += GAP_S
@@ -177,9 +179,7 @@ def test_a_hole_is_an_error_also_where_no_final_response_comes() -> None:
     assert [Unavailable.number] == read(reader)
 
 
-def test_a_hole_that_is_filled_has_no_deadline() -> None:
-    clock = Clock()
-    reader = Reader(clock)
+def test_a_hole_that_is_filled_has_no_deadline(clock: Clock, reader: Reader) -> None:
     reader.take(outcome(1), b"1")
     reader.take(outcome(0), b"0")
 
@@ -189,9 +189,7 @@ def test_a_hole_that_is_filled_has_no_deadline() -> None:
     assert [b"0", b"1"] == read(reader)
 
 
-def test_a_new_hole_has_its_own_time() -> None:
-    clock = Clock()
-    reader = Reader(clock)
+def test_a_new_hole_has_its_own_time(clock: Clock, reader: Reader) -> None:
     reader.take(outcome(1), b"1")
     reader.take(outcome(3), b"3")
     clock.now += GAP_S - 1
@@ -206,8 +204,7 @@ def test_a_new_hole_has_its_own_time() -> None:
     assert reader.was_final
 
 
-def test_an_end_by_the_broker_comes_after_what_is_there() -> None:
-    reader = Reader()
+def test_an_end_by_the_broker_comes_after_what_is_there(reader: Reader) -> None:
     reader.take(outcome(0), b"0")
     reader.take(outcome(2), b"2")
 
@@ -219,16 +216,15 @@ def test_an_end_by_the_broker_comes_after_what_is_there() -> None:
 
 
 @pytest.mark.parametrize("number", [STREAM_WINDOW, 2**60])
-def test_a_stub_that_is_further_ahead_than_it_may_be_loses_the_stream(number: int) -> None:
-    reader = Reader()
-
+def test_a_stub_that_is_further_ahead_than_it_may_be_loses_the_stream(
+    reader: Reader, number: int
+) -> None:
     reader.take(outcome(number), b"")
 
     assert [InternalError.number] == read(reader)
 
 
-def test_a_response_after_the_last_number_loses_the_stream() -> None:
-    reader = Reader()
+def test_a_response_after_the_last_number_loses_the_stream(reader: Reader) -> None:
     reader.take(outcome(2, FINAL), b"2")
 
     reader.take(outcome(5), b"5")
@@ -239,8 +235,7 @@ def test_a_response_after_the_last_number_loses_the_stream() -> None:
 # ------------------------------------------------------------------ credits
 
 
-def test_the_stub_is_told_of_each_half_window() -> None:
-    reader = Reader()
+def test_the_stub_is_told_of_each_half_window(reader: Reader) -> None:
     counts = []
 
     for number in range(3 * STREAM_WINDOW):
@@ -252,37 +247,41 @@ def test_the_stub_is_told_of_each_half_window() -> None:
     assert [half * n for n in range(1, 7)] == [responses for responses in counts if responses]
 
 
-def test_the_stub_is_told_of_a_slow_reader_that_is_far_behind_now_and_then() -> None:
-    now_s = 0.0
-    reader = Reader(lambda: now_s)
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [(STREAM_WINDOW, 1, [2, 4, 6, 8]), (20, STEP // 8, [2, 4, 6])],
+    ids=["responses", "bytes"],
+)
+def test_the_stub_is_told_of_a_slow_reader_that_is_far_behind_now_and_then(
+    clock: Clock, reader: Reader, count: int, size: int, expected: list[int]
+) -> None:
     counts = []
-    for number in range(STREAM_WINDOW):
-        reader.take(outcome(number), b"x")
+    for number in range(count):
+        reader.take(outcome(number), bytes(size))
 
-    for _ in range(8):
+    for _ in range(2 * len(expected)):
         reader.pop()
-        now_s += 0.0625
+        clock.now += 0.0625
         counts.append(reader.untold())
 
-    assert [2, 4, 6, 8] == [responses for responses in counts if responses]
+    assert expected == [responses for responses in counts if responses]
 
 
-def test_the_stub_is_told_nothing_of_a_slow_reader_that_keeps_up() -> None:
-    now_s = 0.0
-    reader = Reader(lambda: now_s)
+def test_the_stub_is_told_nothing_of_a_slow_reader_that_keeps_up(
+    clock: Clock, reader: Reader
+) -> None:
     counts = []
 
     for number in range(STREAM_WINDOW // 2 - 1):
         reader.take(outcome(number), b"x")
         reader.pop()
-        now_s += 1.0
+        clock.now += 1.0
         counts.append(reader.untold())
 
     assert not any(counts)
 
 
-def test_nobody_is_told_of_a_stream_that_is_over() -> None:
-    reader = Reader()
+def test_nobody_is_told_of_a_stream_that_is_over(reader: Reader) -> None:
     for number in range(STREAM_WINDOW):
         reader.take(outcome(number), b"x")
     reader.take(outcome(STREAM_WINDOW, FINAL), b"")
@@ -583,12 +582,7 @@ async def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_k
 # ------------------------------------------------------------------- room
 
 
-MIB = 1 << 20
-STEP = wire.STREAM_WINDOW_BYTES // 4
-
-
-def test_the_stub_is_told_of_a_part_of_the_window_in_bytes() -> None:
-    reader = Reader(lambda: 0.0)
+def test_the_stub_is_told_of_a_part_of_the_window_in_bytes(reader: Reader) -> None:
     counts = []
 
     for number in range(8):
@@ -599,23 +593,7 @@ def test_the_stub_is_told_of_a_part_of_the_window_in_bytes() -> None:
     assert [0, 2, 0, 4, 0, 6, 0, 8] == counts
 
 
-def test_the_stub_is_told_of_a_slow_reader_of_many_bytes_now_and_then() -> None:
-    now_s = 0.0
-    reader = Reader(lambda: now_s)
-    counts = []
-    for number in range(20):
-        reader.take(outcome(number), bytes(STEP // 8))
-
-    for _ in range(6):
-        reader.pop()
-        now_s += 0.0625
-        counts.append(reader.untold())
-
-    assert [2, 4, 6] == [responses for responses in counts if responses]
-
-
-def test_a_placed_response_counts_with_what_it_refers_to() -> None:
-    reader = Reader()
+def test_a_placed_response_counts_with_what_it_refers_to(reader: Reader) -> None:
     tensor = wire.Tensor("T", 11, [3 << 18], wire.Reference(1, 1, 1, 0, 3 * MIB))
     body = PlacedBody(wire.encode_body(wire.ResponseBody({}, [tensor])))
 
@@ -626,8 +604,7 @@ def test_a_placed_response_counts_with_what_it_refers_to() -> None:
     assert (1, 0) == (reader.untold(), reader.arrivals.unread)
 
 
-def test_what_nobody_has_popped_can_be_dropped() -> None:
-    reader = Reader()
+def test_what_nobody_has_popped_can_be_dropped(reader: Reader) -> None:
     for number in (0, 1, 2, 4):
         reader.take(outcome(number), b"%d" % number)
     reader.pop()
