@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frontends.http_api.fakes import version_info
+from tests.frontends.fake_gateway import version_info
 from tests.support.scenarios import scenario
 from zmqtriton_addons.capture import rates
 from zmqtriton_addons.capture.frames import END, LENGTHS, REQUEST, RESPONSE, Frame, decode

@@ -7,7 +7,8 @@ from typing import Any
 import falcon.inspect
 import pytest
 
-from tests.frontends.http_api.fakes import Client, FakeGateway, tensor_config, version_info
+from tests.frontends.fake_gateway import tensor_config, version_info
+from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton_addons.cockpit.description import Description, all_operations
 from zmqtriton_addons.generate import request as generate_request
 from zmqtriton_floor.signature import Signature
@@ -102,7 +103,7 @@ def gateway(request: pytest.FixtureRequest) -> FakeGateway:
 
 def test_it_describes_exactly_what_the_application_answers(gateway: FakeGateway) -> None:
     access = Access(gateway.settings)
-    built = app.build(gateway, app.routes(gateway), access)  # type: ignore[arg-type]
+    built = app.build(gateway, app.routes(gateway), access)
     routes = falcon.inspect.inspect_routes(built)
     # Falcon adds OPTIONS, which is answered like any other wrong method. HEAD is where GET is.
     real = {

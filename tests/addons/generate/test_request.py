@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.frontends.http_api.fakes import tensor_config
+from tests.frontends.fake_gateway import tensor_config
 from tests.frontends.http_api.inference.test_binary import ODD, ODD_INPUT, check_wire
 from zmqtriton_addons.generate.request import read, read_bytes, read_text
 from zmqtriton_floor.datatypes import BY_NAME, Datatype

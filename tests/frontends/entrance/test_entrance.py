@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.http_api.fakes import version_info
+from tests.frontends.fake_gateway import version_info
 from tests.supervisor.settings import frontend_settings
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InvalidArgument, Unavailable

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
+from tests.frontends.fake_gateway import version_info
+from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.support.scenarios import scenario
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
@@ -29,15 +30,15 @@ from zmqtriton_frontends.process.ledger import Ledger, Share
 @pytest.fixture
 def gateway() -> FakeGateway:
     gateway = FakeGateway(
-        version_info("m", 1, generation=4, is_asked=1),
-        version_info("m", 2, generation=7, is_asked=1),
+        version_info("m", version=1, generation=4, has_is_ready=1),
+        version_info("m", version=2, generation=7, has_is_ready=1),
         version_info("n", generation=5),
         version_info(
             "left",
             generation=0,
             state="UNAVAILABLE",
             reason=Reason.of(Kind.UNLOADED, "unloaded"),
-            is_asked=1,
+            has_is_ready=1,
         ),
     )
     gateway.control_results["is_ready"] = False
@@ -67,7 +68,9 @@ def test_a_model_that_has_no_say_is_not_asked(gateway: FakeGateway) -> None:
 
 
 def test_what_cannot_execute_is_not_asked_either(gateway: FakeGateway) -> None:
-    gateway.catalogue.update(version_info("m", 2, generation=7, ready_instances=0, is_asked=1))
+    gateway.catalogue.update(
+        version_info("m", version=2, generation=7, ready_instances=0, has_is_ready=1)
+    )
 
     assert not _of_model(gateway, "m", "2")
     assert [] == gateway.calls

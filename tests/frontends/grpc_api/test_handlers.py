@@ -10,13 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.frontends.fake_gateway import version_info
 from tests.frontends.grpc_api.conftest import Transport
-from tests.frontends.grpc_api.fake_gateway import (
-    FakeCall,
-    FakeGateway,
-    InMemoryTransport,
-    version_info,
-)
+from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, InMemoryTransport
 from zmqtriton.options.values import CATEGORIES
 from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import (
@@ -96,7 +92,7 @@ def test_the_handlers_need_no_grpc() -> None:
 
 @pytest.mark.row("D04", "D26")
 def test_an_inference_comes_back_with_its_id_model_and_version(transport: Ask) -> None:
-    gateway = FakeGateway(version_info("m", 3))
+    gateway = FakeGateway(version_info("m", version=3))
 
     response = transport(gateway).call_unary("ModelInfer", infer_request(id="seven"))
 
@@ -136,7 +132,7 @@ def test_the_deadline_and_the_parameters_reach_the_gateway() -> None:
 
 @pytest.mark.row("D25", "D26")
 def test_the_version_asked_for_answers(transport: Ask) -> None:
-    gateway = FakeGateway(version_info("m", 1), version_info("m", 2))
+    gateway = FakeGateway(version_info("m", version=1), version_info("m", version=2))
 
     response = transport(gateway).call_unary("ModelInfer", infer_request(model_version="1"))
 
@@ -268,7 +264,8 @@ def test_the_server_says_what_it_is(transport: Ask) -> None:
 @pytest.mark.row("D03")
 def test_a_model_says_what_it_takes_and_gives(transport: Ask) -> None:
     gateway = FakeGateway(
-        version_info("m", 1, max_batch_size=4, datatype="BYTES"), version_info("m", 2)
+        version_info("m", version=1, max_batch_size=4, datatype="STRING"),
+        version_info("m", version=2),
     )
 
     response = transport(gateway).call_unary(
@@ -325,7 +322,7 @@ def test_counters_are_the_brokers(transport: Ask) -> None:
 
 @pytest.mark.row("D07")
 def test_counters_of_one_version_are_asked_for_by_number(transport: Ask) -> None:
-    gateway = FakeGateway(version_info("m", 2))
+    gateway = FakeGateway(version_info("m", version=2))
 
     transport(gateway).call_unary(
         "ModelStatistics", a("ModelStatisticsRequest", name="m", version="2")
@@ -357,7 +354,7 @@ def test_counters_of_what_is_unknown_are_not_asked_for(
 @pytest.mark.row("D08")
 def test_the_index_has_only_the_fields_that_are_known(transport: Ask) -> None:
     gateway = FakeGateway()
-    gateway.control_results["index"] = [
+    gateway.control_result = [
         {"name": "m", "version": "1", "state": "READY"},
         {"name": "n"},
     ]
@@ -376,7 +373,6 @@ def test_the_index_has_only_the_fields_that_are_known(transport: Ask) -> None:
 @pytest.mark.row("D08")
 def test_a_load_takes_a_configuration_and_stages_files(transport: Ask, tmp_path: Path) -> None:
     gateway = FakeGateway(settings={"runtime_directory": str(tmp_path)})
-    gateway.control_results["load"] = None
     parameters = {
         "config": {"string_param": "{}"},
         "file:1/model.py": {"bytes_param": b"\xff\x00"},
@@ -400,8 +396,6 @@ def test_an_unload_may_take_the_dependents_along(
     parameters: Any, expected: bool, transport: Ask
 ) -> None:
     gateway = FakeGateway()
-    gateway.control_results["unload"] = None
-
     transport(gateway).call_unary(
         "RepositoryModelUnload",
         a("RepositoryModelUnloadRequest", model_name="m", parameters=parameters),
@@ -472,7 +466,7 @@ def test_a_wrong_control_call_does_not_reach_the_supervisor(
 
 def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
     gateway = FakeGateway()
-    gateway.control_results["load"] = Unavailable("not now")
+    gateway.control_result = Unavailable("not now")
 
     with pytest.raises(Unavailable, match="not now"):
         transport(gateway).call_unary("RepositoryModelLoad", a("RepositoryModelLoadRequest"))
@@ -485,11 +479,7 @@ def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
 def test_regions_are_the_supervisors() -> None:
     gateway = FakeGateway()
     region = {"name": "r", "key": "/k", "offset": 8, "byte_size": 64}
-    gateway.control_results |= {
-        "regions.register": None,
-        "regions.status": [region],
-        "regions.unregister": None,
-    }
+    gateway.control_result = [region]
 
     register = a("SystemSharedMemoryRegisterRequest", **region)
     memory = InMemoryTransport(gateway)
@@ -510,7 +500,7 @@ def test_regions_are_the_supervisors() -> None:
 @pytest.mark.row("D10")
 def test_cuda_regions_are_the_supervisors_to_refuse(transport: Ask) -> None:
     gateway = FakeGateway()
-    gateway.control_results |= {"regions.register": InvalidArgument("GPUs not supported")}
+    gateway.control_result = InvalidArgument("GPUs not supported")
     request = a("CudaSharedMemoryRegisterRequest", name="r", raw_handle=b"x" * 64, byte_size=8)
 
     with pytest.raises(InvalidArgument):

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import SETTINGS, version_info
+from tests.frontends.fake_gateway import version_info
+from tests.frontends.grpc_api.fake_gateway import SETTINGS
 from tests.supervisor.settings import frontend_settings
 from tests.support.routers import FakeRouter
 from zmqtriton import addons

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.http_api.fakes import Client, FakeGateway, version_info
+from tests.frontends.fake_gateway import version_info
+from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton.options.values import HTTP_CATEGORIES
 from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
@@ -32,7 +33,7 @@ def post(path: str, body: Any = b"", gateway: FakeGateway | None = None) -> Any:
 
 @pytest.mark.addons
 def test_every_route_has_a_category_and_stands_once() -> None:
-    table = routes(FakeGateway(allow_openai=True))  # type: ignore[arg-type]
+    table = routes(FakeGateway(allow_openai=True))
 
     pages = {route for route in table if route.path in ("/", "/docs", "/pages/{file:name}")}
     assert {""} == {route.category for route in pages}
@@ -191,7 +192,9 @@ def test_a_model_may_have_a_name_with_spaces_and_signs() -> None:
 )
 def test_statistics_are_asked_for_what_the_path_names(path: str, call: tuple[str, int]) -> None:
     gateway = FakeGateway()
-    gateway.model_stats = [{"name": "m", "zmqtriton": {"pending": 1}, "inference_count": 2}]
+    gateway.counters["model_stats"] = [
+        {"name": "m", "zmqtriton": {"pending": 1}, "inference_count": 2}
+    ]
 
     result = get(f"/v2/models/{path}", gateway)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.frontends.http_api.fakes import tensor_config, version_info
+from tests.frontends.fake_gateway import tensor_config, version_info
 from zmqtriton_floor.tensors import datatype_of, from_numpy
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from tests.frontends.grpc_api.fake_gateway import version_info
+from tests.frontends.fake_gateway import version_info
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError

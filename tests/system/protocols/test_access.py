@@ -96,7 +96,7 @@ def _restricted() -> list[tuple[str, str, str]]:
     """(method, path, the key's header) of each route that is not open."""
     return [
         (row.method, _path(row.path), "Infer-Key" if row.category == "inference" else "admin-key")
-        for row in routes(FakeGateway())  # type: ignore[arg-type]
+        for row in routes(FakeGateway())
         if row.category not in _OPEN
     ]
 

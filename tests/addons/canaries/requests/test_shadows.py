@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.frontends.fake_gateway import tensor_config, version_info
 from tests.frontends.gateway.awaited import AwaitedRequest, infer
-from tests.frontends.http_api.fakes import tensor_config, version_info
 from tests.support.scenarios import scenario
 from zmqtriton_addons.canaries import requests as division
 from zmqtriton_addons.canaries.requests import Shadows

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.frontends.http_api.fakes import tensor_config
+from tests.frontends.fake_gateway import tensor_config
 from tests.frontends.http_api.text_models import text_model
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_addons.web_apis.openai.request_tensors import text_body

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.frontends.http_api.fakes import tensor_config, version_info
+from tests.frontends.fake_gateway import tensor_config, version_info
 from tests.frontends.http_api.text_models import response
 from zmqtriton_addons.web_apis.openai.embeddings import Batch, batches, document, read
 from zmqtriton_addons.web_apis.openai.problems import RefusedField

@@ -11,12 +11,8 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 
-from tests.frontends.grpc_api.fake_gateway import (
-    FakeCall,
-    FakeGateway,
-    InMemoryTransport,
-    version_info,
-)
+from tests.frontends.fake_gateway import version_info
+from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, InMemoryTransport
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InvalidArgument, NotFound
@@ -133,11 +129,11 @@ def test_a_watcher_is_told_what_models_say_of_themselves(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "_ASK_S", 0.001)
 
     async def scenario() -> list[int]:
-        gateway = FakeGateway(version_info("m", is_asked=1), version_info("n"))
+        gateway = FakeGateway(version_info("m", has_is_ready=1), version_info("n"))
         statuses = []
         watcher = Watcher(Health(gateway))
         for is_ready in (False, True, False):
-            gateway.control_results["is_ready"] = is_ready
+            gateway.control_result = is_ready
             statuses.append(await watcher.next())
         await watcher.leave()
         assert [("is_ready", {"generations": [1]})] == gateway.calls[:1]

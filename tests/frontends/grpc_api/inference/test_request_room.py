@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.faults.attacks.target import message_frames
-from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, version_info
+from tests.frontends.fake_gateway import version_info
+from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway
 from tests.frontends.grpc_api.serving import serving
 from tests.support import raw_http2 as h2
 from tests.support.scenarios import scenario

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, echo, version_info
+from tests.frontends.fake_gateway import echo, failing, version_info
+from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway
 from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
 from tests.support.waiting import loop_turns
@@ -77,7 +78,11 @@ def converse(test: Callable[[Conversation], Coroutine[Any, Any, None]], **call: 
     """Runs the test with a gateway of two plain models and a decoupled one."""
 
     async def run() -> FakeGateway:
-        models = (version_info("m"), version_info("n", 3), version_info("d", decoupled=True))
+        models = (
+            version_info("m"),
+            version_info("n", version=3),
+            version_info("d", decoupled=True),
+        )
         gateway = FakeGateway(*models, settings=call.get("settings"))
         fake_call = FakeCall()
         fake_call.metadata = call.get("metadata", [])
@@ -173,7 +178,8 @@ def sent_ids(conversation: Conversation) -> list[str]:
 async def test_a_request_that_waits_for_memory_is_not_overtaken(
     conversation: Conversation, /
 ) -> None:
-    room = conversation.gateway.placement_gates["large"] = asyncio.Event()
+    room = asyncio.Event()
+    conversation.gateway.placements["large"] = room.wait
     conversation.send(large("m", "large"), request("d", "next"), request("m", "last"))
     conversation.half_close()
     answers = asyncio.ensure_future(conversation.get())
@@ -192,10 +198,10 @@ async def test_a_request_that_waits_for_memory_is_not_overtaken(
 async def test_a_large_request_that_is_never_asked_does_not_stop_the_others(
     conversation: Conversation, /
 ) -> None:
-    async def fail(request: CheckedRequest) -> ResponseBody:
+    async def fail() -> None:
         raise Unavailable("no memory")
 
-    conversation.gateway.respond_late = fail  # type: ignore[method-assign]
+    conversation.gateway.placements = {"large": fail, "last": fail}
     conversation.send(large("m", "large"), large("m", "last"))
     conversation.half_close()
 
@@ -359,10 +365,7 @@ async def test_a_refusal_waits_for_the_plain_requests_before_it(
 @pytest.mark.row("D30")
 @scenario(converse)
 async def test_an_error_of_a_plain_model_names_the_model(conversation: Conversation, /) -> None:
-    def fail(_: CheckedRequest) -> ResponseBody:
-        raise InternalError("no luck")
-
-    conversation.gateway.respond = fail
+    conversation.gateway.respond = failing(InternalError("no luck"))
     conversation.send(request("n", "a"))
 
     response = await conversation.get()

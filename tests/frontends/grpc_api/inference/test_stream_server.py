@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
+from tests.frontends.fake_gateway import version_info
+from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support.streams import failure, final, item
 from tests.support.waiting import eventually

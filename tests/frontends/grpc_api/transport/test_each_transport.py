@@ -14,15 +14,14 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
+from tests.frontends.fake_gateway import echo, failing, version_info
 from tests.frontends.grpc_api import smoke
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, echo, version_info
+from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_floor import errors
-from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.grpc_api.transport.lifecycle import details_of
-from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_protos import message
 
 pytestmark = [pytest.mark.usefixtures("each_transport"), pytest.mark.slow]
@@ -32,7 +31,7 @@ pytestmark = [pytest.mark.usefixtures("each_transport"), pytest.mark.slow]
 def server(tmp_path: Path) -> Iterator[GrpcServerThread]:
     gateway = FakeGateway(
         version_info("m"),
-        version_info("words", datatype="BYTES"),
+        version_info("words", datatype="STRING"),
         version_info("stream", decoupled=True),
         settings={"runtime_directory": str(tmp_path)},
     )
@@ -60,13 +59,9 @@ def numbers(count: int) -> tuple[Any, Any]:
 def test_the_sync_client_can_do_everything_that_is_offered(
     server: GrpcServerThread, client: Any
 ) -> None:
-    def prepare() -> None:
-        gateway = server.gateway
-        gateway.control_results |= {"index": [{"name": "m", "version": "1", "state": "READY"}]}
-        gateway.control_results |= {"load": None, "unload": None}
-        gateway.counters = {"model_stats": [{"name": "m", "version": "1", "inference_count": 3}]}
-
-    server.run_function(prepare)
+    index = [{"name": "m", "version": "1", "state": "READY"}]
+    server.gateway.control_results["index"] = index
+    server.gateway.counters = {"model_stats": [{"name": "m", "version": "1", "inference_count": 3}]}
 
     assert client.is_server_live()
     assert client.is_server_ready()
@@ -174,10 +169,7 @@ def test_every_error_has_its_status_and_keeps_its_text(
 ) -> None:
     text = '100% "why"\nünï'
 
-    def fail(request: CheckedRequest) -> ResponseBody:
-        raise error(text)
-
-    server.run_function(lambda: setattr(server.gateway, "respond", fail))
+    server.gateway.respond = failing(error(text))
 
     with pytest.raises(InferenceServerException) as caught:
         client.infer("m", [numbers(1)[0]])
@@ -188,10 +180,7 @@ def test_every_error_has_its_status_and_keeps_its_text(
 def test_a_mistake_in_the_server_is_an_answer_without_its_details(
     server: GrpcServerThread, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(request: CheckedRequest) -> ResponseBody:
-        raise ZeroDivisionError("a secret")
-
-    server.run_function(lambda: setattr(server.gateway, "respond", fail))
+    server.gateway.respond = failing(ZeroDivisionError("a secret"))
 
     with pytest.raises(InferenceServerException, match="INTERNAL") as caught:
         client.infer("m", [numbers(1)[0]])
@@ -199,15 +188,12 @@ def test_a_mistake_in_the_server_is_an_answer_without_its_details(
     assert "secret" not in str(caught.value)
     assert "ModelInfer failed" in caplog.text
     assert "a secret" in caplog.text
-    server.run_function(lambda: setattr(server.gateway, "respond", echo))
+    server.gateway.respond = echo
     client.infer("m", [numbers(1)[0]])
 
 
 def test_a_long_error_is_cut_rather_than_lost(server: GrpcServerThread, client: Any) -> None:
-    def fail(request: CheckedRequest) -> ResponseBody:
-        raise errors.InternalError("é\n" * 60_000)
-
-    server.run_function(lambda: setattr(server.gateway, "respond", fail))
+    server.gateway.respond = failing(errors.InternalError("é\n" * 60_000))
 
     with pytest.raises(InferenceServerException, match="INTERNAL") as caught:
         client.infer("m", [numbers(1)[0]])

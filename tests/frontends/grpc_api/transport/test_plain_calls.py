@@ -11,7 +11,8 @@ import grpc
 import hpack
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
+from tests.frontends.fake_gateway import version_info
+from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.frontends.http2.talk import REQUEST, Frame, Heard, Talk, frames_of, kinds
 from tests.support import raw_http2 as h2

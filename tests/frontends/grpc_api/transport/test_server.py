@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
+from tests.frontends.fake_gateway import version_info
+from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually

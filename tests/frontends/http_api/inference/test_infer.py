@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from falcon.testing import Result
 
+from tests.frontends.fake_gateway import failing
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import connect_narrow, raw_request
@@ -15,7 +16,7 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import Cancelled, InternalError, Unavailable, UnknownError
 from zmqtriton_floor.wire import ANY_VERSION, RequestBody, ResponseBody, Tensor
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.admission import Options
 
 FP32 = BY_NAME["FP32"].number
 TWO = np.array([1.5, 2.5], np.float32).tobytes()
@@ -344,10 +345,7 @@ def test_what_is_not_loaded_is_named(model: str, status: int, said: str) -> None
 def test_an_error_of_the_server_keeps_its_code_and_text(error: Any, status: int) -> None:
     gateway = FakeGateway()
 
-    def fail(request: CheckedRequest) -> ResponseBody:
-        raise error
-
-    gateway.respond = fail
+    gateway.respond = failing(error)
 
     result = infer(gateway, document())
 
@@ -369,10 +367,7 @@ def test_an_output_whose_bytes_are_not_its_shapes_is_not_sent(data: bytes, is_bi
 def test_a_fault_of_ours_says_nothing_of_our_insides() -> None:
     gateway = FakeGateway()
 
-    def fail(request: CheckedRequest) -> ResponseBody:
-        raise ZeroDivisionError("/secret/path")
-
-    gateway.respond = fail
+    gateway.respond = failing(ZeroDivisionError("/secret/path"))
 
     result = infer(gateway, document())
 
@@ -451,7 +446,7 @@ async def test_whole_requests_have_room_until_they_are_answered(
     harness: HttpHarness, /, kib: int, has_room: bool
 ) -> None:
     gateway, requests = harness.gateway, harness.connections.ledger.requests
-    gateway.is_holding = True
+    gate = gateway.gate = asyncio.Event()
     clients = [connect_narrow(harness.connections.address[1]) for _ in range(CLIENTS)]
     try:
         for client in clients:
@@ -462,8 +457,7 @@ async def test_whole_requests_have_room_until_they_are_answered(
 
         assert min(CLIENTS, limit) >= len(gateway.requests)
         assert requests.held == (len(gateway.requests) * (kib << 10) if has_room else 0)
-        for number in list(gateway.held_replies):
-            gateway.release_held(number)
+        gate.set()
         answers = [await asyncio.to_thread(client.recv, 12) for client in clients]
         assert {b"HTTP/1.1 200"} >= set(answers) - {b"HTTP/1.1 503"}
         assert CLIENTS - requests.refused == answers.count(b"HTTP/1.1 200")

@@ -13,19 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.http_api.fakes import version_info
+from tests.frontends.fake_gateway import failing, version_info
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import raw_request
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.frontends import Restriction
 from zmqtriton_floor.token_file import Grant, digest
-from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.access.bearer_tokens import MAX_AT_ONCE
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.server import inference_exchange
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
-from zmqtriton_frontends.inference.admission import CheckedRequest
 
 pytestmark = pytest.mark.slow
 
@@ -385,14 +383,14 @@ async def test_a_body_that_does_not_follow_its_head_is_waited_for_and_never_exec
 @pytest.mark.row("C33")
 @scenario(run_scenario)
 async def test_a_client_that_leaves_has_its_request_cancelled(house: HttpHarness, /) -> None:
-    house.gateway.is_holding = True
+    house.gateway.gate = asyncio.Event()
     _, writer = await house.connections.connect(BINARY)
-    assert list(house.gateway.held_replies) == [1]
+    assert 1 == len(house.gateway.requests)
     assert not house.connections.are_idle
 
     writer.close()
 
-    while house.gateway.held_replies:
+    while not house.gateway.cancelled:
         await house.connections.run_loop()
 
 
@@ -400,11 +398,11 @@ async def test_a_client_that_leaves_has_its_request_cancelled(house: HttpHarness
 async def test_who_waits_while_the_server_ends_is_answered_and_closed(
     house: HttpHarness, /
 ) -> None:
-    house.gateway.is_holding = True
+    gate = house.gateway.gate = asyncio.Event()
     reader, _ = await house.connections.connect(BINARY + BINARY)
     house.connections.connections.end(is_followed=False)
 
-    house.gateway.release_held(1)
+    gate.set()
 
     answer = await reader.read()
     assert b"HTTP/1.1 200 OK\r\n" in answer
@@ -447,10 +445,7 @@ async def test_a_sequence_that_begins_while_the_server_ends_goes_on_if_another_f
 
 @scenario(run_scenario)
 async def test_what_the_model_answers_with_an_error_is_told(house: HttpHarness, /) -> None:
-    def fail(request: CheckedRequest) -> ResponseBody:
-        raise Unavailable("not now")
-
-    house.gateway.respond = fail
+    house.gateway.respond = failing(Unavailable("not now"))
     reader, _ = await house.connections.connect(BINARY)
 
     answer = await read(reader)
@@ -460,9 +455,8 @@ async def test_what_the_model_answers_with_an_error_is_told(house: HttpHarness, 
 
 def test_a_fault_of_ours_is_told_without_words(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(house: HttpHarness) -> None:
-        house.gateway.is_holding = True
+        house.gateway.respond = failing(ValueError("secret"))
         reader, _ = await house.connections.connect(BINARY)
-        house.gateway.held_replies.pop(1).set_exception(ValueError("secret"))
 
         answer = await read(reader)
         assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")

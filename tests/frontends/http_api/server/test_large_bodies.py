@@ -226,7 +226,7 @@ async def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_s
 async def test_a_body_has_its_memory_accounted_for_until_all_of_it_has_come(
     house: HttpHarness, arena: Arena, /
 ) -> None:
-    house.gateway.is_holding = True
+    house.gateway.gate = asyncio.Event()
     ledger = house.connections.ledger
     _, first = await house.connections.connect(LARGE_14[: 6 << 20])
     while not ledger.budget.held:
@@ -259,7 +259,7 @@ async def test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused(
 async def test_who_leaves_gives_its_room_back(
     house: HttpHarness, arena: Arena, /, size: int
 ) -> None:
-    house.gateway.is_holding = True
+    house.gateway.gate = asyncio.Event()
     _, writer = await house.connections.connect(LARGE[:size])
     assert (1, 0) == (len(arena.reserved), arena.freed)
 

@@ -8,10 +8,10 @@ import random
 import re
 from collections import Counter
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
+from tests.frontends.fake_gateway import failing
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.scenarios import scenario
@@ -271,13 +271,10 @@ def test_a_damaged_head_ends_its_connection_or_leaves_the_next_request_whole() -
 async def test_who_is_refused_while_the_server_leaves_is_to_connect_anew(
     house: HttpHarness, /
 ) -> None:
-    def refuse(_: Any) -> Any:
-        raise Unavailable(STOPPING)
-
     reader, writer = await house.connections.connect(ONE)
     assert b"200 OK" in await reader.readline()
     await reader.readuntil(b"}]}")
-    house.gateway.respond = refuse
+    house.gateway.respond = failing(Unavailable(STOPPING))
     house.connections.connections.is_leaving = True
 
     writer.write(ONE)
@@ -329,18 +326,17 @@ SHORT = raw_request("POST", "/v2/models/identity/infer", BODY)
 async def test_a_turn_of_the_loop_ends_after_some_inferences(
     harness: HttpHarness, /, data: bytes, number: int
 ) -> None:
-    turn, begun = [0], Counter[int]()
+    turn, begun, begins = [0], Counter[int](), harness.gateway.pending_tasks
 
     def clock() -> float:
-        return 0.002 * len(harness.gateway.requests)  # each takes so long
+        return 0.002 * len(begins)  # each takes so long
 
     async def count_turns() -> None:
-        requests = harness.gateway.requests
         while True:
-            before = len(requests)
+            before = len(begins)
             await asyncio.sleep(0)
             turn[0] += 1
-            begun[turn[0]] = len(requests) - before
+            begun[turn[0]] = len(begins) - before
 
     later = asyncio.get_running_loop().call_soon
     harness.connections.connections.turns = Turns(later, clock, clock)
@@ -354,9 +350,9 @@ async def test_a_turn_of_the_loop_ends_after_some_inferences(
         await asyncio.sleep(0.1)
         for client in clients:  # while the loop does nothing else
             client.sendall(data)
-        while len(harness.gateway.requests) < CLIENTS * number:
+        while len(begins) < CLIENTS * number:
             await asyncio.sleep(0.01)
     counting.cancel()
     # what comes as one small request is read as it comes
-    assert len(harness.gateway.requests) == CLIENTS * number
+    assert len(begins) == CLIENTS * number
     assert len([count for count in begun.values() if count > MOST]) <= (number > 1)
