@@ -24,6 +24,11 @@ class TakeOver:
         """Start the new server as far as it comes before it hears anything."""
         self.new.start()
 
+    def run(self) -> None:
+        """Start the new server, and let both say all that they have to."""
+        self.start()
+        self.exchange()
+
     def exchange(self) -> None:
         """Until neither says anything more."""
         is_over = False

@@ -96,8 +96,7 @@ def test_a_load_under_way_goes_on_with_the_next_broker() -> None:
     stub = world.serial("m_0_0")
 
     new = kill_broker(world)
-    world.receive(stub, wire.ConfigCompleted("{}"))
-    world.receive(stub, wire.ModelLoaded())
+    world.finish_load(stub)
 
     assert call.result is None
     kinds = [type(m) for m in said_to(world, new)]
@@ -297,8 +296,7 @@ def test_a_server_that_is_stopping_needs_its_broker_until_the_models_have_ended(
     world: SupervisorHarness,
 ) -> None:
     world.stubborn = {"grpc"}
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
 
     kill_broker(world)
     world.stubborn = set()

@@ -72,8 +72,9 @@ class SupervisorHarness:
     """A server. `stubs` says per model what its stubs do: LOADS, HANGS, or why they fail."""
 
     def __init__(self, *models: Blueprint, **policy: Any) -> None:
-        """Beside `features`, `settings` and `used_share` it is how the supervisor is to work."""
+        """Beside features, settings, stubs and used_share it is how the supervisor is to work."""
         policy.setdefault("frontend_roles", ROLES)
+        stubs = policy.pop("stubs", {})
         settings = policy.pop("settings", None) or server_settings()
         used_share = policy.pop("used_share", lambda gpu: None)
         server = ServerInfo(
@@ -92,7 +93,7 @@ class SupervisorHarness:
         self.log_lines: Callable[[str, int, int], dict[str, Any]] = lambda *arguments: {}
         #: Reads models of real directories, in place of those above.
         self.reader: Readings | None = None
-        self.stub_behaviours: dict[str, str] = {}
+        self.stub_behaviours: dict[str, str] = stubs
         #: Models that have is_ready.
         self.models_with_is_ready: set[str] = set()
         self.now_s = 0.0
@@ -164,6 +165,11 @@ class SupervisorHarness:
         self.core.start(1000.0)
         return self.run_until_idle()
 
+    def stop(self) -> SupervisorHarness:
+        """The server is told to end, as by a signal."""
+        self.core.stop_requested()
+        return self.run_until_idle()
+
     def run_until_idle(self) -> SupervisorHarness:
         """Until nothing happens any more."""
         while True:
@@ -213,6 +219,11 @@ class SupervisorHarness:
     def receive(self, serial: int, message: Any) -> SupervisorHarness:
         self.core.events.message_received(serial, message)
         return self.run_until_idle()
+
+    def finish_load(self, serial: int) -> None:
+        """A stub that hangs is through with its load."""
+        self.receive(serial, wire.ConfigCompleted("{}"))
+        self.receive(serial, wire.ModelLoaded())
 
     def call(self, verb: str, arguments: dict[str, Any] | None = None) -> Call:
         """A call on the control socket; `.answer` is None until it is answered."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.supervisor.control.test_regions import register, unregister
 from tests.supervisor.take_overs import TakeOver
-from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.control.verbs import ControlCall
@@ -95,15 +96,6 @@ def take_over() -> TakeOver:
     return TakeOver(_server(), _server())
 
 
-def register(world: SupervisorHarness, name: str) -> Call:
-    arguments = {"name": name, "key": "/k", "offset": 0, "byte_size": 64}
-    return world.call_as(world.serial("grpc"), "regions.register", arguments)
-
-
-def unregister(world: SupervisorHarness, name: str) -> Call:
-    return world.call_as(world.serial("grpc"), "regions.unregister", {"name": name})
-
-
 def regions(world: SupervisorHarness) -> list[str]:
     return [row["name"] for row in world.call("regions.status", {"name": ""}).result]
 
@@ -119,9 +111,7 @@ def pair() -> TakeOver:
 
 def test_what_is_told_before_the_new_server_asks_is_repeated(pair: TakeOver) -> None:
     register(pair.old, "early")
-    pair.start()
-
-    pair.exchange()
+    pair.run()
 
     assert ["early"] == regions(pair.new)
     assert told_leave(pair)
@@ -181,8 +171,7 @@ def test_a_load_that_was_under_way_when_it_asked_goes_over(pair: TakeOver) -> No
 
 def test_regions_are_of_both_until_the_old_server_has_ended(pair: TakeOver) -> None:
     pair.old.has_sequences = True
-    pair.start()
-    pair.exchange()
+    pair.run()
     assert told_leave(pair)
 
     calls = [register(pair.new, "at-new"), register(pair.old, "at-old")]
@@ -197,8 +186,7 @@ def test_regions_are_of_both_until_the_old_server_has_ended(pair: TakeOver) -> N
 @pytest.mark.addons
 def test_a_change_at_a_server_that_leaves_is_one_of_the_next(pair: TakeOver) -> None:
     pair.old.has_sequences = True
-    pair.start()
-    pair.exchange()
+    pair.run()
 
     calls = [pair.old.call("load", {"model": "n"}), pair.old.call("scale", {"model": "x"})]
     pair.exchange()
@@ -214,9 +202,7 @@ def test_a_load_that_is_under_way_when_the_old_server_leaves_is_one_of_the_next(
 ) -> None:
     pair.old.stub_behaviours["n"] = "hangs"
     call = pair.old.call("load", {"model": "n"})
-    pair.start()
-
-    pair.exchange()
+    pair.run()
 
     assert call.result is None
     assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
@@ -279,8 +265,7 @@ def end_old(pair: TakeOver) -> None:
 def test_models_move_when_the_server_before_has_ended() -> None:
     pair = take_over_in_mode()
     assert pair.old.call("load", {"model": "n"}).result is None
-    pair.start()
-    pair.exchange()
+    pair.run()
 
     assert pair.old.has_logged("Another server has taken over")
     assert [[], [_MOVING]] == [serving(pair.new), states(pair.new)]
@@ -297,20 +282,17 @@ def test_models_move_when_the_server_before_has_ended() -> None:
 
 def test_regions_do_not_wait_for_models() -> None:
     pair = take_over_in_mode()
-    arguments = {"name": "r", "key": "/k", "offset": 0, "byte_size": 64}
-    pair.old.call_as(pair.old.serial("grpc"), "regions.register", arguments)
-    pair.start()
-    pair.exchange()
+    register(pair.old, "r")
+    pair.run()
 
-    assert ["r"] == [row["name"] for row in pair.new.call("regions.status", {"name": ""}).result]
+    assert ["r"] == regions(pair.new)
 
 
 @pytest.mark.addons
 def test_a_model_that_fails_leaves_the_others() -> None:
     pair = take_over_in_mode("none")
     pair.new.stub_behaviours["n"] = "no weights"
-    pair.start()
-    pair.exchange()
+    pair.run()
     call = pair.new.call("demand", {"model": "n"})
     end_old(pair)
 
@@ -322,8 +304,7 @@ def test_a_model_that_fails_leaves_the_others() -> None:
 def test_a_repository_that_is_not_there_changes_nothing() -> None:
     pair = take_over_in_mode(exit_on_error=False)
     pair.new.listing_error = InternalError("failed to stat file /models")
-    pair.start()
-    pair.exchange()
+    pair.run()
 
     assert 1 == pair.new.status
     assert not pair.old.has_logged("Another server has taken over")
@@ -335,8 +316,7 @@ def test_files_that_would_end_with_the_server_before_change_nothing() -> None:
     files = {"staged": f"{caller}-{0:016x}"}
     arguments = {"model": "b", "parameters": {"config": "{}"}, "files": files}
     assert pair.old.call_as(caller, "load", arguments).result is None
-    pair.start()
-    pair.exchange()
+    pair.run()
 
     assert 1 == pair.new.status
     [complaint] = pair.new.complaints

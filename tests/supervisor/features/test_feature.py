@@ -112,8 +112,7 @@ def test_a_server_that_is_told_to_stop_may_be_kept_by_a_feature() -> None:
     witness, world = witnessed.witness, witnessed.world
     witness.is_patient = True
 
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
     assert ["start", "defer_stop"] == [c for c in witness.calls if "load" not in c]
     assert not world.core.is_stopping
 
@@ -128,8 +127,7 @@ def test_a_second_signal_ends_a_server_that_a_feature_keeps() -> None:
     witnessed.witness.is_patient = True
 
     for _ in range(2):
-        witnessed.world.core.stop_requested()
-        witnessed.world.run_until_idle()
+        witnessed.world.stop()
 
     assert 1 == witnessed.world.status
 
@@ -209,8 +207,7 @@ def test_a_feature_that_fails_leaves_the_others_and_the_server_alone() -> None:
     loaded = world.call("load", {"model": "m"})
     assert (None, True) == (loaded.result, world.call("ready", {"model": "m"}).result)
     assert "drains" in world.call("status").result
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
     assert 0 == world.status
 
 
@@ -241,7 +238,6 @@ def test_a_server_serves_without_any_of_its_features(left_out: type[Feature] | N
     ).start()
     world.kill_process(world.serial("m_0_0")).tick()
     reloaded, unloaded = world.call("load", {"model": "m"}), world.call("unload", {"model": "m"})
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
 
     assert ("unchanged", None, 0) == (reloaded.result, unloaded.result, world.status)

@@ -90,10 +90,9 @@ def test_an_ensemble_of_ensembles_comes_last() -> None:
 def test_a_member_that_is_missing_or_fails_is_named(
     members: tuple[Blueprint, ...], why: str
 ) -> None:
-    world = SupervisorHarness(ensemble("e", "m"), *members, exit_on_error=False)
-    world.stub_behaviours["m"] = "no luck"
+    policy = {"exit_on_error": False, "stubs": {"m": "no luck"}}
 
-    world.start()
+    world = SupervisorHarness(ensemble("e", "m"), *members, **policy).start()
 
     expected = (
         "UNAVAILABLE: Invalid argument: ensemble 'e' depends on 'm' which has no loaded version. "
@@ -166,6 +165,13 @@ def world() -> SupervisorHarness:
     return explicit(ensemble("e", "m"), make_blueprint("m"))
 
 
+@pytest.fixture
+def loaded(world: SupervisorHarness) -> SupervisorHarness:
+    """One that serves its ensemble."""
+    world.call("load", LOAD_E)
+    return world
+
+
 def test_an_explicit_load_tries_members_that_have_failed_again(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = "no luck"
     assert "no luck" in world.call("load", LOAD_E).error[1]
@@ -183,9 +189,8 @@ def test_a_poll_loads_an_ensemble_whose_member_has_been_mended() -> None:
         control_mode="poll",
         poll_s=10.0,
         exit_on_error=False,
-    )
-    world.stub_behaviours["m"] = "no luck"
-    world.start()
+        stubs={"m": "no luck"},
+    ).start()
     world.advance(20.0)
     assert 1 == sum("failed to load 'e'" in line for line in world.log), "not tried again"
 
@@ -204,8 +209,7 @@ def test_an_unload_ends_an_ensemble_that_waits_for_a_member(world: SupervisorHar
 
     assert call.error[1].startswith("load failed for model 'e'")
     stub = world.serial("m_0_0")
-    world.receive(stub, wire.ConfigCompleted("{}"))
-    world.receive(stub, wire.ModelLoaded())
+    world.finish_load(stub)
     assert "READY" == world.latest_version_info("m").state
     assert not [
         n
@@ -245,53 +249,48 @@ def test_the_death_reaches_ensembles_of_ensembles() -> None:
 
 @pytest.mark.row("F14")
 def test_an_unloaded_member_leaves_the_ensemble_loaded_and_not_ready(
-    world: SupervisorHarness,
+    loaded: SupervisorHarness,
 ) -> None:
-    world.call("load", LOAD_E)
-
-    world.call("unload", {"model": "m"})
+    loaded.call("unload", {"model": "m"})
 
     assert ("READY", 0) == (
-        world.latest_version_info("e").state,
-        world.latest_version_info("e").ready_instances,
+        loaded.latest_version_info("e").state,
+        loaded.latest_version_info("e").ready_instances,
     )
-    assert world.call("load", {"model": "m"}).result is None
-    assert 1 == world.latest_version_info("e").ready_instances
+    assert loaded.call("load", {"model": "m"}).result is None
+    assert 1 == loaded.latest_version_info("e").ready_instances
 
 
-def test_a_reload_of_an_ensemble_swaps_it_like_any_model(world: SupervisorHarness) -> None:
-    world.call("load", LOAD_E)
-    old, member = world.generation("e"), world.generation("m")
-    world.models["e"] = dataclasses.replace(world.models["e"], fingerprint="2")
+def test_a_reload_of_an_ensemble_swaps_it_like_any_model(loaded: SupervisorHarness) -> None:
+    old, member = loaded.generation("e"), loaded.generation("m")
+    loaded.models["e"] = dataclasses.replace(loaded.models["e"], fingerprint="2")
 
-    assert world.call("load", LOAD_E).result is None
+    assert loaded.call("load", LOAD_E).result is None
 
-    assert world.generation("e") is not old
-    assert world.generation("m") is member
-    assert [wire.Retire(old.number)] == world.messages_to("broker", wire.Retire)
-    assert [wire.RemoveGeneration(old.number, "unloaded")] == world.messages_to(
+    assert loaded.generation("e") is not old
+    assert loaded.generation("m") is member
+    assert [wire.Retire(old.number)] == loaded.messages_to("broker", wire.Retire)
+    assert [wire.RemoveGeneration(old.number, "unloaded")] == loaded.messages_to(
         "broker", wire.RemoveGeneration
     )
 
 
-def test_what_is_served_and_has_not_changed_is_left_alone(world: SupervisorHarness) -> None:
-    world.call("load", LOAD_E)
-    old = world.generation("e")
+def test_what_is_served_and_has_not_changed_is_left_alone(loaded: SupervisorHarness) -> None:
+    old = loaded.generation("e")
 
-    assert "unchanged" == world.call("load", LOAD_E).result
+    assert "unchanged" == loaded.call("load", LOAD_E).result
 
-    assert world.generation("e") is old
+    assert loaded.generation("e") is old
 
 
-def test_an_ensemble_waits_for_its_last_request_before_it_ends(world: SupervisorHarness) -> None:
-    world.call("load", LOAD_E)
-    world.is_busy = True
-    number = world.generation("e").number
+def test_an_ensemble_waits_for_its_last_request_before_it_ends(loaded: SupervisorHarness) -> None:
+    loaded.is_busy = True
+    number = loaded.generation("e").number
 
-    assert world.call("unload", {"model": "e"}).result is None
-    assert [] == world.messages_to("broker", wire.RemoveGeneration)
-    world.receive(world.serial("broker"), wire.Drained(number))
-    assert [wire.RemoveGeneration(number, "unloaded")] == world.messages_to(
+    assert loaded.call("unload", {"model": "e"}).result is None
+    assert [] == loaded.messages_to("broker", wire.RemoveGeneration)
+    loaded.receive(loaded.serial("broker"), wire.Drained(number))
+    assert [wire.RemoveGeneration(number, "unloaded")] == loaded.messages_to(
         "broker", wire.RemoveGeneration
     )
 
@@ -327,19 +326,16 @@ def test_dependents_of_a_member_are_the_ensembles_that_call_it() -> None:
     assert {"n"} == serving(world)
 
 
-def test_without_dependents_only_the_model_goes(world: SupervisorHarness) -> None:
-    world.call("load", LOAD_E)
+def test_without_dependents_only_the_model_goes(loaded: SupervisorHarness) -> None:
+    loaded.call("unload", {"model": "e"})
 
-    world.call("unload", {"model": "e"})
-
-    assert {"m"} == serving(world)
+    assert {"m"} == serving(loaded)
 
 
 def test_a_server_with_ensembles_stops_in_order() -> None:
     world = SupervisorHarness(ensemble("e", "m"), make_blueprint("m")).start()
 
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
 
     assert 0 == world.status
 
@@ -389,11 +385,8 @@ def test_a_load_brings_along_what_the_model_asks() -> None:
 
 
 def test_what_cannot_be_loaded_or_is_not_there_holds_up_nobody() -> None:
-    world = SupervisorHarness(
-        caller("a", "b", "nobody"), make_blueprint("b"), control_mode="explicit", load_slots=1
-    )
-    world.stub_behaviours["b"] = "broken"
-    world.start()
+    models = caller("a", "b", "nobody"), make_blueprint("b")
+    world = explicit(*models, load_slots=1, stubs={"b": "broken"})
 
     load(world, "a")
 
@@ -420,9 +413,7 @@ def test_models_that_ask_each_other_do_not_wait_for_each_other(
 
 
 def test_an_unload_ends_a_model_that_waits_for_what_it_asks() -> None:
-    world = SupervisorHarness(caller("a", "b"), make_blueprint("b"), control_mode="explicit")
-    world.stub_behaviours["b"] = HANGS
-    world.start()
+    world = explicit(caller("a", "b"), make_blueprint("b"), stubs={"b": HANGS})
     call = world.call("load", {"model": "a", "parameters": {}})
     assert call.answer is None
 
@@ -473,8 +464,7 @@ def test_without_dependents_only_the_asked_model_goes() -> None:
 def test_at_the_end_of_the_server_callers_end_first() -> None:
     world = running(caller("a", "b"), caller("b", "c"), make_blueprint("c"), ensemble("d", "a"))
 
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
 
     assert ["d", "a", "b", "c"] == ended(world)
     assert 0 == world.status
@@ -483,8 +473,7 @@ def test_at_the_end_of_the_server_callers_end_first() -> None:
 def test_who_call_each_other_end_together() -> None:
     world = running(caller("a", "b"), caller("b", "a"))
 
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
 
     assert ["a", "b"] == sorted(ended(world))
     assert 0 == world.status

@@ -59,6 +59,12 @@ class Bench:
             states.ProcessStarted(42), states.ConfigCompleted("{}"), states.ModelLoaded()
         )
 
+    def serve(self) -> Bench:
+        """Have it started and loaded."""
+        self.handle(states.StartRequested())
+        self.load()
+        return self
+
     def advance(self, seconds: float) -> list[Action]:
         self.plan.advance_to(self.plan.now_s + seconds)
         return self.take()
@@ -66,6 +72,13 @@ class Bench:
     def die(self, reason: str = "killed by SIGKILL") -> list[Action]:
         exited = states.ProcessExited(because(reason), had_begun=True)
         return self.handle(exited) + self.advance(0.0)
+
+    def die_too_often(self) -> None:
+        """Have it die and come back as often as it may."""
+        for _ in range(MAX_DEATHS):
+            self.die()
+            self.advance(self.pause_s() or 0.0)
+            self.load()
 
     def pause_s(self) -> float | None:
         """Until the next thing that it does by itself."""
@@ -75,10 +88,7 @@ class Bench:
 
 @pytest.fixture
 def ready() -> Bench:
-    bench = Bench()
-    bench.handle(states.StartRequested())
-    bench.load()
-    return bench
+    return Bench().serve()
 
 
 @pytest.fixture
@@ -129,10 +139,7 @@ def test_further_deaths_are_followed_by_growing_pauses(ready: Bench) -> None:
 
 
 def test_too_many_deaths_in_a_minute_are_the_end(ready: Bench) -> None:
-    for _ in range(MAX_DEATHS):
-        ready.die()
-        ready.advance(ready.pause_s() or 0.0)
-        ready.load()
+    ready.die_too_often()
 
     ready.die("killed by SIGSEGV")
 
@@ -144,13 +151,8 @@ def test_too_many_deaths_in_a_minute_are_the_end(ready: Bench) -> None:
 @pytest.fixture
 def given_up() -> Bench:
     """One that is tried again 40 seconds after each of its deaths."""
-    bench = Bench(retry_after_s=40.0)
-    bench.handle(states.StartRequested())
-    bench.load()
-    for _ in range(MAX_DEATHS):
-        bench.die()
-        bench.advance(bench.pause_s() or 0.0)
-        bench.load()
+    bench = Bench(retry_after_s=40.0).serve()
+    bench.die_too_often()
     bench.die()
     return bench
 
@@ -200,13 +202,8 @@ def test_one_that_was_given_up_is_not_tried_again_after_a_stop(given_up: Bench) 
 
 @pytest.mark.parametrize("seconds", [0.0, -3.0])
 def test_where_nobody_wants_it_what_was_given_up_is_not_tried_again(seconds: float) -> None:
-    bench = Bench(retry_after_s=seconds)
-    bench.handle(states.StartRequested())
-    bench.load()
-    for _ in range(MAX_DEATHS):
-        bench.die()
-        bench.advance(bench.pause_s() or 0.0)
-        bench.load()
+    bench = Bench(retry_after_s=seconds).serve()
+    bench.die_too_often()
 
     bench.die()
 
@@ -411,6 +408,12 @@ def serving(*places: InstanceSlot) -> SupervisorHarness:
     return world.start()
 
 
+@pytest.fixture
+def world() -> SupervisorHarness:
+    """A model with one instance."""
+    return serving(*cpus(1))
+
+
 def load(world: SupervisorHarness, model: Blueprint) -> object:
     world.models["m"] = model
     return world.call("load", LOAD_M).result
@@ -421,8 +424,7 @@ def serials(world: SupervisorHarness) -> list[int]:
 
 
 @pytest.mark.row("F11")
-def test_more_instances_join_those_that_there_are() -> None:
-    world = serving(*cpus(1))
+def test_more_instances_join_those_that_there_are(world: SupervisorHarness) -> None:
     number, old = world.generation("m").number, serials(world)
 
     assert load(world, grouped(*cpus(3), fingerprint="2")) is None
@@ -467,8 +469,7 @@ def test_another_name_starts_nobody_anew() -> None:
     assert ["other_0", "other_1"] == [instance.name for instance in world.generation("m").instances]
 
 
-def test_instances_move_to_where_they_are_wanted() -> None:
-    world = serving(*cpus(1))
+def test_instances_move_to_where_they_are_wanted(world: SupervisorHarness) -> None:
     (old,) = serials(world)
 
     assert load(world, grouped(InstanceSlot("m_0_0", "GPU", 1), fingerprint="2")) is None
@@ -481,8 +482,7 @@ def test_instances_move_to_where_they_are_wanted() -> None:
 
 
 @pytest.mark.row("F11")
-def test_one_that_cannot_be_started_changes_nothing() -> None:
-    world = serving(*cpus(1))
+def test_one_that_cannot_be_started_changes_nothing(world: SupervisorHarness) -> None:
     before = serials(world)
     world.stub_behaviours["m"] = "no room"
     world.models["m"] = grouped(*cpus(3), fingerprint="2")
@@ -498,8 +498,7 @@ def test_one_that_cannot_be_started_changes_nothing() -> None:
     assert 3 == len(serials(world))
 
 
-def test_an_unload_ends_those_that_are_still_starting() -> None:
-    world = serving(*cpus(1))
+def test_an_unload_ends_those_that_are_still_starting(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = HANGS
     world.models["m"] = grouped(*cpus(2), fingerprint="2")
     load = world.call("load", LOAD_M)
@@ -513,8 +512,7 @@ def test_an_unload_ends_those_that_are_still_starting() -> None:
 
 
 @pytest.mark.row("F11")
-def test_a_version_more_or_less_leaves_the_others_alone() -> None:
-    world = serving(*cpus(1))
+def test_a_version_more_or_less_leaves_the_others_alone(world: SupervisorHarness) -> None:
     before = serials(world)
 
     assert load(world, grouped(*cpus(1), fingerprint="2", versions=(1, 2))) is None
@@ -527,8 +525,7 @@ def test_a_version_more_or_less_leaves_the_others_alone() -> None:
 
 
 @pytest.mark.row("F11")
-def test_anything_else_is_a_load_anew() -> None:
-    world = serving(*cpus(1))
+def test_anything_else_is_a_load_anew(world: SupervisorHarness) -> None:
     before = serials(world)
 
     assert load(world, grouped(*cpus(2), fingerprint="2", substance="other")) is None

@@ -33,22 +33,19 @@ def explicit(*models: str, **policy: object) -> SupervisorHarness:
     return world.start()
 
 
-def loaded(*models: str, **policy: object) -> SupervisorHarness:
-    return SupervisorHarness(
-        *(make_blueprint(name) for name in models),
-        control_mode="explicit",
-        startup_models=("*",),
-        **policy,
-    ).start()
-
-
 def change(world: SupervisorHarness, model: str = "m", fingerprint: str = "2") -> None:
     world.models[model] = dataclasses.replace(world.models[model], fingerprint=fingerprint)
 
 
 @pytest.fixture
 def world() -> SupervisorHarness:
-    return loaded("m")
+    return explicit("m", startup_models=("*",))
+
+
+@pytest.fixture
+def empty() -> SupervisorHarness:
+    """A server that has not loaded its model m yet."""
+    return explicit("m")
 
 
 def test_a_model_is_announced_to_the_broker_before_the_frontends(world: SupervisorHarness) -> None:
@@ -62,42 +59,41 @@ def test_a_model_is_announced_to_the_broker_before_the_frontends(world: Supervis
     assert ["AddGeneration", "AttachInstance", "VersionInfo"] == order[:3]
 
 
-def test_a_load_is_answered_when_everybody_has_seen_it() -> None:
-    world = explicit("m")
-    grpc, http = world.serial("grpc"), world.fork_http_worker()
-    world.silent = {grpc, http}
+def test_a_load_is_answered_when_everybody_has_seen_it(empty: SupervisorHarness) -> None:
+    grpc, http = empty.serial("grpc"), empty.fork_http_worker()
+    empty.silent = {grpc, http}
 
-    call = world.call("load", LOAD_M)
+    call = empty.call("load", LOAD_M)
 
     assert call.answer is None
-    sync = world.messages_to("grpc", wire.Sync)[-1]
-    world.receive(grpc, wire.Synced(sync.number))
+    sync = empty.messages_to("grpc", wire.Sync)[-1]
+    empty.receive(grpc, wire.Synced(sync.number))
     assert call.answer is None
-    world.receive(http, wire.Synced(sync.number))
+    empty.receive(http, wire.Synced(sync.number))
     assert call.result is None
 
 
-def test_a_frontend_that_dies_counts_as_having_seen() -> None:
-    world = explicit("m")
-    http = world.fork_http_worker()
-    world.silent = {http}
-    call = world.call("load", LOAD_M)
+def test_a_frontend_that_dies_counts_as_having_seen(empty: SupervisorHarness) -> None:
+    http = empty.fork_http_worker()
+    empty.silent = {http}
+    call = empty.call("load", LOAD_M)
     assert call.answer is None
 
-    world.kill_process(http)
+    empty.kill_process(http)
 
     assert call.result is None
 
 
-def test_a_frontend_that_never_confirms_does_not_hold_up_a_load_for_ever() -> None:
-    world = explicit("m")
-    world.silent = {world.fork_http_worker()}
-    call = world.call("load", LOAD_M)
+def test_a_frontend_that_never_confirms_does_not_hold_up_a_load_for_ever(
+    empty: SupervisorHarness,
+) -> None:
+    empty.silent = {empty.fork_http_worker()}
+    call = empty.call("load", LOAD_M)
 
-    world.advance(60.0)
+    empty.advance(60.0)
 
     assert call.result is None
-    assert world.has_logged("have not confirmed a change")
+    assert empty.has_logged("have not confirmed a change")
 
 
 @pytest.mark.row("F13")
@@ -123,8 +119,7 @@ def test_a_reload_is_ready_before_the_old_one_is_retired(world: SupervisorHarnes
     assert world.generation("m") is old
     assert world.messages_to("broker", wire.Retire) == []
     new_stub = world.serial("m_0_0")
-    world.receive(new_stub, wire.ConfigCompleted("{}"))
-    world.receive(new_stub, wire.ModelLoaded())
+    world.finish_load(new_stub)
     assert call.result is None
     assert world.generation("m") is not old
     assert [wire.Retire(old.number)] == world.messages_to("broker", wire.Retire)
@@ -165,11 +160,9 @@ def test_what_serves_is_given_up_during_a_reload_that_succeeds(world: Supervisor
     while world.latest_version_info("m").state == "READY":
         world.kill_process(old.instances[0].serial).advance(2.0)
         if old.instances[0].state.value == "LOADING":
-            world.receive(old.instances[0].serial, wire.ConfigCompleted("{}"))
-            world.receive(old.instances[0].serial, wire.ModelLoaded())
+            world.finish_load(old.instances[0].serial)
 
-    world.receive(new, wire.ConfigCompleted("{}"))
-    world.receive(new, wire.ModelLoaded())
+    world.finish_load(new)
 
     assert world.latest_version_info("m").state == "READY"
     assert world.generation("m") is not old
@@ -186,8 +179,8 @@ def test_all_instances_load_before_the_model_is_ready() -> None:
 
 
 def test_one_instance_that_fails_fails_the_load() -> None:
-    world = SupervisorHarness(make_blueprint("m", instances=2), control_mode="explicit").start()
-    world.stub_behaviours["m"] = HANGS
+    models = make_blueprint("m", instances=2)
+    world = SupervisorHarness(models, control_mode="explicit", stubs={"m": HANGS}).start()
     call = world.call("load", LOAD_M)
     world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))
 
@@ -296,15 +289,14 @@ def test_an_unknown_model_can_be_unloaded() -> None:
     assert explicit().call("unload", {"model": "nobody"}).result is None
 
 
-def test_an_unload_cancels_a_load_that_hangs() -> None:
-    world = explicit("m")
-    world.stub_behaviours["m"] = HANGS
-    load = world.call("load", LOAD_M)
+def test_an_unload_cancels_a_load_that_hangs(empty: SupervisorHarness) -> None:
+    empty.stub_behaviours["m"] = HANGS
+    load = empty.call("load", LOAD_M)
 
-    assert world.call("unload", {"model": "m"}).result is None
+    assert empty.call("unload", {"model": "m"}).result is None
     assert load.error[0] == Unavailable.number
-    assert world.living("stub") == []
-    assert text_of(world.latest_version_info("m").reason) == "unloaded"
+    assert empty.living("stub") == []
+    assert text_of(empty.latest_version_info("m").reason) == "unloaded"
 
 
 def test_a_load_during_an_unload_does_not_wait_for_it(world: SupervisorHarness) -> None:
@@ -319,29 +311,25 @@ def test_a_load_during_an_unload_does_not_wait_for_it(world: SupervisorHarness) 
 
 
 @pytest.mark.row("F08")
-def test_loads_of_one_model_come_one_after_the_other() -> None:
-    world = explicit("m")
-    world.stub_behaviours["m"] = HANGS
-    first = world.call("load", LOAD_M)
+def test_loads_of_one_model_come_one_after_the_other(empty: SupervisorHarness) -> None:
+    empty.stub_behaviours["m"] = HANGS
+    first = empty.call("load", LOAD_M)
 
-    second = world.call("load", LOAD_M)
+    second = empty.call("load", LOAD_M)
 
-    stub = world.serial("m_0_0")
-    assert len(world.living("stub")) == 1
-    world.receive(stub, wire.ConfigCompleted("{}"))
-    world.receive(stub, wire.ModelLoaded())
+    stub = empty.serial("m_0_0")
+    assert len(empty.living("stub")) == 1
+    empty.finish_load(stub)
     assert first.result is None
     assert second.result == "unchanged"
-    assert world.living("stub") == [stub]
+    assert empty.living("stub") == [stub]
 
 
 @pytest.mark.row("F08", "--model-load-thread-count")
 def test_a_model_that_hangs_does_not_hold_up_the_others_for_long() -> None:
-    world = SupervisorHarness(
-        *(make_blueprint(name) for name in ("a", "b", "c")), control_mode="none", load_slots=1
-    )
-    world.stub_behaviours["a"] = HANGS
-    world.start()
+    models = map(make_blueprint, ("a", "b", "c"))
+    policy = {"control_mode": "none", "load_slots": 1, "stubs": {"a": HANGS}}
+    world = SupervisorHarness(*models, **policy).start()
     assert "b" in world.core.models
     assert not world.has_logged("loading: b:1")
 
@@ -353,8 +341,7 @@ def test_a_model_that_hangs_does_not_hold_up_the_others_for_long() -> None:
 
 @pytest.mark.row("F09", "--model-load-retry-count")
 def test_a_load_is_tried_again_if_so_wanted() -> None:
-    world = explicit("m", load_retries=1)
-    world.stub_behaviours["m"] = HANGS
+    world = explicit("m", load_retries=1, stubs={"m": HANGS})
     call = world.call("load", LOAD_M)
     first = world.serial("m_0_0")
     world.stub_behaviours["m"] = LOADS
@@ -369,10 +356,11 @@ def test_a_load_is_tried_again_if_so_wanted() -> None:
 
 @pytest.mark.row("F15", "F16", "--exit-on-error")
 def test_a_failed_start_up_model_ends_the_server() -> None:
-    world = SupervisorHarness(make_blueprint("good"), make_blueprint("bad"), control_mode="none")
-    world.stub_behaviours["bad"] = "ModuleNotFoundError: No module named 'x'"
+    failing = {"bad": "ModuleNotFoundError: No module named 'x'"}
 
-    world.start()
+    world = SupervisorHarness(
+        make_blueprint("good"), make_blueprint("bad"), control_mode="none", stubs=failing
+    ).start()
 
     (complaint,) = world.complaints
     assert complaint.splitlines() == [
@@ -391,12 +379,9 @@ def test_a_failed_start_up_model_ends_the_server() -> None:
 
 
 def test_a_failed_start_up_model_is_allowed_if_so_wanted() -> None:
-    world = SupervisorHarness(
-        make_blueprint("good"), make_blueprint("bad"), control_mode="none", exit_on_error=False
-    )
-    world.stub_behaviours["bad"] = "no"
+    policy = {"control_mode": "none", "exit_on_error": False, "stubs": {"bad": "no"}}
 
-    world.start()
+    world = SupervisorHarness(make_blueprint("good"), make_blueprint("bad"), **policy).start()
 
     assert world.status is None
     assert len(world.messages_to("grpc", wire.Listen)) == 1
@@ -461,11 +446,8 @@ def test_polls_load_what_is_new_and_changed_and_unload_what_is_gone() -> None:
 
 
 def test_a_poll_does_not_try_again_what_has_failed_and_has_not_changed() -> None:
-    world = SupervisorHarness(
-        make_blueprint("m"), control_mode="poll", poll_s=1.0, exit_on_error=False
-    )
-    world.stub_behaviours["m"] = "no"
-    world.start()
+    policy = {"control_mode": "poll", "poll_s": 1.0, "exit_on_error": False}
+    world = SupervisorHarness(make_blueprint("m"), stubs={"m": "no"}, **policy).start()
 
     world.advance(10.0)
 
@@ -552,25 +534,23 @@ def test_instances_load_together_or_one_after_the_other(parallel: bool, count: i
 
     world.call("load", LOAD_M)
     first = world.serial("m_0_0")
-    world.receive(first, wire.ConfigCompleted("{}"))
-    world.receive(first, wire.ModelLoaded())
+    world.finish_load(first)
 
     assert count == len(world.living("stub")) - 1
 
 
-def test_a_model_without_versions_is_known_until_it_is_unloaded() -> None:
-    world = explicit("m")
-    world.models["m"] = make_blueprint("m", versions=())
+def test_a_model_without_versions_is_known_until_it_is_unloaded(empty: SupervisorHarness) -> None:
+    empty.models["m"] = make_blueprint("m", versions=())
 
-    call = world.call("load", LOAD_M)
+    call = empty.call("load", LOAD_M)
 
     text = f"load failed for model 'm': {no_version_text('m')}\n"
     assert (InvalidArgument.number, text) == call.error
-    assert "UNAVAILABLE" == world.latest_version_info("m", 0).state
+    assert "UNAVAILABLE" == empty.latest_version_info("m", 0).state
 
-    world.call("unload", {"model": "m"})
+    empty.call("unload", {"model": "m"})
 
-    assert [wire.ForgetModel("m")] == world.messages_to("grpc", wire.ForgetModel)
+    assert [wire.ForgetModel("m")] == empty.messages_to("grpc", wire.ForgetModel)
 
 
 def test_loads_that_have_ended_are_not_kept(world: SupervisorHarness) -> None:
@@ -629,13 +609,18 @@ def test_all_instances_import_while_the_first_is_asked_for_the_configuration() -
 # ------------------------------------------------------------------- load timeouts
 
 
-def test_a_load_that_takes_too_long_ends_and_says_where_it_was() -> None:
+def bounded(**policy: object) -> SupervisorHarness:
+    """A server with a model that may load for two seconds, and stubs that do not end."""
     model = dataclasses.replace(make_blueprint("m"), max_load_s=2.0)
-    world = SupervisorHarness(model, control_mode="explicit").start()
-    world.stub_behaviours["m"] = HANGS
+    world = SupervisorHarness(model, control_mode="explicit", **policy).start()
+    world.stubborn.add("stub")
+    return world
+
+
+def test_a_load_that_takes_too_long_ends_and_says_where_it_was() -> None:
+    world = bounded(stubs={"m": HANGS})
     call = world.call("load", LOAD_M)
     serial = world.serial("m_0_0")
-    world.stubborn.add("stub")
     world.advance(1.9)
     assert call.answer is None
 
@@ -648,10 +633,7 @@ def test_a_load_that_takes_too_long_ends_and_says_where_it_was() -> None:
 
 
 def test_one_that_does_not_say_where_it_hangs_is_killed() -> None:
-    model = dataclasses.replace(make_blueprint("m"), max_load_s=2.0)
-    world = SupervisorHarness(model, control_mode="explicit").start()
-    world.stub_behaviours["m"] = HANGS
-    world.stubborn.add("stub")
+    world = bounded(stubs={"m": HANGS})
     call = world.call("load", LOAD_M)
 
     world.advance(3.5)
@@ -660,8 +642,7 @@ def test_one_that_does_not_say_where_it_hangs_is_killed() -> None:
 
 
 def test_a_load_in_time_is_not_bounded_afterwards() -> None:
-    model = dataclasses.replace(make_blueprint("m"), max_load_s=2.0)
-    world = SupervisorHarness(model, control_mode="explicit", startup_models=("*",)).start()
+    world = bounded(startup_models=("*",))
     before = world.instance("m").serial
 
     world.advance(100.0)
@@ -689,8 +670,7 @@ def test_the_index_says_why_what_serves_was_not_replaced(world: SupervisorHarnes
 
 
 def test_a_version_that_still_loads_is_not_ready_for_that_cause() -> None:
-    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
-    world.stub_behaviours["m"] = HANGS
+    world = explicit("m", stubs={"m": HANGS})
     world.call("load", LOAD_M)
 
     cause = {"model": "m", "version": "1", "what": "version", "cause": "LOADING"}

@@ -60,6 +60,12 @@ def answer(watching: SupervisorHarness, model: str, environment: Environment = R
     watching.receive(watching.preparation_serials[model], message)
 
 
+@pytest.fixture
+def watched() -> Watching:
+    """One whose model needs an environment."""
+    return world(demanding("m"))
+
+
 def test_stubs_start_when_the_environment_is_ready_and_others_do_not_wait() -> None:
     watched = world(demanding("m", versions=(1, 2)), make_blueprint("other"))
 
@@ -71,9 +77,7 @@ def test_stubs_start_when_the_environment_is_ready_and_others_do_not_wait() -> N
     assert {"READY"} == {entry["state"] for entry in watched.index()}
 
 
-def test_the_status_shows_what_is_being_prepared() -> None:
-    watched = world(demanding("m"))
-
+def test_the_status_shows_what_is_being_prepared(watched: Watching) -> None:
     def preparing() -> list[str]:
         processes = watched.call("status").result["processes"]
         return [p["state"] for p in processes if p["role"] == "environment"]
@@ -84,8 +88,7 @@ def test_the_status_shows_what_is_being_prepared() -> None:
     assert [] == preparing()
 
 
-def test_the_status_shows_how_far_it_is() -> None:
-    watched = world(demanding("m"))
+def test_the_status_shows_how_far_it_is(watched: Watching) -> None:
     process = watched.preparation_serials["m"]
 
     def preparing() -> list[tuple[str, str, float | None]]:
@@ -133,8 +136,7 @@ def test_nothing_is_prepared_before_the_broker_could_end_it() -> None:
     assert ["prepare"] == [call.verb for call in quiet.messages_to("environment", wire.Call)]
 
 
-def test_a_restart_uses_the_same_environment() -> None:
-    watched = world(demanding("m"))
+def test_a_restart_uses_the_same_environment(watched: Watching) -> None:
     answer(watched, "m")
 
     watched.kill_process(watched.instance("m").serial).tick()
@@ -200,11 +202,8 @@ def test_versions_that_go_meanwhile_end_the_process_and_the_load(is_stubborn: bo
     assert [] == watched.started
 
 
-def test_the_server_can_stop_meanwhile() -> None:
-    watched = world(demanding("m"))
-
-    watched.core.stop_requested()
-    watched.run_until_idle()
+def test_the_server_can_stop_meanwhile(watched: Watching) -> None:
+    watched.stop()
 
     assert watched.preparation_serials["m"] not in watched.alive
 
@@ -277,8 +276,7 @@ def test_a_load_lends_its_place_to_the_one_that_it_waits_for() -> None:
 
     assert None is asks(world, "a", "b").result
     assert outer.answer is None
-    world.receive(stub_of(world, "a"), wire.ConfigCompleted("{}"))
-    world.receive(stub_of(world, "a"), wire.ModelLoaded())
+    world.finish_load(stub_of(world, "a"))
     assert None is outer.result
 
 
@@ -480,9 +478,7 @@ class Gpus:
 
     def load(self, name: str = "m") -> str:
         """Why not; "": all is well."""
-        call = self.world.call("load", {"model": name, "parameters": {}})
-        assert call.answer is not None
-        return str(call.answer.text)
+        return _load(self.world, name)
 
 
 @pytest.mark.row("--model-load-gpu-limit")
@@ -688,6 +684,12 @@ def test_an_attempt_is_of_files_or_of_what_came_with_it() -> None:
     )
 
 
+def _lose_process(history: LoadHistory, blueprint: Blueprint, attempts: int = 1) -> None:
+    for _ in range(attempts):
+        history.record_attempt(blueprint, None)
+        history.record_lost_process()
+
+
 def test_files_are_tried_again_three_times_if_each_time_a_process_was_lost() -> None:
     history, tried = LoadHistory(), []
     for _ in range(5):
@@ -702,22 +704,16 @@ def test_files_are_tried_again_three_times_if_each_time_a_process_was_lost() -> 
 
 def test_other_files_and_a_success_begin_the_count_anew() -> None:
     history = LoadHistory()
-    for _ in range(4):
-        history.record_attempt(BLUEPRINT, None)
-        history.record_lost_process()
+    _lose_process(history, BLUEPRINT, 4)
     assert history.was_attempted("1")
 
-    history.record_attempt(OTHER, None)
-    history.record_lost_process()
+    _lose_process(history, OTHER)
     assert not history.was_attempted("2")
 
-    for _ in range(3):
-        history.record_attempt(OTHER, None)
-        history.record_lost_process()
+    _lose_process(history, OTHER, 3)
     assert history.was_attempted("2")
     history.record_loaded(OTHER)
-    history.record_attempt(OTHER, None)
-    history.record_lost_process()
+    _lose_process(history, OTHER)
     assert not history.was_attempted("2")
 
 

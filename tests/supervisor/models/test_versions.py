@@ -410,8 +410,7 @@ def test_a_poll_leaves_models_alone_whose_repository_does_not_answer() -> None:
 def test_a_server_that_waits_for_its_repository_can_be_stopped() -> None:
     world = without_repository(exit_on_error=False)
 
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
     world.advance(60.0)
 
     assert 0 == world.status

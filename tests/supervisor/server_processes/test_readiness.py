@@ -191,13 +191,9 @@ def test_the_place_stays_while_a_stub_is_started_again_and_goes_with_the_last() 
 # The fork server as the core sees it: a process of its own, replaced when it dies.
 
 
-def forking() -> SupervisorHarness:
-    return SupervisorHarness(make_blueprint("m"), has_fork_server=True).start()
-
-
 @pytest.fixture
 def served() -> SupervisorHarness:
-    return forking()
+    return SupervisorHarness(make_blueprint("m"), has_fork_server=True).start()
 
 
 def test_it_is_started_before_everything_else(served: SupervisorHarness) -> None:
@@ -250,8 +246,7 @@ def test_one_that_is_no_help_ends_and_is_not_replaced(served: SupervisorHarness)
 def test_it_ends_with_the_server_after_the_models(served: SupervisorHarness) -> None:
     fork_server = served.serial("fork-server")
 
-    served.core.stop_requested()
-    served.run_until_idle()
+    served.stop()
 
     assert 0 == served.status
     assert fork_server not in served.alive
@@ -288,8 +283,7 @@ def test_a_server_that_drains_sends_connections_elsewhere_until_it_is_undrained(
 def test_a_server_that_stops_sends_connections_elsewhere_before_it_closes_its_ports() -> None:
     world = serving()
 
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
 
     assert ["TakeClientsBack", "SendElsewhere"] == world.port_actions
     assert [wire.Retire(0)] == world.messages_to("http", wire.Retire)
@@ -315,8 +309,7 @@ def test_a_port_of_its_own_needs_none_of_this() -> None:
     world = serving(is_shared=False)
 
     world.call("drain", {"wait": False})
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
 
     assert ([], 0) == (world.port_actions, world.looks_at_ports)
     assert 1 == len(world.messages_to("http", wire.Shutdown))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
@@ -30,13 +32,17 @@ GONE = wire.PeerDied(S, "exited")
 REMOVED = wire.RemoveGeneration(1, "unloaded")
 
 
+def recorded(*messages: Any) -> BrokerReplay:
+    replay = BrokerReplay()
+    for message in messages:
+        replay.record(message)
+    return replay
+
+
 @pytest.fixture
 def replay() -> BrokerReplay:
     """Generation 1 was reloaded and has ended."""
-    replay = BrokerReplay()
-    for message in (EXPECTED, OLD, ATTACHED, NEW, wire.Retire(1), GONE, REMOVED):
-        replay.record(message)
-    return replay
+    return recorded(EXPECTED, OLD, ATTACHED, NEW, wire.Retire(1), GONE, REMOVED)
 
 
 def test_a_generation_that_has_ended_and_its_successor_are_told_in_their_order(
@@ -54,9 +60,7 @@ def test_of_a_stub_whose_end_no_broker_has_settled_the_next_one_hears(
 
 
 def test_a_stub_that_was_settled_before_it_ends_is_expected_and_not_attached() -> None:
-    replay = BrokerReplay()
-    for message in (EXPECTED, OLD, ATTACHED, wire.Retire(1, S)):
-        replay.record(message)
+    replay = recorded(EXPECTED, OLD, ATTACHED, wire.Retire(1, S))
 
     replay.settle(wire.Settled(1, S))
 
@@ -67,9 +71,7 @@ def test_a_stub_that_was_settled_before_it_ends_is_expected_and_not_attached() -
 
 
 def test_a_settled_generation_is_told_as_retired_at_once_and_any_other_later() -> None:
-    replay = BrokerReplay()
-    for message in (EXPECTED, OLD, ATTACHED, NEW, wire.Retire(1), wire.Retire(2)):
-        replay.record(message)
+    replay = recorded(EXPECTED, OLD, ATTACHED, NEW, wire.Retire(1), wire.Retire(2))
 
     replay.settle(wire.Settled(1))
 
@@ -94,11 +96,7 @@ def test_only_the_last_generations_that_have_ended_are_kept() -> None:
 
 
 def test_a_process_that_lives_stays_expected_when_its_generation_is_forgotten() -> None:
-    replay = BrokerReplay()
-    replay.record(EXPECTED)
-    replay.record(OLD)
-    replay.record(ATTACHED)
-    replay.record(wire.RemoveGeneration(OLD.generation, "unloaded"))
+    replay = recorded(EXPECTED, OLD, ATTACHED, REMOVED)
     for number in range(2, 1001):
         replay.record(wire.AddGeneration(number, "m", 1, "{}"))
         replay.record(wire.RemoveGeneration(number, "unloaded"))
@@ -109,9 +107,8 @@ def test_a_process_that_lives_stays_expected_when_its_generation_is_forgotten() 
 
 
 def test_a_division_that_is_over_is_not_told() -> None:
-    replay = BrokerReplay()
     divided = wire.TrafficSplit("m", 1, 2, 1000, "", "", 0, "")
-    replay.record(divided)
+    replay = recorded(divided)
     assert [divided] == replay.all_messages()
 
     replay.record(divided._replace(stable=0, canary=0))
@@ -146,18 +143,15 @@ def test_ready_is_said_when_models_were_tried_and_all_services_listen() -> None:
         world.receive(world.serial(role), wire.Listening(service, "0.0.0.0:1"))
     assert [] == world.service_manager_texts
 
-    world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
-    assert [READY] == world.service_manager_texts
-
-    world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
-    assert [READY] == world.service_manager_texts
+    for _ in range(2):
+        world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
+        assert [READY] == world.service_manager_texts
 
 
 def test_a_start_may_take_its_time_while_the_broker_answers() -> None:
-    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0)
-    world.stub_behaviours["m"] = HANGS
+    policy = {"watchdog_interval_s": 2.0, "stubs": {"m": HANGS}}
 
-    world.start().advance(5.0)
+    world = SupervisorHarness(make_blueprint("m"), **policy).start().advance(5.0)
 
     first, second = world.service_manager_texts
     status = "STATUS=0 of 1 model versions are ready, not m version 1"
@@ -166,9 +160,8 @@ def test_a_start_may_take_its_time_while_the_broker_answers() -> None:
 
 
 def test_frontends_that_listen_early_do_not_make_the_server_ready() -> None:
-    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0, early_liveness=True)
-    world.stub_behaviours["m"] = HANGS
-    world.start()
+    policy = {"watchdog_interval_s": 2.0, "early_liveness": True, "stubs": {"m": HANGS}}
+    world = SupervisorHarness(make_blueprint("m"), **policy).start()
 
     listen(world)
 
@@ -211,8 +204,7 @@ def test_a_dead_broker_does_not_answer_and_the_next_one_does(world: SupervisorHa
 
 def test_stopping_is_said_once_and_life_until_the_end(world: SupervisorHarness) -> None:
     world.stubborn.add("grpc")
-    world.core.stop_requested()
-    world.run_until_idle()
+    world.stop()
 
     assert [
         "STOPPING=1\nSTATUS=stopping; 1 of 1 model versions are ready"

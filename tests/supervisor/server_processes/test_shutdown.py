@@ -45,11 +45,6 @@ def _retired(world: SupervisorHarness) -> list[int]:
     return [m.generation for m in world.messages_to("broker", wire.Retire) if m.generation]
 
 
-def stop(world: SupervisorHarness) -> SupervisorHarness:
-    world.core.stop_requested()
-    return world.run_until_idle()
-
-
 @pytest.fixture
 def world() -> SupervisorHarness:
     return running()
@@ -58,7 +53,7 @@ def world() -> SupervisorHarness:
 def test_everything_ends_in_order_and_the_status_is_0(world: SupervisorHarness) -> None:
     world.stubborn = {"http", "grpc"}
 
-    stop(world)
+    world.stop()
 
     assert "I Waiting for in-flight requests to complete." in world.log
     assert len(world.messages_to("http", wire.Shutdown)) == 1
@@ -80,7 +75,7 @@ def test_sequences_that_are_begun_before_clients_hear_of_the_stop_are_waited_for
     world = SupervisorHarness(make_blueprint("a", finish=lambda reply: finished)).start()
     world.fork_http_worker()
 
-    stop(world)
+    world.stop()
     assert [wire.Retire(0)] == world.messages_to("http", wire.Retire)
     assert [] == world.messages_to("broker", wire.Retire)
     world.has_sequences = True
@@ -91,7 +86,7 @@ def test_sequences_that_are_begun_before_clients_hear_of_the_stop_are_waited_for
 
 
 def test_the_broker_ends_after_the_stubs(world: SupervisorHarness) -> None:
-    stop(world)
+    world.stop()
 
     last_finish = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Finalize))
     broker_stop = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Shutdown))
@@ -100,7 +95,7 @@ def test_the_broker_ends_after_the_stubs(world: SupervisorHarness) -> None:
 
 def test_a_process_that_has_ended_is_not_replaced(world: SupervisorHarness) -> None:
     world.stubborn = {"http"}
-    stop(world)
+    world.stop()
 
     world.advance(5.0)
 
@@ -113,7 +108,7 @@ def test_the_time_that_is_left_is_said_each_second() -> None:
     world = running(exit_timeout_s=3)
     world.stubborn = {"http"}
 
-    stop(world).advance(2.5)
+    world.stop().advance(2.5)
 
     assert [
         f"I Timeout {n}: Found 0 model versions that have in-flight inferences" for n in (3, 2, 1)
@@ -125,7 +120,7 @@ def test_models_that_have_requests_are_named(world: SupervisorHarness) -> None:
     world.stubborn = {"http"}
     world.model_stats = [stats("a", unanswered=2), stats("b", unanswered=0)]
 
-    stop(world)
+    world.stop()
 
     assert [
         "I Timeout 30: Found 1 model versions that have in-flight inferences",
@@ -138,7 +133,7 @@ def test_when_the_time_is_over_the_status_is_1() -> None:
     world = running(exit_timeout_s=3)
     world.stubborn = {"http"}
 
-    stop(world).advance(3.0)
+    world.stop().advance(3.0)
 
     assert world.status == 1
     assert "E Exit timeout expired. Exiting immediately." in world.log
@@ -147,26 +142,24 @@ def test_when_the_time_is_over_the_status_is_1() -> None:
 def test_a_hanging_finalize_does_not_keep_the_server(world: SupervisorHarness) -> None:
     world.stubborn = {"a_0_0"}
 
-    stop(world).advance(10.5)
+    world.stop().advance(10.5)
 
     assert world.status == 0
 
 
 def test_a_second_signal_ends_everything_at_once(world: SupervisorHarness) -> None:
     world.stubborn = {"http"}
-    stop(world)
+    world.stop()
 
-    stop(world)
+    world.stop()
 
     assert world.status == 1
 
 
 def test_a_stop_while_models_load_ends_the_loads() -> None:
-    world = SupervisorHarness(make_blueprint("a"), control_mode="none")
-    world.stub_behaviours["a"] = HANGS
-    world.start()
+    world = SupervisorHarness(make_blueprint("a"), control_mode="none", stubs={"a": HANGS}).start()
 
-    stop(world)
+    world.stop()
 
     assert world.status == 0
     assert world.alive == set()
@@ -179,7 +172,7 @@ def test_a_stop_before_the_broker_listens_ends_everything() -> None:
     world.silent = {1}
     world.run_until_idle()
 
-    stop(world)
+    world.stop()
 
     assert world.status == 0
     assert world.alive == set()
@@ -191,7 +184,7 @@ def test_a_load_that_is_under_way_is_refused_at_a_stop(world: SupervisorHarness)
     world.stubborn = {"http"}
     call = world.call("load", {"model": "c"})
 
-    stop(world)
+    world.stop()
 
     assert call.error[0] == Unavailable.number
     assert world.call("load", {"model": "c"}).error == (Unavailable.number, "Server exiting")
@@ -199,7 +192,7 @@ def test_a_load_that_is_under_way_is_refused_at_a_stop(world: SupervisorHarness)
 
 def test_a_stub_that_dies_while_requests_are_finished_comes_back(world: SupervisorHarness) -> None:
     world.stubborn = {"http"}
-    stop(world)
+    world.stop()
 
     world.kill_process(world.serial("a_0_0")).tick()
 
@@ -210,7 +203,7 @@ def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends(
     world: SupervisorHarness,
 ) -> None:
     world.is_busy = True
-    stop(world)
+    world.stop()
     assert world.status is None
 
     for name in ("a_0_0", "b_0_0"):
@@ -226,7 +219,13 @@ def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends(
 def _stopped_amid_sequences(**policy: object) -> SupervisorHarness:
     world = running(**policy)
     world.has_sequences = True
-    return stop(world)
+    return world.stop()
+
+
+@pytest.fixture
+def waiting() -> SupervisorHarness:
+    """A server that ends, while a client has a sequence to go on with."""
+    return _stopped_amid_sequences()
 
 
 def _end_sequences(world: SupervisorHarness) -> SupervisorHarness:
@@ -235,19 +234,17 @@ def _end_sequences(world: SupervisorHarness) -> SupervisorHarness:
 
 
 @pytest.mark.row("E78")
-def test_frontends_end_when_no_sequence_is_open_any_more() -> None:
-    world = _stopped_amid_sequences()
-
-    assert [wire.Retire(0)] == world.messages_to("broker", wire.Retire)
-    assert [wire.Retire(0)] * 2 == world.messages_to("http", wire.Retire) + world.messages_to(
+def test_frontends_end_when_no_sequence_is_open_any_more(waiting: SupervisorHarness) -> None:
+    assert [wire.Retire(0)] == waiting.messages_to("broker", wire.Retire)
+    assert [wire.Retire(0)] * 2 == waiting.messages_to("http", wire.Retire) + waiting.messages_to(
         "grpc", wire.Retire
     )
-    assert [] == world.messages_to("grpc", wire.Shutdown)
-    assert [] == [s for s, m in world.sent if isinstance(m, wire.Finalize)]
+    assert [] == waiting.messages_to("grpc", wire.Shutdown)
+    assert [] == [s for s, m in waiting.sent if isinstance(m, wire.Finalize)]
 
-    _end_sequences(world)
+    _end_sequences(waiting)
 
-    assert (1, 0) == (len(world.messages_to("grpc", wire.Shutdown)), world.status)
+    assert (1, 0) == (len(waiting.messages_to("grpc", wire.Shutdown)), waiting.status)
 
 
 @pytest.mark.row("E78", "F17")
@@ -278,12 +275,10 @@ def test_sequences_that_never_end_keep_no_server_whose_clients_hear_all_at_once(
     assert (0 if tells_each else 1) == len(world.messages_to("grpc", wire.Shutdown))
 
 
-def test_a_second_signal_does_not_wait_for_sequences() -> None:
-    world = _stopped_amid_sequences()
+def test_a_second_signal_does_not_wait_for_sequences(waiting: SupervisorHarness) -> None:
+    waiting.stop()
 
-    stop(world)
-
-    assert 1 == world.status
+    assert 1 == waiting.status
 
 
 def test_of_a_model_with_sequences_these_are_counted(world: SupervisorHarness) -> None:
@@ -291,7 +286,7 @@ def test_of_a_model_with_sequences_these_are_counted(world: SupervisorHarness) -
     world.model_stats[0]["zmqtriton"]["sequences"] = 3
     world.has_sequences = True
 
-    stop(world)
+    world.stop()
 
     assert [
         "I Timeout 30: Found 1 model versions that have in-flight inferences",
@@ -299,35 +294,34 @@ def test_of_a_model_with_sequences_these_are_counted(world: SupervisorHarness) -
     ] == world.log[-2:]
 
 
-def test_a_frontend_that_dies_amid_sequences_is_replaced_by_one_that_takes_nothing_new() -> None:
-    world = _stopped_amid_sequences()
-
-    world.kill_process(world.serial("grpc")).tick()
-    world.fork_http_worker()
+def test_a_frontend_that_dies_amid_sequences_is_replaced_by_one_that_takes_nothing_new(
+    waiting: SupervisorHarness,
+) -> None:
+    waiting.kill_process(waiting.serial("grpc")).tick()
+    waiting.fork_http_worker()
 
     messages_by_role = [
-        [m for s, m in world.sent if s == world.serial(role)] for role in ("grpc", "http")
+        [m for s, m in waiting.sent if s == waiting.serial(role)] for role in ("grpc", "http")
     ]
     for messages in messages_by_role:
         assert messages.index(wire.Retire(0)) < messages.index(wire.Listen())
-    _end_sequences(world)
-    assert 0 == world.status
+    _end_sequences(waiting)
+    assert 0 == waiting.status
 
 
-def test_the_sequences_of_a_broker_that_dies_are_not_waited_for() -> None:
-    world = _stopped_amid_sequences()
-    world.has_sequences = False  # the next broker knows of none
+def test_the_sequences_of_a_broker_that_dies_are_not_waited_for(waiting: SupervisorHarness) -> None:
+    waiting.has_sequences = False  # the next broker knows of none
 
-    world.kill_process(world.serial("broker")).advance(5.0)
+    waiting.kill_process(waiting.serial("broker")).advance(5.0)
 
-    assert (2, 0) == (len(world.messages_to("broker", wire.Bootstrap)), world.status)
+    assert (2, 0) == (len(waiting.messages_to("broker", wire.Bootstrap)), waiting.status)
 
 
 def test_a_stop_while_there_is_no_broker_waits_for_no_sequences(world: SupervisorHarness) -> None:
     world.stubborn = {"grpc"}
     world.kill_process(world.serial("broker"))
 
-    stop(world)
+    world.stop()
 
     assert 1 == len(world.messages_to("grpc", wire.Shutdown))
 
@@ -341,7 +335,7 @@ def test_what_a_poll_finds_after_the_stop_changes_nothing() -> None:
     world.models["c"] = make_blueprint("c")
 
     world.core.tick(15.0)  # it asks what there is
-    stop(world)
+    world.stop()
 
     assert [] == _retired(world)
     assert "c" not in world.core.models
@@ -351,7 +345,7 @@ def test_a_stop_while_repositories_are_listed_loads_nothing() -> None:
     world = SupervisorHarness(make_blueprint("a"), control_mode="none")
     world.core.start(0.0)
 
-    stop(world)
+    world.stop()
 
     assert 0 == world.status
     assert not world.has_logged("loading: a:1")

@@ -167,28 +167,26 @@ def test_a_fork_server_that_cannot_fork_says_so_and_the_stub_is_spawned(
     assert spawner.pending[7].is_dropped
 
 
-def test_a_stub_that_is_not_there_is_spawned(fork_server: ForkServer, spawner: FakeSpawner) -> None:
+def test_a_stub_that_is_not_there_is_spawned(
+    ready_server: ForkServer, spawner: FakeSpawner
+) -> None:
     spawner.are_there = False
-    fork_server.started(FORK_SERVER)
-    fork_server.ready()
-    fork_server.start(spec_of(7))
+    ready_server.start(spec_of(7))
 
-    fork_server.answered(7, 700)
+    ready_server.answered(7, 700)
 
     assert [7] == spawner.spawned
 
 
 def test_where_descriptors_are_short_the_stub_is_spawned(
-    fork_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServer, spawner: FakeSpawner
 ) -> None:
     spawner.has_descriptors = False
-    fork_server.started(FORK_SERVER)
-    fork_server.ready()
 
-    fork_server.start(spec_of(7))
+    ready_server.start(spec_of(7))
 
     assert [7] == spawner.spawned
-    assert not fork_server.is_under_way
+    assert not ready_server.is_under_way
 
 
 def test_at_the_end_nothing_is_kept_for_the_unborn(

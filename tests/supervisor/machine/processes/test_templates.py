@@ -70,6 +70,22 @@ def spec_of(serial: int, load_within_s: float = 0.0, *, has_threads: bool = Fals
     return StubSpec(serial, SERVER_ENVIRONMENT, name, page, template=template)
 
 
+@pytest.fixture
+def forking(templates: Templates) -> Templates:
+    """Those of a template that is there and forks stub 7."""
+    templates.start(spec_of(7))
+    templates.ready(NUMBER)
+    return templates
+
+
+@pytest.fixture
+def beginning(templates: Templates) -> Templates:
+    """Those of a template that is there and begins stub 7, a thread of it."""
+    templates.start(spec_of(7, has_threads=True))
+    templates.ready(NUMBER)
+    return templates
+
+
 def test_stubs_wait_for_one_template(templates: Templates, spawner: FakeSpawner) -> None:
     templates.start(spec_of(7))
     templates.start(spec_of(8))
@@ -132,52 +148,48 @@ def test_what_a_template_says_is_what_its_stubs_fail_with(
 
 
 def test_stubs_of_a_template_that_dies_while_it_forks_are_forked_of_the_next_one(
-    templates: Templates, spawner: FakeSpawner
+    forking: Templates, spawner: FakeSpawner
 ) -> None:
-    templates.start(spec_of(7))
-    templates.ready(NUMBER)
 
-    templates.ended(NUMBER, KILLED)
+    forking.ended(NUMBER, KILLED)
 
     assert spawner.requests[0][1].is_dropped
-    assert not templates.is_under_way
+    assert not forking.is_under_way
     assert spawner.templates == 2
-    templates.ready(NUMBER)
+    forking.ready(NUMBER)
     assert [7, 7] == [serial for serial, _ in spawner.requests]
 
     # twice is enough: the model may be what kills it
-    templates.ended(NUMBER, KILLED)
+    forking.ended(NUMBER, KILLED)
 
     assert ([7], 2) == (list(spawner.failed), spawner.templates)
 
 
 @pytest.mark.parametrize(("served_s", "count"), [(1.0, 1), (60.0, 2)])
 def test_a_template_that_has_served_is_made_again_at_once(
-    templates: Templates, spawner: FakeSpawner, served_s: float, count: int
+    forking: Templates, spawner: FakeSpawner, served_s: float, count: int
 ) -> None:
-    templates.start(spec_of(7))
-    templates.ready(NUMBER)
-    templates.answered(NUMBER, 7, 700, "")
+
+    forking.answered(NUMBER, 7, 700, "")
     spawner.now_s = served_s
 
-    templates.ended(NUMBER, KILLED)
+    forking.ended(NUMBER, KILLED)
 
     assert spawner.templates == count
-    templates.start(spec_of(8))
+    forking.start(spec_of(8))
     assert spawner.templates == 2
 
 
-def test_stubs_that_cannot_be_forked_fail(templates: Templates, spawner: FakeSpawner) -> None:
-    templates.start(spec_of(7))
-    templates.ready(NUMBER)
-    templates.answered(NUMBER, 7, 0, "cannot fork: no memory")
+def test_stubs_that_cannot_be_forked_fail(forking: Templates, spawner: FakeSpawner) -> None:
+
+    forking.answered(NUMBER, 7, 0, "cannot fork: no memory")
 
     spawner.has_descriptors = False
-    templates.start(spec_of(8))
+    forking.start(spec_of(8))
 
     assert "cannot be started: cannot fork: no memory" in spawner.failed[7][1]
     assert "cannot be started: no descriptors" in spawner.failed[8][1]
-    assert not templates.is_under_way
+    assert not forking.is_under_way
 
 
 def test_the_end_of_a_template_is_that_of_stubs_that_wait(
@@ -210,24 +222,21 @@ def test_late_templates_are_killed(templates: Templates, spawner: FakeSpawner) -
     assert spawner.killed == [NUMBER, NUMBER]
 
 
-def test_a_server_that_ends_forks_nothing(templates: Templates, spawner: FakeSpawner) -> None:
-    templates.start(spec_of(7))
-    templates.ready(NUMBER)
+def test_a_server_that_ends_forks_nothing(forking: Templates, spawner: FakeSpawner) -> None:
 
-    templates.close()
+    forking.close()
 
     assert spawner.requests[0][1].is_dropped
-    assert not templates.is_under_way
+    assert not forking.is_under_way
 
 
 def test_one_with_threads_ends_with_the_last_of_them(
-    templates: Templates, spawner: FakeSpawner
+    beginning: Templates, spawner: FakeSpawner
 ) -> None:
-    templates.start(spec_of(7, has_threads=True))
-    templates.ready(NUMBER)
-    templates.answered(NUMBER, 7, 700, "")
 
-    templates.end(NUMBER)
+    beginning.answered(NUMBER, 7, 700, "")
+
+    beginning.end(NUMBER)
 
     assert ([NUMBER], []) == (spawner.finalized, spawner.killed)
 
@@ -246,27 +255,24 @@ def test_one_with_threads_that_is_to_end_at_once_is_killed(
 
 
 def test_threads_may_begin_late_as_another_may_hold_the_interpreter(
-    templates: Templates, spawner: FakeSpawner
+    beginning: Templates, spawner: FakeSpawner
 ) -> None:
-    templates.start(spec_of(7, has_threads=True))
-    templates.ready(NUMBER)
 
-    templates.tick(1000.0)
+    beginning.tick(1000.0)
 
     assert [] == spawner.killed
-    templates.answered(NUMBER, 7, 700, "")
-    assert not templates.is_under_way
+    beginning.answered(NUMBER, 7, 700, "")
+    assert not beginning.is_under_way
 
 
 def test_why_one_was_killed_is_why_its_threads_have_ended(
-    templates: Templates, spawner: FakeSpawner
+    beginning: Templates, spawner: FakeSpawner
 ) -> None:
-    templates.start(spec_of(7, has_threads=True))
-    templates.ready(NUMBER)
-    templates.answered(NUMBER, 7, 700, "")
+
+    beginning.answered(NUMBER, 7, 700, "")
     verdict = Reason.of(Kind.OVER_MEMORY_QUOTA, "it used too much", limit=1)
 
-    templates.kill(NUMBER, verdict)
+    beginning.kill(NUMBER, verdict)
 
-    assert verdict == templates.ended(NUMBER, KILLED)
-    assert KILLED == templates.ended(NUMBER + 1, KILLED)
+    assert verdict == beginning.ended(NUMBER, KILLED)
+    assert KILLED == beginning.ended(NUMBER + 1, KILLED)
