@@ -72,7 +72,7 @@ def spec_of(serial: int, load_within_s: float = 0.0, *, has_threads: bool = Fals
 
 @pytest.fixture
 def forking(templates: Templates) -> Templates:
-    """Those of a template that is there and forks stub 7."""
+    """Templates of which one is there and forks stub 7."""
     templates.start(spec_of(7))
     templates.ready(NUMBER)
     return templates
@@ -80,7 +80,7 @@ def forking(templates: Templates) -> Templates:
 
 @pytest.fixture
 def beginning(templates: Templates) -> Templates:
-    """Those of a template that is there and begins stub 7, a thread of it."""
+    """Templates of which one is there and begins stub 7, a thread of it."""
     templates.start(spec_of(7, has_threads=True))
     templates.ready(NUMBER)
     return templates
