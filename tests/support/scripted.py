@@ -1,4 +1,4 @@
-"""Clients of the models `scripted` and `scripted_async`, which do what a request's script says."""
+"""Clients of the model `scripted`, which does what a request's script says."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 
 from tests.support.server import Server
 
+#: Scripts are coroutines.
+ASYNC = 'parameters { key: "ASYNC" value { string_value: "yes" } }\n'
 DECOUPLED = "model_transaction_policy { decoupled: true }\n"
 #: Shows that it is being executed, and waits for leave to end.
 GATE = """
@@ -25,7 +27,7 @@ ITERATIVE = "sequence_batching { iterative_sequence: true }\n"
 
 
 def add_model(server: Server, source: str, name: str, config: str = "") -> None:
-    """A copy of one of the two, with more in its configuration."""
+    """A copy of a model, with more in its configuration."""
     server.add_model(source, name)
     extend_config(server, name, config)
 

@@ -161,6 +161,15 @@ class Server:
         choose_instances(target)
         return target
 
+    def write_model(self, name: str, config: str, code: str = "") -> Path:
+        """Writes a model, without code if it needs none, and returns its directory."""
+        directory = self.repository / name
+        (directory / "1").mkdir(parents=True)
+        (directory / "config.pbtxt").write_text(config)
+        if code:
+            (directory / "1" / "model.py").write_text(code)
+        return directory
+
     def block_imports(self, model: str) -> Path:
         """Block the import of this model until the returned file is removed.
 

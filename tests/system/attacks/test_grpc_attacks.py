@@ -198,6 +198,3 @@ def test_streams_that_are_cancelled_at_any_moment_leave_no_request(server: Serve
     eventually(
         lambda: metrics_of(server)["zmqtriton_unanswered_requests"] == 0, 30, "all is answered"
     )
-
-
-# -------------------------------------------------------------------- messages

@@ -53,10 +53,7 @@ OPTIONS = (f"--client-memory-byte-size={LIMIT}",)
 
 
 def prepare(server: Server) -> None:
-    model = server.repository / "large" / "1" / "model.py"
-    model.parent.mkdir(parents=True)
-    model.write_text(_LARGE)
-    (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+    server.write_model("large", _CONFIG, _LARGE)
 
 
 def _own_mib(server: Server, role: str) -> int:

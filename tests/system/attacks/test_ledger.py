@@ -96,13 +96,9 @@ OPTIONS = (
 
 def prepare(server: Server) -> None:
     # what attackers ask keeps nobody else waiting for its model
-    models = {"sized": (_MODEL, _CONFIG), "another": (_MODEL, _CONFIG)}
-    models["streamed"] = _STREAM_MODEL, _STREAM_CONFIG
-    for name, (code, config) in models.items():
-        model = server.repository / name / "1" / "model.py"
-        model.parent.mkdir(parents=True)
-        model.write_text(code)
-        (model.parent.parent / "config.pbtxt").write_text(config)
+    for name in ("sized", "another"):
+        server.write_model(name, _CONFIG, _MODEL)
+    server.write_model("streamed", _STREAM_CONFIG, _STREAM_MODEL)
 
 
 def _own_mib(server: Server, *roles: str) -> int:

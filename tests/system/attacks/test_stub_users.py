@@ -193,13 +193,13 @@ def test_a_link_among_the_files_of_a_load_leads_nowhere(server: Server) -> None:
     assert SECRET not in said + server.log_text()
 
 
-def start_text(tmp_path: Path, *options: str, wrap: bool = True) -> str:
+def start_text(tmp_path: Path, *options: str) -> str:
     """Return what a server says that does not start."""
     tmp_path.joinpath("models").mkdir()
     command = [sys.executable, "-m", "zmqtriton", f"--model-repository={tmp_path / 'models'}"]
     command += ["--http-port=0", "--grpc-port=0", "--metrics-port=0", *options]
     done = subprocess.run(
-        stub_user.within_reach(command) if wrap else command,
+        stub_user.within_reach(command),
         capture_output=True,
         text=True,
         timeout=60,

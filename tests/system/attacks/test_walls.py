@@ -84,10 +84,7 @@ output { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] }
 
 def _reading_server(tmp_path: Path, *options: str) -> Server:
     server = Server(tmp_path / "s", options=options, frontends=())
-    model = server.repository / "reading" / "1" / "model.py"
-    model.parent.mkdir(parents=True)
-    model.write_text(_READING)
-    (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+    server.write_model("reading", _CONFIG, _READING)
     return server
 
 
@@ -143,10 +140,7 @@ def test_nothing_that_a_model_starts_commands_the_server(tmp_path: Path) -> None
     command = f"(sleep 0.5; env -i PYTHONPATH={path} {ctl} > {out} 2>&1; echo over >> {out}) &"
     options = [f"--runtime-directory={run}", "--model-control-mode=explicit", "--load-model=*"]
     server = Server(tmp_path / "s", models=["add_sub"], options=options, frontends=())
-    model = server.repository / "detached" / "1" / "model.py"
-    model.parent.mkdir(parents=True)
-    model.write_text(_DETACHED.format(command=command))
-    (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+    server.write_model("detached", _CONFIG, _DETACHED.format(command=command))
     tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [1.0]}
 
     with server:

@@ -97,12 +97,13 @@ def test_nothing_outlives_its_stub(
 
 def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:
     server = shared
-    server.load("scripted", "scripted_async")
+    server.add_model("scripted", "another")
+    server.load("scripted", "another")
     pids = [int(pid) for pid in scripted.generate(server, "scripted", STRAYS).split()]
 
-    stub = server.kill_only("stub", "scripted_async")
+    stub = server.kill_only("stub", "another")
 
-    eventually(lambda: server.stub_pids("scripted_async") not in ([], [stub]), 30, "another")
+    eventually(lambda: server.stub_pids("another") not in ([], [stub]), 30, "another")
     assert all(map(_is_running, pids))
 
 
@@ -206,9 +207,7 @@ def _ask(server: Server) -> list[str]:
 
 def test_what_stubs_sent_while_the_broker_slept_is_delivered(shared: SharedServer) -> None:
     server = shared
-    (server.repository / "last" / "1").mkdir(parents=True)
-    (server.repository / "last" / "config.pbtxt").write_text(_CONFIG)
-    (server.repository / "last" / "1" / "model.py").write_text(_LAST)
+    server.write_model("last", _CONFIG, _LAST)
     server.load("last")
     with ThreadPoolExecutor(4) as clients:
         [broker] = server.pids()["broker"]

@@ -60,11 +60,8 @@ OPTIONS = (
 
 
 def write(server: Server, name: str, config: str) -> None:
-    directory = server.repository / name
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(config)
+    directory = server.write_model(name, config, MODEL)
     (directory / "labels.txt").write_text("cat\ndog\nbird\n")
-    (directory / "1" / "model.py").write_text(MODEL)
 
 
 def prepare(server: Server) -> None:

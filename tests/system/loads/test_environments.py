@@ -111,11 +111,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (model / "requirements.txt").write_text("--find-links wheels\nnumpy>=2\ngreeting==1.0\n")
     newest = interpreters.versions_here()[-1]
     configure(model, PYTHON_REQUIREMENTS="yes", PYTHON_EXECUTABLE=f"python{newest}")
-    whole = server.repository / "all"
-    (whole / "1").mkdir(parents=True)
     names = [("old", "IN", "a"), ("packed", "a", "b"), ("built", "b", "OUT")]
     steps = ",".join(STEP.format(*name) for name in names)
-    (whole / "config.pbtxt").write_text(ENSEMBLE.replace("STEPS", steps))
+    server.write_model("all", ENSEMBLE.replace("STEPS", steps))
 
     if stub_user.EVERYWHERE:
         stub_user.open_up(home)

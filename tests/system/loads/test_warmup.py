@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted import string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -35,8 +34,7 @@ class Repository:
     def add(self, name: str, config: str, instances: int = 1) -> None:
         path = self.server.add_model("warmed", name) / "config.pbtxt"
         group = f"instance_group [ {{ count: {instances} kind: KIND_CPU }} ]\n"
-        mode = string_parameter("MODE", "")
-        path.write_text(f"{path.read_text()}{config}max_batch_size: 4\n{group}{mode}")
+        path.write_text(f"{path.read_text()}{config}max_batch_size: 4\n{group}")
 
     def load(self, name: str) -> str:
         """Load a model; return "" or the error."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.probing import Probe, add_probes
+from tests.support.probing import Probe
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -26,13 +26,12 @@ pytestmark = pytest.mark.system
 SHARED = True
 
 
-MODELS = ["api_completed", "told"]
+MODELS = ["api_completed", "api_probe", "told"]
 
 
 def prepare(server: Server) -> None:
     twice = server.add_model("api_completed", "api_completed_twice")
     (twice / "config.pbtxt").write_text('backend: "python"\ninstance_group { count: 2 }\n')
-    add_probes(server)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.scripted import DECOUPLED, add_model, generate, string_parameter
+from tests.support.scripted import ASYNC, DECOUPLED, add_model, generate, string_parameter
 from tests.support.server import Server
 from tests.system.model_api.test_modes_deadlocks import circle
 
@@ -80,14 +80,14 @@ _RESULT = _CHAIN.format(
 
 def prepare(server: Server) -> None:
     for name in ("a", "b"):
-        add_model(server, "scripted_async", name)
+        add_model(server, "scripted", name, ASYNC)
     for name in ("x", "y"):
         add_model(server, "scripted", name)
-    add_model(server, "scripted_async", "wide", string_parameter("MAX_INFLIGHT", "2"))
-    add_model(server, "scripted_async", "two")
+    add_model(server, "scripted", "wide", ASYNC + string_parameter("MAX_INFLIGHT", "2"))
+    add_model(server, "scripted", "two", ASYNC)
     config = server.repository / "two" / "config.pbtxt"
     config.write_text(config.read_text().replace("count: 1", "count: 2"))
-    add_model(server, "scripted_async", "free", DECOUPLED)
+    add_model(server, "scripted", "free", ASYNC + DECOUPLED)
 
 
 @pytest.mark.row("L20")

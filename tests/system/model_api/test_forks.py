@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 SHARED = True
-MODELS = ["scripted", "scripted_async"]
+MODELS = ["scripted"]
 
 #: Makes its pool of forks before it is connected to anybody.
 POOLED = """
@@ -32,7 +32,7 @@ def ask(number):
                            ("ARGUMENT", str(number).encode()))
     ]
     asked = pb_utils.InferenceRequest(
-        model_name="scripted_async", inputs=inputs, requested_output_names=["TEXT"])
+        model_name="asked", inputs=inputs, requested_output_names=["TEXT"])
     return asked.exec().output_tensors()[0].as_numpy()[0].decode()
 
 class TritonPythonModel:
@@ -53,13 +53,13 @@ import triton_python_backend_utils as pb_utils
 
 def ask():
     pb_utils.InferenceRequest(
-        model_name="scripted_async", inputs=[], requested_output_names=[]).exec()
+        model_name="asked", inputs=[], requested_output_names=[]).exec()
 
 def measure():
     pb_utils.MetricFamily(name="program", description="", kind=pb_utils.MetricFamily.GAUGE)
 
 def load():
-    pb_utils.load_model("scripted_async")
+    pb_utils.load_model("asked")
 
 def said(what):
     pb_utils.Logger.log_warn("from another program")
@@ -71,6 +71,7 @@ def said(what):
 
 
 def prepare(server: Server) -> None:
+    server.add_model("scripted", "asked")
     scripted.add_model(server, "scripted", "streaming", scripted.DECOUPLED)
     scripted.add_model(server, "scripted", "pooled")
     (server.repository / "pooled" / "1" / "model.py").write_text(POOLED)
@@ -105,7 +106,7 @@ def test_a_fork_awaits_many_answers_at_once(server: Server) -> None:
     script = """
         import asyncio
         async def all_of_them():
-            asked = [ask("scripted_async", "return [reply(text_of(request) * 70000)]", str(number))
+            asked = [ask("asked", "return [reply(text_of(request) * 70000)]", str(number))
                      for number in range(10)]
             return await asyncio.gather(*[one.async_exec() for one in asked])
         texts = [answer_of(answer) for answer in asyncio.run(all_of_them())]
@@ -237,7 +238,7 @@ def test_another_program_is_refused_at_once_and_told_what_to_do(
 
 @pytest.mark.row("A31")
 def test_forks_leave_nothing_in_the_instance(server: Server) -> None:
-    script = forked("return answer_of(ask('scripted_async', 'return [reply(1)]').exec())")
+    script = forked("return answer_of(ask('asked', 'return [reply(1)]').exec())")
     [stub] = server.stub_pids("scripted")
     assert "1" == scripted.generate(server, "scripted", script)
     before = _descriptors(stub)

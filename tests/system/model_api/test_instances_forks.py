@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -56,12 +55,8 @@ instance_group {{ count: {count} kind: KIND_CPU }}
 """
 
 
-def write_model(server: Server, name: str, code: str, count: int = 1, more: str = FORKS) -> Path:
-    directory = server.repository / name
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(CONFIG.format(count=count) + more)
-    (directory / "1" / "model.py").write_text(textwrap.dedent(code))
-    return directory
+def write_model(server: Server, name: str, code: str, count: int = 1, more: str = FORKS) -> None:
+    server.write_model(name, CONFIG.format(count=count) + more, code)
 
 
 def ask(server: Server, model: str) -> list[str]:

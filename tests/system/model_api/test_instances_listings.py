@@ -260,12 +260,8 @@ def server(
 ) -> Iterator[Server]:
     started = Server(tmp_path_factory.mktemp("server") / "server", frontends=())
     for name, (config, code) in _LISTINGS.items():
-        directory = started.repository / name
-        (directory / "1").mkdir(parents=True)
-        config = config or 'backend: "python"\n'
-        text = config + string_parameter("INSTANCES", request.param)
-        (directory / "config.pbtxt").write_text(text)
-        (directory / "1" / "model.py").write_text(_IMPORTS + code)
+        text = (config or 'backend: "python"\n') + string_parameter("INSTANCES", request.param)
+        started.write_model(name, text, _IMPORTS + code)
     with started:
         yield started
 

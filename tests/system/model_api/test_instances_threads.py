@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import textwrap
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -91,11 +90,7 @@ class TritonPythonModel:
 def write_model(
     server: Server, name: str, count: int = 3, more: str = THREADS, code: str = CODE
 ) -> Path:
-    directory = server.repository / name
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(CONFIG.format(count=count) + more)
-    (directory / "1" / "model.py").write_text(textwrap.dedent(code))
-    return directory
+    return server.write_model(name, CONFIG.format(count=count) + more, code)
 
 
 def request_of(code: str, **more: Any) -> dict[str, Any]:

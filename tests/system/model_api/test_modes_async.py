@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.scripted import (
+    ASYNC,
     DECOUPLED,
     add_model,
     generate,
@@ -41,10 +42,11 @@ _MEET = """
 
 
 def prepare(server: Server) -> None:
-    add_model(server, "scripted_async", "plain")
-    add_model(server, "scripted_async", "wide", string_parameter("MAX_INFLIGHT", "4"))
-    add_model(server, "scripted_async", "streams", DECOUPLED)
-    add_model(server, "scripted_async", "narrow", DECOUPLED + string_parameter("MAX_INFLIGHT", "2"))
+    add_model(server, "scripted", "plain", ASYNC)
+    add_model(server, "scripted", "wide", ASYNC + string_parameter("MAX_INFLIGHT", "4"))
+    add_model(server, "scripted", "streams", ASYNC + DECOUPLED)
+    more = ASYNC + DECOUPLED + string_parameter("MAX_INFLIGHT", "2")
+    add_model(server, "scripted", "narrow", more)
     add_model(server, "scripted", "echo")
 
 
@@ -201,7 +203,7 @@ def test_the_event_loop_ends_before_finalize(shared: SharedServer) -> None:
         self.task = asyncio.create_task(background())
         return [reply("on")]
     """
-    add_model(shared, "scripted_async", "ending")
+    add_model(shared, "scripted", "ending", ASYNC)
     shared.load("ending")
     assert "on" == generate(shared, "ending", script)
 
@@ -215,7 +217,7 @@ def test_the_event_loop_ends_before_finalize(shared: SharedServer) -> None:
 def test_a_max_inflight_that_makes_no_sense_is_refused(shared: SharedServer) -> None:
     for value in ("0", "many", "1025"):
         model = f"wrong_{value}"
-        add_model(shared, "scripted_async", model, string_parameter("MAX_INFLIGHT", value))
+        add_model(shared, "scripted", model, ASYNC + string_parameter("MAX_INFLIGHT", value))
 
         error = shared.control_model("load", model)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.scripted import (
+    ASYNC,
     DECOUPLED,
     ITERATIVE,
     add_model,
@@ -47,7 +48,7 @@ def prepare(server: Server) -> None:
     oldest = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
     add_model(server, "scripted", "steps", ITERATIVE)
     add_model(server, "scripted", "streams", oldest + DECOUPLED)
-    add_model(server, "scripted_async", "background", oldest + DECOUPLED)
+    add_model(server, "scripted", "background", oldest + DECOUPLED + ASYNC)
     add_model(server, "scripted", "plain")
     add_model(server, "scripted", "plain_streams", DECOUPLED)
 

@@ -83,10 +83,8 @@ def server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     server = Server(
         directory, options=options, environment={"PYTHONPATH": roots}, frontends=("grpc",)
     )
-    model = server.repository / "seven"
-    (model / "1").mkdir(parents=True)
     [configuration] = CONFIGURATION.findall(GUIDE.read_text("utf-8"))
-    (model / "config.pbtxt").write_text(configuration)
+    server.write_model("seven", configuration)
     with server:
         yield server
 

@@ -93,8 +93,8 @@ _OPTIONS = [
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("ids")
     server = Server(path / "s", models=["scripted"], options=_OPTIONS, frontends=())
-    together = scripted.string_parameter("MAX_INFLIGHT", "2")
-    scripted.add_model(server, "scripted_async", "together", together)
+    together = scripted.ASYNC + scripted.string_parameter("MAX_INFLIGHT", "2")
+    scripted.add_model(server, "scripted", "together", together)
     with server:
         yield server
 

@@ -36,14 +36,13 @@ class TritonPythonModel:
 
 def _waiting_server(directory: Path, *options: str) -> Server:
     server = Server(directory, options=options, frontends=())
-    folder = server.repository / "slow" / "1"
-    folder.mkdir(parents=True)
-    (folder / "model.py").write_text(_WAITING)
-    (folder.parent / "config.pbtxt").write_text(
+    server.write_model(
+        "slow",
         'backend: "python"\n'
         'input [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
         'output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
-        f'parameters {{ key: "FOLDER" value {{ string_value: "{server.scratch}" }} }}\n'
+        f'parameters {{ key: "FOLDER" value {{ string_value: "{server.scratch}" }} }}\n',
+        _WAITING,
     )
     return server
 

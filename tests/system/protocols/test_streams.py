@@ -34,7 +34,7 @@ FLOOD = 12_000
 TOO_SLOW = "the reader of this stream did not keep up"
 
 
-MODELS = ["tokens", "replay", "add_sub", "identity_fp32", "parrot"]
+MODELS = ["tokens"]
 
 
 def was_cancelled(server: Server, request_id: str) -> bool:

@@ -165,11 +165,8 @@ def test_instances_compute_in_pure_python_without_waiting_for_each_other(server:
 @pytest.mark.long("system/pythons/test_free_threaded.py::test_nothing_of_ours_switches_the_lock_on")
 def test_what_threads_do_at_the_same_time_is_right(server: Server, environment: str) -> None:
     for name in ("asked", "strained"):
-        directory = server.repository / name
-        (directory / "1").mkdir(parents=True)
         config = CONFIG + string_parameter("INSTANCES", "threads") + environment
-        (directory / "config.pbtxt").write_text(config)
-        (directory / "1" / "model.py").write_text(CODE.replace("MODEL", name))
+        server.write_model(name, config, CODE.replace("MODEL", name))
         assert server.control_model("load", name) == ""
     [pid] = server.stub_pids("strained")
 

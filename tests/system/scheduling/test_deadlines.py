@@ -17,7 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
 from tests.support.scraping import sum_series
-from tests.support.scripted import DECOUPLED, add_model, open_stream, string_parameter
+from tests.support.scripted import ASYNC, DECOUPLED, add_model, open_stream, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -43,7 +43,7 @@ def prepare(server: Server) -> None:
         add_model(server, "scripted", name)
     add_model(server, "scripted", "detached", string_parameter("DETACHED_CALLS", "yes"))
     add_model(server, "scripted", "stream", DECOUPLED)
-    add_model(server, "scripted_async", "coroutines", DECOUPLED)
+    add_model(server, "scripted", "coroutines", ASYNC + DECOUPLED)
 
 
 def source(script: str) -> str:
@@ -279,6 +279,3 @@ def test_calls_may_go_on_without_the_client(server: Server, model: str, call: st
 
     assert 504 == status
     eventually(lambda: has_logged(server, f"{call} hears None"), 30, "it was executed")
-
-
-# ------------------------------------------------------------------- ensembles

@@ -36,8 +36,7 @@ OPTIONS = [
 
 def prepare(server: Server) -> None:
     scripted.add_model(server, "scripted", "first_asked", _CACHED)
-    (server.repository / "around" / "1").mkdir(parents=True)
-    (server.repository / "around" / "config.pbtxt").write_text(_ENSEMBLE)
+    server.write_model("around", _ENSEMBLE)
 
 
 def counts(server: Server, model: str) -> dict[str, int]:

@@ -71,9 +71,7 @@ def prepare(server: Server) -> None:
     oldest = "oldest { max_candidate_sequences: 8 max_queue_delay_microseconds: 20000 }"
     _vary(server, "oldest", ("direct { }", oldest))
     _vary(server, "mortal")
-    (server.repository / "caller" / "1").mkdir(parents=True)
-    (server.repository / "caller" / "1" / "model.py").write_text(_CALLER)
-    (server.repository / "caller" / "config.pbtxt").write_text(_CALLER_CONFIG)
+    server.write_model("caller", _CALLER_CONFIG, _CALLER)
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +139,6 @@ def test_a_sequence_adds_up_from_start_to_end(
         "end before this sequence start. Previous sequence will be terminated early."
     )
     eventually(lambda: text in server.log_text(), 30, "a warning")
-
-
-# ----------------------------------------------------------------- controls
 
 
 # ------------------------------------------------------------ order and time

@@ -44,9 +44,7 @@ def prepare(server: Server) -> None:
         path.write_text(path.read_text() + config)
     server.add_model("mirror", "idle")
     for name, config in {"mirror_twice": _ENSEMBLE, "brains": _BRAINS}.items():
-        folder = server.repository / name
-        (folder / "1").mkdir(parents=True)
-        (folder / "config.pbtxt").write_text(config)
+        server.write_model(name, config)
 
 
 def write_edition(server: Server, edition: int, version: int) -> None:

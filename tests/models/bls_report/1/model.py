@@ -8,8 +8,7 @@ class TritonPythonModel:
     """Asks as ASK says, a JSON document, and reports the responses as one.
 
     ASK: the arguments of InferenceRequest, the inputs as {name: [datatype of numpy, values]};
-    `stream` for decoupled=True, `take` for how many responses are taken before it cancels, `again`
-    to report them from a second iteration.
+    `stream` for decoupled=True, `take` for how many responses are taken before it cancels.
     """
 
     def execute(self, requests):
@@ -17,15 +16,13 @@ class TritonPythonModel:
 
     def _report(self, request):
         ask = json.loads(pb_utils.get_input_tensor_by_name(request, "ASK").as_numpy()[0])
-        stream, take, again = ask.pop("stream", False), ask.pop("take", None), ask.pop("again", 0)
+        stream, take = ask.pop("stream", False), ask.pop("take", None)
         ask["inputs"] = [
             pb_utils.Tensor(name, np.array(values, dtype=datatype))
             for name, (datatype, values) in ask["inputs"].items()
         ]
         answered = pb_utils.InferenceRequest(**{"requested_output_names": [], **ask}).exec(stream)
         responses = self._take(answered, take) if stream else [answered]
-        if again:
-            responses = list(answered)
         described = [self._describe(response) for response in responses]
         report = json.dumps(described, default=bytes.decode)
         output = pb_utils.Tensor("REPORT", np.array([report.encode()], dtype=np.object_))

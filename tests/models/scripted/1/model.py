@@ -1,3 +1,4 @@
+import json
 import textwrap
 
 import numpy as np
@@ -32,22 +33,31 @@ def answer_of(response):
     return response.output_tensors()[0].as_numpy()[0].decode()
 
 
-def body_of(script):
+def body_of(script, begin="def"):
     scope = dict(globals())
-    source = "def body(self, requests, request):\n" + textwrap.indent(script, "    ")
+    source = f"{begin} body(self, requests, request):\n" + textwrap.indent(script, "    ")
     exec(compile(source, "<script>", "exec"), scope)
     return scope["body"]
 
 
 class TritonPythonModel:
-    """Runs the SCRIPT of the first request of a batch in place of execute()."""
+    """Runs the SCRIPT of the first request of a batch in place of execute().
+
+    With the parameter ASYNC the script is the body of a coroutine.
+    """
 
     def initialize(self, args):
         self.args = args
         self.kept = {}
+        if "ASYNC" in json.loads(args["model_config"])["parameters"]:
+            self.execute = self.execute_async
 
     def execute(self, requests):
         return body_of(text_of(requests[0], "SCRIPT"))(self, requests, requests[0])
+
+    async def execute_async(self, requests):
+        body = body_of(text_of(requests[0], "SCRIPT"), "async def")
+        return await body(self, requests, requests[0])
 
     def finalize(self):
         print("finalized " + self.args["model_name"], flush=True)  # noqa: T201

@@ -1,7 +1,6 @@
 """Adds up what each sequence brings, and reports what the whole batch was given."""
 
 import json
-import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -21,7 +20,6 @@ class TritonPythonModel:
             if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:
                 self.sums[sequence] = 0
             self.sums[sequence] = self.sums.get(sequence, 0) + value
-            time.sleep(float(json.loads(request.parameters() or "{}").get("hold_s", 0)))
             report = json.dumps({"instance": self.name, "batch": batch})
             answers.append(
                 pb_utils.InferenceResponse(
