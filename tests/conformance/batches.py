@@ -22,8 +22,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tests.conformance.arrivals import Answered, Ask, Begun, Configuration, Go, Pause, Send, inputs
 from tests.conformance.configurations import CONFIGURATIONS
 from tests.conformance.repositories import MODELS
-from tests.conformance.zmqtriton_target import is_open
-from tests.support.server import Server
+from tests.support.server import Server, is_open
 from tests.support.waiting import eventually
 
 RECORDED = Path(__file__).resolve().parent / "recorded_batches.json"

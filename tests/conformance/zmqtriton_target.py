@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.conformance.play import Target
 from tests.conformance.repositories import Repository
-from tests.support.server import Server, choose_instances
+from tests.support.server import Server, choose_instances, is_open
 from tests.support.waiting import eventually
 
 
@@ -26,8 +25,3 @@ def ours(repository: Repository, directory: Path) -> Iterator[Target]:
         target = Target(ports, str(server.repository))
         yield target
         target.close()
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tests.support.server import Server, tensor
 
 
 class Record(NamedTuple):
@@ -19,6 +21,16 @@ class Record(NamedTuple):
 
 #: As milliseconds of an execution: until it is let go of.
 UNTIL_RELEASED = -1
+
+
+def journal_inputs(own_id: str, milliseconds: int) -> list[dict[str, Any]]:
+    """The inputs of a request to `journal` in JSON."""
+    return [tensor("ID", "BYTES", [own_id], [1, 1]), tensor("MS", "INT32", [milliseconds], [1, 1])]
+
+
+def ask_journal(server: Server, own_id: str, milliseconds: int, model: str = "journal") -> int:
+    """Return the status of an execution."""
+    return server.infer_json(model, *journal_inputs(own_id, milliseconds))[0]
 
 
 def release_execution(journal: Path, own_id: str) -> None:

@@ -87,6 +87,19 @@ def status_of(request: str | urllib.request.Request, within_s: float = 30.0) -> 
         return 0
 
 
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def tensor(
+    name: str, datatype: str, data: Sequence[Any], shape: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """An input in JSON, of one dimension unless it has a shape."""
+    shape = [len(data)] if shape is None else shape
+    return {"name": name, "datatype": datatype, "shape": shape, "data": data}
+
+
 def free_ports(number: int) -> list[int]:
     """Ports on which nobody listens now."""
     ports: list[int] = []
@@ -169,6 +182,13 @@ class Server:
         if code:
             (directory / "1" / "model.py").write_text(code)
         return directory
+
+    def edit_config(self, model: str, old: str, new: str) -> None:
+        """Replaces a part of a model's configuration."""
+        path = self.repository / model / "config.pbtxt"
+        text = path.read_text("utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), "utf-8")
 
     def block_imports(self, model: str) -> Path:
         """Block the import of this model until the returned file is removed.
@@ -271,6 +291,13 @@ class Server:
                 status, content = error.code, error.read()
         return status, json.loads(content) if content else None
 
+    def infer_json(
+        self, model: str, *inputs: dict[str, Any], within_s: float = 60.0, **more: Any
+    ) -> tuple[int, Any]:
+        """Status and document of an inference, with more in its own document."""
+        document = {"inputs": inputs, **more}
+        return self.request_json(f"/v2/models/{model}/infer", document, within_s=within_s)
+
     def statistics(self, model: str, version: str = "") -> dict[str, Any]:
         """The statistics of a version, or of the only one."""
         path = f"/v2/models/{model}/versions/{version}" if version else f"/v2/models/{model}"
@@ -364,6 +391,19 @@ class Server:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    def replace_only(self, role: str, model: str = "") -> int:
+        """The same, and waits until another one has come in its place."""
+        pid = self.kill_only(role, model)
+
+        def is_replaced() -> bool:
+            return (self.stub_pids(model) if model else self.pids().get(role, [])) not in (
+                [],
+                [pid],
+            )
+
+        eventually(is_replaced, 60, f"another {model or role}")
+        return pid
+
     def kill(self) -> None:
         """Kills the server alone: what it started must end by itself."""
         if self.process is not None and self.returncode is None:
@@ -391,12 +431,9 @@ def choose_instances(model: Path) -> None:
 
 def ask_add_sub(server: Server, model: str = "add_sub") -> int:
     """Ask the model `add_sub`, or a copy, once, and return the HTTP status."""
-    inputs = [
-        {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [1.0] * 16}
-        for name in ("INPUT0", "INPUT1")
-    ]
-    status, _ = server.request_json(f"/v2/models/{model}/infer", {"inputs": inputs})
-    return status
+    return server.infer_json(
+        model, *(tensor(name, "FP32", [1.0] * 16, [1, 16]) for name in ("INPUT0", "INPUT1"))
+    )[0]
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:

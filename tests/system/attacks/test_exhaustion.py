@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 
-import psutil
 import pytest
 
+from tests.support.journal import read_journal
+from tests.support.process_memory import pss_mib
 from tests.support.raw_http import raw_request, send_raw
 from tests.support.scraping import sum_series
 from tests.support.server import Server
@@ -25,9 +26,8 @@ OPTIONS = ("--allow-client-shm=true",)
 
 
 def prepare(server: Server) -> None:
-    config = server.repository / "journal" / "config.pbtxt"
     bound = "dynamic_batching { default_queue_policy { max_queue_size: 10 } }\n"
-    config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 1") + bound)
+    server.edit_config("journal", "max_batch_size: 8\n", f"max_batch_size: 1\n{bound}")
 
 
 @pytest.fixture
@@ -37,16 +37,10 @@ def server(server: Server) -> Iterator[Server]:
     assert is_served(server)
 
 
-def _mib(server: Server) -> int:
-    """Return what all processes together have for themselves, and what they share."""
-    pids = [pid for own in server.pids().values() for pid in own]
-    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) >> 20
-
-
 def test_streams_that_nobody_reads_stop_their_model_and_fill_nothing(server: Server) -> None:
     body = json.dumps({"COUNT": 2_000_000_000}).encode()
     data = raw_request("POST", "/v2/models/tokens/generate_stream", body)
-    before = _mib(server)
+    before = pss_mib(server)
 
     with ExitStack() as stack:
         for _ in range(200):
@@ -56,13 +50,13 @@ def test_streams_that_nobody_reads_stop_their_model_and_fill_nothing(server: Ser
         for _ in range(3):
             assert is_served(server)
             time.sleep(1)
-        assert _mib(server) < before + 256
+        assert pss_mib(server) < before + 256
 
-    def are_cancelled() -> bool:
-        lines = server.journal.read_text().splitlines() if server.journal.exists() else []
-        return 200 == sum("cancelled" in line for line in lines)
-
-    eventually(are_cancelled, 60, "the model knows that all have gone")
+    eventually(
+        lambda: [r.event for r in read_journal(server.journal)].count("cancelled") == 200,
+        60,
+        "the model knows that all have gone",
+    )
 
 
 def test_bad_requests_are_not_logged(server: Server) -> None:
@@ -88,7 +82,7 @@ def test_bad_requests_are_not_logged(server: Server) -> None:
 @pytest.mark.row("C34")
 def test_a_client_that_sends_on_without_reading_fills_nothing(server: Server) -> None:
     many = raw_request("GET", "/v2/models/identity_fp32/config") * 1000
-    before = _mib(server)
+    before = pss_mib(server)
     with ExitStack() as stack:
         connection = connect(server, stack, b"")
         connection.settimeout(2)
@@ -97,4 +91,4 @@ def test_a_client_that_sends_on_without_reading_fills_nothing(server: Server) ->
                 connection.sendall(many)
 
         assert is_served(server)
-        assert _mib(server) < before + 64
+        assert pss_mib(server) < before + 64

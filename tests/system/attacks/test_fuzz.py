@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import socket
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.server import Server
+from tests.support.scraping import sum_series
+from tests.support.server import Server, ask_add_sub, tensor
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 
@@ -29,22 +29,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def _infer(server: Server, model: str, inputs: list[dict[str, object]]) -> int:
-    return server.request_json(f"/v2/models/{model}/infer", {"inputs": inputs}, within_s=300)[0]
-
-
 def _intrude(server: Server, door: str, count: int) -> None:
     """The answer may be one of the intruder's own forgeries, so it is not looked at."""
-    inputs: list[dict[str, object]] = [
-        {"name": "DOOR", "shape": [1], "datatype": "BYTES", "data": [door]},
-        {"name": "COUNT", "shape": [1], "datatype": "INT32", "data": [count]},
-    ]
-    _infer(server, "intruder", inputs)
-
-
-def _works(server: Server) -> bool:
-    data: dict[str, object] = {"shape": [1, 16], "datatype": "FP32", "data": [1.0] * 16}
-    return _infer(server, "add_sub", [{"name": n, **data} for n in ("INPUT0", "INPUT1")]) == 200
+    inputs = tensor("DOOR", "BYTES", [door]), tensor("COUNT", "INT32", [count])
+    server.infer_json("intruder", *inputs, within_s=300)
 
 
 def _memory(server: Server) -> int:
@@ -59,12 +47,8 @@ def _honest(server: Server) -> dict[str, set[int]]:
     return {role: {*pids} - {*intruders} for role, pids in server.pids().items()}
 
 
-def _malformed(server: Server, place: str) -> int:
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith(f'zmqtriton_malformed_messages_total{{place="{place}"}}'):
-                return int(float(line.split()[-1]))
-    raise AssertionError("the count is missing")
+def _malformed(server: Server, place: str) -> float:
+    return sum_series(server, "zmqtriton_malformed_messages_total", place=place)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +60,7 @@ def test_broken_messages_are_counted_and_change_nothing(
 ) -> None:
     for _ in range(3):
         _intrude(server, "nothing", 0)  # something to record
-    assert _works(server)
+    assert 200 == ask_add_sub(server)
     pids, memory, counted = _honest(server), _memory(server), _malformed(server, place)
 
     _intrude(server, door, COUNT)
@@ -85,7 +69,7 @@ def test_broken_messages_are_counted_and_change_nothing(
         return _malformed(server, place) >= counted + COUNT // 4
 
     eventually(counts, 60, "the broken messages are counted")
-    assert _works(server)
+    assert 200 == ask_add_sub(server)
     eventually(lambda: pids == _honest(server), 60, f"{pids} go on")
     assert _memory(server) < memory + (64 << 20)
 
@@ -109,7 +93,7 @@ def test_broken_messages_at_the_control_socket_change_nothing(server: Server) ->
             connection = _connect(path)
     connection.close()
 
-    assert _works(server)
+    assert 200 == ask_add_sub(server)
     eventually(lambda: pids == _honest(server), 60, f"{pids} go on")
     assert _memory(server) < memory + (64 << 20)
     eventually(lambda: _malformed(server, "supervisor") > counted, 30, "they are counted")

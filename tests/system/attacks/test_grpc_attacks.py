@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -15,6 +14,7 @@ from tests.faults.grpc_load import cancel_streams, metrics_of
 from tests.faults.requests import INFER, SERVICE, STREAM, tokens
 from tests.support import raw_http2 as h2
 from tests.support.clients import infer_inputs
+from tests.support.process_memory import peak_mib
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -56,11 +56,11 @@ def running(
 def server(running: Server) -> Iterator[Server]:
     """After each attack all processes are the same, no larger, and others are served."""
     pids = running.pids()
-    peak = peak_mib(running)
+    peak = peak_mib(running, "grpc")
     yield running
     be_served(running)
     eventually(lambda: pids == running.pids(), 60, f"{pids} are all that runs")
-    assert peak_mib(running) <= peak + SLACK_MIB
+    assert peak_mib(running, "grpc") <= peak + SLACK_MIB
     assert "Traceback" not in running.log_text()
 
 
@@ -70,15 +70,6 @@ def be_served(server: Server) -> None:
     with triton.InferenceServerClient(server.grpc_address) as client:
         answer = client.infer("identity_fp32", [entry], client_timeout=30)
         assert [1.0, 2.0] == answer.as_numpy("OUTPUT0").tolist()
-
-
-def peak_mib(server: Server) -> int:
-    """The most memory that a process of gRPC had."""
-    peaks = []
-    for pid in server.pids()["grpc"]:
-        status = Path(f"/proc/{pid}/status").read_text()
-        peaks.append(int(status.split("VmHWM:")[1].split()[0]) >> 10)
-    return max(peaks)
 
 
 def descriptors(server: Server) -> int:

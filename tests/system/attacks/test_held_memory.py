@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import psutil
+import numpy as np
 import pytest
 
 from tests.support import raw_http2 as h2
+from tests.support.clients import infer_message
+from tests.support.process_memory import pss_mib, uss_mib
 from tests.support.raw_http import raw_request, send_raw
-from tests.support.server import Server
+from tests.support.scraping import sum_series
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually, value_at_rest
 from tests.support.waits.endless_requests import send_endless_body, send_endless_message
 from tests.system.attacks.connections import connect, is_served
-from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
 
@@ -56,16 +58,6 @@ def prepare(server: Server) -> None:
     server.write_model("large", _CONFIG, _LARGE)
 
 
-def _own_mib(server: Server, role: str) -> int:
-    pids = server.pids()[role]
-    return sum(psutil.Process(pid).memory_full_info().uss for pid in pids) // MIB
-
-
-def _total_mib(server: Server) -> int:
-    pids = [pid for own in server.pids().values() for pid in own]
-    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
-
-
 @contextmanager
 def _others_are_served(server: Server) -> Iterator[None]:
     """Ask all the time: answers come, however busy the machine is."""
@@ -90,23 +82,11 @@ def _others_are_served(server: Server) -> Iterator[None]:
 
 def _told_bytes(server: Server) -> int:
     """Return what the metrics say of incomplete requests over HTTP."""
-    lines = server.metrics_text().splitlines()
-    beginning = 'zmqtriton_client_memory_bytes{kind="requests",role="http"} '
-    return sum(int(line.removeprefix(beginning)) for line in lines if line.startswith(beginning))
-
-
-def _ask_large(mib: int) -> bytes:
-    tensor = {"name": "MIB", "datatype": "INT32", "shape": [1]}
-    request: Any = message("inference.ModelInferRequest")(
-        model_name="large",
-        inputs=[tensor],
-        raw_input_contents=[mib.to_bytes(4, "little")],
-    )
-    return bytes(request.SerializeToString())
+    return int(sum_series(server, "zmqtriton_client_memory_bytes", kind="requests", role="http"))
 
 
 def test_messages_that_never_end_keep_nobody_else_out(server: Server) -> None:
-    before = _own_mib(server, "grpc")
+    before = uss_mib(server, "grpc")
     port = int(server.grpc_address.rpartition(":")[2])
     part = bytes(15_000)
     with _others_are_served(server), ExitStack() as stack:
@@ -119,21 +99,21 @@ def test_messages_that_never_end_keep_nobody_else_out(server: Server) -> None:
             for _ in range(60):
                 if not client.send(*(h2.frame(0, 0, n, part) for n in range(1, 65, 2))):
                     break
-        assert _own_mib(server, "grpc") < before + LIMIT // MIB + 64
+        assert uss_mib(server, "grpc") < before + LIMIT // MIB + 64
 
         with h2.Connection(port) as other:
-            data = h2.data_frame(1, _ask_large(1))
+            data = h2.data_frame(1, infer_message("large", MIB=np.array([1], np.int32)))
             half = len(data) // 2
             other.send(h2.headers_frame(1, GRPC_INFER), data[:half])
             time.sleep(0.1)
             other.send(data[half:], h2.frame(0, h2.END_STREAM, 1, b""))
             assert b"OUT" in other.read_until(b"OUT")
 
-    eventually(lambda: _own_mib(server, "grpc") < before + KEPT_MIB, 60, "all of it is free")
+    eventually(lambda: uss_mib(server, "grpc") < before + KEPT_MIB, 60, "all of it is free")
 
 
 def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
-    before = _own_mib(server, "http")
+    before = uss_mib(server, "http")
     with _others_are_served(server), ExitStack() as stack:
         for _ in range(40):
             client = connect(server, stack, b"")
@@ -144,15 +124,14 @@ def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
                 client.sendall(bytes(16 * MIB))
             except (TimeoutError, ConnectionError):
                 continue
-        assert _own_mib(server, "http") < before + 2 * LIMIT // MIB
+        assert uss_mib(server, "http") < before + 2 * LIMIT // MIB
         eventually(lambda: MIB < _told_bytes(server) < LIMIT, 60, "the metrics say so")
 
-        tensor = {"name": "INPUT0", "shape": [1 << 20], "datatype": "FP32"}
-        body = json.dumps({"inputs": [{**tensor, "data": [0.5] * (1 << 20)}]}).encode()
+        body = json.dumps({"inputs": [tensor("INPUT0", "FP32", [0.5] * (1 << 20))]}).encode()
         data = raw_request("POST", "/v2/models/identity_fp32/infer", body, Connection="close")
         assert send_raw(server.http_port, data).statuses[0] in (200, 503)
 
-    eventually(lambda: _own_mib(server, "http") < before + 128, 60, "all of it is free")
+    eventually(lambda: uss_mib(server, "http") < before + 128, 60, "all of it is free")
 
 
 @pytest.mark.long(
@@ -165,14 +144,14 @@ def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
 def test_memory_is_made_for_what_has_come_and_not_for_what_is_announced(
     server: Server, send: Callable[[int, int], Any], port: str
 ) -> None:
-    before = _total_mib(server)
+    before = pss_mib(server)
     with _others_are_served(server), ExitStack() as stack:
         for size in (130, 40):
             stack.enter_context(send(getattr(server, port), size * MIB))
 
-        held = 16 * value_at_rest(lambda: _total_mib(server) // 16)
+        held = 16 * value_at_rest(lambda: pss_mib(server) // 16)
         assert held < before + LIMIT // MIB + 64
 
     # a process of HTTP has only its part of the limit
-    eventually(lambda: _total_mib(server) < held - 90, 60, "what has come was held, and is free")
-    eventually(lambda: _total_mib(server) < before + KEPT_MIB, 60, "all of it is free")
+    eventually(lambda: pss_mib(server) < held - 90, 60, "what has come was held, and is free")
+    eventually(lambda: pss_mib(server) < before + KEPT_MIB, 60, "all of it is free")

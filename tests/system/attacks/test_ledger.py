@@ -7,19 +7,20 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import grpc
-import psutil
+import numpy as np
 import pytest
 
 from tests.addons.door.raw_door import RawDoor
 from tests.support import raw_http2 as h2
+from tests.support.clients import infer_message
+from tests.support.process_memory import pss_mib
 from tests.support.raw_http import raw_request
-from tests.support.server import Server
+from tests.support.scraping import sum_series
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import connect
-from zmqtriton_protos import message
 
 pytestmark = [
     pytest.mark.system,
@@ -101,45 +102,35 @@ def prepare(server: Server) -> None:
     server.write_model("streamed", _STREAM_CONFIG, _STREAM_MODEL)
 
 
-def _own_mib(server: Server, *roles: str) -> int:
-    pids = [pid for role in roles for pid in server.pids()[role]]
-    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
-
-
-def _counter(server: Server, name: str, kind: str, role: str) -> int:
-    lines = server.metrics_text().splitlines()
-    beginning = f'{name}{{kind="{kind}",role="{role}"}} '
-    return sum(int(line.removeprefix(beginning)) for line in lines if line.startswith(beginning))
-
-
 def _held_mib(server: Server, role: str) -> float:
-    return _counter(server, "zmqtriton_client_memory_bytes", "answers", role) / MIB
+    return sum_series(server, "zmqtriton_client_memory_bytes", kind="answers", role=role) / MIB
 
 
-def _request(kib: int, model: str = "sized") -> bytes:
-    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
-    request: Any = message("inference.ModelInferRequest")(
-        model_name=model, inputs=[tensor], raw_input_contents=[kib.to_bytes(4, "little")]
-    )
-    return bytes(request.SerializeToString())
+def _request(model: str, **numbers: int) -> bytes:
+    return infer_message(model, **{n: np.array([v], np.int32) for n, v in numbers.items()})
 
 
 def _is_answered(server: Server, kib: int) -> bool:
     """Return whether another client gets an answer of that size."""
     with grpc.insecure_channel(server.grpc_address) as channel:
         try:
-            return len(channel.unary_unary(INFER)(_request(kib, "another"), timeout=10)) > kib << 10
+            return (
+                len(channel.unary_unary(INFER)(_request("another", KIB=kib), timeout=10))
+                > kib << 10
+            )
         except grpc.RpcError:
             return False
 
 
 def _ask_on_a_stream(client: h2.Connection, kib: int, count: int) -> None:
-    client.send(h2.headers_frame(1, STREAM), *[h2.data_frame(1, _request(kib))] * count)
+    client.send(
+        h2.headers_frame(1, STREAM), *[h2.data_frame(1, _request("sized", KIB=kib))] * count
+    )
 
 
 def _ask_at_once(client: h2.Connection, kib: int, count: int) -> None:
     for number in range(1, 2 * count, 2):
-        data = h2.data_frame(number, _request(kib), flags=h2.END_STREAM)
+        data = h2.data_frame(number, _request("sized", KIB=kib), flags=h2.END_STREAM)
         client.send(h2.headers_frame(number, INFER), data)
 
 
@@ -148,7 +139,7 @@ def _ask_at_once(client: h2.Connection, kib: int, count: int) -> None:
 def test_answers_that_are_not_read_have_room_and_leave_some(
     server: Server, ask: Callable[..., None], kib: int, count: int, clients: int
 ) -> None:
-    before = _own_mib(server, "grpc", "stub")
+    before = pss_mib(server, "grpc", "stub")
     with ExitStack() as stack:
         for _ in range(clients):
             ask(stack.enter_context(h2.Connection(server.grpc_port, UNREAD)), kib, count)
@@ -156,23 +147,25 @@ def test_answers_that_are_not_read_have_room_and_leave_some(
         eventually(lambda: _is_answered(server, 2000), 60, "another client is answered")
         limit_mib = before + LIMIT // MIB + KEPT_MIB
         eventually(
-            lambda: _own_mib(server, "grpc", "stub") < limit_mib, 20, "what is held is bounded"
+            lambda: pss_mib(server, "grpc", "stub") < limit_mib, 20, "what is held is bounded"
         )
 
     eventually(lambda: _held_mib(server, "grpc") == 0, 40, "all of it is free")
 
 
 def test_answers_that_wait_to_be_written_have_room(server: Server) -> None:
-    before = _own_mib(server, "http", "stub")
-    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1], "data": [24 << 10]}
-    data = raw_request("POST", "/v2/models/sized/infer", json.dumps({"inputs": [tensor]}).encode())
+    before = pss_mib(server, "http", "stub")
+    document = {"inputs": [tensor("KIB", "INT32", [24 << 10])]}
+    data = raw_request("POST", "/v2/models/sized/infer", json.dumps(document).encode())
 
     with ExitStack() as stack:
         clients = [connect(server, stack, data, 4096) for _ in range(12)]
-        peak, begun, refused = 0, time.monotonic(), 0
+        peak, begun, refused = 0, time.monotonic(), 0.0
         while (seconds := time.monotonic() - begun) < 3 or (not refused and seconds < 60):
-            peak = max(peak, _own_mib(server, "http", "stub"))
-            refused = _counter(server, "zmqtriton_client_memory_refused_total", "answers", "http")
+            peak = max(peak, pss_mib(server, "http", "stub"))
+            refused = sum_series(
+                server, "zmqtriton_client_memory_refused_total", kind="answers", role="http"
+            )
             time.sleep(_LOOK_S)
 
         assert refused, len(clients)
@@ -180,18 +173,10 @@ def test_answers_that_wait_to_be_written_have_room(server: Server) -> None:
         assert peak < before + 12 * 24, "24 MiB of each client, and the same as text"
 
 
-def _streamed(kib: int, count: int) -> tuple[list[dict[str, Any]], list[bytes]]:
-    inputs = [{"name": name, "datatype": "INT32", "shape": [1]} for name in ("KIB", "COUNT")]
-    return inputs, [struct.pack("<i", number) for number in (kib, count)]
-
-
 def _ask_over_grpc(server: Server, stack: ExitStack, kib: int, count: int) -> None:
-    inputs, data = _streamed(kib, count)
-    request: Any = message("inference.ModelInferRequest")(
-        model_name="streamed", inputs=inputs, raw_input_contents=data
-    )
     client = stack.enter_context(h2.Connection(server.grpc_port, UNREAD))
-    client.send(h2.headers_frame(1, STREAM), h2.data_frame(1, bytes(request.SerializeToString())))
+    request = _request("streamed", KIB=kib, COUNT=count)
+    client.send(h2.headers_frame(1, STREAM), h2.data_frame(1, request))
 
 
 def _ask_for_events(server: Server, stack: ExitStack, kib: int, count: int) -> None:
@@ -201,13 +186,9 @@ def _ask_for_events(server: Server, stack: ExitStack, kib: int, count: int) -> N
 
 def _ask_at_the_door(server: Server, stack: ExitStack, kib: int, count: int) -> None:
     client = stack.enter_context(RawDoor(f"{server.directory.parent}/r/door", receive_limit=1))
-    inputs, data = _streamed(kib, count)
+    inputs = [{"name": name, "datatype": "INT32", "shape": [1]} for name in ("KIB", "COUNT")]
+    data = [struct.pack("<i", number) for number in (kib, count)]
     client.send("infer", {"model": "streamed", "inputs": inputs}, *data)
-
-
-#: What all processes have, stubs and their shared memory among them.
-def _all_mib(server: Server) -> int:
-    return _own_mib(server, *server.pids())
 
 
 @pytest.mark.parametrize(
@@ -218,13 +199,13 @@ def _all_mib(server: Server) -> int:
 def test_what_a_model_makes_for_a_stream_that_is_not_read_is_bounded(
     server: Server, ask: Callable[..., None], role: str
 ) -> None:
-    before = _all_mib(server)
+    before = pss_mib(server)
     with ExitStack() as stack:
         ask(server, stack, 8 << 10, 100)  # 800 MiB
         eventually(lambda: _held_mib(server, role) >= 7, 30, "something waits for the client")
         peak, end = 0, time.monotonic() + 2
         while time.monotonic() < end:
-            peak = max(peak, _all_mib(server))
+            peak = max(peak, pss_mib(server))
             time.sleep(_LOOK_S)
         assert peak < before + LIMIT // MIB + KEPT_MIB
 
@@ -232,16 +213,11 @@ def test_what_a_model_makes_for_a_stream_that_is_not_read_is_bounded(
 
 
 def test_a_stream_of_much_more_than_there_is_room_for_arrives(server: Server) -> None:
-    inputs, data = _streamed(4 << 10, 40)  # 160 MiB
-    request: Any = message("inference.ModelInferRequest")(
-        model_name="streamed", inputs=inputs, raw_input_contents=data
-    )
+    request = _request("streamed", KIB=4 << 10, COUNT=40)  # 160 MiB
     with grpc.insecure_channel(
         server.grpc_address, options=[("grpc.max_receive_message_length", -1)]
     ) as channel:
-        answers = channel.stream_stream(STREAM)(
-            iter([bytes(request.SerializeToString())]), timeout=60
-        )
+        answers = channel.stream_stream(STREAM)(iter([request]), timeout=60)
         sizes = [len(answer) for answer in answers]
 
     assert 40 == len([size for size in sizes if size > 4 * MIB])

@@ -15,8 +15,9 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.support.process_memory import peak_mib
 from tests.support.raw_http import raw_request, send_raw
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
@@ -268,21 +269,16 @@ ENDLESS_FILES = {
 }
 
 
-def _peak_mib(server: Server) -> int:
-    [pid] = server.pids()["supervisor"]
-    return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) >> 10
-
-
 def _beside_others(server: Server, ask: Callable[[], Any]) -> Any:
     """Run this and return its result; others are answered until then, and memory stays bounded."""
-    tensor = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}
-    body, peak = json.dumps({"inputs": [tensor]}).encode(), _peak_mib(server)
+    inputs, peak = [tensor("INPUT0", "FP32", [1.0])], peak_mib(server, "supervisor")
+    body = json.dumps({"inputs": inputs}).encode()
     with ThreadPoolExecutor(1) as beside:
         asking = beside.submit(ask)
         while not asking.done():
             assert 200 == _ask(server, "POST", "/v2/models/identity_fp32/infer", body)[0]
             time.sleep(0.01)
-    assert _peak_mib(server) < peak + 200
+    assert peak_mib(server, "supervisor") < peak + 200
     return asking.result()
 
 
@@ -339,8 +335,7 @@ def test_a_model_of_very_many_inputs_is_loaded_beside_others(server: Server) -> 
 
 def test_an_ensemble_of_very_many_steps_is_answered_beside_others(server: Server) -> None:
     body = json.dumps({"parameters": {"config": json.dumps(_chain(1000))}}).encode()
-    tensor = {"name": "t0", "shape": [1], "datatype": "FP32", "data": [7.0]}
-    request_body = json.dumps({"inputs": [tensor]}).encode()
+    request_body = json.dumps({"inputs": [tensor("t0", "FP32", [7.0])]}).encode()
 
     loaded = _beside_others(
         server, lambda: _ask(server, "POST", "/v2/repository/models/victim/load", body)

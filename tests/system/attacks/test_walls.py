@@ -8,11 +8,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.server import ROOT, Server
+from tests.support.server import ROOT, Server, tensor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -88,11 +87,6 @@ def _reading_server(tmp_path: Path, *options: str) -> Server:
     return server
 
 
-def _infer(server: Server, number: float) -> tuple[int, Any]:
-    tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [number]}
-    return server.request_json("/v2/models/reading/infer", {"inputs": [tensor]})
-
-
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "BLS_KIND", "OMP_NUM_THREADS", "SECRET"):
@@ -104,8 +98,8 @@ def test_models_get_the_usual_variables_and_those_that_are_named(tmp_path: Path)
     options = ["--model-env=BLS_*", "--log-verbose=1"]
 
     with _reading_server(tmp_path, *options) as server:
-        status, answer = _infer(server, 1.0)
-        _, refused = _infer(server, -1.0)
+        status, answer = server.infer_json("reading", tensor("IN", "FP32", [1.0]))
+        _, refused = server.infer_json("reading", tensor("IN", "FP32", [-1.0]))
         text = server.log_text()
 
     assert status == 200
@@ -141,10 +135,9 @@ def test_nothing_that_a_model_starts_commands_the_server(tmp_path: Path) -> None
     options = [f"--runtime-directory={run}", "--model-control-mode=explicit", "--load-model=*"]
     server = Server(tmp_path / "s", models=["add_sub"], options=options, frontends=())
     server.write_model("detached", _CONFIG, _DETACHED.format(command=command))
-    tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [1.0]}
 
     with server:
-        assert 200 == server.request_json("/v2/models/detached/infer", {"inputs": [tensor]})[0]
+        assert 200 == server.infer_json("detached", tensor("IN", "FP32", [1.0]))[0]
 
         eventually(lambda: out.exists() and "over" in out.read_text(), 60, "it has tried")
         assert 200 == server.status("/v2/models/add_sub/ready")

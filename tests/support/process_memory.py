@@ -1,0 +1,31 @@
+"""The memory of a server's processes, as the kernel tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+from tests.support.server import Server
+
+
+def pss_mib(server: Server, *roles: str) -> int:
+    """What processes have for themselves, and their part of what they share; without roles all."""
+    return _sum_mib(server, roles, "pss")
+
+
+def uss_mib(server: Server, *roles: str) -> int:
+    """What processes have for themselves alone."""
+    return _sum_mib(server, roles, "uss")
+
+
+def _sum_mib(server: Server, roles: tuple[str, ...], kind: str) -> int:
+    pids = server.pids()
+    own = [psutil.Process(pid) for role in roles or pids for pid in pids[role]]
+    return sum(getattr(process.memory_full_info(), kind) for process in own) >> 20
+
+
+def peak_mib(server: Server, role: str) -> int:
+    """The most memory that a process of a role has had."""
+    statuses = [Path(f"/proc/{pid}/status").read_text() for pid in server.pids()[role]]
+    return max(int(text.split("VmHWM:")[1].split()[0]) for text in statuses) >> 10
