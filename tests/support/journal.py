@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tests.support.server import Server, tensor
 
 
@@ -26,6 +28,14 @@ UNTIL_RELEASED = -1
 def journal_inputs(own_id: str, milliseconds: int) -> list[dict[str, Any]]:
     """The inputs of a request to `journal` in JSON."""
     return [tensor("ID", "BYTES", [own_id], [1, 1]), tensor("MS", "INT32", [milliseconds], [1, 1])]
+
+
+def journal_arrays(own_id: str, milliseconds: int) -> dict[str, np.ndarray[Any, Any]]:
+    """The same for tritonclient."""
+    return {
+        "ID": np.array([[own_id.encode()]], np.object_),
+        "MS": np.array([[milliseconds]], np.int32),
+    }
 
 
 def ask_journal(server: Server, own_id: str, milliseconds: int, model: str = "journal") -> int:

@@ -18,7 +18,8 @@ import tritonclient.grpc as grpcclient
 
 from tests.faults import deaths
 from tests.faults.load import Load
-from tests.support.journal import UNTIL_RELEASED, executions, release_execution
+from tests.support.clients import infer_inputs
+from tests.support.journal import UNTIL_RELEASED, ask_journal, executions, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.system
 
 
 MODELS = ["journal", "tokens", "counting"]
+#: No more than what is kept for a reader, however long a new broker takes.
+COUNT = 1200
 
 
 def prepare(server: Server) -> None:
@@ -49,17 +52,21 @@ def test_a_killed_broker_costs_nothing_that_was_not_being_executed(server: Serve
 
 
 @pytest.mark.parametrize(
-    ("model", "output", "parameters"),
-    [("tokens", "INDEX", {}), ("counting", "NUMBER", {"pause_ms": 1})],
+    ("model", "output", "inputs", "parameters"),
+    [
+        ("tokens", "INDEX", {"COUNT": COUNT, "DELAY_US": 1000}, {}),
+        ("counting", "NUMBER", {"COUNT": COUNT}, {"pause_ms": 1}),
+    ],
     ids=["sent by a thread", "sent within execute"],
 )
 def test_streams_go_on_without_a_gap(
-    server: Server, model: str, output: str, parameters: dict[str, int]
+    server: Server,
+    model: str,
+    output: str,
+    inputs: dict[str, int],
+    parameters: dict[str, int],
 ) -> None:
-    count = 1200  # no more than what is kept for a reader, however long a new broker takes
-    inputs = [_scalar("COUNT", count)]
-    if model == "tokens":
-        inputs.append(_scalar("DELAY_US", 1000))
+    arrays = {name: np.array([number], np.int32) for name, number in inputs.items()}
     numbers: list[int] = []
     problems: list[object] = []
     is_over = threading.Event()
@@ -77,7 +84,10 @@ def test_streams_go_on_without_a_gap(
     with grpcclient.InferenceServerClient(server.grpc_address) as client:
         client.start_stream(take)
         client.async_stream_infer(
-            model, inputs, parameters=parameters, enable_empty_final_response=True
+            model,
+            infer_inputs(grpcclient, **arrays),
+            parameters=parameters,
+            enable_empty_final_response=True,
         )
         eventually(lambda: len(numbers) > 50, 30, "the stream's begin")
         server.kill_only("broker")
@@ -85,30 +95,18 @@ def test_streams_go_on_without_a_gap(
         client.stop_stream()
 
     assert problems == []
-    assert numbers == list(range(count))
-
-
-def _scalar(name: str, value: int) -> grpcclient.InferInput:
-    tensor = grpcclient.InferInput(name, [1], "INT32")
-    tensor.set_data_from_numpy(np.array([value], np.int32))
-    return tensor
-
-
-def _ask(server: Server, own_id: str, milliseconds: int, model: str = "journal") -> int:
-    tensors = [
-        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
-        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]},
-    ]
-    return server.request_json(f"/v2/models/{model}/infer", {"inputs": tensors})[0]
+    assert numbers == list(range(COUNT))
 
 
 def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes(
     server: Server,
 ) -> None:
     with ThreadPoolExecutor(16) as pool:
-        held = [pool.submit(_ask, server, name, UNTIL_RELEASED) for name in ("long", "short")]
+        held = [
+            pool.submit(ask_journal, server, name, UNTIL_RELEASED) for name in ("long", "short")
+        ]
         eventually(lambda: len(executions(server.journal)) == 2, 30, "both instances execute")
-        waiting = [pool.submit(_ask, server, f"waiting{n}", 1) for n in range(8)]
+        waiting = [pool.submit(ask_journal, server, f"waiting{n}", 1) for n in range(8)]
         time.sleep(0.2)  # on their way to the broker
 
         server.kill_only("broker")
@@ -117,7 +115,7 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
         assert [200] * 8 == [future.result(30) for future in waiting]
         assert 200 == held[1].result(30)
         assert not held[0].done()
-        assert 200 == _ask(server, "new", 1)
+        assert 200 == ask_journal(server, "new", 1)
         release_execution(server.journal, "long")
         assert 200 == held[0].result(30)
         assert set(executions(server.journal).values()) == {1}

@@ -12,6 +12,7 @@ import pytest
 import tritonclient.http as http_client
 
 from tests.support.clients import infer_inputs
+from tests.support.scraping import sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -34,16 +35,14 @@ MODELS = [MODEL]
 
 
 def _kill_broker(server: Server) -> None:
-    broker = server.kill_only("broker")
-    eventually(lambda: server.pids().get("broker") not in (None, [], [broker]), 30, "a new broker")
+    server.replace_only("broker")
     eventually(server.is_ready, 30, "the server is ready")
 
 
 def _in_use(server: Server) -> float:
     """Leases, and bytes of all arenas."""
-    lines = server.metrics_text().splitlines()
     names = ("zmqtriton_leased_blocks", "zmqtriton_shared_memory_bytes")
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names))
+    return sum(sum_series(server, name) for name in names)
 
 
 def _request(array: np.ndarray) -> tuple[bytes, dict[str, str]]:

@@ -10,8 +10,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +22,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.certificates import Authority
 from tests.support.server import ROOT, Server, ask_add_sub
 from tests.support.waiting import eventually
@@ -99,14 +98,6 @@ class Watched(NamedTuple):
     runtime: Path
     calls: Path
 
-    def ctl(self, *words: str) -> str:
-        command = [f"{Path(sys.executable).parent}/zmqtriton-ctl", "--runtime-directory"]
-        done = subprocess.run(
-            [*command, str(self.runtime), *words], capture_output=True, text=True, check=False
-        )
-        assert not done.returncode, done.stderr
-        return done.stdout
-
     def assert_explained(self) -> None:
         self.server.stop()
         calls = self.calls.read_text()
@@ -123,32 +114,29 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
     servers: list[Server] = []
 
     def start(*options: str) -> Watched:
-        watched = _make(tmp_path, options)
-        servers.append(watched.server)
-        watched.server.start()
-        return watched
+        server = _make(tmp_path, options)
+        servers.append(server)
+        return Watched(server.start(), tmp_path / "run", tmp_path / "calls")
 
     yield start
     for server in servers:
         server.kill()
 
 
-def _make(tmp_path: Path, options: Sequence[str]) -> Watched:
+def _make(tmp_path: Path, options: Sequence[str]) -> Server:
     shutil.copy(ROOT / "tests/support/loops/watching.py", tmp_path / "sitecustomize.py")
-    runtime, calls = tmp_path / "run", tmp_path / "calls"
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    server = Server(
+    return Server(
         tmp_path / "s",
         models=["add_sub", "identity_fp32"],
         options=[
             "--model-control-mode=explicit",
             "--load-model=add_sub",
-            f"--runtime-directory={runtime}",
+            f"--runtime-directory={tmp_path}/run",
             *options,
         ],
-        environment={"PYTHONPATH": path, "ZT_CALLS_OF_LOOPS": str(calls)},
+        environment={"PYTHONPATH": path, "ZT_CALLS_OF_LOOPS": f"{tmp_path}/calls"},
     )
-    return Watched(server, runtime, calls)
 
 
 @pytest.mark.long(
@@ -184,9 +172,10 @@ def test_requests_loads_and_operations_make_no_loop_wait(watch: Watch, tmp_path:
         assert server.status(place) == 200
     server.metrics_text()
     for command in ("status", "doctor", "explain", "stats", "logs", "reload", "config"):
-        watched.ctl(command)
+        assert 0 == ctl(server, command).exit_code
     for command in ("restart", "stacks", "scale"):
-        watched.ctl(command, "add_sub", *(["2"] if command == "scale" else []))
+        more = ["2"] if command == "scale" else []
+        assert 0 == ctl(server, command, "add_sub", *more).exit_code
     os.kill(server.pid, signal.SIGHUP)
 
     for role in ("stub", "broker", "http", "grpc", "metrics", "door"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import select
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.journal import UNTIL_RELEASED, release_execution
+from tests.support.journal import UNTIL_RELEASED, journal_inputs, release_execution
 from tests.support.raw_http import raw_request
 from tests.support.server import Server
+from tests.system.attacks.connections import connect
 
 pytestmark = pytest.mark.system
 
@@ -23,20 +23,16 @@ LIMIT = 300
 ASK = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class LimitedServer(Server):
-    """May have so many descriptors, and half of them at first."""
-
-    @property
-    def command(self) -> list[str]:
-        limits = f'ulimit -Sn {LIMIT // 2}; ulimit -Hn {LIMIT}; exec "$@"'
-        return ["/bin/sh", "-c", limits, "sh", *super().command]
+#: So many descriptors, and half of them at first.
+LIMITS = ("sh", "-c", f'ulimit -Sn {LIMIT // 2}; ulimit -Hn {LIMIT}; exec "$@"', "sh")
 
 
 def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(tmp_path: Path) -> None:
     options = ["--model-control-mode=explicit", "--load-model=add_sub"]
-    with LimitedServer(tmp_path / "s", models=["add_sub", "journal"], options=options) as server:
-        config = server.repository / "journal" / "config.pbtxt"
-        config.write_text(config.read_text().replace("count: 1", "count: 100"))
+    server = Server(tmp_path / "s", models=["add_sub", "journal"], options=options)
+    server.wrapper = LIMITS
+    with server:
+        server.edit_config("journal", "count: 1", "count: 100")
         before = server.pids()
 
         error = server.control_model("load", "journal")
@@ -44,22 +40,17 @@ def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(tmp_path
         assert "the limit of open files allows 30 instances; there are 1" in error
         assert "the load needs 100 more" in error
         assert before == server.pids()
-        config.write_text(config.read_text().replace("count: 100", "count: 20"))
+        server.edit_config("journal", "count: 100", "count: 20")
         assert "" == server.control_model("load", "journal")
         assert 20 == len(server.stub_pids("journal"))
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with LimitedServer(tmp_path_factory.mktemp("limited") / "s", ["add_sub", "journal"]) as server:
+    server = Server(tmp_path_factory.mktemp("limited") / "s", ["add_sub", "journal"])
+    server.wrapper = LIMITS
+    with server:
         yield server
-
-
-def connect(server: Server, stack: ExitStack, data: bytes) -> socket.socket:
-    client = stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
-    client.settimeout(30)
-    client.sendall(data)
-    return client
 
 
 def test_more_clients_than_descriptors_are_all_answered_over_http(server: Server) -> None:
@@ -74,11 +65,8 @@ def test_more_clients_than_descriptors_are_all_answered_over_http(server: Server
 
 def waiting() -> bytes:
     """Return a request that is answered when it is released."""
-    inputs = [
-        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": ["held"]},
-        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [UNTIL_RELEASED]},
-    ]
-    return raw_request("POST", "/v2/models/journal/infer", json.dumps({"inputs": inputs}).encode())
+    document = {"inputs": journal_inputs("held", UNTIL_RELEASED)}
+    return raw_request("POST", "/v2/models/journal/infer", json.dumps(document).encode())
 
 
 def test_clients_wait_while_no_connection_can_make_room(server: Server) -> None:

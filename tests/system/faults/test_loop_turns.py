@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.scraping import sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -39,7 +38,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("turns")
     (directory / "sitecustomize.py").write_text(_STANDING)
     path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with Server(directory / "s", models=["add_sub"], environment={"PYTHONPATH": path}) as server:
+    options = [f"--runtime-directory={directory}/run"]
+    environment = {"PYTHONPATH": path}
+    with Server(directory / "s", ["add_sub"], options=options, environment=environment) as server:
         yield server
 
 
@@ -71,9 +72,7 @@ def test_explain_doctor_and_the_page_name_the_process(server: Server) -> None:
     said = re.compile(r"others have lately waited 0\.\d+ s for the process 'broker' .* in stand")
 
     for command in ("explain", "doctor"):
-        program = f"{Path(sys.executable).parent}/zmqtriton-ctl"
-        words = [program, "--server", f"pid:{server.pids()['supervisor'][0]}", command]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = ctl(server, command)
         assert said.search(done.stdout), done.stdout
         assert "zmqtriton-ctl status --json" in done.stdout
     _, status = server.request_json("/v2/zmqtriton/status")

@@ -9,17 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
-import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
 from tests.conftest import find_tool
 from tests.support import stub_user
-from tests.support.clients import infer_inputs
+from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.machines import forbidden_calls
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
@@ -173,13 +171,14 @@ def _limit_frontends(server: Server, limit: str) -> None:
         subprocess.run([*server.wrapper[:-1], f"--pid={pid}", limit], check=True)
 
 
-def _error_of_large_tensor(server: Server, module: Any) -> str:
+def _error_of_large_tensor(server: Server, protocol: str) -> str:
     """Return the error of a request with four megabytes; "" if it is answered."""
-    address = server.url[7:] if module is http_client else server.grpc_address
-    inputs = infer_inputs(module, INPUT0=np.zeros(1 << 20, np.float32))
-    with module.InferenceServerClient(address) as client:
+    with open_client(server, protocol) as client:
         try:
-            client.infer("identity_fp32", inputs)
+            client.infer(
+                "identity_fp32",
+                infer_inputs(module_of(client), INPUT0=np.zeros(1 << 20, np.float32)),
+            )
         except InferenceServerException as error:
             return str(error.message())
     return ""
@@ -205,13 +204,13 @@ def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_proce
         pids = server.pids()
         _limit_frontends(server, "--nproc=1:100")
 
-        for module in (http_client, grpc_client):
-            assert refusal == _error_of_large_tensor(server, module)
+        for protocol in ("http", "grpc"):
+            assert refusal == _error_of_large_tensor(server, protocol)
         assert refusal == _error_of_stream(server)
 
         _limit_frontends(server, "--nproc=100:100")
-        for module in (http_client, grpc_client):
-            assert "" == _error_of_large_tensor(server, module)
+        for protocol in ("http", "grpc"):
+            assert "" == _error_of_large_tensor(server, protocol)
         assert "" == _error_of_stream(server)
         assert pids == server.pids()
 
@@ -222,8 +221,7 @@ def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_proce
 )
 def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_path: Path) -> None:
     with _limited_server(tmp_path / "s", "--nproc=40:40") as server:
-        config = server.repository / MODEL / "config.pbtxt"
-        config.write_text(config.read_text().replace("count: 1", "count: 40"))
+        server.edit_config(MODEL, "count: 1", "count: 40")
 
         said = _ctl(server, "--server", f":{server.http_port}", "reload", MODEL)
 

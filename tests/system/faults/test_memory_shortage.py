@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from tests.support.clients import infer_inputs
+from tests.support.clients import infer_inputs, module_of, open_client
+from tests.support.scraping import sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -79,20 +79,16 @@ def server(running: Server) -> Iterator[Server]:
 
 
 def shared_bytes(server: Server) -> float:
-    lines = server.metrics_text().splitlines()
-    name = "zmqtriton_shared_memory_bytes"
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+    return sum_series(server, "zmqtriton_shared_memory_bytes")
 
 
 def ask(server: Server, protocol: str, size: int) -> str:
     """Why it was refused; "" for the right answer."""
-    module = http_client if protocol == "http" else grpc_client
-    address = server.url.removeprefix("http://") if protocol == "http" else server.grpc_address
     array = np.full(size // 4, size, np.float32)
-    [entry] = infer_inputs(module, INPUT0=array)
-    with module.InferenceServerClient(address) as client:
+    with open_client(server, protocol) as client:
+        inputs = infer_inputs(module_of(client), INPUT0=array)
         try:
-            answer = client.infer(MODEL, [entry]).as_numpy("OUTPUT0")
+            answer = client.infer(MODEL, inputs).as_numpy("OUTPUT0")
         except InferenceServerException as error:
             is_right = error.status() in ("503", "StatusCode.UNAVAILABLE")
             return str(error.message()) if is_right else f"{error.status()}: /"
@@ -209,7 +205,7 @@ def test_a_client_s_region_without_memory_is_an_error_of_its_request(server: Ser
     output.set_shared_memory("sparse", MIB)
 
     with (
-        http_client.InferenceServerClient(server.url.removeprefix("http://")) as client,
+        open_client(server, "http") as client,
         pytest.raises(InferenceServerException) as refused,
     ):
         client.infer(MODEL, [entry], outputs=[output])

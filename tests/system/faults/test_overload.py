@@ -22,6 +22,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.faults import overload
+from tests.faults.cancelled_streams import unanswered_requests
 from tests.support.clients import infer_inputs
 from tests.support.scripted import GATE, add_model, generate, string_parameter
 from tests.support.server import Server
@@ -61,13 +62,6 @@ def _ask(server: Server, model: str, script: str, argument: str = "") -> tuple[i
             return error.code, text, error.headers.get("Retry-After", "")
 
 
-def _own(server: Server) -> int:
-    """Requests that are unanswered."""
-    lines = server.metrics_text().splitlines()
-    [line] = [line for line in lines if line.startswith("zmqtriton_unanswered_requests ")]
-    return int(line.split()[1])
-
-
 class Full:
     """A model that has as many requests as it may, until it is let go."""
 
@@ -81,7 +75,7 @@ class Full:
         try:
             begun = gate.with_name(gate.name + ".begun")
             eventually(begun.exists, 60, "the instance is busy")
-            eventually(lambda: _own(server) == LIMIT, 60, "it is full")
+            eventually(lambda: unanswered_requests(server) == LIMIT, 60, "it is full")
         except AssertionError:
             self.let_go()
             raise
@@ -152,7 +146,7 @@ def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -
         script = textwrap.dedent(GATE).strip()
         waiting = [threads.submit(_ask, server, "free", script, str(path)) for path in others]
         try:
-            eventually(lambda: _own(server) == 12, 60, "the server is full")
+            eventually(lambda: unanswered_requests(server) == 12, 60, "the server is full")
             assert (503, FULL, "1") == _ask(server, "free", "")
         finally:
             for path in others:
@@ -175,7 +169,7 @@ def test_a_flood_leaves_the_model_as_busy_as_it_was(server: Server) -> None:
     # than the ten that were there first.
     assert 20 < sum(answer.status == 200 for answer in answers)
     assert 200 == status_after
-    eventually(lambda: 0 == _own(server), 60, "nothing is unanswered")
+    eventually(lambda: 0 == unanswered_requests(server), 60, "nothing is unanswered")
 
 
 def test_many_clients_may_come_at_once(server: Server) -> None:
@@ -203,5 +197,5 @@ def test_counts_are_right_after_deaths_and_cancelled_requests(
         statuses = full.let_go()
 
     assert {200, 503} >= set(statuses)
-    eventually(lambda: _own(server) == 0, 60, "nothing is unanswered")
+    eventually(lambda: unanswered_requests(server) == 0, 60, "nothing is unanswered")
     assert "in" == generate(server, "limited", "return [reply('in')]")

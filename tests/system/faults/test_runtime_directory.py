@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.faults.mixed_clients import StreamClient
 from tests.support.foreign_sockets import needs_pidfd_getfd, tear
 from tests.support.server import Server, ask_add_sub
@@ -23,13 +20,6 @@ pytestmark = pytest.mark.system
 FRONTENDS = ("grpc",)
 MODELS = ("add_sub", "tokens")
 OPTIONS = ("--runtime-directory=@DIRECTORY@/run", "--zmq-door")
-
-
-def ctl(server: Server, *words: str) -> Any:
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory"]
-    command += [str(runtime(server)), *words, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def runtime(server: Server) -> Path:
@@ -65,12 +55,12 @@ def test_it_is_made_again_and_everything_connects_as_before(server: Server, what
             if not path.is_dir():
                 path.unlink()
 
-    eventually(lambda: ctl(server, "status") is not None, 60, "zmqtriton-ctl is answered")
+    eventually(lambda: not ctl(server, "status").exit_code, 60, "zmqtriton-ctl is answered")
     eventually(lambda: set(server.pids().get("broker", [])) - set(brokers), 60, "another broker")
     assert 200 == ask_add_sub(server), "the stub that there was"
 
-    stub = server.kill_only("stub", "add_sub")
-    eventually(lambda: server.is_ready() and server.stub_pids("add_sub") != [stub], 60, "a new one")
+    server.replace_only("stub", "add_sub")
+    eventually(server.is_ready, 60, "a new one")
     assert 200 == ask_add_sub(server)
 
     server.kill_only("broker")
@@ -88,7 +78,7 @@ def test_streams_find_a_new_frontend_past_the_broker(server: Server) -> None:
     for path in directory.glob("stream-*"):
         path.unlink()
     (directory / "ctl").unlink()
-    eventually(lambda: ctl(server, "status") is not None, 60, "it is mended")
+    eventually(lambda: not ctl(server, "status").exit_code, 60, "it is mended")
 
     os.kill(frontend, signal.SIGKILL)
     eventually(lambda: server.pids().get("grpc", [frontend]) != [frontend], 60, "a new frontend")

@@ -23,14 +23,6 @@ LIMIT = 400 << 20
 SIZE = 40 << 20
 
 
-class ContainedServer(Server):
-    prefix: list[str]
-
-    @property
-    def command(self) -> list[str]:
-        return [*self.prefix, *super().command]
-
-
 def _post(server: Server, is_chunked: bool) -> int:
     """Send a large tensor over HTTP; the status, 0 if the connection broke."""
     tensor = {"name": "INPUT0", "shape": [SIZE // 4], "datatype": "FP32"}
@@ -90,8 +82,8 @@ def _call(server: Server) -> str:
 )
 def test_ten_large_bodies_at_once_end_no_process(tmp_path: Path, way: str) -> None:
     with memory_group(LIMIT) as prefix, ThreadPoolExecutor(10) as pool:
-        server = ContainedServer(tmp_path / "s", models=["identity_fp32"], frontends=("grpc",))
-        server.prefix = prefix
+        server = Server(tmp_path / "s", models=["identity_fp32"], frontends=("grpc",))
+        server.wrapper = prefix
         with server:
             before = server.pids()
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.stub import interpreters
 from tests.support import stub_user
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 
@@ -124,10 +124,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def ask(server: Server, model: str, text: str = "") -> dict[str, Any]:
-    tensor = {"name": "IN", "shape": [1], "datatype": "BYTES", "data": [text]}
-    status, answer = server.request_json(
-        f"/v2/models/{model}/infer", {"inputs": [tensor]}, within_s=120
-    )
+    status, answer = server.infer_json(model, tensor("IN", "BYTES", [text]), within_s=120)
     if status != 200:
         return {"error": answer["error"]}
     return {output["name"]: output["data"][0] for output in answer["outputs"]}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.faults.stamps import control_model
 from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.waiting import eventually
@@ -61,21 +60,18 @@ def test_a_server_that_goes_on_is_alive_with_what_could_be_loaded(server: Server
 @pytest.mark.row("F22")
 def test_repositories_are_added_and_taken_away_by_command(server: Server, tmp_path: Path) -> None:
     shutil.copytree(MODELS_DIRECTORY / "add_sub", tmp_path / "late")
-    run = server.directory.parent / "run"
-    program = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory", str(run)]
-
-    def ctl(what: str) -> subprocess.CompletedProcess[str]:
-        words = [*program, "repository", what, str(tmp_path)]
-        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-
-    added = ctl("register")
-    assert (0, True) == (added.returncode, str(tmp_path) in added.stdout.split()), added.stderr
-    assert (200, "") == control_model(server, "load", "late")
-    assert f"error: model repository '{tmp_path}' has already been registered" in (
-        ctl("register").stderr
+    register, unregister = (
+        ("repository", what, str(tmp_path)) for what in ("register", "unregister")
     )
 
-    assert 0 == ctl("unregister").returncode
+    added = ctl(server, *register)
+    assert (0, True) == (added.exit_code, str(tmp_path) in added.stdout.split()), added.stderr
+    assert (200, "") == control_model(server, "load", "late")
+    assert f"error: model repository '{tmp_path}' has already been registered" in (
+        ctl(server, *register).stderr
+    )
+
+    assert 0 == ctl(server, *unregister).exit_code
     assert 200 == server.status("/v2/models/late/ready"), "what was loaded stays"
-    assert "repository not found" in ctl("unregister").stderr
+    assert "repository not found" in ctl(server, *unregister).stderr
     control_model(server, "unload", "late")

@@ -6,29 +6,20 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tritonclient.grpc as grpc_client
-import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
+from tests.addons.ctl.system.commands import ctl
 from tests.faults.load import Load
+from tests.support.clients import open_client
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
-
-
-def _client(server: Server, protocol: str) -> Any:
-    if protocol == "http":
-        return http_client.InferenceServerClient(server.url.removeprefix("http://"))
-    return grpc_client.InferenceServerClient(server.grpc_address)
 
 
 def _states(client: Any) -> dict[str, str]:
@@ -44,7 +35,7 @@ def test_models_are_loaded_and_unloaded_on_request(shared: SharedServer, protoco
     model = f"asked_over_{protocol}"  # the server has never heard of it
     shared.add_model("add_sub", model)
     shared.load("string_upper")
-    with _client(shared, protocol) as client:
+    with open_client(shared, protocol) as client:
         states = _states(client)
         assert ("", "READY") == (states[model], states["string_upper"])
         with pytest.raises(InferenceServerException, match=f"unknown model: '{model}' is not"):
@@ -103,16 +94,10 @@ def test_readiness_follows_the_only_instance(shared: SharedServer) -> None:
 
 def test_ctl_tells_what_runs_and_why_something_died(shared: SharedServer) -> None:
     shared.load("add_sub")
-    pid = shared.kill_only("stub", "add_sub")
-    eventually(lambda: shared.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
+    shared.replace_only("stub", "add_sub")
     eventually(shared.is_ready, 30, "ready")
 
-    directory = ["--runtime-directory", str(shared.runtime_directory)]
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", *directory]
-    shown = subprocess.run(
-        [*command, "status", "--json"], capture_output=True, text=True, timeout=60, check=True
-    )
-    processes = json.loads(shown.stdout)["processes"]
+    processes = json.loads(ctl(shared, "status", "--json").stdout)["processes"]
     (stub,) = [p for p in processes if p["role"] == "stub"]
 
     assert shared.stub_pids("add_sub") == [stub["pid"]]
@@ -127,5 +112,4 @@ def test_a_port_in_use_is_said_at_once(shared: SharedServer, tmp_path: Path) -> 
         second.launch()
         assert 1 == second.wait(60)
         assert "already in use" in second.log_text()
-    with urllib.request.urlopen(f"{shared.url}/v2/health/ready", timeout=30) as answer:
-        assert 200 == answer.status
+    assert shared.is_ready()

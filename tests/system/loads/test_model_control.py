@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -125,8 +123,5 @@ def test_without_explicit_control_models_are_asked_for_only(tmp_path: Path) -> N
             "True",
         ] == outcomes
         for verb in ("load", "unload"):
-            url = f"{server.url}/v2/repository/models/scripted/{verb}"
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(url, b"{}", timeout=30)
-            with refused.value as error:
-                assert (503, _NOT_EXPLICIT) == (error.code, json.load(error)["error"])
+            path = f"/v2/repository/models/scripted/{verb}"
+            assert (503, {"error": _NOT_EXPLICIT}) == server.request_json(path, {})

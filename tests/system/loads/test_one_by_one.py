@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.faults.replacements.ways import InOneDirectory, OneByOne
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import (
     begin_stream,
@@ -104,6 +104,5 @@ def test_the_command_tells_the_longest_wait_and_goes_back_if_the_new_server_dies
 
 
 def identity(server: Server, values: list[float]) -> Any:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [len(values)], "data": values}
-    _, document = server.request_json("/v2/models/identity_fp32/infer", {"inputs": [tensor]})
+    _, document = server.infer_json("identity_fp32", tensor("INPUT0", "FP32", values))
     return document["outputs"][0]["data"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import urllib.error
-import urllib.request
+from typing import Any
 
 import pytest
 import tritonclient.grpc
@@ -39,30 +38,21 @@ def _count_questions(server: Server, model: str) -> int:
     return len(path.read_text()) if path.exists() else 0
 
 
-def _model_status(server: Server, model: str) -> tuple[int, str]:
-    return _status(server, f"/v2/models/{model}/ready")
-
-
-def _status(server: Server, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(server.url + path, timeout=_LONG_S) as answer:
-            return int(answer.status), answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+def _readiness(server: Server, model: str) -> tuple[int, Any]:
+    return server.request_json(f"/v2/models/{model}/ready", within_s=_LONG_S)
 
 
 @pytest.mark.row("A28", "C03", "D02")
 @pytest.mark.parametrize("model", ["sync", "async"])
 def test_a_model_has_a_say_in_its_readiness(server: Server, model: str) -> None:
     with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-        assert (200, "") == _model_status(server, model)
+        assert (200, None) == _readiness(server, model)
         assert client.is_model_ready(model)
         assert client.is_model_ready(model, "1")
 
         _say(server, model, "no")
 
-        assert (400, '{"error":"Model version not ready"}') == _model_status(server, model)
+        assert (400, {"error": "Model version not ready"}) == _readiness(server, model)
         assert not client.is_model_ready(model)
         assert not client.is_model_ready(model, "1")
 
@@ -78,7 +68,7 @@ def test_a_model_that_hangs_there_can_be_unloaded(server: Server) -> None:
         client.load_model("hung")
         _say(server, "hung", "hang")
         before = _count_questions(server, "hung")
-        asking = threading.Thread(target=_model_status, args=(server, "hung"))
+        asking = threading.Thread(target=_readiness, args=(server, "hung"))
         asking.start()
         eventually(lambda: _count_questions(server, "hung") > before, _LONG_S, "it is asked")
         [stub] = server.stub_pids("hung")

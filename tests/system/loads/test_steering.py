@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.faults import steering
 from tests.faults.stamps import MODEL, control_model
+from tests.support.journal import ask_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -33,13 +32,9 @@ def test_instances_come_and_go_without_a_failed_request(server: Server) -> None:
 
 @pytest.mark.row("L06")
 def test_the_operator_scales_a_model(server: Server) -> None:
-    ctl = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
+    done = ctl(server, "scale", MODEL, "3")
 
-    done = subprocess.run(
-        [*ctl, "scale", MODEL, "3"], capture_output=True, text=True, timeout=60, check=False
-    )
-
-    assert (0, f"scaled {MODEL}:1: 3 of 3 instances ready\n") == (done.returncode, done.stdout)
+    assert (0, f"scaled {MODEL}:1: 3 of 3 instances ready\n") == (done.exit_code, done.stdout)
     eventually(lambda: len(server.stub_pids(MODEL)) == 3, 30, "three instances")
     steering.steer(server, "scale", {"count": 1})
     eventually(lambda: len(server.stub_pids(MODEL)) == 1, 30, "one instance")
@@ -73,17 +68,11 @@ def test_instances_follow_the_load(server: Server) -> None:
     config = server.repository / "journal" / "config.pbtxt"
     config.write_text(config.read_text() + AUTOSCALE)
     assert (200, "") == control_model(server, "load", "journal")
-    tensors: list[dict[str, Any]] = [
-        {"name": name, "datatype": datatype, "shape": [1, 1], "data": [value]}
-        for name, datatype, value in (("ID", "BYTES", "a"), ("MS", "INT32", 20))
-    ]
-
-    def ask() -> int:
-        return server.request_json("/v2/models/journal/infer", {"inputs": tensors})[0]
 
     with ThreadPoolExecutor(8) as clients:
         while len(server.stub_pids("journal")) < 3:
-            assert {200} == {each.result() for each in [clients.submit(ask) for _ in range(40)]}
+            asked = [clients.submit(ask_journal, server, "a", 20) for _ in range(40)]
+            assert {200} == {each.result() for each in asked}
 
     eventually(lambda: len(server.stub_pids("journal")) == 1, 30, "one instance again")
     _, state = server.request_json("/v2/models/journal/scale")

@@ -13,12 +13,12 @@ import re
 import textwrap
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from tests.support.probing import Probe
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -34,17 +34,21 @@ def prepare(server: Server) -> None:
     (twice / "config.pbtxt").write_text('backend: "python"\ninstance_group { count: 2 }\n')
 
 
-@pytest.fixture
-def probe(server: Server) -> Probe:
-    return Probe(server)
+def run(server: Server, code: str, *inputs: dict[str, Any]) -> Any:
+    """Return what the body of a function returns, run by the model, or raises as text."""
+    row = tensor("CODE", "BYTES", [textwrap.dedent(code)])
+    status, answer = server.infer_json("api_probe", row, *inputs)
+    assert 200 == status, answer
+    return json.loads(answer["outputs"][0]["data"][0])
 
 
 # ------------------------------------------------------------------ functions
 
 
 @pytest.mark.row("A96")
-def test_the_other_module_has_its_own_names_and_the_same_classes(probe: Probe) -> None:
-    assert ["triton_python_backend_utils", "c_python_backend_utils", True, True] == probe.run(
+def test_the_other_module_has_its_own_names_and_the_same_classes(server: Server) -> None:
+    assert ["triton_python_backend_utils", "c_python_backend_utils", True, True] == run(
+        server,
         """
         from c_python_backend_utils import InferenceTrace, MemoryType, ResponseIterator
         from c_python_backend_utils import InferenceResponseSender, PreferredMemory, SharedMemory
@@ -55,9 +59,10 @@ def test_the_other_module_has_its_own_names_and_the_same_classes(probe: Probe) -
             pb_utils.Tensor is c_utils.Tensor,
             TritonModelException is pb_utils.TritonModelException,
         )
-        """
+        """,
     )
-    before, during = probe.run(
+    before, during = run(
+        server,
         """
         before = c_utils.shared_memory.free_memory()
         answered = pb_utils.InferenceRequest(
@@ -65,7 +70,7 @@ def test_the_other_module_has_its_own_names_and_the_same_classes(probe: Probe) -
             requested_output_names=[], model_name='told').exec()
         assert not answered.has_error(), answered.error().message()
         return before, c_utils.shared_memory.free_memory()
-        """
+        """,
     )
     assert isinstance(before, int)
     assert during > before  # what was made for the question is free again
@@ -75,25 +80,26 @@ def test_the_other_module_has_its_own_names_and_the_same_classes(probe: Probe) -
 
 
 @pytest.mark.row("A29", "A42")
-def test_an_array_that_a_model_keeps_stays_as_it_was(probe: Probe) -> None:
-    numbers = {"name": "FP32", "shape": [200, 200], "datatype": "FP32", "data": [3.5] * 40_000}
+def test_an_array_that_a_model_keeps_stays_as_it_was(server: Server) -> None:
+    numbers = tensor("FP32", "FP32", [3.5] * 40_000, [200, 200])
     keep = """
         tensor = pb_utils.get_input_tensor_by_name(request, 'FP32')
         kept['array'], kept['capsule'] = tensor.as_numpy(), tensor.to_dlpack()
         return 1
     """
 
-    probe.run(keep, inputs=(numbers,))
+    run(server, keep, numbers)
     for _ in range(5):
-        probe.run("return 1", inputs=({**numbers, "data": [8.5] * 40_000},))
+        run(server, "return 1", {**numbers, "data": [8.5] * 40_000})
 
-    assert [3.5] * 4 == probe.run(
+    assert [3.5] * 4 == run(
+        server,
         """
         array = kept.pop('array')
         taken = pb_utils.Tensor.from_dlpack('again', kept.pop('capsule')).as_numpy()
         assert np.shares_memory(array, taken)
         return [float(limit) for a in (array, taken) for limit in (a.min(), a.max())]
-        """
+        """,
     )
 
 
@@ -135,15 +141,10 @@ def test_bfloat16_goes_through_a_model(server: Server) -> None:
 
 
 @pytest.mark.row("A80", "A86", "A09")
-def test_what_a_model_makes_of_its_configuration_is_what_is_served(
-    probe: Probe, server: Server
-) -> None:
-    url = f"{server.url}/v2/models/api_completed/config"
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        config = json.load(answer)
+def test_what_a_model_makes_of_its_configuration_is_what_is_served(server: Server) -> None:
+    _, config = server.request_json("/v2/models/api_completed/config")
     directory = str(server.repository / "api_completed" / "1")
-    text = {"name": "ANY", "shape": [1, 1], "datatype": "BYTES", "data": ["x"]}
-    answered = probe.post("api_completed", {"inputs": [text]})
+    _, answered = server.infer_json("api_completed", tensor("ANY", "BYTES", ["x"], [1, 1]))
 
     assert (4, False) == (config["max_batch_size"], config["model_transaction_policy"]["decoupled"])
     assert "dynamic_batching" in config
@@ -177,8 +178,9 @@ def test_the_first_instance_completes_the_configuration_and_goes_on(server: Serv
 
 
 @pytest.mark.row("A50", "A57")
-def test_a_request_with_all_arguments_of_the_guides_is_asked_many_times(probe: Probe) -> None:
-    assert [[False, "1", 4, 5]] * 5 == probe.run(
+def test_a_request_with_all_arguments_of_the_guides_is_asked_many_times(server: Server) -> None:
+    assert [[False, "1", 4, 5]] * 5 == run(
+        server,
         """
         import asyncio
 
@@ -201,7 +203,7 @@ def test_a_request_with_all_arguments_of_the_guides_is_asked_many_times(probe: P
             return response.has_error(), told['id'], told['correlation'], told['timeout']
 
         return [describe(r) for r in [inference_request.exec(), *asyncio.run(ask())]]
-        """
+        """,
     )
 
 
@@ -209,7 +211,7 @@ def test_a_request_with_all_arguments_of_the_guides_is_asked_many_times(probe: P
 
 
 @pytest.mark.row("A90", "I15")
-def test_the_logger_writes_the_caller_s_place(probe: Probe, server: Server, tmp_path: Path) -> None:
+def test_the_logger_writes_the_caller_s_place(server: Server, tmp_path: Path) -> None:
     module = tmp_path / "elsewhere.py"
     module.write_text("def say(log, *arguments, **named):\n    log(*arguments, **named)\n")
     calls = [
@@ -223,10 +225,11 @@ def test_the_logger_writes_the_caller_s_place(probe: Probe, server: Server, tmp_
         ("log", "'not seen', pb_utils.Logger.VERBOSE", ""),
         ("log_info", "'last'", "I"),
     ]
-    probe.run(
+    run(
+        server,
         f"import sys; sys.path.append({str(tmp_path)!r}); import elsewhere\n"
         + "\n".join(f"elsewhere.say(pb_utils.Logger.{name}, {what})" for name, what, _ in calls)
-        + "\nreturn 1"
+        + "\nreturn 1",
     )
     eventually(lambda: '"last"' in server.log_text(), 30, "the log has it all")
 
@@ -234,6 +237,6 @@ def test_the_logger_writes_the_caller_s_place(probe: Probe, server: Server, tmp_
     words = ["first", "second", "third", "fourth", "fifth", "sixth", "last"]
     assert [f'"{word}"' for word in words] == [line.partition("] ")[2] for line in lines]
     assert [level for *_, level in calls if level] == [line[0] for line in lines]
-    assert "TypeError: message must be a str, got <class 'int'>" == probe.run(
-        "return pb_utils.Logger.log_info(5)"
+    assert "TypeError: message must be a str, got <class 'int'>" == run(
+        server, "return pb_utils.Logger.log_info(5)"
     )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.support.server import Server
+from tests.support.journal import read_journal
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
@@ -28,26 +27,21 @@ ONE = {"INPUT0": ["float32", [1]]}
 MODELS = [*_ASKED, *_ASKERS]
 
 
-def _infer(server: Server, model: str, **inputs: tuple[str, list[int], list[Any]]) -> Any:
-    """The outputs by name; of an input (datatype, shape, data)."""
-    tensors = [
-        {"name": name, "datatype": datatype, "shape": shape, "data": data}
-        for name, (datatype, shape, data) in inputs.items()
-    ]
-    url = f"{server.url}/v2/models/{model}/infer"
-    body = json.dumps({"inputs": tensors}).encode()
-    with urllib.request.urlopen(url, body, timeout=120) as answer:
-        return {output["name"]: output["data"] for output in json.load(answer)["outputs"]}
+def _infer(server: Server, model: str, *inputs: dict[str, Any]) -> Any:
+    """The outputs by name."""
+    status, answer = server.infer_json(model, *inputs, within_s=120)
+    assert 200 == status, answer
+    return {output["name"]: output["data"] for output in answer["outputs"]}
 
 
 def _count(server: Server, model: str, count: int) -> list[float]:
-    numbers: list[float] = _infer(server, model, COUNT=("INT32", [1], [count]))["OUTPUT"]
+    numbers: list[float] = _infer(server, model, tensor("COUNT", "INT32", [count]))["OUTPUT"]
     return numbers
 
 
 def _report(server: Server, **ask: Any) -> list[dict[str, Any]]:
     """Return what bls_report tells of the responses."""
-    [document] = _infer(server, "bls_report", ASK=("BYTES", [1], [json.dumps(ask)]))["REPORT"]
+    [document] = _infer(server, "bls_report", tensor("ASK", "BYTES", [json.dumps(ask)]))["REPORT"]
     report: list[dict[str, Any]] = json.loads(document)
     return report
 
@@ -66,7 +60,10 @@ def _add(server: Server, model: str, first: int = 0) -> None:
     left = [float(first + i) for i in range(32)]
 
     outputs = _infer(
-        server, model, INPUT0=("FP32", [2, 16], left), INPUT1=("FP32", [2, 16], [3] * 32)
+        server,
+        model,
+        tensor("INPUT0", "FP32", left, [2, 16]),
+        tensor("INPUT1", "FP32", [3] * 32, [2, 16]),
     )
 
     assert [number + 3 for number in left] == outputs["OUTPUT0"]
@@ -116,7 +113,7 @@ def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(shared: SharedSer
     server.load("journal", "bls_report")
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(_report, server, model_name="journal", inputs=ask)
-        eventually(lambda: "start" in _text(server.journal), 30, "the model has begun")
+        eventually(lambda: read_journal(server.journal), 30, "the model has begun")
         [stub] = server.stub_pids("journal")
         psutil.Process(stub).kill()
 
@@ -124,10 +121,6 @@ def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(shared: SharedSer
 
     assert "UNAVAILABLE" == response["code"]
     assert response["error"].endswith("(killed by SIGKILL)")
-
-
-def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
 
 
 @pytest.mark.parametrize("count", [1000, 100_000, 3_000_000])
@@ -213,9 +206,9 @@ def test_the_pipeline_of_the_demonstration(server: Server, shared: SharedServer)
     outputs = _infer(
         shared,
         "pipeline",
-        TEXT=("BYTES", [2], ["ab", "é"]),
-        LEFT=("FP32", [16], [1] * 16),
-        RIGHT=("FP32", [16], [2] * 16),
+        tensor("TEXT", "BYTES", ["ab", "é"]),
+        tensor("LEFT", "FP32", [1] * 16),
+        tensor("RIGHT", "FP32", [2] * 16),
     )
 
     assert {"UPPER": ["AB", "É"], "SUM": [3] * 16} == outputs

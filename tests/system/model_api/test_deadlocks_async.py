@@ -85,8 +85,7 @@ def prepare(server: Server) -> None:
         add_model(server, "scripted", name)
     add_model(server, "scripted", "wide", ASYNC + string_parameter("MAX_INFLIGHT", "2"))
     add_model(server, "scripted", "two", ASYNC)
-    config = server.repository / "two" / "config.pbtxt"
-    config.write_text(config.read_text().replace("count: 1", "count: 2"))
+    server.edit_config("two", "count: 1", "count: 2")
     add_model(server, "scripted", "free", ASYNC + DECOUPLED)
 
 

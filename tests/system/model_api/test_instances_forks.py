@@ -13,7 +13,7 @@ import pytest
 
 from tests.addons.ctl.system.commands import ctl
 from tests.support.scripted import string_parameter
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -60,8 +60,7 @@ def write_model(server: Server, name: str, code: str, count: int = 1, more: str 
 
 
 def ask(server: Server, model: str) -> list[str]:
-    tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}
-    status, answer = server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})
+    status, answer = server.infer_json(model, tensor("IN", "INT32", [1]))
     assert status == 200, answer
     return str(answer["outputs"][0]["data"][0]).split()
 

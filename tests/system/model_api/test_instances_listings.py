@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.scripted import string_parameter
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
 pytestmark = [
@@ -268,8 +268,7 @@ def server(
 
 def _ask(server: Server, model: str) -> tuple[int, Any]:
     name = "INPUT1" if model == "whole" else "INPUT0"
-    tensor = {"name": name, "datatype": "FP32", "shape": [4], "data": _DATA}
-    return server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})
+    return server.infer_json(model, tensor(name, "FP32", _DATA))
 
 
 def _outputs(answer: Any) -> dict[str, list[float]]:

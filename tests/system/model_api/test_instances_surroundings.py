@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import find_tool
 from tests.support import stub_user
 from tests.support.scripted import string_parameter
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.model_api.test_instances_threads import CODE, ask, write_model
 
@@ -59,15 +59,8 @@ def test_instances_of_one_load_run_as_the_model_s_user(tmp_path: Path, instances
         before = ask(server, "users", "os.getpid()")
 
         assert str(pwd.getpwnam("nobody").pw_uid) == ask(server, "users", "os.getuid()")
-        server.request_json("/v2/models/users/infer", {"inputs": []})
-        status, _ = server.request_json(
-            "/v2/models/users/infer",
-            {
-                "inputs": [
-                    {"name": "IN", "datatype": "BYTES", "shape": [1], "data": ["os._exit(1)"]}
-                ]
-            },
-        )
+        server.infer_json("users")
+        status, _ = server.infer_json("users", tensor("IN", "BYTES", ["os._exit(1)"]))
         assert status >= 500
         eventually(lambda: len(server.stub_pids("users")) == (2 if instances == "forks" else 1), 60)
         if instances == "threads":

@@ -9,14 +9,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.addons.ctl.system.commands import ctl
+from tests.support.scraping import sum_series
 from tests.support.scripted import string_parameter
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -93,12 +93,8 @@ def write_model(
     return server.write_model(name, CONFIG.format(count=count) + more, code)
 
 
-def request_of(code: str, **more: Any) -> dict[str, Any]:
-    return {"inputs": [{"name": "IN", "datatype": "BYTES", "shape": [1], "data": [code]}], **more}
-
-
 def ask(server: Server, model: str, code: str) -> str:
-    status, answer = server.request_json(f"/v2/models/{model}/infer", request_of(code))
+    status, answer = server.infer_json(model, tensor("IN", "BYTES", [code]))
     assert status == 200, answer
     return str(answer["outputs"][0]["data"][0])
 
@@ -191,13 +187,8 @@ def test_metrics_of_the_import_and_of_each_instance_are_counted(threads: Server)
     before = float(ask(threads, "threads", "imported.value()"))
     ask_all(threads, "threads", "1", 3)  # and once more
 
-    eventually(lambda: metric(threads, 'of_import{made="import"}') == before + 4, 60)
+    eventually(lambda: sum_series(threads, "of_import", made="import") == before + 4, 60)
     assert 3 == threads.metrics_text().count('of_threads{instance="threads_')
-
-
-def metric(server: Server, series: str) -> float:
-    lines = [line for line in server.metrics_text().splitlines() if line.startswith(series)]
-    return float(lines[0].rpartition(" ")[2]) if lines else 0.0
 
 
 def test_calls_of_other_models_from_an_instance_and_its_threads(threads: Server) -> None:
@@ -291,7 +282,7 @@ def test_a_death_ends_all_with_each_request_told_and_all_come_back(
     pid = ask(threads, "threads", "os.getpid()")
 
     def ask_for_status(code: str) -> int:
-        return threads.request_json("/v2/models/threads/infer", request_of(code))[0]
+        return threads.infer_json("threads", tensor("IN", "BYTES", [code]))[0]
 
     ask(threads, "threads", "seen.update(at=[])")
     with ThreadPoolExecutor(3) as pool:
@@ -314,7 +305,7 @@ def test_an_instance_that_hangs_ends_its_group_and_says_where(server: Server) ->
     assert server.control_model("load", "hanging") == ""
     pid = ask(server, "hanging", "os.getpid()")
 
-    status, answer = server.request_json("/v2/models/hanging/infer", request_of("time.sleep(600)"))
+    status, answer = server.infer_json("hanging", tensor("IN", "BYTES", ["time.sleep(600)"]))
 
     assert status >= 500
     assert "max_execution_seconds" in answer["error"]
@@ -329,19 +320,14 @@ def test_a_cancelled_request_is_seen_by_its_instance(threads: Server) -> None:
         "[seen.update(began=1), [time.sleep(0.01) for _ in iter(request.is_cancelled, True)], "
         "seen.update(cancelled=self.name)]"
     )
-    client = socket_of(threads, code)
+    client = http.client.HTTPConnection("127.0.0.1", threads.http_port)
+    document = {"inputs": [tensor("IN", "BYTES", [code])]}
+    client.request("POST", "/v2/models/threads/infer", json.dumps(document))
     eventually(lambda: ask(threads, "threads", "'began' in seen") == "True", 60)
 
     client.close()
 
     eventually(lambda: ask(threads, "threads", "'cancelled' in seen") == "True", 60)
-
-
-def socket_of(server: Server, code: str) -> Any:
-    """Return a connection on which this has been asked."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port)
-    connection.request("POST", "/v2/models/threads/infer", json.dumps(request_of(code)))
-    return connection
 
 
 def test_new_code_replaces_the_process_while_it_serves(server: Server) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
-from tests.support.clients import infer_inputs
+from tests.support.clients import infer_inputs, module_of, open_client
+from tests.support.scraping import read_series, sum_series
 from tests.support.server import Server, status_of
 from tests.support.waiting import eventually
 
@@ -33,43 +33,25 @@ MODELS = [MODEL, "keeper"]
 
 @pytest.fixture(params=["http", "grpc"])
 def client(server: Server, request: pytest.FixtureRequest) -> Iterator[Any]:
-    with _client(server, request.param) as client:
+    with open_client(server, request.param) as client:
         yield client
 
 
-def _client(server: Server, protocol: str) -> Any:
-    if protocol == "http":
-        url = server.url.removeprefix("http://")
-        return http_client.InferenceServerClient(url, network_timeout=60, connection_timeout=60)
-    return grpc_client.InferenceServerClient(server.grpc_address)
-
-
-def _infer(client: Any, array: np.ndarray) -> np.ndarray:
-    module = http_client if isinstance(client, http_client.InferenceServerClient) else grpc_client
-    output: np.ndarray = client.infer(MODEL, _entries(module, array)).as_numpy("OUTPUT0")
-    return output
-
-
-def _entries(module: Any, array: np.ndarray) -> list[Any]:
-    return infer_inputs(module, INPUT0=array)
+def _infer(client: Any, array: np.ndarray) -> Any:
+    return client.infer(MODEL, infer_inputs(module_of(client), INPUT0=array)).as_numpy("OUTPUT0")
 
 
 def _noise(size: int) -> np.ndarray:
     return np.random.default_rng(size).random(size, dtype=np.float32)
 
 
-def _metrics(server: Server) -> dict[str, float]:
-    lines = server.metrics_text().splitlines()
-    return {k: float(v) for k, _, v in (x.rpartition(" ") for x in lines if x[0] != "#")}
-
-
 def _traffic(server: Server) -> float:
-    return sum(v for k, v in _metrics(server).items() if k.startswith("zmqtriton_broker_bytes"))
+    rows = read_series(server).items()
+    return sum(value for name, value in rows if name.startswith("zmqtriton_broker_bytes"))
 
 
 def _shared(server: Server) -> float:
-    rows = _metrics(server).items()
-    return sum(v for k, v in rows if k.startswith("zmqtriton_shared_memory_bytes"))
+    return sum_series(server, "zmqtriton_shared_memory_bytes")
 
 
 def _mapped(server: Server) -> int:
@@ -91,8 +73,8 @@ def _segments_of(pid: int) -> int:
 
 
 def _is_at_rest(server: Server) -> bool:
-    rows = _metrics(server)
-    return not rows["zmqtriton_leased_blocks"] and not _shared(server) and not _mapped(server)
+    leased = sum_series(server, "zmqtriton_leased_blocks")
+    return not leased and not _shared(server) and not _mapped(server)
 
 
 def test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets(
@@ -113,7 +95,7 @@ def test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets(
 @pytest.fixture
 def keeping(server: Server) -> Iterator[Any]:
     """A client whose inputs the model `keeper` has until the test has ended."""
-    with _client(server, "http") as client:
+    with open_client(server, "http") as client:
         yield client
         _keep(client, _noise(1), milliseconds=-1)
 
@@ -121,7 +103,7 @@ def keeping(server: Server) -> Iterator[Any]:
 def test_metrics_tell_who_has_how_much(server: Server, keeping: Any) -> None:
     _keep(keeping, _noise(1 << 20))  # what it has written cannot be passed on
 
-    rows = _metrics(server)
+    rows = read_series(server)
 
     assert rows['zmqtriton_shared_memory_bytes{role="http"}'] >= 4 << 20
     assert rows['zmqtriton_shared_memory_bytes{role="stub"}'] >= 4 << 20
@@ -185,7 +167,7 @@ def test_what_a_killed_stub_held_is_freed(held_request: tuple[Server, int, Futur
     assert 503 == request.result(30)
     eventually(lambda: server.status("/v2/models/keeper/ready") == 200, 30, "another one")
     eventually(lambda: _is_at_rest(server), REST_S, "memory of the request and of the dead")
-    with _client(server, "http") as client:
+    with open_client(server, "http") as client:
         array = _noise(1 << 20)
         assert np.array_equal(array + 1, _keep(client, array).as_numpy("OUTPUT0"))
 
@@ -207,5 +189,5 @@ def test_what_a_killed_frontend_held_is_freed(
     assert 0 == request.result(30)
     eventually(lambda: server.status("/v2/health/ready") == 200, 30, "another frontend")
     # The answer is for a dead one. The model keeps an array of the input, but nobody its block.
-    eventually(lambda: not _metrics(server)["zmqtriton_leased_blocks"], REST_S, "no leases")
+    eventually(lambda: not sum_series(server, "zmqtriton_leased_blocks"), REST_S, "no leases")
     eventually(lambda: _shared(server) == 0, REST_S, "no segment is left")

@@ -36,8 +36,7 @@ def prepare(server: Server) -> None:
     for name in ("a", "b", "c"):
         add_model(server, "scripted", name)
     add_model(server, "scripted", "two")
-    config = server.repository / "two" / "config.pbtxt"
-    config.write_text(config.read_text().replace("count: 1", "count: 2"))
+    server.edit_config("two", "count: 1", "count: 2")
 
 
 @pytest.mark.parametrize(

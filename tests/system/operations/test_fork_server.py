@@ -14,15 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
-import tritonclient.http as http_client
-from tritonclient.utils import InferenceServerException
 
 from tests.addons.ctl.system.commands import ctl
-from tests.support.clients import infer_inputs
-from tests.support.server import ROOT, Server
+from tests.support.scripted import add_model, string_parameter
+from tests.support.server import ROOT, Server, tensor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -75,31 +72,19 @@ LOOKS = {
 }
 
 
-def add_oracle(server: Server, name: str, more: str = "") -> None:
-    config = server.add_model("oracle", name) / "config.pbtxt"
-    config.write_text(config.read_text("utf-8") + more, "utf-8")
-
-
 MODELS = ("add_sub",)
 
 
 def prepare(server: Server) -> None:
-    add_oracle(server, "born")
-    add_oracle(
-        server,
-        "spawned",
-        f'parameters {{ key: "PYTHON_EXECUTABLE" value {{ string_value: "{ANOTHER_PYTHON}" }} }}',
-    )
-    config = server.repository / "add_sub" / "config.pbtxt"
-    config.write_text(config.read_text("utf-8").replace("count: 1", f"count: {INSTANCES}"), "utf-8")
+    server.add_model("oracle", "born")
+    add_model(server, "oracle", "spawned", string_parameter("PYTHON_EXECUTABLE", ANOTHER_PYTHON))
+    server.edit_config("add_sub", "count: 1", f"count: {INSTANCES}")
 
 
 def ask(server: Server, model: str, question: str) -> Any:
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        [tensor] = infer_inputs(
-            http_client, QUESTION=np.array([question.encode()], dtype=np.object_)
-        )
-        return json.loads(client.infer(model, [tensor]).as_numpy("ANSWER")[0])
+    status, answer = server.infer_json(model, tensor("QUESTION", "BYTES", [question]))
+    assert 200 == status, answer["error"]
+    return json.loads(answer["outputs"][0]["data"][0])
 
 
 def fork_server_of(server: Server) -> int:
@@ -124,11 +109,15 @@ def has_started(pid: int) -> bool:
 def reload_has_started(server: Server, model: str) -> bool:
     """Return whether the model's new stubs are forked: some are not while fork servers end."""
     before = set(server.stub_pids(model))
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        client.unload_model(model)
-        client.load_model(model)
+    for verb in ("unload", "load"):
+        assert "" == server.control_model(verb, model)
     eventually(lambda: not before.intersection(server.stub_pids(model)), 30, "the old ones' end")
     return all(has_started(pid) for pid in server.stub_pids(model))
+
+
+def await_another_born(server: Server, pid: int) -> None:
+    eventually(lambda: server.stub_pids("born") not in ([], [pid]), 30)
+    eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
 
 
 def test_stubs_on_the_servers_interpreter_share_what_they_have_loaded(server: Server) -> None:
@@ -212,9 +201,7 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
     eventually(partial(reload_has_started, server, "born"), 60)
 
     draws = [ask(server, "born", question)]
-    pid = server.kill_only("stub", "born")
-    eventually(lambda: server.stub_pids("born") not in ([], [pid]), 30)
-    eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
+    await_another_born(server, server.kill_only("stub", "born"))
     draws.append(ask(server, "born", question))
 
     assert has_started(server.stub_pids("born")[0])
@@ -240,11 +227,10 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
 def test_how_a_born_stub_has_died_is_told(server: Server, end: str, reason: str) -> None:
     (before,) = server.stub_pids("born")
 
-    with pytest.raises(InferenceServerException, match=re.escape(f"({reason})")):
-        ask(server, "born", end)
+    _, answer = server.infer_json("born", tensor("QUESTION", "BYTES", [end]))
 
-    eventually(lambda: server.stub_pids("born") not in ([], [before]), 30)
-    eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
+    assert f"({reason})" in answer["error"]
+    await_another_born(server, before)
 
 
 def test_what_a_born_stub_leaves_dies_with_it(server: Server) -> None:
@@ -257,8 +243,7 @@ def test_what_a_born_stub_leaves_dies_with_it(server: Server) -> None:
 
     eventually(lambda: not psutil.pid_exists(in_group), 30)
     eventually(lambda: not psutil.pid_exists(stray), 30)
-    eventually(lambda: server.stub_pids("born") not in ([], [pid]), 30)
-    eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
+    await_another_born(server, pid)
 
 
 def test_a_dead_fork_server_harms_no_stub_and_is_replaced(server: Server) -> None:
@@ -298,11 +283,10 @@ def test_a_fork_server_killed_amid_forks_costs_none_of_them(server: Server) -> N
     killing = threading.Thread(target=kill)
     killing.start()
     try:
-        with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-            for _ in range(6):
-                client.unload_model("add_sub")
-                client.load_model("add_sub")
-                assert client.is_model_ready("add_sub")
+        for _ in range(6):
+            for verb in ("unload", "load"):
+                assert "" == server.control_model(verb, "add_sub")
+            assert 200 == server.status("/v2/models/add_sub/ready")
     finally:
         over.set()
         killing.join()

@@ -9,10 +9,10 @@ import re
 import signal
 import socket
 import subprocess
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ import pytest
 import tritonclient.grpc as grpc_client
 
 from tests.conftest import find_tool
-from tests.support.journal import UNTIL_RELEASED, release_execution
-from tests.support.server import Server, free_ports
+from tests.support.journal import UNTIL_RELEASED, ask_journal, release_execution
+from tests.support.server import Server, free_ports, is_open, tensor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -35,6 +35,7 @@ OPTIONS = (
     "--grpc-restricted-protocol=statistics:balancer-key=7c1f",
 )
 _numbers = itertools.count()
+_DOCUMENT = {"inputs": [tensor(f"INPUT{n}", "FP32", [1.0] * 16, [1, 16]) for n in range(2)]}
 STAGES = ["queue", "compute_input", "compute", "compute_output", "total"]
 
 
@@ -42,25 +43,15 @@ STAGES = ["queue", "compute_input", "compute", "compute_output", "total"]
 def held(server: Server, count: int) -> Iterator[None]:
     """So many requests to `journal`, of which the first is executed and the others wait."""
     ids = [f"r{next(_numbers)}" for _ in range(count)]
-    threads = [threading.Thread(target=_journal, args=(server, own_id)) for own_id in ids]
-    for thread in threads:
-        thread.start()
-    try:
-        eventually(lambda: _load(server, "/v2/models/journal")["unanswered"] == count, 60)
-        yield
-    finally:
+    with ThreadPoolExecutor(count) as threads:
         for own_id in ids:
-            release_execution(server.journal, own_id)
-        for thread in threads:
-            thread.join()
-
-
-def _journal(server: Server, own_id: str) -> None:
-    inputs = [
-        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
-        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [UNTIL_RELEASED]},
-    ]
-    server.request_json("/v2/models/journal/infer", {"inputs": inputs})
+            threads.submit(ask_journal, server, own_id, UNTIL_RELEASED)
+        try:
+            eventually(lambda: _load(server, "/v2/models/journal")["unanswered"] == count, 60)
+            yield
+        finally:
+            for own_id in ids:
+                release_execution(server.journal, own_id)
 
 
 def _load(server: Server, path: str) -> dict[str, Any]:
@@ -78,15 +69,6 @@ def _answer_headers(
     with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
         answer.read()
         return {name.lower(): value for name, value in answer.getheaders()}
-
-
-def _document(names: tuple[str, str] = ("INPUT0", "INPUT1")) -> dict[str, Any]:
-    return {
-        "inputs": [
-            {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [1.0] * 16}
-            for name in names
-        ]
-    }
 
 
 def _stages(headers: dict[str, str]) -> dict[str, float]:
@@ -144,10 +126,10 @@ def test_the_load_of_a_model_and_of_the_server(server: Server) -> None:
 def test_an_answer_has_the_load_that_its_client_asks_for(server: Server) -> None:
     with held(server, 3):
         wish = {"endpoint_load_metrics_format": "json"}
-        plain = _answer_headers(server, "add_sub/infer", _document(), **wish)
+        plain = _answer_headers(server, "add_sub/infer", _DOCUMENT, **wish)
         generated = _answer_headers(server, "tokens/generate", {"COUNT": 1}, **wish)
         text = _answer_headers(
-            server, "add_sub/infer", _document(), endpoint_load_metrics_format="text"
+            server, "add_sub/infer", _DOCUMENT, endpoint_load_metrics_format="text"
         )
 
     for headers in (plain, generated):
@@ -242,7 +224,7 @@ backend servers
     command = [tool, "-db", "-f", str(tmp_path / "haproxy.cfg")]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as proxy:
         try:
-            eventually(lambda: _is_open(statistics_port), 60)
+            eventually(lambda: is_open(statistics_port), 60)
             eventually(lambda: seen()[1] > 90, 60)
 
             with held(server, 1):
@@ -251,8 +233,3 @@ backend servers
             assert "no check" == seen()[0]  # what the agent says is of weights alone
         finally:
             proxy.terminate()
-
-
-def _is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -170,10 +170,8 @@ def test_who_connects_while_one_of_several_ends_its_sequences_finds_the_others(
     first, _ = servers
     third = Server(tmp_path, options=[*SHARED, "--id=third"])
     third.http_port, third.grpc_port = first.http_port, first.grpc_port
-    config = third.add_model("sequences") / "config.pbtxt"
-    config.write_text(
-        config.read_text().replace("microseconds: 5000000", "microseconds: 600000000")
-    )
+    third.add_model("sequences")
+    third.edit_config("sequences", "microseconds: 5000000", "microseconds: 600000000")
     try:
         third.launch()
         eventually(lambda: "third" in _ids(first) & _names(first), 60, "the third answers")

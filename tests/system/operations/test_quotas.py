@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.support.scraping import sum_series
 from tests.support.scripted import add_model, generate, string_parameter
 from tests.support.server import Server
@@ -94,12 +93,6 @@ def test_processes_have_their_share_of_the_cores(server: Server) -> None:
     assert os.getpriority(os.PRIO_PROCESS, other) + 3 == os.getpriority(os.PRIO_PROCESS, pid)
 
 
-def _status(server: Server, *words: str) -> str:
-    program = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory"]
-    command = [*program, str(server.directory.parent / "run"), "status", *words]
-    return subprocess.run(command, capture_output=True, check=True, text=True, timeout=60).stdout
-
-
 def _memory_after_an_answer(server: Server) -> float:
     generate(server, "large", LARGE, str(2 * MIB))
     labels = {"model": "large", "quota": "max_segment_bytes"}
@@ -110,12 +103,12 @@ def _memory_after_an_answer(server: Server) -> float:
 def test_limits_and_what_became_of_them_are_shown(server: Server) -> None:
     generate(server, "large", LARGE, str(4 * MIB))
 
-    status = _status(server)
+    status = ctl(server, "status").stdout
 
     assert re.search(r"^large\tmax_segment_bytes\t3145728\t\d+\t[1-9]", status, re.MULTILINE)
     assert re.search(r"^growing\tcpu_weight\t50\t-\t-$", status, re.MULTILINE)
     assert "limits on memory and cores are kept by " in status
-    assert not re.search("^(large|beside)", _status(server, "growing"), re.MULTILINE)
+    assert not re.search("^(large|beside)", ctl(server, "status", "growing").stdout, re.MULTILINE)
     labels = {"model": "large", "quota": "max_segment_bytes"}
     assert 3 * MIB == sum_series(server, "zmqtriton_quota_limit", **labels)
     assert sum_series(server, "zmqtriton_quota_used", **labels) <= 3 * MIB

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,8 +14,9 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.addons.ctl.system.commands import ctl
 from tests.frontends.http_api.fakes import FakeGateway
-from tests.support.server import Server, status_of
+from tests.support.server import Server, status_of, tensor
 from zmqtriton_frontends.http_api.app import routes
 from zmqtriton_protos import SERVICES
 
@@ -268,9 +267,7 @@ def test_keys_stand_nowhere_but_where_they_are_checked(server: Server, client: C
     for pid in (pid for own in pids.values() for pid in own):
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         assert not any(key in command for key in keys), command
-    ctl = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory"]
-    ctl += [str(server.directory.parent / "run"), "status", "--json"]
-    status = subprocess.run(ctl, capture_output=True, check=True, timeout=60).stdout
+    status = ctl(server, "status", "--json").stdout.encode()
     assert not any(key in text for key in keys for text in (status, server.log.read_bytes()))
     holders = {role for role, own in pids.items() for pid in own if _holds(pid, keys)}
     assert {"supervisor", "http", "grpc"} == holders - {"reader"}
@@ -307,10 +304,7 @@ def test_a_name_that_a_web_page_has_pointed_here_is_not_answered_to(
     client: Client, server: Server
 ) -> None:
     infer = ("Infer-Key", INFER)
-    inputs = [
-        {"name": name, "shape": [1, 16], "datatype": "FP32", "data": [1] * 16}
-        for name in ("INPUT0", "INPUT1")
-    ]
+    inputs = [tensor(f"INPUT{n}", "FP32", [1] * 16, [1, 16]) for n in range(2)]
     body = json.dumps({"inputs": inputs}).encode()
     paths = [("GET", "/v2"), ("GET", "/v2/health/ready"), ("GET", "/v2/models/add_sub/config")]
     paths += [("GET", "/v2/models/stats"), ("POST", "/v2/models/add_sub/infer"), ("GET", "/")]

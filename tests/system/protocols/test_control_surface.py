@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tritonclient.http as http_client
 
-from tests.support.clients import infer_inputs
+from tests.support.clients import infer_inputs, open_client
 from tests.support.server import Server
 from zmqtriton.commit import full_version
 from zmqtriton_floor import TRITON_VERSION
@@ -69,7 +69,7 @@ def test_statistics_count_elements_executions_and_requests_apart(server: Server)
 
     before = entry()
     ones = np.ones((3, 16), np.float32)
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+    with open_client(server, "http") as client:
         for _ in range(4):
             client.infer("add_sub", infer_inputs(http_client, INPUT0=ones, INPUT1=ones))
     after = entry()

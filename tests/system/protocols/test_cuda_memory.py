@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.grpc as grpc_client
-import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import module_of, open_client
 from tests.support.gpus.host_cuda import cuda_shared_memory
 from tests.support.gpus.servers import MEMORY, gpu_server
 from tests.support.server import Server
@@ -58,15 +57,9 @@ def cuda(server: Server, memory: str) -> Iterator[Any]:
         yield client_module
 
 
-def _open_client(server: Server, protocol: str) -> Any:
-    if protocol == "http":
-        return http_client.InferenceServerClient(server.url[7:], network_timeout=60.0)
-    return grpc_client.InferenceServerClient(server.grpc_address)
-
-
 @pytest.fixture(params=["http", "grpc"])
 def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
-    with _open_client(server, request.param) as client:
+    with open_client(server, request.param) as client:
         yield client
         client.unregister_cuda_shared_memory()
 
@@ -109,10 +102,6 @@ def regions(cuda: Any, client: Any) -> Iterator[Regions]:
     regions.close()
 
 
-def _module_of(client: Any) -> Any:
-    return http_client if isinstance(client, http_client.InferenceServerClient) else grpc_client
-
-
 def _infer(
     client: Any,
     model: str,
@@ -122,7 +111,7 @@ def _infer(
     **changes: int,
 ) -> Any:
     """Ask with an input and an output in regions, each a tensor and its region."""
-    module, size = _module_of(client), 4 * count
+    module, size = module_of(client), 4 * count
     tensor = module.InferInput(source[0], [count], "FP32")
     tensor.set_shared_memory(source[1], size, changes.get("offset", 0))
     output = module.InferRequestedOutput(target[0])
@@ -196,7 +185,7 @@ def test_the_status_names_regions_of_their_kind(
     regions.create("r", SMALL)
 
     entry = {"name": "r", "device_id": 0, "byte_size": 40}
-    with _open_client(server, "http") as http, _open_client(server, "grpc") as grpc:
+    with open_client(server, "http") as http, open_client(server, "grpc") as grpc:
         assert [entry] == http.get_cuda_shared_memory_status()
         assert [entry] == http.get_cuda_shared_memory_status("r")
         assert [] == http.get_system_shared_memory_status()
@@ -213,7 +202,7 @@ def test_the_status_names_regions_of_their_kind(
             other.unregister_system_shared_memory()
     with pytest.raises(InferenceServerException, match="region 'r' already in manager"):
         client.register_system_shared_memory("r", "/none", 8)
-    with _open_client(server, "http") as http:
+    with open_client(server, "http") as http:
         assert 1 == len(http.get_cuda_shared_memory_status())
 
 
@@ -300,7 +289,7 @@ def test_an_unregistered_region_is_closed_when_that_is_answered(
 )
 def test_a_region_outlives_processes_of_the_server(server: Server, cuda: Any, role: str) -> None:
     protocol = "grpc" if role == "http" else "http"
-    with _open_client(server, protocol) as client, closing(Regions(cuda, client)) as regions:
+    with open_client(server, protocol) as client, closing(Regions(cuda, client)) as regions:
         regions.create("in", LARGE)
         regions.create("out", np.zeros_like(LARGE))
         _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
@@ -310,7 +299,7 @@ def test_a_region_outlives_processes_of_the_server(server: Server, cuda: Any, ro
 
         def is_served(protocol: str) -> bool:
             cuda.set_shared_memory_region(regions.handles["in"], [LARGE])
-            with _open_client(server, protocol) as other:
+            with open_client(server, protocol) as other:
                 try:
                     _infer(other, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
                 except (InferenceServerException, OSError):

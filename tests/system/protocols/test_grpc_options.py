@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import grpc
+import numpy as np
 import pytest
 
+from tests.support.clients import infer_message
 from tests.support.server import Server
 from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
 
-_OPTIONS = (
+OPTIONS = (
     "--grpc-infer-response-compression-level=low",
     "--grpc-max-connection-age=600000",
     "--grpc-max-input-size=100000",
@@ -20,7 +22,6 @@ _COUNT = 1000
 
 FRONTENDS = ("grpc",)
 MODELS = ["identity_fp32"]
-OPTIONS = _OPTIONS
 
 
 @pytest.mark.row("D14")
@@ -37,16 +38,13 @@ def test_the_services_of_a_server_can_be_listed(server: Server) -> None:
 
 @pytest.mark.row("D44", "--grpc-infer-response-compression-level")
 def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [_COUNT]}
-    request = message("inference.ModelInferRequest")(
-        model_name="identity_fp32", inputs=[tensor], raw_input_contents=[bytes(4 * _COUNT)]
-    )
+    request = infer_message("identity_fp32", INPUT0=np.zeros(_COUNT, np.float32))
     # The client hands over what travelled.
     options = [("grpc.per_message_decompression", 0)]
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", options=options) as channel:
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 
-        answer = infer(request.SerializeToString(), timeout=30)
+        answer = infer(request, timeout=30)
 
     assert answer.startswith(b"\x1f\x8b")
     assert len(answer) < 4 * _COUNT

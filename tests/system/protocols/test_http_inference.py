@@ -15,7 +15,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
@@ -23,7 +22,14 @@ from tests.conftest import find_tool
 from tests.faults import deaths
 from tests.support import scripted
 from tests.support.clients import infer_inputs
-from tests.support.journal import UNTIL_RELEASED, executions, read_journal, release_execution
+from tests.support.journal import (
+    UNTIL_RELEASED,
+    executions,
+    journal_arrays,
+    journal_inputs,
+    read_journal,
+    release_execution,
+)
 from tests.support.raw_http import raw_request
 from tests.support.scraping import cancelled_requests, pending_requests
 from tests.support.server import Server
@@ -117,11 +123,7 @@ def test_node_asks_a_stream_with_a_picture(server: Server) -> None:
 
 
 def _journal(name: str, milliseconds: int) -> bytes:
-    inputs = [
-        {"name": "ID", "shape": [1, 1], "datatype": "BYTES", "data": [name]},
-        {"name": "MS", "shape": [1, 1], "datatype": "INT32", "data": [milliseconds]},
-    ]
-    return json.dumps({"inputs": inputs}).encode()
+    return json.dumps({"inputs": journal_inputs(name, milliseconds)}).encode()
 
 
 @pytest.mark.row("C33")
@@ -151,7 +153,8 @@ def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -
         concurrent.futures.ThreadPoolExecutor() as pool,
         grpc_client.InferenceServerClient(server.grpc_address) as client,
     ):
-        client.async_infer("journal", _journal_inputs("other"), lambda result, error: None)
+        held = infer_inputs(grpc_client, **journal_arrays("other", UNTIL_RELEASED))
+        client.async_infer("journal", held, lambda result, error: None)
         eventually(lambda: "other" in executions(server.journal), 60, "another's is executed")
         lost = pool.submit(_post, server, "/v2/models/journal/infer", _journal("lost", 0))
         eventually(lambda: pending_requests(server, "journal") == 1, 60, "it waits")
@@ -167,12 +170,3 @@ def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -
         eventually(server.is_ready, 30, "another process for HTTP")
         assert 200 == _post(server, "/v2/models/journal/infer", _journal("next", 0))[0]
     assert "lost" not in executions(server.journal)
-
-
-def _journal_inputs(name: str) -> list[grpc_client.InferInput]:
-    """Of an execution that is held."""
-    identity, pause = (
-        np.array([[name.encode()]], np.object_),
-        np.array([[UNTIL_RELEASED]], np.int32),
-    )
-    return infer_inputs(grpc_client, ID=identity, MS=pause)

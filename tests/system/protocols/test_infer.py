@@ -12,7 +12,7 @@ import tritonclient.grpc.aio as grpc_aio
 import tritonclient.http as http_client
 import tritonclient.http.aio as http_aio
 
-from tests.support.clients import infer_inputs
+from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.scenarios import scenario
 from tests.support.server import Server
 
@@ -36,20 +36,16 @@ def _check(result: Any) -> None:
     assert np.array_equal(A - B, result.as_numpy("OUTPUT1"))
 
 
-def _address(server: Server, module: Any) -> str:
-    return server.url.removeprefix("http://") if "http" in module.__name__ else server.grpc_address
-
-
-@pytest.mark.parametrize("module", [http_client, grpc_client])
-def test_tritonclient_gets_its_answer(server: Server, module: Any) -> None:
-    with module.InferenceServerClient(_address(server, module)) as client:
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_tritonclient_gets_its_answer(server: Server, protocol: str) -> None:
+    with open_client(server, protocol) as client:
         assert client.is_server_live()
         assert client.is_server_ready()
         assert client.is_model_ready("add_sub", "1")
-        result = client.infer("add_sub", _add_sub(module), request_id="7")
+        result = client.infer("add_sub", _add_sub(module_of(client)), request_id="7")
 
     _check(result)
-    response = result.get_response(as_json=True) if module is grpc_client else result.get_response()
+    response = result.get_response(**({"as_json": True} if protocol == "grpc" else {}))
     assert ("7", "add_sub", "1") == (
         response["id"],
         response["model_name"],
@@ -61,7 +57,8 @@ def test_tritonclient_gets_its_answer(server: Server, module: Any) -> None:
 @scenario(asyncio.run)
 async def test_tritonclient_with_asyncio_gets_its_answers(server: Server, module: Any) -> None:
     sync = http_client if module is http_aio else grpc_client
-    async with module.InferenceServerClient(_address(server, module)) as client:
+    address = server.url.removeprefix("http://") if module is http_aio else server.grpc_address
+    async with module.InferenceServerClient(address) as client:
         for result in await asyncio.gather(
             *(client.infer("add_sub", _add_sub(sync)) for _ in range(20))
         ):
@@ -69,12 +66,14 @@ async def test_tritonclient_with_asyncio_gets_its_answers(server: Server, module
 
 
 @pytest.mark.parametrize("elements", [0, 1, 1000, 150_000, 4_000_000])
-@pytest.mark.parametrize("module", [http_client, grpc_client])
-def test_tensors_of_any_size_come_back_the_same(server: Server, module: Any, elements: int) -> None:
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_tensors_of_any_size_come_back_the_same(
+    server: Server, protocol: str, elements: int
+) -> None:
     array = np.random.default_rng(elements).random(elements, dtype=np.float32)
 
-    with module.InferenceServerClient(_address(server, module)) as client:
-        result = client.infer("identity_fp32", infer_inputs(module, INPUT0=array))
+    with open_client(server, protocol) as client:
+        result = client.infer("identity_fp32", infer_inputs(module_of(client), INPUT0=array))
 
     assert np.array_equal(array, result.as_numpy("OUTPUT0"))
 

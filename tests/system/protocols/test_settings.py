@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
-from click.testing import CliRunner
 from tritonclient.grpc import service_pb2
 
-from tests.support.clients import infer_inputs
+from tests.addons.ctl.system.commands import ctl
+from tests.support.clients import infer_inputs, open_client
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.ctl.main import cli
 
 pytestmark = pytest.mark.system
 
@@ -63,7 +62,7 @@ def rpc(server: Server) -> Iterator[Any]:
 
 def talk(server: Server, word: str) -> list[str]:
     """Return what the model's Logger has written of this word, once the last line is there."""
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+    with open_client(server, "http") as client:
         # The second one is said at every level, so that the first is through.
         words = np.array([[word.encode(), b"end"]], dtype=np.object_)
         client.infer("talker", infer_inputs(http_client, INPUT0=words))
@@ -149,10 +148,8 @@ def test_the_form_of_lines_changes_at_once(server: Server) -> None:
 
 @pytest.mark.row("I16")
 def test_log_settings_are_shown_and_changed_by_the_command(server: Server) -> None:
-    arguments = ["--runtime-directory", str(server.directory.parent / "run"), "log-settings"]
-
-    shown = CliRunner().invoke(cli, arguments)
-    changed = CliRunner().invoke(cli, [*arguments, "--no-info", "--verbose=2", "--format=ISO8601"])
+    shown = ctl(server, "log-settings")
+    changed = ctl(server, "log-settings", "--no-info", "--verbose=2", "--format=ISO8601")
 
     assert "log_info true" in shown.output.splitlines()
     words = {"log_info false", "log_verbose_level 2", "log_format ISO8601", "log_error true"}

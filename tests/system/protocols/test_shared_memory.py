@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.grpc as grpc_client
-import tritonclient.http as http_client
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
-from tests.support.clients import infer_inputs
+from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.server import Server
 
 pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
@@ -50,17 +48,15 @@ def server(tmp_path_factory: pytest.TempPathFactory, tracker: None) -> Iterator[
         yield server
 
 
-def open_client(server: Server, protocol: str) -> Any:
-    """One with a connection that it shares with nobody."""
-    if protocol == "http":
-        return http_client.InferenceServerClient(server.url.removeprefix("http://"))
-    alone = [("grpc.use_local_subchannel_pool", 1)]
-    return grpc_client.InferenceServerClient(server.grpc_address, channel_args=alone)
+def open_alone(server: Server, protocol: str) -> Any:
+    """A client with a connection that it shares with nobody."""
+    alone = {"channel_args": [("grpc.use_local_subchannel_pool", 1)]} if protocol == "grpc" else {}
+    return open_client(server, protocol, **alone)
 
 
 @pytest.fixture(params=["http", "grpc"])
 def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
-    with open_client(server, request.param) as client:
+    with open_alone(server, request.param) as client:
         yield client
         client.unregister_system_shared_memory()
 
@@ -75,10 +71,6 @@ def create() -> Iterator[Callable[[str, int], Any]]:
             return handle
 
         yield create
-
-
-def module_of(client: Any) -> Any:
-    return http_client if isinstance(client, http_client.InferenceServerClient) else grpc_client
 
 
 def infer(client: Any, source: str, target: str, **places: Any) -> Any:
@@ -106,7 +98,7 @@ def test_a_region_registered_anywhere_is_known_everywhere(
         for number in range(CONNECTIONS):
             data = np.full(SHAPE, number + 1, np.float32)
             shm.set_shared_memory_region(source, [data])
-            with open_client(server, protocol) as other:
+            with open_alone(server, protocol) as other:
                 result = infer(other, "in", "out")
             output = result.get_output("OUTPUT0")
             shape = output["shape"] if protocol == "http" else list(output.shape)
@@ -118,7 +110,7 @@ def test_a_region_registered_anywhere_is_known_everywhere(
     for protocol in ("http", "grpc"):
         for _ in range(CONNECTIONS):
             with (
-                open_client(server, protocol) as other,
+                open_alone(server, protocol) as other,
                 pytest.raises(InferenceServerException, match="Unable to find shared memory"),
             ):
                 infer(other, "in", "out")
@@ -133,10 +125,9 @@ def register(server: Server, **changes: Any) -> tuple[int, Any]:
 
 
 def test_no_memory_of_the_server_has_a_name(server: Server, client: Any) -> None:
-    module = module_of(client)
-    [tensor] = infer_inputs(module, INPUT0=np.zeros(1 << 19, np.float32))
+    inputs = infer_inputs(module_of(client), INPUT0=np.zeros(1 << 19, np.float32))
 
-    client.infer("identity_fp32", [tensor])
+    client.infer("identity_fp32", inputs)
 
     assert [] == [name for name in open_files(server) if name.startswith("/dev/shm/")]
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import queue
 from typing import Any
 
-import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
 from tests.support.clients import infer_inputs
-from tests.support.journal import read_journal
+from tests.support.journal import journal_arrays, read_journal
 from tests.system.shared_server import SharedServer
 
 pytestmark = pytest.mark.system
 
 #: Names of requests; each large one needs more memory than those before it have left.
 NAMES = ["a" * 300_000, "b", "c" * 5_000_000, "d", "e"]
-
-
-def _inputs(name: str) -> list[triton.InferInput]:
-    identity = np.array([[name.encode()]], dtype=object)
-    return infer_inputs(triton, ID=identity, MS=np.array([[0]], np.int32))
 
 
 @pytest.mark.row("D31", "D38")
@@ -32,7 +26,7 @@ def test_small_requests_do_not_overtake_large_ones(shared: SharedServer) -> None
     with triton.InferenceServerClient(server.grpc_address) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         for name in NAMES:
-            client.async_stream_infer("journal", _inputs(name))
+            client.async_stream_infer("journal", infer_inputs(triton, **journal_arrays(name, 0)))
         got = [answers.get(timeout=60) for _ in NAMES]
         client.stop_stream()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from functools import partial
@@ -17,12 +15,12 @@ import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
-import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
+from tests.addons.ctl.system.commands import ctl
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.support import raw_http2 as h2
-from tests.support.clients import infer_inputs
+from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
 from zmqtriton_floor import token_file
@@ -393,16 +391,13 @@ def test_tritonclient_sends_a_token_over_both_protocols(server: Server, forwardi
     headers = {"authorization": f"Bearer {TOKENS['some']}"}
 
     for _, target in _both(server, forwarding):
-        for module, address in (
-            (http_client, target.url.removeprefix("http://")),
-            (grpc_client, target.grpc_address),
-        ):
-            with module.InferenceServerClient(address) as client:
-                inputs = infer_inputs(module, INPUT0=ONES, INPUT1=ONES)
+        for protocol in ("http", "grpc"):
+            with open_client(target, protocol) as client:
+                inputs = infer_inputs(module_of(client), INPUT0=ONES, INPUT1=ONES)
                 result = client.infer("add_sub", inputs, headers=dict(headers))
                 assert (ONES + ONES == result.as_numpy("OUTPUT0")).all()
                 index = client.get_model_repository_index(headers=headers)
-                models = index if module is http_client else index.models
+                models = index if protocol == "http" else index.models
                 assert 1 == len(models)
                 for model in ("told", "not-there"):
                     with pytest.raises(InferenceServerException, match=NOT_THIS_MODEL) as refused:
@@ -463,15 +458,10 @@ def test_tokens_stand_in_no_log_status_or_command_line(server: Server, client: C
     client.ask("GET", "/v2", bearer("root"))
     client.ask("GET", "/v2/logging", bearer("infer"))
     client.ask("GET", "/v2", ("Authorization", "Bearer zmqt_wrong-one"))
-    run = str(server.directory.parent / "run")
-    ctl = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory", run]
-    shown = [
-        subprocess.run([*ctl, *words], capture_output=True, check=True, timeout=60).stdout
-        for words in (("status", "--json"), ("logs",))
-    ]
-    shown += [server.log.read_bytes()]
-    shown += [Path(f"/proc/{p}/cmdline").read_bytes() for ps in server.pids().values() for p in ps]
-    shown += [Path(f"/proc/{p}/environ").read_bytes() for ps in server.pids().values() for p in ps]
+    words = ("status", "--json"), ("logs",)
+    shown = [ctl(server, *each).stdout.encode() for each in words] + [server.log.read_bytes()]
+    for pid in (pid for own in server.pids().values() for pid in own):
+        shown += [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
 
     secrets = [*TOKENS.values(), "zmqt_wrong-one"]
     secrets += [token_file.digest(token).hex() for token in TOKENS.values()]

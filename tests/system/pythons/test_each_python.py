@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc
-import tritonclient.http
 
 from tests.conftest import find_tool
 from tests.stub import interpreters
-from tests.support.clients import infer_inputs
-from tests.support.server import ROOT, Server, ask_add_sub, free_ports
+from tests.support.clients import infer_inputs, module_of, open_client
+from tests.support.server import ROOT, Server, ask_add_sub, free_ports, tensor
 from tests.support.waiting import eventually
 
 pytestmark = [
@@ -107,21 +106,17 @@ def server(python: str, version: str, tmp_path_factory: pytest.TempPathFactory) 
 
 def passport(server: Server, model: str, text: str) -> str:
     """The answer's text, or the error."""
-    tensor = {"name": "IN", "shape": [1], "datatype": "BYTES", "data": [text]}
-    _, answer = server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})
+    _, answer = server.infer_json(model, tensor("IN", "BYTES", [text]))
     outputs = {output["name"]: output["data"][0] for output in answer.get("outputs", ())}
     return str(outputs.get("OUT", answer.get("error")))
 
 
-@pytest.mark.parametrize("protocol", [tritonclient.http, tritonclient.grpc])
-def test_models_and_ensembles_answer(server: Server, protocol: Any) -> None:
-    url = {
-        tritonclient.http: server.url.removeprefix("http://"),
-        tritonclient.grpc: server.grpc_address,
-    }[protocol]
-    with protocol.InferenceServerClient(url) as client:
-        sums = client.infer("add_sub", infer_inputs(protocol, INPUT0=ONES, INPUT1=ONES))
-        twice = client.infer("doubled", infer_inputs(protocol, LEFT=ONES, RIGHT=ONES))
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_models_and_ensembles_answer(server: Server, protocol: str) -> None:
+    with open_client(server, protocol) as client:
+        module = module_of(client)
+        sums = client.infer("add_sub", infer_inputs(module, INPUT0=ONES, INPUT1=ONES))
+        twice = client.infer("doubled", infer_inputs(module, LEFT=ONES, RIGHT=ONES))
 
     assert [2.0] * 16 == sums.as_numpy("OUTPUT0")[0].tolist()
     assert [2.0] * 16 == twice.as_numpy("RIGHT_TWICE")[0].tolist()

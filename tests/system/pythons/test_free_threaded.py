@@ -13,13 +13,13 @@ from tritonclient.utils import InferenceServerException
 
 from tests.stub import interpreters
 from tests.support.clients import infer_inputs
+from tests.support.scraping import sum_series
 from tests.support.scripted import string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.model_api.test_instances_threads import (
     ask,
     ask_all,
-    metric,
     test_a_cancelled_request_is_seen_by_its_instance,
     test_a_death_ends_all_with_each_request_told_and_all_come_back,
     test_a_fork_of_an_instance_asks_that_instance,
@@ -176,7 +176,7 @@ def test_what_threads_do_at_the_same_time_is_right(server: Server, environment: 
     assert [[]] * CLIENTS == wrong
     assert [pid] == server.stub_pids("strained")
     count = CLIENTS * REQUESTS
-    eventually(lambda: metric(server, 'served{model="strained"}') == count, 60)
+    eventually(lambda: sum_series(server, "served", model="strained") == count, 60)
     server.control_model("unload", "strained")
     eventually(lambda: not server.stub_pids("strained"), 60)
     assert "AssertionError" not in server.log_text()

@@ -15,7 +15,7 @@ import pytest
 from tests.faults.replacements import clients
 from tests.faults.replacements.__main__ import replace_under_load
 from tests.faults.replacements.ways import Way
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from zmqtriton.control_client import ServerSelector, connect_all
 
 FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
@@ -50,10 +50,6 @@ def replace_once(way: Way, numbers: clients.Crowd, monkeypatch: pytest.MonkeyPat
 def lost_in(crowd: list[Any]) -> int:
     """Return how often clients missed shared memory that they had registered."""
     return sum(each.lost for each in crowd if isinstance(each, clients.SharedMemoryClient))
-
-
-def pid_of(server: Server) -> int:
-    return server.pid
 
 
 def pids_in(directory: Path) -> list[int]:
@@ -91,8 +87,7 @@ def load_with_code(server: Server, model: str, text: str) -> int:
 
 
 def output_of(server: Server, model: str) -> str:
-    tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}
-    _, document = server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})
+    _, document = server.infer_json(model, tensor("IN", "INT32", [1]))
     return str(document["outputs"][0]["data"][0])
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.faults.replacements.ways import ByTakeOver, InOneDirectory
 from tests.support.waiting import eventually
-from tests.system.replacements.replacing import SMALL, pid_of, pids_in
+from tests.system.replacements.replacing import SMALL, pids_in
 from zmqtriton.control_client import ServerSelector, connect
 
 pytestmark = pytest.mark.system
@@ -57,7 +57,7 @@ def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacemen
         looking.join()
         way.close()
 
-    assert [pid_of(server) for server in way.servers] == [pid for pid, _ in itertools.groupby(seen)]
+    assert [server.pid for server in way.servers] == [pid for pid, _ in itertools.groupby(seen)]
     assert not way.runtime.exists()
 
 
@@ -88,10 +88,10 @@ def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
         eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
         killed, left = (before, after) if who == "the old one" else (after, before)
         killed.kill()
-        assert [pid_of(left)] == pids_in(way.runtime)
+        assert [left.pid] == pids_in(way.runtime)
         imports.unlink()
         eventually(left.is_ready, 60, "it serves")
-        assert [pid_of(left)] == pids_in(way.runtime)
+        assert [left.pid] == pids_in(way.runtime)
         if left is before:
             way.servers.reverse()
             way.replace()
@@ -111,7 +111,7 @@ def _replace(way: ByTakeOver, *words: str) -> Any:
 def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
     way.start()
     [server] = way.servers
-    before = pid_of(server)
+    before = server.pid
     try:
         refused = _replace(way, "--", "--model-repository=nowhere", f"--http-port={way.http_port}")
         assert (1, [before]) == (refused.returncode, pids_in(way.runtime))
@@ -151,7 +151,7 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
 def test_a_new_server_whose_predecessor_is_killed_serves_all_the_same(way: InOneDirectory) -> None:
     way.start()
     [server] = way.servers
-    before = pid_of(server)
+    before = server.pid
     imports = server.block_imports("add_sub")
     imports.touch()
     pids = [before]

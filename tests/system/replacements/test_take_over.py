@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -176,12 +175,7 @@ def open_sequences(server: Server) -> int:
 
 def keep_sequences(server: Server) -> None:
     """Have sequences wait for longer than a test takes."""
-    config = server.repository / "sequences" / "config.pbtxt"
-    text, count = re.subn(
-        r"(max_sequence_idle_microseconds: )\d+", r"\g<1>300000000", config.read_text()
-    )
-    assert 1 == count
-    config.write_text(text)
+    server.edit_config("sequences", "microseconds: 5000000", "microseconds: 300000000")
 
 
 @contextmanager

@@ -31,9 +31,8 @@ OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
 
 
 def prepare(server: Server) -> None:
-    config = server.add_model("stateful", "oldest") / "config.pbtxt"
-    oldest = "oldest { max_candidate_sequences: 4 }"
-    config.write_text(config.read_text().replace("direct { }", oldest))
+    server.add_model("stateful", "oldest")
+    server.edit_config("oldest", "direct { }", "oldest { max_candidate_sequences: 4 }")
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
-import tritonclient.http as http_client
 
-from tests.support.clients import infer_inputs
-from tests.support.journal import (
-    read_journal,
-)
+from tests.support.clients import infer_inputs, module_of, open_client
+from tests.support.journal import ask_journal, journal_inputs, read_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
@@ -30,10 +27,8 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["http", "grpc"])
 
 def infer(server: Server, protocol: str, model: str, **arrays: np.ndarray) -> Any:
     """The result, by tritonclient."""
-    module: Any = http_client if protocol == "http" else grpc_client
-    url = server.url.removeprefix("http://") if protocol == "http" else server.grpc_address
-    with module.InferenceServerClient(url) as client:
-        return client.infer(model, infer_inputs(module, **arrays))
+    with open_client(server, protocol) as client:
+        return client.infer(model, infer_inputs(module_of(client), **arrays))
 
 
 # ---------------------------------------------------------------- ensembles
@@ -80,14 +75,6 @@ def test_a_stream_flows_through_the_steps_in_order(server: Server) -> None:
 # ------------------------------------------------------------------- deaths
 
 
-def _ask_twice_journal(server: Server, name: str, milliseconds: int) -> tuple[int, Any]:
-    tensors = [
-        {"name": "ID", "shape": [1, 1], "datatype": "BYTES", "data": [name]},
-        {"name": "MS", "shape": [1, 1], "datatype": "INT32", "data": [milliseconds]},
-    ]
-    return server.request_json("/v2/models/twice_journal/infer", {"inputs": tensors})
-
-
 def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it(
     shared: SharedServer,
 ) -> None:
@@ -96,7 +83,7 @@ def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it
     hold = server.block_imports("journal")
     server.load("twice_journal")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(_ask_twice_journal, server, "a", 60_000)
+        answering = pool.submit(server.infer_json, "twice_journal", *journal_inputs("a", 60_000))
         eventually(lambda: read_journal(server.journal), 30, "the first step begins")
         hold.touch()
         os.kill(server.stub_pids("journal")[0], signal.SIGKILL)
@@ -109,6 +96,6 @@ def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it
     assert 503 == status
     assert "in ensemble 'twice_journal', Failed to process the request(s)" in answer["error"]
     assert "killed by SIGKILL" in answer["error"]
-    assert 200 == _ask_twice_journal(server, "b", 1)[0]
+    assert 200 == ask_journal(server, "b", 1, "twice_journal")
     executed = [record.id for record in read_journal(server.journal) if record.event == "end"]
     assert ["b", "b"] == executed

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support.journal import read_journal
+from tests.addons.ctl.system.commands import ctl
+from tests.support.journal import ask_journal, read_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -46,15 +45,6 @@ def prepare(server: Server) -> None:
         _add(server, name)
 
 
-def _infer(server: Server, model: str, name: str, ms: int) -> int:
-    """The status."""
-    inputs = [
-        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [name]},
-        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [ms]},
-    ]
-    return server.request_json(f"/v2/models/{model}/infer", {"inputs": inputs})[0]
-
-
 def _open(path: Path) -> set[str]:
     """Return what has begun and not ended."""
     records = read_journal(path)
@@ -64,13 +54,13 @@ def _open(path: Path) -> set[str]:
 
 @pytest.mark.row("E38", "--rate-limit", "--rate-limit-resource")
 def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Server) -> None:
-    held = threading.Thread(target=_infer, args=(server, "first", "held", 60_000))
+    held = threading.Thread(target=ask_journal, args=(server, "held", 60_000, "first"))
     held.start()
     eventually(lambda: "held" in _open(server.journal), 60, "it executes")
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(_infer, server, "second", "waiting", 0)
+        waiting = threads.submit(ask_journal, server, "waiting", 0, "second")
         row = r"R\t0\t1 of 1\tfirst_0_0 \(1\)\tsecond_0_0"
-        eventually(lambda: re.search(row, _shown(server)), 60, "the other one waits")
+        eventually(lambda: re.search(row, ctl(server, "status").output), 60, "the other one waits")
         metrics = server.metrics_text()
         assert not waiting.done()
         server.kill_only("stub", "first")
@@ -79,11 +69,3 @@ def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Serve
     held.join()
     assert 'zmqtriton_resource_count{device="0",resource="R"} 1' in metrics
     assert 'zmqtriton_resource_in_use{device="0",resource="R"} 1' in metrics
-
-
-def _shown(server: Server) -> str:
-    """Return what an operator sees."""
-    command = [sys.executable, "-m", "zmqtriton.ctl.main"]
-    command += ["--runtime-directory", str(server.directory.parent / "run"), "status"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout + done.stderr

@@ -53,24 +53,15 @@ class Said(NamedTuple):
     batch: list[tuple[int | str, int, dict[str, list[Any]]]]
 
 
-def _vary(server: Server, name: str, *changes: tuple[str, str]) -> None:
-    """The model `sequences` under another name, with changes of its configuration."""
-    path = server.add_model("sequences", name) / "config.pbtxt"
-    text = path.read_text("utf-8")
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    path.write_text(text, "utf-8")
-
-
 SHARED = True
 MODELS = ["sequences"]
 
 
 def prepare(server: Server) -> None:
     oldest = "oldest { max_candidate_sequences: 8 max_queue_delay_microseconds: 20000 }"
-    _vary(server, "oldest", ("direct { }", oldest))
-    _vary(server, "mortal")
+    for name in ("oldest", "mortal"):
+        server.add_model("sequences", name)
+    server.edit_config("oldest", "direct { }", oldest)
     server.write_model("caller", _CALLER_CONFIG, _CALLER)
 
 

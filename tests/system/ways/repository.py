@@ -56,14 +56,6 @@ def write_edition(server: Server, edition: int, version: int) -> None:
     code.write_text(re.sub(r"(?m)^EDITION = .*$", f"EDITION = {edition}", text))
 
 
-def configure(server: Server, old: str, new: str) -> None:
-    """Replace a part of the configuration of `mirror`."""
-    path = server.repository / "mirror" / "config.pbtxt"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-
-
 #: The end of the outputs in the configuration, without the last one and with it.
 LAST_OUTPUT = '{ name: "HALVES_BACK" data_type: TYPE_FP16 dims: [ -1 ] }'
 LAST_OUTPUTS = LAST_OUTPUT + ',\n  { name: "FLAGS_BACK" data_type: TYPE_BOOL dims: [ 2 ] }'

@@ -320,26 +320,26 @@ def change_code(server: Server) -> None:
 
 
 def serve_version_1(server: Server) -> None:
-    repository.configure(
-        server, "version_policy { all {} }", "version_policy { specific { versions: 1 } }"
+    server.edit_config(
+        "mirror", "version_policy { all {} }", "version_policy { specific { versions: 1 } }"
     )
     load(server)
 
 
 def serve_all_versions(server: Server) -> None:
-    repository.configure(
-        server, "version_policy { specific { versions: 1 } }", "version_policy { all {} }"
+    server.edit_config(
+        "mirror", "version_policy { specific { versions: 1 } }", "version_policy { all {} }"
     )
     load(server)
 
 
 def drop_an_output(server: Server) -> None:
-    repository.configure(server, repository.LAST_OUTPUTS, repository.LAST_OUTPUT)
+    server.edit_config("mirror", repository.LAST_OUTPUTS, repository.LAST_OUTPUT)
     load(server)
 
 
 def restore_the_output(server: Server) -> None:
-    repository.configure(server, repository.LAST_OUTPUT, repository.LAST_OUTPUTS)
+    server.edit_config("mirror", repository.LAST_OUTPUT, repository.LAST_OUTPUTS)
     load(server)
 
 
@@ -357,8 +357,7 @@ def end_the_trial(server: Server) -> None:
 
 
 def kill_the_broker(server: Server) -> None:
-    pid = server.kill_only("broker")
-    eventually(lambda: server.pids().get("broker", [pid]) != [pid], 30, "the next one")
+    server.replace_only("broker")
 
 
 def kill_the_instance(server: Server) -> None:
