@@ -17,8 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +26,7 @@ from tests.conformance.cases import Case
 from tests.conformance.play import NO_ANSWER, Target, has_error
 from tests.conformance.tables import REPOSITORIES, TABLES
 from tests.conformance.zmqtriton_target import ours
-from tests.support.server import free_ports
+from tests.support.server import free_ports, status_of
 from tests.support.waiting import eventually
 
 START_S = 120.0
@@ -93,11 +91,7 @@ class Triton:
 
         def is_up() -> bool:
             assert process.poll() is None, self._log.read_text("utf-8", "replace")
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{http}/v2/health/live", timeout=5):
-                    return True
-            except (urllib.error.HTTPError, OSError):
-                return False
+            return status_of(f"http://127.0.0.1:{http}/v2/health/live", 5) == 200
 
         eventually(is_up, START_S, "Triton is up")
         self._target = Target((http, grpc, metrics), str(self._models), self._log)

@@ -12,7 +12,6 @@ import json
 import queue
 import shutil
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,9 @@ import tritonclient.grpc as grpc_client
 
 from tests.conformance.record import Triton
 from tests.conformance.repositories import MODELS
+from tests.support.clients import infer_inputs
 from tests.support.receivers.collector import Collector, ReceivedSpan
+from tests.support.server import exchange, status_of
 from tests.support.waiting import eventually
 
 RECORDED = Path(__file__).resolve().parent / "recorded_spans.json"
@@ -73,11 +74,7 @@ def _post(url: str, request_id: str, headers: dict[str, str]) -> None:
     tensor = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [1, 2.5]}
     form = {"INPUT0": [1.0]} if url.endswith("/generate") else {"inputs": [tensor]}
     data = json.dumps({"id": request_id, **form}).encode()
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, data, headers)) as answer:
-            answer.read()
-    except urllib.error.HTTPError as error:
-        error.close()
+    exchange(urllib.request.Request(url, data, headers))
 
 
 def _stream(
@@ -93,12 +90,8 @@ def _stream(
 
 def _inputs(model: str) -> list[grpc_client.InferInput]:
     if model == "identity_fp32":
-        tensor = grpc_client.InferInput("INPUT0", [2], "FP32")
-        tensor.set_data_from_numpy(np.array([1, 2], np.float32))
-    else:
-        tensor = grpc_client.InferInput("COUNT", [1], "INT32")
-        tensor.set_data_from_numpy(np.array([_COUNT], np.int32))
-    return [tensor]
+        return infer_inputs(grpc_client, INPUT0=np.array([1, 2], np.float32))
+    return infer_inputs(grpc_client, COUNT=np.array([_COUNT], np.int32))
 
 
 def trees(collector: Collector) -> dict[str, Any]:
@@ -148,19 +141,11 @@ def record(command: Sequence[str]) -> None:
         triton.start()
         try:
             ready = f"http://127.0.0.1:{triton.http_port}/v2/health/ready"
-            eventually(lambda: _is_there(ready), 60, "Triton is ready")
+            eventually(lambda: status_of(ready) == 200, 60, "Triton is ready")
             play(f"http://127.0.0.1:{triton.http_port}", f"127.0.0.1:{triton.grpc_port}")
         finally:
             triton.stop()
         RECORDED.write_text(json.dumps(trees(collector), indent=1) + "\n", encoding="utf-8")
-
-
-def _is_there(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":

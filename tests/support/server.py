@@ -23,8 +23,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from email.message import Message
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -85,6 +87,28 @@ def status_of(request: str | urllib.request.Request, within_s: float = 30.0) -> 
             return error.code
     except OSError:
         return 0
+
+
+class Answer(NamedTuple):
+    """What came over HTTP."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+
+def exchange(request: str | urllib.request.Request, within_s: float = 60.0) -> Answer:
+    """The answer to a request, whatever its status; a GET if it is an URL."""
+    try:
+        with urllib.request.urlopen(request, timeout=within_s) as answer:
+            return Answer(answer.status, answer.headers, answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, error.headers, error.read())
 
 
 def is_open(port: int) -> bool:
@@ -278,18 +302,22 @@ class Server:
         """The HTTP status of a GET; 0 if nobody answers."""
         return status_of(f"{self.url}{path}")
 
+    def exchange(
+        self,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Answer:
+        """The answer to a GET, or to a POST with this body."""
+        return exchange(urllib.request.Request(f"{self.url}{path}", body, dict(headers)))
+
     def request_json(
         self, path: str, document: Any = None, *, within_s: float = 60.0
     ) -> tuple[int, Any]:
         """Status and document of a GET, or of a POST with this document."""
         body = None if document is None else json.dumps(document).encode()
-        try:
-            with urllib.request.urlopen(f"{self.url}{path}", body, timeout=within_s) as answer:
-                status, content = answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                status, content = error.code, error.read()
-        return status, json.loads(content) if content else None
+        answer = exchange(urllib.request.Request(f"{self.url}{path}", body), within_s)
+        return answer.status, answer.document
 
     def infer_json(
         self, model: str, *inputs: dict[str, Any], within_s: float = 60.0, **more: Any

@@ -10,12 +10,11 @@ import json
 import os
 import shutil
 import signal
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ import tritonclient.http
 
 from tests.addons.ctl.system.commands import ctl
 from tests.support.certificates import Authority
-from tests.support.server import ROOT, Server, ask_add_sub
+from tests.support.server import ROOT, Server, ask_add_sub, status_of
 from tests.support.waiting import eventually
 from zmqtriton_floor.token_file import digest
 
@@ -222,12 +221,4 @@ def write_tokens(path: Path, token: str) -> None:
 
 def status_with(server: Server, token: str) -> int:
     header = {"Authorization": f"Bearer {token}"}
-    request: Any = urllib.request.Request(f"{server.url}/v2/models/add_sub", headers=header)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
-    except OSError:
-        return 0
+    return status_of(urllib.request.Request(f"{server.url}/v2/models/add_sub", headers=header))

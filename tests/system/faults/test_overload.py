@@ -8,8 +8,6 @@ import os
 import signal
 import socket
 import textwrap
-import urllib.error
-import urllib.request
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -22,10 +20,10 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.faults import overload
-from tests.faults.cancelled_streams import unanswered_requests
 from tests.support.clients import infer_inputs
+from tests.support.scraping import sum_series
 from tests.support.scripted import GATE, add_model, generate, string_parameter
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
@@ -46,20 +44,15 @@ def prepare(server: Server) -> None:
 
 def _ask(server: Server, model: str, script: str, argument: str = "") -> tuple[int, str, str]:
     """Status, text and Retry-After, of the usual way in."""
-    inputs = [
-        {"name": name, "datatype": "BYTES", "shape": [1], "data": [text]}
-        for name, text in (("SCRIPT", script), ("ARGUMENT", argument))
-    ]
-    url = f"{server.url}/v2/models/{model}/infer"
-    try:
-        body = json.dumps({"inputs": inputs}).encode()
-        with urllib.request.urlopen(url, body, timeout=60) as answer:
-            text = json.load(answer)["outputs"][0]["data"][0]
-            return answer.status, text, answer.headers.get("Retry-After", "")
-    except urllib.error.HTTPError as error:
-        with error:
-            text = json.load(error)["error"]
-            return error.code, text, error.headers.get("Retry-After", "")
+    inputs = tensor("SCRIPT", "BYTES", [script]), tensor("ARGUMENT", "BYTES", [argument])
+    answer = server.exchange(f"/v2/models/{model}/infer", json.dumps({"inputs": inputs}).encode())
+    said = answer.document
+    text = said["outputs"][0]["data"][0] if answer.status == 200 else said["error"]
+    return answer.status, text, answer.headers.get("Retry-After", "")
+
+
+def unanswered_requests(server: Server) -> float:
+    return sum_series(server, "zmqtriton_unanswered_requests")
 
 
 class Full:
@@ -98,15 +91,12 @@ def test_what_is_too_much_is_refused_at_once_and_the_rest_is_answered(
 ) -> None:
     with Full(server, tmp_path / "gate") as full:
         refused = [_ask(server, "limited", "return [reply('in')]") for _ in range(20)]
-        generated = urllib.request.Request(
-            f"{server.url}/v2/models/limited/generate", b'{"SCRIPT": "return [reply(1)]"}'
+        generated = server.exchange(
+            "/v2/models/limited/generate", b'{"SCRIPT": "return [reply(1)]"}'
         )
-        with pytest.raises(urllib.error.HTTPError) as failed:
-            urllib.request.urlopen(generated, timeout=20)
 
         assert {(503, FULL, "1")} == set(refused)
-        assert (503, "1") == (failed.value.code, failed.value.headers["Retry-After"])
-        failed.value.close()
+        assert (503, "1") == (generated.status, generated.headers["Retry-After"])
         assert (200, "in", "") == _ask(server, "free", "return [reply('in')]")
         assert 200 == server.status("/v2/health/ready")
         assert [200] * LIMIT == full.let_go()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,29 +14,6 @@ from tests.support.slow_files import SlowFiles
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
-
-
-class Load:
-    """A load that is under way in a thread."""
-
-    def __init__(self, server: Server, model: str) -> None:
-        #: None until it is answered.
-        self.error: str | None = None
-        self._server = server
-        self._model = model
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.error = self._server.control_model("load", self._model)
-        except OSError:
-            self.error = "the server has ended"
-
-    def outcome(self) -> str:
-        self._thread.join(120)
-        assert self.error is not None, "the load has no answer"
-        return self.error
 
 
 @pytest.fixture
@@ -68,15 +45,15 @@ def _index(server: Server) -> dict[str, str]:
 def test_a_server_ends_though_calls_of_its_readers_never_do(
     server: Server, slow: SlowFiles
 ) -> None:
-    with server:
+    with server, ThreadPoolExecutor() as pool:
         slow.hold()
-        load = Load(server, "one")
+        load = pool.submit(server.control_model, "load", "one")
         slow.await_call()
         readers = server.reader_pids()
 
         assert 0 == server.stop()
 
-    assert load.outcome()
+    assert load.exception() or load.result(), "it is no success"
     left = [pid for pid in readers if _is_there(pid)]
     assert left, "one was left to the kernel"
     assert all(map(_waits_for_a_disk, left))
@@ -88,21 +65,21 @@ def test_a_server_ends_though_calls_of_its_readers_never_do(
 def test_a_model_whose_files_hang_holds_up_no_other_of_its_repository(
     server: Server, slow: SlowFiles
 ) -> None:
-    with server:
+    with server, ThreadPoolExecutor() as pool:
         slow.hold("one")
-        held = [Load(server, "one") for _ in range(3)]
+        held = [pool.submit(server.control_model, "load", "one") for _ in range(3)]
         slow.await_call()
 
         assert "" == server.control_model("load", "two")
         assert "" == server.control_model("unload", "one")
-        assert all(load.outcome() for load in held)
-        again = Load(server, "one")
+        assert all(load.result(120) for load in held)
+        again = pool.submit(server.control_model, "load", "one")
         assert "" == server.control_model("load", "three")
         assert {"one", "two", "three", "add_sub"} == set(_index(server))
-        assert again.error is None
+        assert not again.done()
 
         slow.delay(0, "one")
-        assert "" == again.outcome()
+        assert "" == again.result(120)
 
 
 def _waits_for_a_disk(pid: int) -> bool:

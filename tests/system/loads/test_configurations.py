@@ -6,15 +6,10 @@ Labels, passive instances, and the text that models and clients read.
 from __future__ import annotations
 
 import json
-import urllib.request
-from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
 import pytest
-import tritonclient.http as triton
 
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -72,57 +67,43 @@ def prepare(server: Server) -> None:
     write(server, "scores", ENSEMBLE)
 
 
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[Any]:
-    with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        yield client
-
-
-def ask(client: Any, model: str, name: str = "A", classes: str = "") -> Any:
-    """With the two best classes of an output, or all outputs as they are."""
-    tensor = triton.InferInput(name, [1], "FP32")
-    tensor.set_data_from_numpy(np.zeros(1, dtype=np.float32))
-    outputs = [triton.InferRequestedOutput(classes, class_count=2)] if classes else None
-    return client.infer(model, [tensor], outputs=outputs)
-
-
-def arguments_of(client: Any, model: str) -> dict[str, str]:
+def arguments_of(server: Server, model: str) -> dict[str, str]:
     """Return what `initialize` was given."""
-    arguments: dict[str, str] = json.loads(ask(client, model).as_numpy("TOLD")[0])
+    _, answer = server.infer_json(model, tensor("A", "FP32", [0.0]), outputs=[{"name": "TOLD"}])
+    arguments: dict[str, str] = json.loads(answer["outputs"][0]["data"][0])
     return arguments
 
 
-def get(server: Server, path: str) -> str:
-    with urllib.request.urlopen(f"{server.url}{path}", timeout=30) as answer:
-        return str(answer.read().decode())
+def classes_of(server: Server, model: str, source: str, output: str) -> list[str]:
+    """Return the names of the two best classes of an output."""
+    wish = {"name": output, "parameters": {"classification": 2}}
+    _, answer = server.infer_json(model, tensor(source, "FP32", [0.0]), outputs=[wish])
+    return [text.split(":")[2] for text in answer["outputs"][0]["data"]]
 
 
 @pytest.mark.row("E39", "E90", "E91")
-def test_models_and_clients_read_the_same_text(server: Server, client: Any) -> None:
-    config = arguments_of(client, "plain")["model_config"]
+def test_models_and_clients_read_the_same_text(server: Server) -> None:
+    config = arguments_of(server, "plain")["model_config"]
 
-    assert get(server, "/v2/models/plain/config") == config
+    assert server.exchange("/v2/models/plain/config").body.decode() == config
     assert '"max_batch_size":0,"input":[{"name":"A","data_type":"TYPE_FP32"' in config
     assert '"dims":[1]' in config
     assert '"parameters":{"P":{"string_value":"$$TRITON_MODEL_DIRECTORY/x"}}' in config
 
 
 @pytest.mark.row("E37")
-def test_passive_instances_are_loaded_and_never_asked(server: Server, client: Any) -> None:
-    names = {arguments_of(client, "passive")["model_instance_name"] for _ in range(8)}
+def test_passive_instances_are_loaded_and_never_asked(server: Server) -> None:
+    names = {arguments_of(server, "passive")["model_instance_name"] for _ in range(8)}
 
     assert 3 == len(server.stub_pids("passive"))
     assert {"passive_1_0"} == names
-    assert client.is_model_ready("passive")
+    assert 200 == server.status("/v2/models/passive/ready")
 
 
 @pytest.mark.row("E35")
-def test_classes_have_the_names_of_the_label_file(client: Any) -> None:
-    of_a_model = ask(client, "plain", classes="SCORES").as_numpy("SCORES")
-    of_an_ensemble = ask(client, "scores", "X", classes="Y").as_numpy("Y")
-
-    assert [b"dog", b"bird"] == [text.split(b":")[2] for text in of_a_model]
-    assert [b"dog", b"bird"] == [text.split(b":")[2] for text in of_an_ensemble]
+def test_classes_have_the_names_of_the_label_file(server: Server) -> None:
+    assert ["dog", "bird"] == classes_of(server, "plain", "A", "SCORES")
+    assert ["dog", "bird"] == classes_of(server, "scores", "X", "Y")
 
 
 @pytest.mark.row("E09")

@@ -9,7 +9,6 @@ import os
 import stat
 import sys
 import tarfile
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,32 +51,32 @@ TENSORS: dict[str, Any] = {
     "version_policy": {"all": {}},
 }
 CONFIG = json.dumps(TENSORS)
+FRONTENDS = ("grpc",)
+MODELS = ("scripted",)
+OPTIONS = (
+    "--model-control-mode=explicit",
+    "--load-model=scripted",
+    "--runtime-directory=@DIRECTORY@/run",
+    "--environment-directory=@DIRECTORY@/cache",
+)
 
 
 def code(name: str) -> bytes:
     return CODE.replace("CODE", name).encode()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    # Sockets need a short path.
-    with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as runtime:
-        options = ["--model-control-mode=explicit", "--load-model=scripted"]
-        options.append(f"--runtime-directory={runtime}")
-        cache = tmp_path_factory.mktemp("cache")
-        options.append(f"--environment-directory={cache}")
-        directory = tmp_path_factory.mktemp("files")
-        server = Server(directory, models=["scripted"], options=options, frontends=("grpc",))
-        server.runtime = Path(runtime)  # type: ignore[attr-defined]
-        model = server.repository / "m"
-        config = (server.repository / "scripted" / "config.pbtxt").read_text()
-        for version in ("1", "3"):
-            (model / version).mkdir(parents=True)
-            (model / version / "model.py").write_bytes(code("disk"))
-        config = config.replace("SCRIPT", "IN") + "version_policy { all {} }"
-        (model / "config.pbtxt").write_text(config)
-        with server:
-            yield server
+def prepare(server: Server) -> None:
+    model = server.add_model("scripted", "m")
+    for version in ("1", "3"):
+        (model / version).mkdir(exist_ok=True)
+        (model / version / "model.py").write_bytes(code("disk"))
+    server.edit_config("m", "SCRIPT", "IN")
+    with (model / "config.pbtxt").open("a") as config:
+        config.write("version_policy { all {} }")
+
+
+def runtime(server: Server) -> Path:
+    return server.directory.parent / "run"
 
 
 @pytest.fixture
@@ -113,7 +112,7 @@ def says(server: Server, model: str, version: str = "") -> str:
 
 
 def staged(server: Server) -> list[Path]:
-    folder: Path = server.runtime / "0" / "files"  # type: ignore[attr-defined]
+    folder = runtime(server) / "0" / "files"
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
@@ -178,7 +177,7 @@ def test_what_cannot_be_loaded_leaves_no_file_and_what_served(
     assert answer.startswith(error)
     assert says(server, model).startswith("disk 3 ")
     eventually(lambda: not staged(server), 30, "its files are gone")
-    assert [] == list(server.runtime.rglob("x"))  # type: ignore[attr-defined]
+    assert [] == list(runtime(server).rglob("x"))
 
 
 def test_an_instance_that_dies_is_started_again_from_the_files(server: Server, model: str) -> None:

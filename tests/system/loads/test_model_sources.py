@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import tritonclient.http as http_client
-from tritonclient.utils import InferenceServerException
 
 from tests.addons.ctl.system.commands import ctl
 from tests.conftest import skip_missing
-from tests.support.clients import infer_inputs
 from tests.support.model_sources import Hub, Registry, layer
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 
 pytestmark = pytest.mark.system
 
@@ -44,15 +39,9 @@ def model(name: str, says: str) -> dict[str, bytes]:
 
 
 def ask(server: Server, name: str) -> list[str]:
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        [tensor] = infer_inputs(http_client, IN=np.array([1], np.int32))
-        texts: Any = client.infer(name, [tensor]).as_numpy("OUT")
-    return [text.decode() for text in texts]
-
-
-def load(server: Server, name: str) -> None:
-    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        client.load_model(name)
+    _, answer = server.infer_json(name, tensor("IN", "INT32", [1]))
+    texts: list[str] = answer["outputs"][0]["data"]
+    return texts
 
 
 def test_servers_share_what_they_fetch_of_a_hub_and_a_registry(tmp_path: Path) -> None:
@@ -105,7 +94,7 @@ def test_servers_share_what_they_fetch_of_a_hub_and_a_registry(tmp_path: Path) -
 
             # Then this server stays at what it has, and the next one takes the new
             for name in ("of_hub", "of_image"):
-                load(first, name)
+                assert "" == first.control_model("load", name)
             assert ["hub", "image"] == [ask(first, n)[0] for n in ("of_hub", "of_image")]
             with servers[1] as second:
                 assert ["later", "late"] == [ask(second, n)[0] for n in ("of_hub", "of_image")]
@@ -139,12 +128,6 @@ def put_local(repository: Path, name: str, url: str, code: str = "") -> None:
         (repository / name / "1" / "model.py").write_text(code)
 
 
-def load_failure(server: Server, name: str) -> InferenceServerException:
-    with pytest.raises(InferenceServerException) as failure:
-        load(server, name)
-    return failure.value
-
-
 def test_models_of_a_directory_have_files_of_a_hub_and_a_registry(tmp_path: Path) -> None:
     if importlib.util.find_spec("huggingface_hub") is None:
         skip_missing("huggingface_hub")
@@ -168,8 +151,8 @@ def test_models_of_a_directory_have_files_of_a_hub_and_a_registry(tmp_path: Path
 
         with Server(tmp_path / "s", options=options, environment=variables, frontends=()) as server:
             # When they are loaded
-            load(server, "mine")
-            load(server, "other")
+            for name in ("mine", "other"):
+                assert "" == server.control_model("load", name)
 
             # Then each has both, its own files first
             assert ["own code", "w1"] == ask(server, "mine")
@@ -180,22 +163,22 @@ def test_models_of_a_directory_have_files_of_a_hub_and_a_registry(tmp_path: Path
             # When its own file is changed and the branch has moved, then the revision stays
             hub.put("org/weights", {"weights.txt": b"w2"})
             put_local(repository, "mine", "hf://org/weights", LOCAL_MODEL.replace("own", "new"))
-            load(server, "mine")
+            assert "" == server.control_model("load", "mine")
             assert ["new code", "w1"] == ask(server, "mine")
             assert 1 == len(hub.paths("/README.md"))
 
             # When another revision is named that is not there, then what serves stays
             put_local(repository, "mine", "hf://org/weights@v9", LOCAL_MODEL)
-            failure = load_failure(server, "mine")
-            assert "org/weights has no revision 'v9'" in str(failure)
+            failure = server.control_model("load", "mine")
+            assert "org/weights has no revision 'v9'" in failure
             assert ["new code", "w1"] == ask(server, "mine")
             put_local(repository, "mine", "s3://bucket/weights", LOCAL_MODEL)
             text = "MODEL_SOURCE is 's3://bucket/weights', which begins neither with hf://"
-            assert text in str(load_failure(server, "mine"))
+            assert text in server.control_model("load", "mine")
 
             # When a branch names the new one, then it is served
             put_local(repository, "mine", "hf://org/weights@main", LOCAL_MODEL)
-            load(server, "mine")
+            assert "" == server.control_model("load", "mine")
             assert ["own code", "w2"] == ask(server, "mine")
 
         # Then nothing but what was fetched is left

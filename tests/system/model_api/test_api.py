@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -124,17 +123,15 @@ def test_bfloat16_goes_through_a_model(server: Server) -> None:
     }
     head = json.dumps(document).encode()
 
-    request = urllib.request.Request(
-        f"{server.url}/v2/models/api_probe/infer",
+    answer = server.exchange(
+        "/v2/models/api_probe/infer",
         head + data,
         {"Inference-Header-Content-Length": str(len(head))},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        length = int(answer.headers["Inference-Header-Content-Length"])
-        [output] = json.loads(answer.read(length))["outputs"]
-        answered = answer.read()
+    length = int(answer.headers["Inference-Header-Content-Length"])
+    [output] = json.loads(answer.body[:length])["outputs"]
 
-    assert ("BF16", [2], data) == (output["datatype"], output["shape"], answered)
+    assert ("BF16", [2], data) == (output["datatype"], output["shape"], answer.body[length:])
 
 
 # -------------------------------------------------------------- configuration

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+SHARED = True
 FORKS = string_parameter("INSTANCES", "forks")
 MEGABYTES = 100
 
@@ -74,13 +74,6 @@ def pss(pid: int) -> int:
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("no PSS")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("server") / "server"
-    with Server(directory, frontends=(), options=["--model-control-mode=explicit"]) as started:
-        yield started
 
 
 def test_instances_share_what_was_preloaded_and_are_restarted_from_it(tmp_path: Path) -> None:

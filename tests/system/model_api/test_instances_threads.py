@@ -6,7 +6,6 @@ import http.client
 import json
 import re
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+SHARED = True
 THREADS = string_parameter("INSTANCES", "threads")
 CONFIG = """
 backend: "python"
@@ -114,14 +114,6 @@ def ready(server: Server, model: str) -> int:
     status, answer = server.request_json(f"/v2/models/{model}/scale")
     assert status == 200, answer
     return int(answer["versions"]["1"]["ready"])
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("server") / "server"
-    options = ["--model-control-mode=explicit", f"--runtime-directory={directory.parent}/run"]
-    with Server(directory, frontends=["metrics"], options=options) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ ONES = np.ones(150_000, np.float32)
 _LONG_S = 60.0
 
 
-MODELS = ["passer", "reader", "identity_fp32"]
+MODELS = ["passer", "held", "identity_fp32"]
 
 
 def prepare(server: Server) -> None:

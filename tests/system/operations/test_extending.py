@@ -8,8 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from email.message import Message
 from pathlib import Path
@@ -112,13 +110,8 @@ def ask(
 ) -> tuple[int, Any, Message]:
     body = None if document is None else json.dumps(document).encode()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    request = urllib.request.Request(server.url + path, body, headers)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, json.load(answer), answer.headers
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error), error.headers
+    answer = server.exchange(path, body, headers)
+    return answer.status, answer.document, answer.headers
 
 
 def test_its_route_is_served(server: Server) -> None:

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from tests.addons.ctl.system.commands import ctl
-from tests.support.scripted import add_model, string_parameter
-from tests.support.server import ROOT, Server, tensor
+from tests.support.scripted import add_model, generate, string_parameter
+from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -76,15 +76,15 @@ MODELS = ("add_sub",)
 
 
 def prepare(server: Server) -> None:
-    server.add_model("oracle", "born")
-    add_model(server, "oracle", "spawned", string_parameter("PYTHON_EXECUTABLE", ANOTHER_PYTHON))
+    server.add_model("scripted", "born")
+    add_model(server, "scripted", "spawned", string_parameter("PYTHON_EXECUTABLE", ANOTHER_PYTHON))
     server.edit_config("add_sub", "count: 1", f"count: {INSTANCES}")
 
 
 def ask(server: Server, model: str, question: str) -> Any:
-    status, answer = server.infer_json(model, tensor("QUESTION", "BYTES", [question]))
-    assert 200 == status, answer["error"]
-    return json.loads(answer["outputs"][0]["data"][0])
+    """Return what a Python expression is worth inside the stub."""
+    script = f"import json\nreturn [reply(json.dumps({question}))]"
+    return json.loads(generate(server, model, script))
 
 
 def fork_server_of(server: Server) -> int:
@@ -227,9 +227,9 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
 def test_how_a_born_stub_has_died_is_told(server: Server, end: str, reason: str) -> None:
     (before,) = server.stub_pids("born")
 
-    _, answer = server.infer_json("born", tensor("QUESTION", "BYTES", [end]))
+    answer = generate(server, "born", f"return [reply({end})]")
 
-    assert f"({reason})" in answer["error"]
+    assert f"({reason})" in answer
     await_another_born(server, before)
 
 

@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,10 +64,8 @@ def _answer_headers(
     server: Server, path: str, document: dict[str, Any], **wishes: str
 ) -> dict[str, str]:
     headers = {name.replace("_", "-"): value for name, value in wishes.items()}
-    url, body = f"{server.url}/v2/models/{path}", json.dumps(document).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
-        answer.read()
-        return {name.lower(): value for name, value in answer.getheaders()}
+    answer = server.exchange(f"/v2/models/{path}", json.dumps(document).encode(), headers)
+    return {name.lower(): value for name, value in answer.headers.items()}
 
 
 def _stages(headers: dict[str, str]) -> dict[str, float]:

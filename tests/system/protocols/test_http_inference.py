@@ -11,8 +11,6 @@ import random
 import signal
 import socket
 import subprocess
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -83,13 +81,8 @@ def prepare(server: Server) -> None:
 
 def _post(server: Server, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = urllib.request.Request(f"{server.url}{path}", body, named)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
+    answer = server.exchange(path, body, named)
+    return answer.status, answer.body
 
 
 @pytest.mark.parametrize("size", [0, 1000, 3 << 20])

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -299,7 +299,7 @@ def test_memory_that_is_cut_short_at_any_moment_ends_a_stub_at_most_once(
             for size in itertools.cycle((0, SIZE // 2, SIZE, SIZE + SIZE // 2, 2 * SIZE)):
                 os.truncate(PATH, size)
                 os.truncate(PATH, 2 * SIZE)
-                _punch_hole(2 * SIZE)
+                _punch_hole()
                 if is_over.is_set():
                     break
 
@@ -337,29 +337,28 @@ def test_a_file_that_is_removed_or_replaced_is_used_as_it_was(region: Region) ->
     assert [200] == [status for status, _ in held.answers]
 
 
-def test_memory_that_grows_stays_the_same(region: Region) -> None:
-    with Held(region, 1.5) as held:
-        os.truncate(PATH, 3 * SIZE)
-
-    assert [200] == [status for status, _ in held.answers]
-    assert {2.5} == set(np.fromfile(PATH, np.float32)[COUNT : 2 * COUNT])
+def _grow() -> None:
+    os.truncate(PATH, 3 * SIZE)
 
 
-def test_a_hole_under_a_model_is_zeros(region: Region) -> None:
-    assert region.is_right(1.5)
-    with Held(region, 1.5) as held:
-        _punch_hole(2 * SIZE)
-
-    assert [200] == [status for status, _ in held.answers]
-    assert {1.0} == region.output()
-
-
-def _punch_hole(size: int) -> None:
+def _punch_hole() -> None:
     with PATH.open("r+b") as file:
         libc = ctypes.CDLL(None, use_errno=True)
         keep_size, punch_hole = 1, 2
         flags = keep_size | punch_hole
-        assert 0 == libc.fallocate(file.fileno(), flags, ctypes.c_long(0), ctypes.c_long(size))
+        assert 0 == libc.fallocate(file.fileno(), flags, ctypes.c_long(0), ctypes.c_long(2 * SIZE))
+
+
+@pytest.mark.parametrize(("change", "answer"), [(_grow, 2.5), (_punch_hole, 1.0)])
+def test_memory_that_grows_stays_the_same_and_a_hole_in_it_is_zeros(
+    region: Region, change: Callable[[], None], answer: float
+) -> None:
+    assert region.is_right(1.5)
+    with Held(region, 1.5) as held:
+        change()
+
+    assert [200] == [status for status, _ in held.answers]
+    assert {answer} == set(np.fromfile(PATH, np.float32)[COUNT : 2 * COUNT])
 
 
 def test_an_unregistration_waits_for_what_a_stub_reads_and_writes(region: Region) -> None:

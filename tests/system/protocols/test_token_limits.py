@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from email.message import Message
@@ -15,7 +14,7 @@ import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
-from tests.support.server import Server
+from tests.support.server import Server, exchange, tensor
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import Grant
 
@@ -47,23 +46,16 @@ def bearer(name: str) -> dict[str, str]:
 
 def infer(server: Server) -> tuple[int, Message]:
     """Return status and headers of an inference over HTTP."""
-    entry = {"datatype": "FP32", "shape": [1, 16], "data": [1] * 16}
-    inputs = [{"name": name, **entry} for name in ("INPUT0", "INPUT1")]
+    inputs = [tensor(f"INPUT{n}", "FP32", [1] * 16, [1, 16]) for n in range(2)]
     body = json.dumps({"inputs": inputs}).encode()
-    request = urllib.request.Request(f"{server.url}/v2/models/add_sub/infer", body, bearer("slow"))
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.headers
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.headers
+    answer = server.exchange("/v2/models/add_sub/infer", body, bearer("slow"))
+    return answer.status, answer.headers
 
 
 def counts(server: Server) -> dict[str, float]:
     """Return the metrics of the slow token."""
     request = urllib.request.Request(server.metrics_url, headers=bearer("watcher"))
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        text = answer.read().decode()
+    text = exchange(request).body.decode()
     rows = re.findall(r'^zmqtriton_token_(\w+)_total\{token="slow"\} (\S+)$', text, re.MULTILINE)
     return {name: float(value) for name, value in rows}
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -18,7 +16,7 @@ from tritonclient.utils import InferenceServerException
 from tests.support.clients import infer_inputs
 from tests.support.scraping import sum_series
 from tests.support.scripted import ASYNC, DECOUPLED, add_model, open_stream, string_parameter
-from tests.support.server import Server
+from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -71,12 +69,9 @@ def document(script: str, argument: str) -> dict[str, str]:
 
 def post(server: Server, path: str, body: Any, timeout: str | None) -> tuple[int, bytes]:
     """Return the status and the body."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
-    with closing(connection):
-        headers = {} if timeout is None else {"X-Request-Timeout": timeout}
-        connection.request("POST", path, json.dumps(body), headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+    headers = {} if timeout is None else {"X-Request-Timeout": timeout}
+    answer = server.exchange(path, json.dumps(body).encode(), headers)
+    return answer.status, answer.body
 
 
 def generated(
@@ -108,12 +103,7 @@ def test_a_client_is_answered_at_its_deadline_and_the_model_is_told(server: Serv
 def test_a_timeout_that_is_no_number_of_seconds_is_refused(server: Server, path: str) -> None:
     body_sent: Any = document("return [reply('x')]", "")
     if path.startswith("infer"):
-        body_sent = {
-            "inputs": [
-                {"name": name, "datatype": "BYTES", "shape": [1], "data": [text]}
-                for name, text in body_sent.items()
-            ]
-        }
+        body_sent = {"inputs": [tensor(name, "BYTES", [said]) for name, said in body_sent.items()]}
 
     text = b"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got"
     for timeout in ("", "0", "-1", "2s", "1e3", "nan", "1, 2", "1" * 10):

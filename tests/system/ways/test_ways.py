@@ -12,8 +12,6 @@ import os
 import signal
 import struct
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import pairwise
@@ -298,16 +296,9 @@ def test_what_was_asked_before_on_a_connection_makes_no_difference(
 
 def call(server: Server, path: str, document: Any) -> Any:
     """Ask for something that a token is needed for."""
-    request = urllib.request.Request(
-        f"{server.url}{path}", json.dumps(document).encode(), dict([AUTHORIZATION])
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            content = answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            raise AssertionError(error.read()) from None
-    return json.loads(content) if content else None
+    answer = server.exchange(path, json.dumps(document).encode(), dict([AUTHORIZATION]))
+    assert 200 == answer.status, answer.body
+    return answer.document
 
 
 def load(server: Server) -> None:

@@ -44,11 +44,11 @@ class TritonPythonModel:
 
     def _unawaited(self, tensor, options):
         """Answers while another model still reads."""
-        self._responses = _ask("reader", tensor, {"path": options["path"]}).exec(decoupled=True)
+        self._responses = _ask("held", tensor, {"path": options["path"]}).exec(decoupled=True)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.zeros(1, np.float32))])
 
     def _awaited(self, tensor, options):
-        response = _ask("reader", tensor, {"path": options["path"]}).exec()
+        response = _ask("held", tensor, {"path": options["path"]}).exec()
         return pb_utils.InferenceResponse(response.output_tensors())
 
 
