@@ -1,4 +1,4 @@
-"""The memory of a server's processes, as the kernel tells it."""
+"""The memory of a server's processes, of these roles or of all, as the kernel tells it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.support.server import Server
 
 
 def pss_mib(server: Server, *roles: str) -> int:
-    """What processes have for themselves, and their part of what they share; without roles all."""
+    """Return what processes have for themselves, and their part of what they share."""
     return _sum_mib(server, roles, "pss")
 
 
 def uss_mib(server: Server, *roles: str) -> int:
-    """What processes have for themselves alone."""
+    """Return what processes have for themselves alone."""
     return _sum_mib(server, roles, "uss")
 
 

@@ -90,7 +90,7 @@ def status_of(request: str | urllib.request.Request, within_s: float = 30.0) -> 
 
 
 class Answer(NamedTuple):
-    """What came over HTTP."""
+    """A response of HTTP."""
 
     status: int
     headers: Message

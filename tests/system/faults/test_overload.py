@@ -46,8 +46,8 @@ def _ask(server: Server, model: str, script: str, argument: str = "") -> tuple[i
     """Status, text and Retry-After, of the usual way in."""
     inputs = tensor("SCRIPT", "BYTES", [script]), tensor("ARGUMENT", "BYTES", [argument])
     answer = server.exchange(f"/v2/models/{model}/infer", json.dumps({"inputs": inputs}).encode())
-    said = answer.document
-    text = said["outputs"][0]["data"][0] if answer.status == 200 else said["error"]
+    document = answer.document
+    text = document["outputs"][0]["data"][0] if answer.status == 200 else document["error"]
     return answer.status, text, answer.headers.get("Retry-After", "")
 
 

@@ -71,8 +71,8 @@ def test_instances_follow_the_load(server: Server) -> None:
 
     with ThreadPoolExecutor(8) as clients:
         while len(server.stub_pids("journal")) < 3:
-            asked = [clients.submit(ask_journal, server, "a", 20) for _ in range(40)]
-            assert {200} == {each.result() for each in asked}
+            requests = [clients.submit(ask_journal, server, "a", 20) for _ in range(40)]
+            assert {200} == {each.result() for each in requests}
 
     eventually(lambda: len(server.stub_pids("journal")) == 1, 30, "one instance again")
     _, state = server.request_json("/v2/models/journal/scale")

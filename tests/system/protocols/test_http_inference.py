@@ -146,8 +146,8 @@ def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -
         concurrent.futures.ThreadPoolExecutor() as pool,
         grpc_client.InferenceServerClient(server.grpc_address) as client,
     ):
-        held = infer_inputs(grpc_client, **journal_arrays("other", UNTIL_RELEASED))
-        client.async_infer("journal", held, lambda result, error: None)
+        inputs = infer_inputs(grpc_client, **journal_arrays("other", UNTIL_RELEASED))
+        client.async_infer("journal", inputs, lambda result, error: None)
         eventually(lambda: "other" in executions(server.journal), 60, "another's is executed")
         lost = pool.submit(_post, server, "/v2/models/journal/infer", _journal("lost", 0))
         eventually(lambda: pending_requests(server, "journal") == 1, 60, "it waits")

@@ -103,7 +103,9 @@ def test_a_client_is_answered_at_its_deadline_and_the_model_is_told(server: Serv
 def test_a_timeout_that_is_no_number_of_seconds_is_refused(server: Server, path: str) -> None:
     body_sent: Any = document("return [reply('x')]", "")
     if path.startswith("infer"):
-        body_sent = {"inputs": [tensor(name, "BYTES", [said]) for name, said in body_sent.items()]}
+        body_sent = {
+            "inputs": [tensor(name, "BYTES", [value]) for name, value in body_sent.items()]
+        }
 
     text = b"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got"
     for timeout in ("", "0", "-1", "2s", "1e3", "nan", "1, 2", "1" * 10):
