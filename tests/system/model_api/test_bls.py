@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
 SHARED = True
 
 _ASKED = ["add_sub", "identity_fp32", "told", "counting"]
-_ASKERS = ["bls_sync", "bls_threads", "bls_report", "bls_large"]
+_ASKERS = ["bls_threads", "bls_report", "bls_large"]
 ONE = {"INPUT0": ["float32", [1]]}
 
 
@@ -54,26 +54,6 @@ def _stream(server: Server, count: int, **ask: Any) -> list[dict[str, Any]]:
 def _numbers(report: list[dict[str, Any]]) -> list[int | None]:
     """None for a response without outputs."""
     return [r["outputs"]["NUMBER"][0] if r["outputs"] else None for r in report]
-
-
-def _add(server: Server, model: str, first: int = 0) -> None:
-    left = [float(first + i) for i in range(32)]
-
-    outputs = _infer(
-        server,
-        model,
-        tensor("INPUT0", "FP32", left, [2, 16]),
-        tensor("INPUT1", "FP32", [3] * 32, [2, 16]),
-    )
-
-    assert [number + 3 for number in left] == outputs["OUTPUT0"]
-    assert [number - 3 for number in left] == outputs["OUTPUT1"]
-
-
-def test_many_clients_of_a_model_that_asks(server: Server) -> None:
-    with ThreadPoolExecutor(8) as threads:
-        for future in [threads.submit(_add, server, "bls_sync", i) for i in range(64)]:
-            future.result()
 
 
 @pytest.mark.parametrize("count", [0, 1, 20, 200])

@@ -1,15 +1,11 @@
-"""Deadlocks of models that wait otherwise than by exec() in the main thread.
-
-And what looks like one, and must finish.
-"""
+"""Models that wait for each other or themselves, by exec() and otherwise."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.scripted import ASYNC, DECOUPLED, add_model, generate, string_parameter
+from tests.support.scripted import ASYNC, add_model, generate
 from tests.support.server import Server
-from tests.system.model_api.test_modes_deadlocks import circle
 
 pytestmark = pytest.mark.system
 
@@ -26,6 +22,7 @@ _CHAIN = """
     {}
     return [reply(self.args["model_name"] + " " + answer)]
 """
+_EXEC = _CHAIN.format("answer = answer_of(ask(first, script, rest).exec())")
 _AWAIT = _CHAIN.format("answer = answer_of(await ask(first, script, rest).async_exec())")
 _GATHER = _CHAIN.format(
     """
@@ -81,12 +78,35 @@ _RESULT = _CHAIN.format(
 def prepare(server: Server) -> None:
     for name in ("a", "b"):
         add_model(server, "scripted", name, ASYNC)
-    for name in ("x", "y"):
+    for name in ("x", "y", "z", "twice"):
         add_model(server, "scripted", name)
-    add_model(server, "scripted", "wide", ASYNC + string_parameter("MAX_INFLIGHT", "2"))
     add_model(server, "scripted", "two", ASYNC)
-    server.edit_config("two", "count: 1", "count: 2")
-    add_model(server, "scripted", "free", ASYNC + DECOUPLED)
+    for name in ("two", "twice"):
+        server.edit_config(name, "count: 1", "count: 2")
+
+
+def circle(*names: str) -> str:
+    return (
+        f"INVALID_ARG: Model {names[0]} - Error when running inference: BLS calls would "
+        f"deadlock: {' -> '.join(names)}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "models", "answer"),
+    [
+        ("x", "y,z,twice", "x y z end"),
+        ("x", "x", f"x {circle('x', 'x')}"),
+        ("x", "y,x", f"x y {circle('x', 'y', 'x')}"),
+        ("twice", "x,y,z,x", f"twice x y z {circle('x', 'y', 'z', 'x')}"),
+        # a second instance opens the circle
+        ("twice", "twice,x", "twice twice end"),
+        ("twice", "x,twice,x", f"twice x twice {circle('x', 'twice', 'x')}"),
+        ("twice", "twice,twice", f"twice twice {circle('twice', 'twice', 'twice')}"),
+    ],
+)
+def test_models_that_ask_each_other(server: Server, model: str, models: str, answer: str) -> None:
+    assert answer == generate(server, model, _EXEC, models)
 
 
 @pytest.mark.row("L20")
@@ -117,72 +137,3 @@ def test_coroutines_that_await_each_other(
 def test_a_model_that_waits_for_itself_otherwise(server: Server, script: str) -> None:
     assert f"x {circle('x', 'x')}" == generate(server, "x", script, "x")
     assert f"x y {circle('x', 'y', 'x')}" == generate(server, "x", script, "y,x")
-
-
-def test_as_many_batches_at_once_as_are_needed_open_thecircle(server: Server) -> None:
-    assert "wide wide end" == generate(server, "wide", _AWAIT, "wide,a")
-    answer = generate(server, "wide", _AWAIT, "wide,wide")
-    assert answer.startswith("wide wide INVALID_ARG: Model wide - Error when running inference: ")
-    assert "wide -> wide" in answer
-
-
-def test_what_nobody_waits_for_is_executed_later(server: Server) -> None:
-    script = """
-        if text_of(request) == "again":
-            open({path!r}, "w").close()
-            return [reply("again")]
-        import asyncio, time
-        self.future = ask("a", text_of(request, "SCRIPT"), "again").async_exec()
-        await asyncio.sleep(0.5)
-        time.sleep(0.5)
-        return [reply("first")]
-    """.format(path=str(server.scratch / "again"))
-
-    assert "first" == generate(server, "a", script, "now")
-    assert "again" == generate(server, "a", script, "again")
-
-
-def test_who_gives_up_waiting_is_not_interrupted(server: Server) -> None:
-    script = """
-        import asyncio
-        if text_of(request) == "again":
-            return [reply("again")]
-        question = ask("a", text_of(request, "SCRIPT"), "again").async_exec()
-        try:
-            answer = answer_of(await asyncio.wait_for(question, 1))
-        except asyncio.TimeoutError:
-            answer = "late"
-        return [reply(answer)]
-    """
-
-    assert "late" == generate(server, "a", script, "now")
-
-
-def test_who_waits_for_something_else_is_not_interrupted(server: Server) -> None:
-    script = """
-        import asyncio, threading
-        if text_of(request) == "again":
-            return [reply("again")]
-        question = ask("a", text_of(request, "SCRIPT"), "again").async_exec()
-        loop, event = asyncio.get_running_loop(), asyncio.Event()
-        threading.Timer(1, lambda: loop.call_soon_threadsafe(event.set)).start()
-        await asyncio.wait([question, asyncio.ensure_future(event.wait())],
-                           return_when=asyncio.FIRST_COMPLETED)
-        return [reply("answered" if question.done() else "event")]
-    """
-
-    assert "event" == generate(server, "a", script, "now")
-
-
-def test_a_decoupled_coroutine_holds_no_instance(server: Server) -> None:
-    script = """
-        sender = request.get_response_sender()
-        first, _, rest = text_of(request).partition(",")
-        answer = ""
-        if first:
-            asked = await ask(first, text_of(request, "SCRIPT"), rest).async_exec(decoupled=True)
-            answer = " " + answer_of(next(iter(asked)))
-        sender.send(reply(self.args["model_name"] + answer), FINAL)
-    """
-
-    assert "free free free" == generate(server, "free", script, "free,free")

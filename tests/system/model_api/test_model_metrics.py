@@ -214,17 +214,6 @@ def test_the_series_of_an_unloaded_model_go_away(server: Server) -> None:
         eventually(lambda: starts(server, "again") == expected, 30, f"{expected} after {verb}")  # noqa: B023
 
 
-def test_too_many_metrics_are_an_error(server: Server) -> None:
-    [text] = said(
-        server,
-        ["[f.Metric({'n': str(n)}) for n in range(10001)] and ''"],
-        'f = family("many", "", C)',
-    )
-
-    assert text.endswith("a model instance may have 10000 metrics and families at a time")
-    eventually(lambda: page(server, "many") == [], 30, "all of them let go")
-
-
 def test_many_series_fit_on_the_page(server: Server, tmp_path: Path) -> None:
     said(
         server,

@@ -212,13 +212,3 @@ def test_the_event_loop_ends_before_finalize(shared: SharedServer) -> None:
     eventually(lambda: '"finalized ending"' in shared.log_text(), 30, "its end")
     log = shared.log_text()
     assert 0 < log.index('"stopped"') < log.index('"finalized ending"')
-
-
-def test_a_max_inflight_that_makes_no_sense_is_refused(shared: SharedServer) -> None:
-    for value in ("0", "many", "1025"):
-        model = f"wrong_{value}"
-        add_model(shared, "scripted", model, ASYNC + string_parameter("MAX_INFLIGHT", value))
-
-        error = shared.control_model("load", model)
-
-        assert f"parameter MAX_INFLIGHT must be a number from 1 to 1024, got '{value}'" in error

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
 
 import pytest
 
-from tests.support.chain import STUB, TIMEOUT_S, ProcessChain, chain
+from tests.support.chain import ProcessChain, chain
 from tests.support.scenarios import scenario
-from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway.streams import StreamItem
 
@@ -90,20 +88,3 @@ async def test_a_killed_stub_ends_its_streams_with_an_error(tmp_path: Path) -> N
         assert [*range(len(some))] == numbers(some)
         assert isinstance(last.error, Unavailable)
         assert "is not healthy. (killed by SIGKILL)" in last.error.text
-
-
-@scenario(asyncio.run)
-async def test_a_model_that_is_not_decoupled_has_streams_of_one(tmp_path: Path) -> None:
-    code = """
-        class TritonPythonModel:
-            def execute(self, requests):
-                return [pb_utils.InferenceResponse(parameters={"n": 0}) for _ in requests]
-    """
-
-    async with chain(tmp_path, code, is_decoupled=False) as it:
-        [item] = await asyncio.wait_for(read(it, 1), TIMEOUT_S)
-
-        assert [0] == numbers([item])
-        assert item.is_final
-        with socket.socket(socket.AF_UNIX) as subscriber, pytest.raises(ConnectionRefusedError):
-            subscriber.connect(endpoints.stream_path(str(tmp_path / "r"), STUB))

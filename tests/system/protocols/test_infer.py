@@ -76,10 +76,3 @@ def test_tensors_of_any_size_come_back_the_same(
         result = client.infer("identity_fp32", infer_inputs(module_of(client), INPUT0=array))
 
     assert np.array_equal(array, result.as_numpy("OUTPUT0"))
-
-
-def test_processes_say_what_they_are(server: Server) -> None:
-    pids = server.pids()
-
-    assert {"supervisor", "fork-server", "broker", "http", "grpc", "metrics", "stub"} == set(pids)
-    assert (1, 1) == (len(server.stub_pids("add_sub")), len(server.stub_pids("string_upper")))

@@ -138,10 +138,6 @@ def count_input(client: Any, count: int, delay_us: int = 0) -> list[Any]:
     return infer_inputs(client, **{name: np.array([v], np.int32) for name, v in values.items()})
 
 
-def is_final(result: Any) -> bool:
-    return bool(result.get_response().parameters["triton_final_response"].bool_param)
-
-
 class Inbox:
     """The results and errors of a client's callback, in the order of their arrival."""
 
@@ -159,23 +155,6 @@ class Inbox:
             done = self._changed.wait_for(lambda: len(self.items) >= count, 60)
         assert done, f"{len(self.items)} of {count}"
         return self.items
-
-
-def test_one_stream_carries_many_decoupled_requests(server: Server) -> None:
-    inbox = Inbox()
-    with triton.InferenceServerClient(server.grpc_address) as client:
-        client.start_stream(inbox)
-        for number in range(STREAMS):
-            client.async_stream_infer("tokens", count_input(triton, TOKENS), request_id=str(number))
-        results = inbox.wait(STREAMS * TOKENS)
-        client.stop_stream()
-
-    assert len(results) == STREAMS * TOKENS
-    for number in range(STREAMS):
-        own = [r for r in results if r.get_response().id == str(number)]
-        assert list(range(TOKENS)) == [int(r.as_numpy("INDEX")[0]) for r in own]
-        assert [b"token%d" % i for i in range(TOKENS)] == [r.as_numpy("TOKEN")[0] for r in own]
-        assert [False] * (TOKENS - 1) + [True] == [is_final(r) for r in own]
 
 
 def test_a_cancelled_stream_reaches_the_model(server: Server) -> None:
