@@ -25,6 +25,17 @@ def _sum_mib(server: Server, roles: tuple[str, ...], kind: str) -> int:
     return sum(getattr(process.memory_full_info(), kind) for process in own) >> 20
 
 
+def segments(pid: int) -> list[tuple[int, str]]:
+    """Sizes and rights of the server's shared memory that a process maps; none of the dead."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return []
+    rows = [line.split() for line in lines if "memfd:zmqtriton " in line]
+    places = [(*place.split("-"), rights) for place, rights, *_ in rows]
+    return [(int(end, 16) - int(start, 16), rights) for start, end, rights in places]
+
+
 def peak_mib(server: Server, role: str) -> int:
     """The most memory that a process of a role has had."""
     statuses = [Path(f"/proc/{pid}/status").read_text() for pid in server.pids()[role]]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import textwrap
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -52,6 +54,26 @@ def generate(server: Server, model: str, script: str, argument: str = "", **more
         f"/v2/models/{model}/generate", _document(script, argument, more)
     )
     return str(answer["TEXT"] if status == 200 else answer["error"])
+
+
+@contextmanager
+def asked_meanwhile(server: Server, model: str, script: str) -> Iterator[None]:
+    """Have a model answer all the time; fail if it says anything but one thing."""
+    is_over, texts = threading.Event(), set[str]()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            texts.add(generate(server, model, script))
+            is_over.wait(0.02)
+
+    with ThreadPoolExecutor(1) as thread:
+        asking = thread.submit(ask)
+        try:
+            yield
+        finally:
+            is_over.set()
+        asking.result(60)
+    assert 1 == len(texts), texts
 
 
 @contextmanager

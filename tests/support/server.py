@@ -26,7 +26,7 @@ from contextlib import suppress
 from email.message import Message
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
@@ -75,6 +75,7 @@ def _own_ports() -> Iterator[int]:
 
 
 _PORTS = _own_ports()
+_Own = TypeVar("_Own", bound="Server")
 
 
 def status_of(request: str | urllib.request.Request, within_s: float = 30.0) -> int:
@@ -278,7 +279,7 @@ class Server:
                 env=_environment(state | dict(self._environment)),
             )
 
-    def start(self) -> Server:
+    def start(self: _Own) -> _Own:
         """Starts the server and waits until it is ready; stops it again if it never is."""
         self.launch()
         try:
@@ -438,7 +439,7 @@ class Server:
             self.process.kill()
             self.process.wait()
 
-    def __enter__(self) -> Server:
+    def __enter__(self: _Own) -> _Own:
         return self.start()
 
     def __exit__(self, *error: object) -> None:

@@ -28,6 +28,11 @@ def nvml_variables(gpus: int, memory: Path) -> dict[str, str]:
     }
 
 
+def mapped(memory: Path, pid: int) -> int:
+    """Count the files in place of a GPU's memory that a process has mapped."""
+    return Path(f"/proc/{pid}/maps").read_text().count(f"{memory}/")
+
+
 def gpu_server(
     directory: Path, memory: str, models: Sequence[str], frontends: Sequence[str] = ()
 ) -> Server:
@@ -40,8 +45,8 @@ def gpu_server(
         source, environment = source.with_name("cuda_gpu.py"), {}
     server = Server(directory, models=models, environment=environment, frontends=frontends)
     if "gpu_read" in models:  # and the same with inputs in the memory of the processor alone
-        config = server.add_model("gpu_read", "gpu_read_cpu") / "config.pbtxt"
-        config.write_text(config.read_text("utf-8").replace("FORCE_CPU_ONLY_INPUT_TENSORS", "-"))
+        server.add_model("gpu_read", "gpu_read_cpu")
+        server.edit_config("gpu_read_cpu", "FORCE_CPU_ONLY_INPUT_TENSORS", "-")
     for code in server.repository.glob("*/1/model.py"):
         if _IMPORTED in code.read_text("utf-8"):
             shutil.copy(source, code.with_name(f"{_IMPORTED}.py"))

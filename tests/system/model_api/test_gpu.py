@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tritonclient.http as http_client
 
-from tests.support.gpus.servers import MEMORY, gpu_server
+from tests.support.gpus.servers import MEMORY, gpu_server, mapped
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -146,20 +146,15 @@ def test_the_memory_of_the_dead_is_let_go(server: Server, files: Path, client: A
     _infer(client, "gpu_chain", LARGE)
     [dead] = server.stub_pids("gpu_made")
     [reader] = server.stub_pids("gpu_read")
-    before = _mapped(files, reader)
+    before = mapped(files, reader)
 
     os.kill(dead, signal.SIGKILL)
 
     assert before > 0
     # Told some time after, when nothing of the dead is on its way any more.
-    eventually(lambda: _mapped(files, reader) < before, 30.0, "handles closed")
+    eventually(lambda: mapped(files, reader) < before, 30.0, "handles closed")
     eventually(
         lambda: np.array_equal(LARGE + 2, _infer(client, "gpu_chain", LARGE).as_numpy("Z")),
         30.0,
         "the next one serves",
     )
-
-
-def _mapped(files: Path, pid: int) -> int:
-    with open(f"/proc/{pid}/maps") as maps:
-        return sum(str(files) in line for line in maps)

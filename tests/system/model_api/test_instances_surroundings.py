@@ -24,10 +24,6 @@ KINDS = ("forks", "threads")
 DRIVER = "int cuDeviceGetCount(int *count) { *count = 1; return 0; }"
 
 
-def kind(name: str) -> str:
-    return string_parameter("INSTANCES", name)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("server") / "server"
@@ -54,7 +50,7 @@ def test_instances_of_one_load_run_as_the_model_s_user(tmp_path: Path, instances
         pytest.skip(why)
     options = ["--model-control-mode=explicit"]
     with Server(tmp_path / "server", frontends=(), options=options, stub_user="nobody") as server:
-        write_model(server, "users", 2, kind(instances))
+        write_model(server, "users", 2, string_parameter("INSTANCES", instances))
         assert server.control_model("load", "users") == ""
         before = ask(server, "users", "os.getpid()")
 
@@ -75,7 +71,7 @@ def test_instances_of_one_load_run_in_the_model_s_environment(
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     name = f"environment_{instances}"
     python = string_parameter("PYTHON_EXECUTABLE", str(environment / "bin" / "python"))
-    write_model(server, name, 2, kind(instances) + python)
+    write_model(server, name, 2, string_parameter("INSTANCES", instances) + python)
 
     assert server.control_model("load", name) == ""
     assert str(environment) == ask(server, name, "sys.prefix")
@@ -102,7 +98,9 @@ def test_what_takes_too_much_memory_is_ended_with_its_reason(
     code = CODE.replace("def preload(args):", "def preload(args):\n        grow()")
     grow = "def grow():\n    seen['much'] = b'x' * (300 << 20)\n    time.sleep(60)\n"
     limit = string_parameter("max_memory_bytes", "200M")
-    write_model(server, name, 2, kind(instances) + limit, f"{grow}\n{code}")
+    write_model(
+        server, name, 2, string_parameter("INSTANCES", instances) + limit, f"{grow}\n{code}"
+    )
 
     error = server.control_model("load", name)
 
@@ -120,7 +118,11 @@ def test_a_driver_that_was_initialised_is_no_hindrance_but_to_forks(
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(driver), str(source)], check=True)
     name = f"cuda_{instances}"
     write_model(
-        server, name, 2, kind(instances), f"import ctypes\nctypes.CDLL({str(driver)!r})\n{CODE}"
+        server,
+        name,
+        2,
+        string_parameter("INSTANCES", instances),
+        f"import ctypes\nctypes.CDLL({str(driver)!r})\n{CODE}",
     )
 
     error = server.control_model("load", name)
@@ -136,7 +138,7 @@ def test_a_driver_that_was_initialised_is_no_hindrance_but_to_forks(
 @pytest.mark.parametrize("instances", KINDS)
 def test_onnx_runtime_starts_no_thread_in_a_template(server: Server, instances: str) -> None:
     name = f"telemetry_{instances}"
-    write_model(server, name, 2, kind(instances))
+    write_model(server, name, 2, string_parameter("INSTANCES", instances))
     assert server.control_model("load", name) == ""
 
     expected = "1" if instances == "forks" else os.environ.get("ORT_DISABLE_TELEMETRY", "None")

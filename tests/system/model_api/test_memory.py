@@ -17,6 +17,7 @@ import pytest
 import tritonclient.http as http_client
 
 from tests.support.clients import infer_inputs, module_of, open_client
+from tests.support.process_memory import segments
 from tests.support.scraping import read_series, sum_series
 from tests.support.server import Server, status_of
 from tests.support.waiting import eventually
@@ -60,16 +61,8 @@ def _mapped(server: Server) -> int:
 
 
 def _segments_of(pid: int) -> int:
-    count = 0
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except OSError:
-        return 0  # it has just ended
-    for line in lines:
-        start, _, end = line.split()[0].partition("-")
-        # Smaller ones are no segments of an arena, and neither is the page of a stub's progress.
-        count += "memfd:zmqtriton " in line and int(end, 16) - int(start, 16) >= 1 << 20
-    return count
+    # Smaller ones are no segments of an arena, and neither is the page of a stub's progress.
+    return sum(size >= 1 << 20 for size, _ in segments(pid))
 
 
 def _is_at_rest(server: Server) -> bool:

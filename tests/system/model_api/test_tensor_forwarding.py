@@ -13,6 +13,7 @@ import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
+from tests.support.process_memory import segments
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -51,12 +52,7 @@ def _overwrite(client: Any) -> None:
 
 
 def _owns_memory(pid: int) -> bool:
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        start, _, end = line.split()[0].partition("-")
-        is_large = int(end, 16) - int(start, 16) >= ONES.nbytes
-        if is_large and "memfd:zmqtriton " in line and "rw-s" in line:
-            return True
-    return False
+    return any(size >= ONES.nbytes and rights == "rw-s" for size, rights in segments(pid))
 
 
 def _read(path: Path) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ import pytest
 
 from tests.addons.ctl.system.commands import ctl
 from tests.support.scraping import read_series
-from tests.support.scripted import GATE, add_model, generate
+from tests.support.scripted import GATE, add_model, asked_meanwhile, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -27,24 +26,6 @@ MORE = "instance_group { count: 2 kind: KIND_CPU }\n"
 
 def prepare(server: Server) -> None:
     add_model(server, "scripted", "pair", MORE)
-
-
-@contextmanager
-def busy(server: Server) -> Iterator[None]:
-    """Have requests to the model answered all the time."""
-    ended = threading.Event()
-
-    def ask() -> None:
-        while not ended.is_set():
-            generate(server, "pair", QUICK)
-
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(ask)
-        try:
-            yield
-        finally:
-            ended.set()
-        asking.result()
 
 
 @contextmanager
@@ -82,7 +63,7 @@ def test_an_instance_that_hangs_is_named_with_its_place_while_another_serves(
         generate(server, "pair", QUICK)
     assert "nothing is wrong" in ctl(server, "explain", "pair").output
 
-    with hung(server), busy(server):
+    with hung(server), asked_meanwhile(server, "pair", QUICK):
         eventually(lambda: max(executing_s(server).values()) > 5, 60, "its age is told")
         ages = executing_s(server)
         explained = ctl(server, "explain").output

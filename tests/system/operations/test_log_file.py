@@ -143,14 +143,10 @@ def test_coroutines_that_print_in_turn_name_their_own_requests(server: Server) -
 
 
 def _wait_for(server: Server, text: str) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = []
+    def look() -> list[dict[str, Any]]:
+        return [record for record in _records(server) if text in record["text"]]
 
-    def look() -> bool:
-        records[:] = [record for record in _records(server) if text in record["text"]]
-        return bool(records)
-
-    eventually(look, 30, f"a line with {text}")
-    return records
+    return eventually(look, 30, f"a line with {text}")
 
 
 def _about(server: Server, own_id: str) -> list[str]:

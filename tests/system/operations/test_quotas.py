@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 
 import pytest
 
 from tests.addons.ctl.system.commands import ctl
 from tests.support.scraping import sum_series
-from tests.support.scripted import add_model, generate, string_parameter
+from tests.support.scripted import add_model, asked_meanwhile, generate, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -42,22 +40,9 @@ def prepare(server: Server) -> None:
 @pytest.fixture(autouse=True)
 def beside(server: Server) -> Iterator[None]:
     """Whatever the others do, this model answers."""
-    ended = Event()
-
-    def ask() -> list[str]:
-        answers = []
-        while not ended.is_set():
-            answers.append(generate(server, "beside", SMALL))
-            ended.wait(0.02)
-        return answers
-
-    with ThreadPoolExecutor(1) as threads:
-        asking = threads.submit(ask)
-        try:
-            yield
-        finally:
-            ended.set()
-        assert {"small"} == set(asking.result(60))
+    assert "small" == generate(server, "beside", SMALL)
+    with asked_meanwhile(server, "beside", SMALL):
+        yield
 
 
 @pytest.mark.row("L22")

@@ -20,7 +20,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import module_of, open_client
 from tests.support.gpus.host_cuda import cuda_shared_memory
-from tests.support.gpus.servers import MEMORY, gpu_server
+from tests.support.gpus.servers import MEMORY, gpu_server, mapped
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -242,8 +242,7 @@ def test_a_model_whose_python_has_no_driver_says_so(
 def _mapped(server: Server, model: str) -> int:
     """Count how many pieces of the memory in place of a GPU's a model has open."""
     [pid] = server.stub_pids(model)
-    with open(f"/proc/{pid}/maps") as maps:
-        return sum(str(server.scratch) in line for line in maps)
+    return mapped(server.scratch, pid)
 
 
 @pytest.mark.row("C94")

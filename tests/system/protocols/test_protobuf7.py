@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
 
+from tests.support.clients import infer_inputs, open_client
 from tests.support.server import Server
-
-grpcclient = pytest.importorskip("tritonclient.grpc")
 
 
 @pytest.mark.system
@@ -19,11 +19,8 @@ def test_a_server_with_protobuf_7_answers_a_client_with_protobuf_6(
     values = np.arange(16, dtype=np.float32).reshape(1, 16)
     python = python_with_protobuf7
     with Server(tmp_path, models=["add_sub"], python=python, frontends=("grpc",)) as server:
-        with grpcclient.InferenceServerClient(server.grpc_address) as client:
-            inputs = [grpcclient.InferInput(f"INPUT{i}", values.shape, "FP32") for i in (0, 1)]
-            for tensor in inputs:
-                tensor.set_data_from_numpy(values)
-
+        with open_client(server, "grpc") as client:
+            inputs = infer_inputs(grpcclient, INPUT0=values, INPUT1=values)
             result = client.infer("add_sub", inputs)
             metadata = client.get_model_metadata("add_sub")
 

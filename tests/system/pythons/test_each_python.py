@@ -71,12 +71,9 @@ def run(command: list[str]) -> str:
 def other_python(version: str) -> str:
     """The interpreter of an environment of the next version that is here, or the first one."""
     here = [each for each in interpreters.versions_here() if each != version]
-    newer = [each for each in here if interpreters.VERSIONS.index(each) > _place(version)]
+    place = interpreters.VERSIONS.index
+    newer = [each for each in here if place(each) > place(version)]
     return interpreters.python_or_skip([*newer, *here, version][0])
-
-
-def _place(version: str) -> int:
-    return interpreters.VERSIONS.index(version)
 
 
 @pytest.fixture(scope="module")
