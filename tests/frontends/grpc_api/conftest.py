@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import grpc
 import pytest
 
+from tests.frontends.fake_gateway import version_info
 from tests.frontends.grpc_api import serving as serving_with
 from tests.frontends.grpc_api.fake_gateway import FakeGateway, InMemoryTransport
-from tests.frontends.grpc_api.serving import serving
+from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from zmqtriton_floor import errors
 from zmqtriton_protos import SERVICES
 
@@ -41,6 +42,18 @@ class GrpcTransport:
                 return kinds[method].FromString(ask(request.SerializeToString(), timeout=20))
             except grpc.RpcError as error:
                 raise _ERRORS[error.code().value[0]](error.details()) from None
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    """What stands behind the server, which a file replaces where it needs more."""
+    return FakeGateway(version_info("m"))
+
+
+@pytest.fixture
+def server(gateway: FakeGateway) -> Iterator[GrpcServerThread]:
+    with serving(gateway) as running:
+        yield running
 
 
 @pytest.fixture(params=serving_with.SERVERS)

@@ -26,11 +26,21 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def infer_request(model: str = "m", count: int = 1, **fields: Any) -> Any:
-    """A request with one tensor of so many FP32."""
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+LIVE = "/inference.GRPCInferenceService/ServerLive"
+
+
+def infer_request(model: str = "m", request_id: str = "", count: int = 1, **fields: Any) -> Any:
+    """A request with one tensor of so many elements."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
-    fields.setdefault("raw_input_contents", [bytes(4 * count)])
-    return message("inference.ModelInferRequest")(model_name=model, inputs=[tensor], **fields)
+    fields = {"raw_input_contents": [b"abcd" * count], "inputs": [tensor], **fields}
+    return message("inference.ModelInferRequest")(model_name=model, id=request_id, **fields)
+
+
+def written(*arguments: Any, **fields: Any) -> bytes:
+    """The same as its bytes."""
+    return bytes(infer_request(*arguments, **fields).SerializeToString())
 
 
 class FakeGateway(fake_gateway.FakeGateway):

@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from tests.support import raw_http2 as h2
 from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import listeners
@@ -67,6 +68,9 @@ class GrpcServerThread:
     @property
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
+
+    def connect(self, first: bytes = h2.PREFACE + h2.settings_frame({})) -> h2.Connection:
+        return h2.Connection(self.port, first)
 
     @property
     def native(self) -> NativeServer:

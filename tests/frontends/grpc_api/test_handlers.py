@@ -12,7 +12,12 @@ import pytest
 
 from tests.frontends.fake_gateway import version_info
 from tests.frontends.grpc_api.conftest import Transport
-from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, InMemoryTransport
+from tests.frontends.grpc_api.fake_gateway import (
+    FakeCall,
+    FakeGateway,
+    InMemoryTransport,
+    infer_request,
+)
 from zmqtriton.options.values import CATEGORIES
 from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import (
@@ -35,12 +40,6 @@ Ask = Callable[[FakeGateway], Transport]
 
 def a(kind: str, /, **fields: Any) -> Any:
     return message(f"inference.{kind}")(**fields)
-
-
-def infer_request(model: str = "m", **fields: Any) -> Any:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
-    fields.setdefault("raw_input_contents", [b"abcd"])
-    return a("ModelInferRequest", model_name=model, inputs=[tensor], **fields)
 
 
 # --------------------------------------------------------------------- the table
@@ -94,7 +93,7 @@ def test_the_handlers_need_no_grpc() -> None:
 def test_an_inference_comes_back_with_its_id_model_and_version(transport: Ask) -> None:
     gateway = FakeGateway(version_info("m", version=3))
 
-    response = transport(gateway).call_unary("ModelInfer", infer_request(id="seven"))
+    response = transport(gateway).call_unary("ModelInfer", infer_request("m", "seven"))
 
     assert response == a(
         "ModelInferResponse",
@@ -108,8 +107,7 @@ def test_an_inference_comes_back_with_its_id_model_and_version(transport: Ask) -
 
 def test_a_large_inference_comes_back_whole(transport: Ask) -> None:
     data = bytes(range(256)) * 4096
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [len(data) // 4]}
-    request = a("ModelInferRequest", model_name="m", inputs=[tensor], raw_input_contents=[data])
+    request = infer_request(count=len(data) // 4, raw_input_contents=[data])
 
     response = transport(FakeGateway(version_info("m"))).call_unary("ModelInfer", request)
 
@@ -195,7 +193,7 @@ def test_parameters_of_the_response_are_passed_on(transport: Ask) -> None:
             "Use ModelStreamInfer",
         ),
         (
-            infer_request(raw_input_contents=[b"abc"], id="5"),
+            infer_request("m", "5", raw_input_contents=[b"abc"]),
             InvalidArgument,
             "[request id: 5] input byte size mismatch for input 'INPUT0' for model 'm'. "
             "Expected 4, got 3",

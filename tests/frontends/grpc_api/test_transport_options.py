@@ -16,7 +16,7 @@ import pytest
 import tritonclient.grpc as triton
 
 from tests.frontends.fake_gateway import version_info
-from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from tests.frontends.grpc_api.fake_gateway import INFER, STREAM, FakeGateway, infer_request, written
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
@@ -28,15 +28,7 @@ _SERVICE = "inference.GRPCInferenceService"
 #: Then a client hands over messages as they travelled.
 _AS_SENT = [("grpc.per_message_decompression", 0)]
 _COUNT = 1000
-
-
-def request(model: str = "m") -> bytes:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [_COUNT]}
-    built = message("inference.ModelInferRequest")(
-        model_name=model, inputs=[tensor], raw_input_contents=[bytes(4 * _COUNT)]
-    )
-    data: bytes = built.SerializeToString()
-    return data
+REQUEST = written(count=_COUNT)
 
 
 def as_sent(level: str, method: str, data: bytes, *, is_stream: bool = False) -> bytes:
@@ -70,12 +62,12 @@ def test_answers_to_inferences_are_compressed_as_the_option_says(
 ) -> None:
     method = "ModelStreamInfer" if is_stream else "ModelInfer"
 
-    answer = as_sent(level, method, request(), is_stream=is_stream)
+    answer = as_sent(level, method, REQUEST, is_stream=is_stream)
 
     kind = "inference.ModelStreamInferResponse" if is_stream else "inference.ModelInferResponse"
     read = message(kind).FromString(unpack(answer))
     response = read.infer_response if is_stream else read
-    assert [bytes(4 * _COUNT)] == list(response.raw_output_contents)
+    assert [b"abcd" * _COUNT] == list(response.raw_output_contents)
     assert (len(answer) < 4 * _COUNT) == (level != "none")
 
 
@@ -95,12 +87,12 @@ def test_a_request_may_be_compressed_in_any_way(algorithm: grpc.Compression) -> 
         serving(FakeGateway(version_info("m"))) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
-        ask = channel.unary_unary(f"/{_SERVICE}/ModelInfer")
+        ask = channel.unary_unary(INFER)
 
-        answer = ask(request(), compression=algorithm, timeout=20)
+        answer = ask(REQUEST, compression=algorithm, timeout=20)
 
     response = message("inference.ModelInferResponse").FromString(answer)
-    assert [bytes(4 * _COUNT)] == list(response.raw_output_contents)
+    assert [b"abcd" * _COUNT] == list(response.raw_output_contents)
 
 
 @contextmanager
@@ -128,11 +120,11 @@ def test_a_connection_ends_at_its_age_and_its_client_connects_anew() -> None:
         grpc.insecure_channel(server.address) as channel,
         connectivity_states(channel) as seen,
     ):
-        ask = channel.unary_unary(f"/{_SERVICE}/ModelInfer")
+        ask = channel.unary_unary(INFER)
 
         def is_answered() -> bool:
             try:
-                return bool(ask(request(), timeout=20))
+                return bool(ask(REQUEST, timeout=20))
             except grpc.RpcError:
                 return False  # on a slow machine the connection was too old before that
 
@@ -155,10 +147,10 @@ def test_a_client_with_tritonclients_keepalive_stays_connected() -> None:
 def test_a_thousand_streams_are_answered_at_once() -> None:
     async def converse(address: str) -> list[bytes]:
         async with grpc.aio.insecure_channel(address) as channel:
-            path = f"/{_SERVICE}/ModelStreamInfer"
+            path = STREAM
             streams = [channel.stream_stream(path)(timeout=60) for _ in range(1000)]
             # Each stays open until the last has been answered.
-            await asyncio.gather(*(stream.write(request()) for stream in streams))
+            await asyncio.gather(*(stream.write(REQUEST) for stream in streams))
             answers = await asyncio.gather(*(stream.read() for stream in streams))
             for stream in streams:
                 stream.cancel()
@@ -189,8 +181,6 @@ def test_all_addresses_of_ipv6_are_those_of_ipv4_too(tmp_path: Path) -> None:
 # ------------------------------------------------------------------- limits of messages
 
 
-_INFERENCE = "/inference.GRPCInferenceService/"
-INFER, STREAM = _INFERENCE + "ModelInfer", _INFERENCE + "ModelStreamInfer"
 #: More than one frame, and more than what a transport looks at in one piece.
 LIMIT = 300_000
 RESOURCE_EXHAUSTED = b"\x0bgrpc-status\x018"
@@ -198,22 +188,15 @@ RESOURCE_EXHAUSTED = b"\x0bgrpc-status\x018"
 
 def inference_of(size: int) -> bytes:
     """An inference whose message has exactly so many bytes."""
-
-    count = (size - 150) // 4
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
-    built = message("inference.ModelInferRequest")(
-        model_name="m", id="x", inputs=[tensor], raw_input_contents=[bytes(4 * count)]
-    )
+    built = infer_request("m", "x", (size - 150) // 4)
     built.id = "x" * (1 + size - built.ByteSize())
     assert size == built.ByteSize()
     return bytes(built.SerializeToString())
 
 
 @pytest.fixture
-def server() -> Iterator[GrpcServerThread]:
-    settings = {"grpc_max_input_size": LIMIT}
-    with serving(FakeGateway(version_info("m"), settings=settings)) as running:
-        yield running
+def gateway() -> FakeGateway:
+    return FakeGateway(version_info("m"), settings={"grpc_max_input_size": LIMIT})
 
 
 def ask(server: GrpcServerThread, data: bytes, compression: grpc.Compression | None = None) -> str:
@@ -257,7 +240,7 @@ def test_what_is_inflated_may_not_have_more_either(
 @pytest.mark.parametrize("path", [INFER, STREAM])
 @pytest.mark.row("D27")
 def test_more_is_refused_by_what_is_announced(server: GrpcServerThread, path: str) -> None:
-    with h2.Connection(int(server.address.rpartition(":")[2])) as connection:
+    with server.connect() as connection:
         connection.send(h2.headers_frame(1, path), h2.data_frame(1, b"x", length=LIMIT + 1))
 
         assert RESOURCE_EXHAUSTED in connection.read_until(RESOURCE_EXHAUSTED)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.faults.attacks.target import message_frames
 from tests.frontends.fake_gateway import version_info
-from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway
+from tests.frontends.grpc_api.fake_gateway import INFER, FakeCall, FakeGateway
 from tests.frontends.grpc_api.serving import serving
 from tests.support import raw_http2 as h2
 from tests.support.scenarios import scenario
@@ -46,9 +46,6 @@ from zmqtriton_protos import message
 
 
 KIB, LIMIT = 1 << 10, 1 << 20
-
-
-INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
 class Held(FakeGateway):

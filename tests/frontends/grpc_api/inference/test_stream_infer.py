@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.fake_gateway import echo, failing, version_info
-from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway
+from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, infer_request, written
 from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
 from tests.support.waiting import loop_turns
@@ -28,15 +28,8 @@ from zmqtriton_frontends.process import turns
 from zmqtriton_frontends.process.turns import RequestShares
 from zmqtriton_protos import message
 
-REQUEST = message("inference.ModelInferRequest")
 RESPONSE = message("inference.ModelStreamInferResponse")
 EMPTY_FINAL = "triton_enable_empty_final_response"
-
-
-def request(model: str, request_id: str, **fields: Any) -> Any:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
-    fields.setdefault("raw_input_contents", [b"abcd"])
-    return REQUEST(model_name=model, id=request_id, inputs=[tensor], **fields)
 
 
 class Conversation:
@@ -66,6 +59,15 @@ class Conversation:
 
     def half_close(self) -> None:
         self._sent.put_nowait(None)
+
+    def ask(self, *requests: Any) -> None:
+        """Send all the requests that there will be."""
+        self.send(*requests)
+        self.half_close()
+
+    async def answers(self, *requests: Any) -> list[Any]:
+        self.ask(*requests)
+        return await self.rest()
 
     async def get(self) -> Any:
         return RESPONSE.FromString(bytes(await anext(aiter(self.responses))))
@@ -115,10 +117,7 @@ def text(response: Any) -> bytes:
 async def test_a_plain_model_answers_once_and_its_response_is_final(
     conversation: Conversation, /
 ) -> None:
-    conversation.send(request("n", "7"))
-    conversation.half_close()
-
-    (response,) = await conversation.rest()
+    (response,) = await conversation.answers(infer_request("n", "7"))
 
     assert response.error_message == ""
     inner = response.infer_response
@@ -135,10 +134,7 @@ async def test_a_fault_amid_one_request_is_its_error_and_the_stream_goes_on(
     catalogue: Any = conversation.gateway.catalogue
     find = catalogue.find
     catalogue.find = lambda *target: find(*target) if target[0] == "m" else 1 // 0
-    conversation.send(request("n", "1"), request("m", "2"))
-    conversation.half_close()
-
-    failed, answered = await conversation.rest()
+    failed, answered = await conversation.answers(infer_request("n", "1"), infer_request("m", "2"))
 
     assert "the server failed to answer" in failed.error_message
     assert "2" == answered.infer_response.id
@@ -150,7 +146,7 @@ def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() ->
         entrance, shares = Entrance(gateway, "RECV", "SEND"), RequestShares()
         exchange = _Exchange(gateway, entrance, shares, FakeCall())
         for model in ("m", "d", "nobody"):
-            exchange._begin(request(model, "1").SerializeToString())
+            exchange._begin(written(model, "1"))
         reading = exchange._reading = asyncio.create_task(loop_turns(10))
         await exchange.aclose()
         await asyncio.wait([reading])
@@ -160,13 +156,6 @@ def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() ->
 
     asyncio.run(run())
     gc.collect()  # a coroutine that was made and not begun would be an error of its own
-
-
-def large(model: str, request_id: str) -> Any:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [50_000]}
-    return REQUEST(
-        model_name=model, id=request_id, inputs=[tensor], raw_input_contents=[bytes(200_000)]
-    )
 
 
 def sent_ids(conversation: Conversation) -> list[str]:
@@ -180,8 +169,9 @@ async def test_a_request_that_waits_for_memory_is_not_overtaken(
 ) -> None:
     room = asyncio.Event()
     conversation.gateway.placements["large"] = room.wait
-    conversation.send(large("m", "large"), request("d", "next"), request("m", "last"))
-    conversation.half_close()
+    conversation.ask(
+        infer_request("m", "large", 50_000), infer_request("d", "next"), infer_request("m", "last")
+    )
     answers = asyncio.ensure_future(conversation.get())
     await loop_turns(10)
     assert [] == sent_ids(conversation)
@@ -202,10 +192,12 @@ async def test_a_large_request_that_is_never_asked_does_not_stop_the_others(
         raise Unavailable("no memory")
 
     conversation.gateway.placements = {"large": fail, "last": fail}
-    conversation.send(large("m", "large"), large("m", "last"))
-    conversation.half_close()
-
-    assert ["no memory"] * 2 == [r.error_message for r in await conversation.rest()]
+    assert ["no memory"] * 2 == [
+        r.error_message
+        for r in await conversation.answers(
+            infer_request("m", "large", 50_000), infer_request("m", "last", 50_000)
+        )
+    ]
 
 
 @scenario(converse)
@@ -214,8 +206,7 @@ async def test_plain_requests_are_answered_in_their_order_whatever_finishes_firs
 ) -> None:
     gates = conversation.gateway.gates
     gates["0"] = asyncio.Event()
-    conversation.send(request("m", "0"), request("n", "1"), request("m", "2"))
-    conversation.half_close()
+    conversation.ask(infer_request("m", "0"), infer_request("n", "1"), infer_request("m", "2"))
     reading = asyncio.ensure_future(conversation.rest())
     await loop_turns(10)
     assert len(conversation.gateway.requests) == 3
@@ -229,10 +220,7 @@ async def test_plain_requests_are_answered_in_their_order_whatever_finishes_firs
 @scenario(converse)
 async def test_requests_reach_the_gateway_in_their_order(conversation: Conversation, /) -> None:
     ids = [str(number) for number in range(200)]
-    conversation.send(*(request("m", one) for one in ids))
-    conversation.half_close()
-
-    await conversation.rest()
+    await conversation.answers(*(infer_request("m", one) for one in ids))
 
     assert ids == [r.body.request_id for r in conversation.gateway.requests]
 
@@ -241,7 +229,7 @@ async def test_requests_reach_the_gateway_in_their_order(conversation: Conversat
 @scenario(converse)
 async def test_decoupled_responses_come_as_they_are_made(conversation: Conversation, /) -> None:
     feeds = conversation.gateway.fake_streams
-    conversation.send(request("d", "a"), request("d", "b"))
+    conversation.send(infer_request("d", "a"), infer_request("d", "b"))
 
     got = []
     for request_id, one in (
@@ -268,7 +256,7 @@ async def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it(
 ) -> None:
     conversation.gateway.gate = asyncio.Event()
     conversation.gateway.fake_streams.put("b", item(b"x", is_final=True))
-    conversation.send(request("m", "a"), request("d", "b"))
+    conversation.send(infer_request("m", "a"), infer_request("d", "b"))
 
     assert (await conversation.get()).infer_response.id == "b"
 
@@ -278,12 +266,9 @@ async def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it(
 def test_an_end_without_a_response_is_sent_to_those_who_want_it(is_final_wanted: bool) -> None:
     async def test(conversation: Conversation) -> None:
         conversation.gateway.fake_streams.put("a", item(b"x"), final())
-        stream_request = request("d", "a")
+        stream_request = infer_request("d", "a")
         stream_request.parameters[EMPTY_FINAL].bool_param = is_final_wanted
-        conversation.send(stream_request)
-        conversation.half_close()
-
-        responses = await conversation.rest()
+        responses = await conversation.answers(stream_request)
 
         assert [False, True][: 1 + is_final_wanted] == [is_final(r) for r in responses]
         if is_final_wanted:
@@ -301,7 +286,7 @@ async def test_parameters_of_a_response_stand_beside_the_final_one(
 ) -> None:
     own = item(b"x", is_final=True, tokens=3, triton_final_response=False)
     conversation.gateway.fake_streams.put("a", own)
-    conversation.send(request("d", "a"))
+    conversation.send(infer_request("d", "a"))
 
     response = await conversation.get()
 
@@ -317,12 +302,11 @@ async def test_parameters_of_a_response_stand_beside_the_final_one(
 async def test_what_is_wrong_with_a_request_is_a_message_and_the_stream_goes_on(
     conversation: Conversation, /
 ) -> None:
-    conversation.send(
-        request("nope", "a"), request("m", "b", raw_input_contents=[]), request("m", "c")
+    unknown, lacking, good = await conversation.answers(
+        infer_request("nope", "a"),
+        infer_request("m", "b", raw_input_contents=[]),
+        infer_request("m", "c"),
     )
-    conversation.half_close()
-
-    unknown, lacking, good = await conversation.rest()
 
     assert unknown.error_message == "Request for unknown model: 'nope' is not found"
     assert ("a", "") == (unknown.infer_response.id, unknown.infer_response.model_name)
@@ -337,10 +321,7 @@ async def test_what_is_wrong_with_a_request_is_a_message_and_the_stream_goes_on(
 async def test_bytes_that_are_no_request_are_refused_like_any_wrong_one(
     conversation: Conversation, /
 ) -> None:
-    conversation.send(b"\xff\xff", request("m", "b"))
-    conversation.half_close()
-
-    refused, good = await conversation.rest()
+    refused, good = await conversation.answers(b"\xff\xff", infer_request("m", "b"))
 
     assert "failed to parse the request" in refused.error_message
     assert good.infer_response.id == "b"
@@ -352,8 +333,7 @@ async def test_a_refusal_waits_for_the_plain_requests_before_it(
 ) -> None:
     gates = conversation.gateway.gates
     gates["a"] = asyncio.Event()
-    conversation.send(request("m", "a"), request("nope", "b"))
-    conversation.half_close()
+    conversation.ask(infer_request("m", "a"), infer_request("nope", "b"))
     reading = asyncio.ensure_future(conversation.rest())
     await loop_turns(10)
 
@@ -366,7 +346,7 @@ async def test_a_refusal_waits_for_the_plain_requests_before_it(
 @scenario(converse)
 async def test_an_error_of_a_plain_model_names_the_model(conversation: Conversation, /) -> None:
     conversation.gateway.respond = failing(InternalError("no luck"))
-    conversation.send(request("n", "a"))
+    conversation.send(infer_request("n", "a"))
 
     response = await conversation.get()
 
@@ -383,10 +363,7 @@ async def test_an_error_amid_a_decoupled_stream_is_one_of_its_responses(
     conversation.gateway.fake_streams.put(
         "a", item(b"x"), failure(NotFound("lost")), item(b"y", is_final=True)
     )
-    conversation.send(request("d", "a"))
-    conversation.half_close()
-
-    first, second, third = await conversation.rest()
+    first, second, third = await conversation.answers(infer_request("d", "a"))
 
     assert text(first) == b"x"
     assert ("lost", "d") == (second.error_message, second.infer_response.model_name)
@@ -402,10 +379,10 @@ def test_a_fault_of_ours_ends_one_request_alone(caplog: pytest.LogCaptureFixture
             return echo(checked)
 
         conversation.gateway.respond = fail
-        conversation.send(request("m", "a"), request("m", "b"))
-        conversation.half_close()
-
-        responses = {r.infer_response.id: r.error_message for r in await conversation.rest()}
+        responses = {
+            r.infer_response.id: r.error_message
+            for r in await conversation.answers(infer_request("m", "a"), infer_request("m", "b"))
+        }
 
         assert responses == {
             "a": "the server failed to answer; its log says why",
@@ -422,7 +399,7 @@ def test_a_client_may_have_the_first_error_end_the_stream() -> None:
         conversation.gateway.fake_streams.put(
             "a", item(b"x"), failure(NotFound("lost")), item(b"y")
         )
-        conversation.send(request("d", "b"), request("d", "a"))
+        conversation.send(infer_request("d", "b"), infer_request("d", "a"))
 
         assert text(await conversation.get()) == b"x"
         with pytest.raises(NotFound, match="lost"):
@@ -434,7 +411,7 @@ def test_a_client_may_have_the_first_error_end_the_stream() -> None:
 
 @scenario(converse, metadata=[("triton_grpc_error", "true")])
 async def test_a_refusal_ends_such_a_stream_too(conversation: Conversation, /) -> None:
-    conversation.send(request("nope", "a"))
+    conversation.send(infer_request("nope", "a"))
 
     with pytest.raises(ZmqTritonError, match="unknown model"):
         await conversation.get()
@@ -446,8 +423,7 @@ async def test_a_refusal_ends_such_a_stream_too(conversation: Conversation, /) -
 @pytest.mark.row("D32")
 @scenario(converse)
 async def test_the_end_of_the_requests_waits_for_all_answers(conversation: Conversation, /) -> None:
-    conversation.send(request("d", "a"))
-    conversation.half_close()
+    conversation.ask(infer_request("d", "a"))
     reading = asyncio.ensure_future(conversation.rest())
     await loop_turns(10)
     assert not reading.done()
@@ -469,7 +445,7 @@ async def test_a_stream_without_requests_ends(conversation: Conversation, /) -> 
 async def test_closing_the_stream_cancels_what_is_under_way(conversation: Conversation, /) -> None:
     conversation.gateway.gate = asyncio.Event()
     conversation.gateway.fake_streams.put("b", item(b"x"))
-    conversation.send(request("m", "a"), request("d", "b"))
+    conversation.send(infer_request("m", "a"), infer_request("d", "b"))
     await conversation.get()
 
     await conversation.responses.aclose()
@@ -486,8 +462,7 @@ async def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_no
 ) -> None:
     feeds = conversation.gateway.fake_streams
     feeds.put("a", *(item(b"%d" % number) for number in range(1000)), final())
-    conversation.send(request("d", "a"))
-    conversation.half_close()
+    conversation.ask(infer_request("d", "a"))
     got = [text(await conversation.get())]
     await loop_turns(10)
 
@@ -500,7 +475,7 @@ async def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_no
 async def test_a_stream_that_floods_leaves_others_their_turn(conversation: Conversation, /) -> None:
     feeds = conversation.gateway.fake_streams
     feeds.put("loud", *(item(b"!") for _ in range(1000)), final())
-    conversation.send(request("d", "loud"), request("d", "quiet"))
+    conversation.send(infer_request("d", "loud"), infer_request("d", "quiet"))
     for _ in range(100):
         await conversation.get()
 
@@ -515,8 +490,7 @@ async def test_no_more_requests_are_read_than_can_be_under_way(
     conversation: Conversation, /
 ) -> None:
     gate = conversation.gateway.gate = asyncio.Event()
-    conversation.send(*(request("m", str(number)) for number in range(1500)))
-    conversation.half_close()
+    conversation.ask(*(infer_request("m", str(number)) for number in range(1500)))
     reading = asyncio.ensure_future(conversation.rest())
     await loop_turns(10)
     assert conversation.read == 1024
@@ -536,8 +510,7 @@ async def test_streams_with_many_requests_have_their_share_of_those_of_the_proce
     streaming, gateway = conversation.streaming, conversation.gateway
     streams = [conversation, *(Conversation(gateway, streaming=streaming) for _ in range(4))]
     for stream in streams:
-        stream.send(*(request("m", str(number)) for number in range(100)))
-        stream.half_close()
+        stream.ask(*(infer_request("m", str(number)) for number in range(100)))
     reading = [asyncio.ensure_future(stream.rest()) for stream in streams[:-1]]
     await loop_turns(10)
     assert [8, 10, 14, 20, 40] == sorted(stream.read for stream in streams)
@@ -552,9 +525,7 @@ async def test_streams_with_many_requests_have_their_share_of_those_of_the_proce
 @scenario(converse)
 async def test_large_requests_fill_a_stream_sooner(conversation: Conversation, /) -> None:
     conversation.gateway.gate = asyncio.Event()
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [8 << 20]}
-    large = REQUEST(model_name="m", inputs=[tensor], raw_input_contents=[bytes(32 << 20)])
-    conversation.send(*[large.SerializeToString()] * 4)
+    conversation.send(*[written("m", "", 8 << 20)] * 4)
     reading = asyncio.ensure_future(conversation.get())
     await loop_turns(10)
 
@@ -577,9 +548,7 @@ async def test_a_transport_that_breaks_ends_the_stream() -> None:
 @pytest.mark.row("D45", "--grpc-header-forward-pattern")
 def test_metadata_of_the_call_become_parameters_of_each_request() -> None:
     async def test(conversation: Conversation) -> None:
-        conversation.send(request("m", "1"), request("m", "2"))
-        conversation.half_close()
-        await conversation.rest()
+        await conversation.answers(infer_request("m", "1"), infer_request("m", "2"))
 
     gateway = converse(
         test,
@@ -596,8 +565,8 @@ def test_metadata_of_the_call_become_parameters_of_each_request() -> None:
 @scenario(converse)
 async def test_outputs_of_a_stream_may_become_classes(conversation: Conversation, /) -> None:
     output = {"name": "OUTPUT0", "parameters": {"classification": {"int64_param": 1}}}
-    conversation.send(request("m", "", outputs=[output], raw_input_contents=[bytes(4)]))
-    conversation.send(request("d", "", outputs=[output], raw_input_contents=[bytes(4)]))
+    conversation.send(infer_request("m", "", outputs=[output], raw_input_contents=[bytes(4)]))
+    conversation.send(infer_request("d", "", outputs=[output], raw_input_contents=[bytes(4)]))
 
     assert b"0.000000:0" == text(await conversation.get())
     number = StreamItem(ResponseBody({}, [Tensor("OUTPUT0", 11, [1], bytes(4))]), None, False)
@@ -617,12 +586,12 @@ async def test_a_stream_ends_when_all_is_answered_and_its_client_is_quiet(
 
     streams = conversation.gateway.fake_streams
     streams.put("a", item(b"x"))
-    conversation.send(request("d", "a"))
+    conversation.send(infer_request("d", "a"))
     await conversation.get()
 
     conversation.streaming.drain()
     streams.put("b", item(b"z", is_final=True))
-    conversation.send(request("d", "b"))
+    conversation.send(infer_request("d", "b"))
     assert text(await conversation.get()) == b"z"
     streams.put("a", item(b"y", is_final=True))
 
@@ -663,12 +632,6 @@ class Silent(FakeGateway):
         yield StreamItem(None, None, True)
 
 
-def written(model: str, count: int) -> Memory:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
-    request: Any = REQUEST(model_name=model, inputs=[tensor], raw_input_contents=[bytes(4 * count)])
-    return Memory(request.SerializeToString())
-
-
 @pytest.mark.parametrize("model", ["m", "d"])
 @scenario(asyncio.run)
 async def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> None:
@@ -676,7 +639,7 @@ async def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> No
 
     async def requests() -> AsyncIterator[Any]:
         for count in (10_000, 1):
-            requests = [written(model, count)]
+            requests = [Memory(written(model, "", count))]
             watched.append(weakref.ref(requests[0]))
             yield requests.pop()
         await asyncio.Event().wait()
@@ -699,7 +662,7 @@ async def test_a_large_response_is_not_copied_while_its_client_reads() -> None:
 
     async def requests() -> AsyncIterator[Any]:
         for _ in range(2):
-            yield written("m", 1)
+            yield written()
 
     gateway = FakeGateway(version_info("m"))
     gateway.respond = lambda request: ResponseBody({}, [whole])
@@ -722,7 +685,7 @@ async def test_a_very_large_response_that_waits_is_to_be_copied_step_by_step() -
 
     async def requests() -> AsyncIterator[Any]:
         for _ in range(2):
-            yield written("m", 1)
+            yield written()
 
     gateway, call = FakeGateway(version_info("m")), FakeCall()
     gateway.respond = lambda request: ResponseBody({}, [whole])

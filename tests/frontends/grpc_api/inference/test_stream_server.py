@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
 
 from tests.frontends.fake_gateway import version_info
-from tests.frontends.grpc_api.fake_gateway import FakeGateway
-from tests.frontends.grpc_api.serving import GrpcServerThread, serving
+from tests.frontends.grpc_api.fake_gateway import STREAM, FakeGateway, written
+from tests.frontends.grpc_api.serving import GrpcServerThread
 from tests.support.streams import failure, final, item
 from tests.support.waiting import eventually
 from zmqtriton_floor.errors import NotFound
@@ -19,14 +18,12 @@ from zmqtriton_protos import message
 
 pytestmark = pytest.mark.usefixtures("each_transport")
 
-REQUEST = message("inference.ModelInferRequest")
 RESPONSE = message("inference.ModelStreamInferResponse")
 
 
 @pytest.fixture
-def server() -> Iterator[GrpcServerThread]:
-    with serving(FakeGateway(version_info("m"), version_info("d", decoupled=True))) as running:
-        yield running
+def gateway() -> FakeGateway:
+    return FakeGateway(version_info("m"), version_info("d", decoupled=True))
 
 
 class Stream:
@@ -37,7 +34,7 @@ class Stream:
     ) -> None:
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._channel = grpc.insecure_channel(server.address)
-        method = self._channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        method = self._channel.stream_stream(STREAM)
         self.call = method(iter(self._requests.get, None), metadata=metadata, timeout=20)
 
     def __enter__(self) -> Stream:
@@ -48,11 +45,7 @@ class Stream:
         self._channel.close()
 
     def send(self, model: str, request_id: str) -> None:
-        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
-        request = REQUEST(
-            model_name=model, id=request_id, inputs=[tensor], raw_input_contents=[b"abcd"]
-        )
-        self._requests.put(request.SerializeToString())
+        self._requests.put(written(model, request_id))
 
     def half_close(self) -> None:
         self._requests.put(None)

@@ -17,7 +17,7 @@ from tritonclient.utils import InferenceServerException
 from tests.frontends.fake_gateway import echo, failing, version_info
 from tests.frontends.grpc_api import smoke
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
-from tests.frontends.grpc_api.serving import GrpcServerThread, serving
+from tests.frontends.grpc_api.serving import GrpcServerThread
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_floor import errors
@@ -28,15 +28,13 @@ pytestmark = [pytest.mark.usefixtures("each_transport"), pytest.mark.slow]
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[GrpcServerThread]:
-    gateway = FakeGateway(
+def gateway(tmp_path: Path) -> FakeGateway:
+    return FakeGateway(
         version_info("m"),
         version_info("words", datatype="STRING"),
         version_info("stream", decoupled=True),
         settings={"runtime_directory": str(tmp_path)},
     )
-    with serving(gateway) as running:
-        yield running
 
 
 @pytest.fixture
@@ -138,7 +136,7 @@ def test_metadata_that_are_no_text_are_nothing_to_the_log(
 ) -> None:
     odd = b"\x00\x05x-odd\x04caf\xe9"
     block = h2.header_block("/inference.GRPCInferenceService/ServerMetadata") + odd
-    with h2.Connection(int(server.address.rpartition(":")[2])) as connection:
+    with server.connect() as connection:
         connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, block))
         connection.send(h2.data_frame(1, b"", flags=h2.END_STREAM))
 

@@ -9,7 +9,6 @@ import os
 import ssl
 import time
 import weakref
-from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.fake_gateway import version_info
-from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from tests.frontends.grpc_api.fake_gateway import INFER, STREAM, FakeGateway, written
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.certificates import Authority
@@ -35,8 +34,6 @@ from zmqtriton_protos import message
 
 pytestmark = pytest.mark.slow
 
-INFER = "/inference.GRPCInferenceService/ModelInfer"
-STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 DATA = os.urandom(6_000_000)
 #: Any frame up to 64 KiB, and more data than any answer has.
 WIDE = h2.PREFACE + h2.settings_frame({4: 2**31 - 1, 5: 65_536})
@@ -64,27 +61,18 @@ class Mapped:
 
 
 @pytest.fixture
-def server() -> Iterator[GrpcServerThread]:
+def gateway() -> FakeGateway:
     gateway = FakeGateway(version_info("m"))
     lies = Tensor("OUTPUT0", 11, [len(DATA) // 4], Reference(1, 1, 1, 0, len(DATA)))
     gateway.respond = lambda request: ResponseBody({}, [lies])
     gateway.payload = Mapped()
-    with serving(gateway) as running:
-        yield running
+    return gateway
 
 
 def ask(connection: h2.Connection, path: str = INFER) -> None:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
-    request: Any = message("inference.ModelInferRequest")(
-        model_name="m", inputs=[tensor], raw_input_contents=[bytes(4)]
-    )
     flags = h2.END_STREAM if path == INFER else 0
-    data = h2.data_frame(1, request.SerializeToString(), flags=flags)
+    data = h2.data_frame(1, written(), flags=flags)
     connection.send(h2.headers_frame(1, path), data)
-
-
-def connect(server: GrpcServerThread, first: bytes = WIDE) -> h2.Connection:
-    return h2.Connection(int(server.address.rpartition(":")[2]), first)
 
 
 def answer(received: bytes) -> bytes:
@@ -99,7 +87,7 @@ def answer(received: bytes) -> bytes:
 
 
 def test_a_large_answer_arrives_whole_and_its_memory_is_let_go(server: GrpcServerThread) -> None:
-    with connect(server) as connection:
+    with server.connect(WIDE) as connection:
         ask(connection)
 
         received = answer(connection.read_until(b"grpc-status"))
@@ -118,7 +106,7 @@ def test_who_does_not_read_a_large_answer_does_not_keep_its_memory(
 ) -> None:
     gc.disable()
     try:
-        with connect(server, first) as connection:
+        with server.connect(first) as connection:
             ask(connection)
 
             eventually(
@@ -141,7 +129,7 @@ def test_a_large_answer_of_a_stream_is_let_go_whether_it_is_read_or_not(
 ) -> None:
     gc.disable()
     try:
-        with connect(server, first) as connection:
+        with server.connect(first) as connection:
             ask(connection, STREAM)
 
             if first == WIDE:
@@ -162,7 +150,7 @@ def _answers(**settings: Any) -> FakeGateway:
 def test_who_never_reads_a_large_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_progress, "STALL_S", 0.2)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
-    with serving(_answers()) as server, connect(server, h2.PREFACE) as connection:
+    with serving(_answers()) as server, server.connect(h2.PREFACE) as connection:
         connection.send(h2.settings_frame({}))
         ask(connection)
         began = time.monotonic()
@@ -175,19 +163,18 @@ def test_who_never_reads_a_large_answer_is_left(monkeypatch: pytest.MonkeyPatch)
 
 def test_answers_that_are_not_read_are_bounded_and_go_with_their_clients() -> None:
     with serving(_answers(client_memory_byte_size=20_000_000)) as server, ExitStack() as clients:
-        first = h2.PREFACE + h2.settings_frame({})
-        unread = [clients.enter_context(connect(server, first)) for _ in range(2)]
+        unread = [clients.enter_context(server.connect()) for _ in range(2)]
         for connection in unread:
             ask(connection)
             connection.read_until(b"OUTPUT0")
-        with connect(server) as other:
+        with server.connect(WIDE) as other:
             ask(other)
             assert b"grpc-status\x018" in other.read_until(b"grpc-message")
         for connection in unread:
             connection.close()
         eventually(lambda: not server.run_function(lambda: server.ledger.answers.held), 60)
 
-        with connect(server) as other:
+        with server.connect(WIDE) as other:
             ask(other)
             assert DATA == answer(other.read_until(b"grpc-status"))[-len(DATA) :]
 
@@ -235,8 +222,7 @@ def test_others_have_their_turn_amid_a_very_large_answer() -> None:
 def test_streams_that_are_only_opened_are_bounded_and_go_with_their_client() -> None:
     limit = 32 << 20
     with serving(_answers(client_memory_byte_size=limit)) as server:
-        first = h2.PREFACE + h2.settings_frame({})
-        with connect(server, first) as greedy, connect(server) as other:
+        with server.connect() as greedy, server.connect(WIDE) as other:
             for start in range(1, 8001, 200):
                 frames = (h2.headers_frame(n, INFER) for n in range(start, start + 200, 2))
                 greedy.send(*frames)
@@ -252,7 +238,7 @@ def test_streams_that_are_only_opened_are_bounded_and_go_with_their_client() -> 
 def test_headers_of_open_streams_have_room_from_the_first_on() -> None:
     fields = b"".join(b"\x00" + bytes((3, *b"%03d" % n, 0)) for n in range(100))
     block = h2.header_block(INFER) + fields
-    with serving(_answers()) as server, connect(server) as client:
+    with serving(_answers()) as server, server.connect(WIDE) as client:
         for number in range(1, 101, 2):
             client.send(h2.frame(h2.HEADERS, h2.END_HEADERS, number, block))
 
@@ -266,7 +252,7 @@ def test_headers_that_are_kept_have_room_and_go_with_their_client() -> None:
     path = "/a.B/C"  # which is refused at once
     fields = b"".join(b"\x00\x02%02d\x01x" % n for n in range(60))
     with serving(_answers()) as server:
-        with connect(server) as client:
+        with server.connect(WIDE) as client:
             for number in range(1, 41, 2):
                 block = h2.header_block(path + str(number)) + fields
                 client.send(h2.frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, number, block))
@@ -281,7 +267,7 @@ def test_a_pause_before_a_small_answer_is_bounded(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(client_progress, "PAUSE_S", 0.2)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     small, first = FakeGateway(version_info("m")), h2.PREFACE + h2.NO_WINDOW
-    with serving(small) as server, connect(server, first) as connection:
+    with serving(small) as server, server.connect(first) as connection:
         ask(connection)
 
         connection.read_until(b"never", within_s=30)  # or the server has not closed it
@@ -290,7 +276,7 @@ def test_a_pause_before_a_small_answer_is_bounded(monkeypatch: pytest.MonkeyPatc
 def test_a_call_whose_request_never_comes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_progress, "STALL_S", 0.2)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
-    with serving(_answers()) as server, connect(server) as connection:
+    with serving(_answers()) as server, server.connect(WIDE) as connection:
         connection.send(h2.headers_frame(1, INFER))
 
         assert b"the request did not come" in connection.read_until(b"did not come")
@@ -309,11 +295,7 @@ STEP_BYTES = 512 << 10
 
 def ask_slowly(request_id: str) -> bytes:
     """Return a stream with one request."""
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
-    request: Any = message("inference.ModelInferRequest")(
-        model_name="d", id=request_id, inputs=[tensor], raw_input_contents=[bytes(4)]
-    )
-    return h2.headers_frame(1, STREAM) + h2.data_frame(1, request.SerializeToString())
+    return h2.headers_frame(1, STREAM) + h2.data_frame(1, written("d", request_id))
 
 
 def test_a_little_that_is_read_of_a_flood_lets_the_model_go_on() -> None:
@@ -323,7 +305,7 @@ def test_a_little_that_is_read_of_a_flood_lets_the_model_go_on() -> None:
 
     with (
         serving(gateway) as server,
-        connect_narrow(int(server.address.rpartition(":")[2])) as client,
+        connect_narrow(server.port) as client,
     ):
         client.sendall(WIDEST + ask_slowly("slow"))
 

@@ -3,44 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from tests.frontends.fake_gateway import version_info
-from tests.frontends.grpc_api.fake_gateway import FakeGateway
-from tests.frontends.grpc_api.serving import GrpcServerThread, serving
+from tests.frontends.grpc_api.fake_gateway import INFER, LIVE, FakeGateway, written
+from tests.frontends.grpc_api.serving import GrpcServerThread
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
-from zmqtriton_protos import message
 
 pytestmark = pytest.mark.slow
 
-INFER = "/inference.GRPCInferenceService/ModelInfer"
-LIVE = "/inference.GRPCInferenceService/ServerLive"
 _GOAWAY = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
 _ASKED = h2.frame(h2.PING, 0, 0, b"farewell")
 _HEARD = h2.frame(h2.PING, 1, 0, b"farewell")
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrpcServerThread]:
+def gateway(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
     # who says nothing is waited for
     monkeypatch.setattr(native_connection, "_LEAVE_S", 600.0)
-    info = version_info("s")
-    batched = {**json.loads(info.config), "sequence_batching": {}}
-    sequences = info._replace(config=json.dumps(batched))
-    with serving(FakeGateway(version_info("m"), sequences)) as running:
-        yield running
-
-
-def connect(server: GrpcServerThread) -> h2.Connection:
-    first = h2.PREFACE + h2.settings_frame({})
-    return h2.Connection(int(server.address.rpartition(":")[2]), first)
+    return FakeGateway(version_info("m"), version_info("s", sequence_batching={}))
 
 
 def live(stream: int) -> bytes:
@@ -64,15 +50,12 @@ def ask(connection: h2.Connection, frames: bytes) -> None:
 
 
 def step(stream: int, *, start: bool = False, end: bool = False) -> bytes:
-    request = message("inference.ModelInferRequest")(
-        model_name="s",
-        inputs=[{"name": "INPUT0", "datatype": "FP32", "shape": [1]}],
-        raw_input_contents=[bytes(4)],
-    )
-    request.parameters["sequence_id"].int64_param = 7
-    request.parameters["sequence_start"].bool_param = start
-    request.parameters["sequence_end"].bool_param = end
-    data = bytes(request.SerializeToString())
+    parameters = {
+        "sequence_id": {"int64_param": 7},
+        "sequence_start": {"bool_param": start},
+        "sequence_end": {"bool_param": end},
+    }
+    data = written("s", parameters=parameters)
     return h2.headers_frame(stream, INFER) + h2.data_frame(stream, data, flags=h2.END_STREAM)
 
 
@@ -82,7 +65,7 @@ def leave(server: GrpcServerThread) -> None:
 
 @pytest.mark.row("D46")
 def test_what_comes_before_a_client_has_heard_is_answered(server: GrpcServerThread) -> None:
-    with connect(server) as connection:
+    with server.connect() as connection:
         ask(connection, live(1))
         stopped = server.begin_stop(within_s=600)
         connection.read_until(_ASKED)
@@ -99,7 +82,7 @@ def test_what_comes_before_a_client_has_heard_is_answered(server: GrpcServerThre
 def test_calls_under_way_end_before_their_connection(server: GrpcServerThread) -> None:
     gate = server.run_function(asyncio.Event)
     server.gateway.gate = gate
-    with connect(server) as connection:
+    with server.connect() as connection:
         connection.send(step(1))
         eventually(lambda: server.gateway.requests, within_s=20)
         stopped = server.begin_stop(within_s=600)
@@ -117,7 +100,7 @@ def test_calls_under_way_end_before_their_connection(server: GrpcServerThread) -
 
 @pytest.mark.row("E78")
 def test_a_client_is_told_to_go_when_its_sequence_has_ended(server: GrpcServerThread) -> None:
-    with connect(server) as connection, connect(server) as other:
+    with server.connect() as connection, server.connect() as other:
         ask(connection, step(1, start=True))
         ask(other, live(1))
         leave(server)
@@ -135,7 +118,7 @@ def test_a_sequence_that_begins_before_a_client_has_heard_is_left_to_the_next_se
     server: GrpcServerThread,
 ) -> None:
     server.gateway.is_stopping, server.gateway.begins_sequences_s = True, math.inf
-    with connect(server) as connection:
+    with server.connect() as connection:
         ask(connection, live(1))
         leave(server)
         assert _GOAWAY in connection.read_until(_ASKED)
@@ -152,7 +135,7 @@ def test_a_sequence_that_begins_before_a_client_has_heard_is_left_to_the_next_se
 def test_a_sequence_that_begins_where_no_other_server_follows_goes_on(
     server: GrpcServerThread,
 ) -> None:
-    with connect(server) as connection:
+    with server.connect() as connection:
         ask(connection, live(1))
         leave(server)
         connection.read_until(_ASKED)
@@ -164,7 +147,7 @@ def test_a_client_between_two_sequences_is_told_after_the_next(
     server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_connection, "_BETWEEN_S", 600.0)
-    with connect(server) as connection, connect(server) as other:
+    with server.connect() as connection, server.connect() as other:
         ask(connection, step(1, start=True, end=True))
         ask(other, live(1))
         leave(server)
@@ -181,7 +164,7 @@ def test_a_client_that_begins_no_more_sequences_is_told_nevertheless(
     server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_connection, "_BETWEEN_S", 0.01)
-    with connect(server) as connection:
+    with server.connect() as connection:
         ask(connection, step(1, start=True, end=True))
         leave(server)
 
@@ -192,7 +175,7 @@ def test_who_has_just_connected_asks_once_before_it_is_told(
     server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_connection, "_FRESH_S", 2.0)
-    with connect(server) as connection:
+    with server.connect() as connection:
         connection.read_until(bytes([h2.SETTINGS, 1, 0, 0, 0, 0]))
         leave(server)
         connection.read_now()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.frontends.fake_gateway import version_info
-from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from tests.frontends.grpc_api.fake_gateway import INFER, STREAM, FakeGateway
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
@@ -140,12 +140,6 @@ def test_what_is_not_whole_is_bounded_over_all_clients() -> None:
 # Compressed messages of our own transport: what is inflated has room, and goes with it.
 
 
-INFER = "/inference.GRPCInferenceService/ModelInfer"
-
-
-STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
-
-
 LIMIT = 32 << 20
 
 
@@ -163,12 +157,10 @@ class Inflated(bytearray):
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrpcServerThread]:
+def gateway(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
     monkeypatch.setattr(codecs, "bytearray", Inflated, raising=False)
     Inflated.all.clear()
-    gateway = FakeGateway(version_info("m"), settings={"client_memory_byte_size": LIMIT})
-    with serving(gateway) as running:
-        yield running
+    return FakeGateway(version_info("m"), settings={"client_memory_byte_size": LIMIT})
 
 
 @pytest.fixture

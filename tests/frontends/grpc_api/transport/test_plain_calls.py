@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import hpack
 import pytest
 
-from tests.frontends.fake_gateway import version_info
-from tests.frontends.grpc_api.fake_gateway import FakeGateway
-from tests.frontends.grpc_api.serving import GrpcServerThread, serving
+from tests.frontends.grpc_api.fake_gateway import INFER, LIVE, STREAM, written
+from tests.frontends.grpc_api.serving import GrpcServerThread
 from tests.frontends.http2.talk import REQUEST, Frame, Heard, Talk, frames_of, kinds
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
@@ -30,7 +29,6 @@ from zmqtriton_frontends.grpc_api.transport.server import PlainCalls
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.process.turns import Turns
-from zmqtriton_protos import message
 
 pytestmark = pytest.mark.slow
 
@@ -232,21 +230,6 @@ def test_a_text_can_be_read_back_from_what_is_sent(text: str) -> None:
 # The counts of calls, by the status that their clients get.
 
 
-SERVICE = "/inference.GRPCInferenceService"
-
-
-INFER = f"{SERVICE}/ModelInfer"
-
-
-LIVE, STREAM = f"{SERVICE}/ServerLive", f"{SERVICE}/ModelStreamInfer"
-
-
-@pytest.fixture
-def server() -> Iterator[GrpcServerThread]:
-    with serving(FakeGateway(version_info("m"))) as running:
-        yield running
-
-
 def forget_now() -> None:
     account.by_status[:] = [0] * len(account.NAMES)
 
@@ -254,14 +237,6 @@ def forget_now() -> None:
 @pytest.fixture(autouse=True)
 def no_counts() -> None:
     forget_now()
-
-
-def request(model: str = "m") -> bytes:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
-    body: Any = message("inference.ModelInferRequest")(
-        model_name=model, inputs=[tensor], raw_input_contents=[bytes(4)]
-    )
-    return bytes(body.SerializeToString())
 
 
 def status_of(call: Any) -> str:
@@ -283,11 +258,11 @@ def test_each_call_is_counted_once_by_the_status_that_its_client_gets(
 ) -> None:
     with grpc.insecure_channel(server.address) as channel:
         infer, stream = channel.unary_unary(INFER), channel.stream_stream(STREAM)
-        unknown = channel.unary_unary(f"{SERVICE}/NoSuchMethod")
+        unknown = channel.unary_unary(LIVE.replace("ServerLive", "NoSuchMethod"))
         statuses = [
-            status_of(lambda: infer(request(), timeout=20)),
-            status_of(lambda: list(stream(iter([request(), request()]), timeout=20))),
-            status_of(lambda: infer(request("no_such_model"), timeout=20)),
+            status_of(lambda: infer(written(), timeout=20)),
+            status_of(lambda: list(stream(iter([written(), written()]), timeout=20))),
+            status_of(lambda: infer(written("no_such_model"), timeout=20)),
             status_of(lambda: infer(b"\xff", timeout=20)),
             status_of(lambda: unknown(b"", timeout=20)),
         ]
@@ -298,18 +273,18 @@ def test_each_call_is_counted_once_by_the_status_that_its_client_gets(
 
 
 def test_calls_that_are_not_answered_are_counted_too(server: GrpcServerThread) -> None:
-    server.run_function(lambda: setattr(server.gateway, "gate", asyncio.Event()))
+    server.gateway.gate = server.run_function(asyncio.Event)
     with grpc.insecure_channel(server.address) as channel:
         infer = channel.unary_unary(INFER)
-        assert "DEADLINE_EXCEEDED" == status_of(lambda: infer(request(), timeout=0.2))
+        assert "DEADLINE_EXCEEDED" == status_of(lambda: infer(written(), timeout=0.2))
     # a client may end its call a moment before the server does
     eventually(lambda: sum(account.counts().values()) == 1, 60)
     forget_now()
 
     # When clients leave, one of them with a stream
     with h2.Connection(server.port) as connection:
-        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, request()))
-        connection.send(h2.headers_frame(3, STREAM), h2.data_frame(3, request()))
+        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, written()))
+        connection.send(h2.headers_frame(3, STREAM), h2.data_frame(3, written()))
         eventually(lambda: len(server.gateway.requests) >= 3, 60)
         connection.send(h2.reset_frame(1))
         is_counted({"CANCELLED": 1})
@@ -322,7 +297,7 @@ def test_a_client_that_leaves_an_answer_unread_does_not_make_it_two(
 ) -> None:
     with h2.Connection(server.port, h2.PREFACE + h2.NO_WINDOW) as connection:
         connection.send(
-            h2.headers_frame(1, INFER), h2.data_frame(1, request(), flags=h2.END_STREAM)
+            h2.headers_frame(1, INFER), h2.data_frame(1, written(), flags=h2.END_STREAM)
         )
         is_counted({"OK": 1})
         connection.send(h2.reset_frame(1))

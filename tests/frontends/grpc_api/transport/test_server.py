@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.fake_gateway import version_info
-from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from tests.frontends.grpc_api.fake_gateway import INFER, LIVE, STREAM, FakeGateway, written
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
@@ -21,39 +21,15 @@ from zmqtriton_frontends.grpc_api.transport import connection as native_connecti
 from zmqtriton_frontends.grpc_api.transport import server as native_server
 from zmqtriton_frontends.process import client_progress
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
-from zmqtriton_protos import message
 
 pytestmark = pytest.mark.slow
 
-INFER = "/inference.GRPCInferenceService/ModelInfer"
-STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
-LIVE = "/inference.GRPCInferenceService/ServerLive"
 _INTERNAL, _UNAVAILABLE = 13, 14
-
-
-@pytest.fixture
-def server() -> Iterator[GrpcServerThread]:
-    with serving(FakeGateway(version_info("m"))) as running:
-        yield running
-
-
-def connect(
-    server: GrpcServerThread, first: bytes = h2.PREFACE + h2.settings_frame({})
-) -> h2.Connection:
-    return h2.Connection(int(server.address.rpartition(":")[2]), first)
 
 
 def status(number: int) -> bytes:
     digits = str(number).encode()
     return b"\x0bgrpc-status" + bytes([len(digits)]) + digits
-
-
-def request(count: int = 1) -> bytes:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
-    request = message("inference.ModelInferRequest")(
-        model_name="m", inputs=[tensor], raw_input_contents=[bytes(4 * count)]
-    )
-    return bytes(request.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +46,7 @@ def request(count: int = 1) -> bytes:
 def test_a_request_that_is_none_gets_a_status(
     server: GrpcServerThread, path: str, sent: list[bytes]
 ) -> None:
-    with connect(server) as connection:
+    with server.connect() as connection:
         connection.send(h2.headers_frame(1, path), *sent)
         assert status(_INTERNAL) in connection.read_until(status(_INTERNAL))
 
@@ -80,12 +56,12 @@ def test_a_request_that_is_none_gets_a_status(
 
 
 def test_a_second_request_where_there_may_be_one_ends_both(server: GrpcServerThread) -> None:
-    server.run_function(lambda: setattr(server.gateway, "gate", asyncio.Event()))
-    with connect(server) as connection:
-        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, request()))
+    server.gateway.gate = server.run_function(asyncio.Event)
+    with server.connect() as connection:
+        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, written()))
         eventually(lambda: server.gateway.requests, within_s=20)
 
-        connection.send(h2.data_frame(1, request()))
+        connection.send(h2.data_frame(1, written()))
 
         assert status(_INTERNAL) in connection.read_until(status(_INTERNAL))
         eventually(lambda: server.gateway.cancelled == 1, within_s=20)
@@ -96,9 +72,9 @@ def test_what_comes_behind_a_request_takes_no_room_once_that_is_answered(
 ) -> None:
     gate = server.run_function(asyncio.Event)
     server.gateway.gate = gate
-    with connect(server) as connection:
+    with server.connect() as connection:
         behind = h2.data_frame(1, bytes(10_000), length=100_000)
-        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, request()), behind)
+        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, written()), behind)
         eventually(lambda: server.ledger.requests.held >= 10_000, within_s=20)
 
         server.run_function(gate.set)
@@ -109,10 +85,10 @@ def test_what_comes_behind_a_request_takes_no_room_once_that_is_answered(
 
 @pytest.mark.parametrize("first", [b"", b"PRI * HTTP/2", h2.PREFACE])
 def test_who_does_not_introduce_itself_is_left(
-    monkeypatch: pytest.MonkeyPatch, first: bytes
+    server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
     monkeypatch.setattr(native_connection, "_INTRODUCTION_S", 0.1)
-    with serving(FakeGateway(version_info("m"))) as server, connect(server, first) as connection:
+    with server.connect(first) as connection:
         began = time.monotonic()
 
         connection.read_until(b"never", within_s=60)
@@ -130,10 +106,12 @@ _HALVES = {
 
 
 @pytest.mark.parametrize("name", _HALVES)
-def test_who_stops_amid_a_frame_is_left(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_who_stops_amid_a_frame_is_left(
+    server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr(client_progress, "STALL_S", 0.1)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
-    with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
+    with server.connect() as connection:
         began = time.monotonic()
 
         connection.send(_HALVES[name])
@@ -142,13 +120,15 @@ def test_who_stops_amid_a_frame_is_left(monkeypatch: pytest.MonkeyPatch, name: s
         assert time.monotonic() - began < 30, "the server has not closed the connection"
 
 
-def test_who_goes_on_amid_a_frame_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_goes_on_amid_a_frame_is_waited_for(
+    server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # seventeen bytes take longer than that, and a busy machine is not as late with any of them
     monkeypatch.setattr(client_progress, "STALL_S", 1.2)
     monkeypatch.setattr(client_progress, "MIN_BYTES", 1)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     ping = h2.frame(h2.PING, 0, 0, b"any body")
-    with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
+    with server.connect() as connection:
         for number in range(len(ping)):
             connection.send(ping[number : number + 1])
             time.sleep(0.1)
@@ -156,17 +136,19 @@ def test_who_goes_on_amid_a_frame_is_waited_for(monkeypatch: pytest.MonkeyPatch)
         assert b"any body" in connection.read_until(b"any body")
 
 
-def test_who_never_calls_anything_is_told_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_never_calls_anything_is_told_to_go(
+    server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(native_connection, "_INTRODUCTION_S", 0.1)
     monkeypatch.setattr(native_connection, "_FIRST_CALL_S", 0.1)
     goaway = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
-    with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
+    with server.connect() as connection:
         assert goaway in connection.read_until(goaway, within_s=60)
 
 
 def test_headers_that_are_no_request_reset_their_stream(server: GrpcServerThread) -> None:
     block = h2.header_block(LIVE).replace(b"\x83", b"")  # :method
-    with connect(server) as connection:
+    with server.connect() as connection:
         connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, block))
         protocol_error = h2.frame(h2.RESET, 0, 1, bytes((0, 0, 0, 1)))
         assert protocol_error in connection.read_until(protocol_error)
@@ -174,9 +156,9 @@ def test_headers_that_are_no_request_reset_their_stream(server: GrpcServerThread
 
 def test_a_large_answer_waits_for_its_reader_and_is_whole(server: GrpcServerThread) -> None:
     count = 3000
-    with connect(server, h2.PREFACE + h2.NO_WINDOW) as connection:
+    with server.connect(h2.PREFACE + h2.NO_WINDOW) as connection:
         connection.send(
-            h2.headers_frame(1, INFER), h2.data_frame(1, request(count), flags=h2.END_STREAM)
+            h2.headers_frame(1, INFER), h2.data_frame(1, written(count=count), flags=h2.END_STREAM)
         )
         connection.send(h2.frame(h2.PING, 0, 0, b"any body"))
         connection.read_until(b"any body")
@@ -184,19 +166,16 @@ def test_a_large_answer_waits_for_its_reader_and_is_whole(server: GrpcServerThre
 
         connection.send(h2.settings_frame({4: 4 * count + 1000}))
 
-        assert bytes(4 * count) in connection.read_until(status(0))
+        assert b"abcd" * count in connection.read_until(status(0))
 
 
 def test_a_connection_that_says_nothing_more_leaves_nothing_behind(
     server: GrpcServerThread,
 ) -> None:
-    def hold() -> None:
-        server.gateway.gate = asyncio.Event()
-
-    server.run_function(hold)
-    with connect(server) as connection:
+    server.gateway.gate = server.run_function(asyncio.Event)
+    with server.connect() as connection:
         for number in range(1, 41, 2):
-            connection.send(h2.headers_frame(number, INFER), h2.data_frame(number, request()))
+            connection.send(h2.headers_frame(number, INFER), h2.data_frame(number, written()))
         eventually(lambda: len(server.gateway.requests) == 20, within_s=20)
 
     eventually(lambda: server.gateway.cancelled == 20, within_s=20)
@@ -237,7 +216,7 @@ class OnePlace:
 def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_collector(
     server: GrpcServerThread,
 ) -> None:
-    count, data = 100_000, request(100_000)
+    count, data = 100_000, written(count=100_000)
     place = OnePlace(len(data))
 
     def prepare() -> None:
@@ -246,7 +225,7 @@ def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_coll
     server.run_function(prepare)
     gc.disable()
     try:
-        with connect(server) as connection:
+        with server.connect() as connection:
             prefix = b"\0" + len(data).to_bytes(4, "big")
             parts = [(prefix + data)[at : at + 16_000] for at in range(0, 4 * count + 200, 16_000)]
             connection.send(
@@ -271,7 +250,7 @@ def test_who_does_not_read_is_not_read_from(server: GrpcServerThread) -> None:
         h2.headers_frame(n, "/unknown") + h2.data_frame(n, b"", flags=h2.END_STREAM)
         for n in range(1, 1_000_000, 2)
     )
-    with connect(server) as connection:
+    with server.connect() as connection:
         while connection.send_within(1.0, *itertools.islice(calls, 5000)):
             assert next(calls, b""), "the server answers without end"
 
@@ -285,7 +264,7 @@ def keepalive(**more: Any) -> Iterator[GrpcServerThread]:
 @pytest.mark.row("--grpc-keepalive-time", "--grpc-keepalive-timeout")
 def test_a_client_that_is_not_there_is_asked_and_then_left() -> None:
     for server in keepalive(grpc_keepalive_permit_without_calls=True):
-        with connect(server) as connection:
+        with server.connect() as connection:
             connection.send(h2.headers_frame(1, STREAM))
 
             connection.read_until(b"keepalive_timeout")
@@ -297,7 +276,7 @@ def test_a_client_that_is_not_there_is_asked_and_then_left() -> None:
 @pytest.mark.row("--grpc-keepalive-permit-without-calls")
 def test_a_client_that_asks_nothing_is_not_asked_either() -> None:
     for server in keepalive():
-        with connect(server) as connection:
+        with server.connect() as connection:
             connection.read_for(0.5)
 
             assert h2.PING not in connection.frame_types()
@@ -312,14 +291,14 @@ def test_where_there_are_too_many_connections_the_oldest_idle_one_has_to_go(
     goaway = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
     with (
         serving(FakeGateway(version_info("m"))) as server,
-        connect(server) as first,
-        connect(server) as second,
+        server.connect() as first,
+        server.connect() as second,
     ):
         for connection in (first, second):
             connection.send(h2.frame(h2.PING, 0, 0, b"any body"))
             connection.read_until(b"any body")
 
-        with connect(server) as third:
+        with server.connect() as third:
             third.send(h2.frame(h2.PING, 0, 0, b"any body"))
             assert b"any body" in third.read_until(b"any body")
 

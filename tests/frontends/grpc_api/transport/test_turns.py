@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from tests.faults import floods
-from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from tests.frontends.grpc_api.fake_gateway import LIVE, FakeGateway
 from tests.frontends.grpc_api.serving import end_within
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
@@ -21,7 +21,6 @@ from zmqtriton_frontends.process import turns
 
 pytestmark = pytest.mark.slow
 
-LIVE = "/inference.GRPCInferenceService/ServerLive"
 #: The work of several turns, and no more than is received at once.
 FLOOD_BYTES = 220_000
 #: The others end their connection, or cost too little.
