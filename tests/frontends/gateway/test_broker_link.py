@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from tests.support.routers import FakeRouter
+from tests.support.scenarios import scenario
 from tests.support.waiting import until
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.zmtp import Dealer
@@ -107,22 +109,16 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_link, "Dealer", CountedDealer)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]:
-    def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-        async def with_world() -> None:
-            world = World(tmp_path)
-            try:
-                await test(world)
-            finally:
-                world.close()
+def play(test: Callable[[World], Awaitable[None]]) -> None:
+    async def with_world(directory: str) -> None:
+        world = World(Path(directory))
+        try:
+            await test(world)
+        finally:
+            world.close()
 
-        asyncio.run(with_world())
-
-    return run
-
-
-Run = Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]
+    with TemporaryDirectory() as directory:
+        asyncio.run(with_world(directory))
 
 
 def request(own_id: int) -> wire.Request:
@@ -136,250 +132,228 @@ def kinds(messages: list[Any]) -> list[type]:
 # ---------------------------------------------------------------------- sending
 
 
-def test_what_arises_in_one_turn_leaves_together(run: Run) -> None:
-    async def test(world: World) -> None:
-        dealer, link = await world.start_and_count(), world.link
-        link.request(request(1), b"a")
-        link.request(request(2), b"b")
-        link.cancel(1)
-        link.grant(wire.StreamAck(5, 2, 3))
-        assert [] == dealer.sent
+@scenario(play)
+async def test_what_arises_in_one_turn_leaves_together(world: World, /) -> None:
+    dealer, link = await world.start_and_count(), world.link
+    link.request(request(1), b"a")
+    link.request(request(2), b"b")
+    link.cancel(1)
+    link.grant(wire.StreamAck(5, 2, 3))
+    assert [] == dealer.sent
 
+    await asyncio.sleep(0)
+
+    assert [wire.Infer, wire.Cancel, wire.StreamAcks] == kinds(dealer.sent)
+    assert [1, 2] == [row.id for row in dealer.sent[0].requests]
+    assert [3] == dealer.flushes
+
+
+@scenario(play)
+async def test_what_is_done_with_is_released_before_requests_that_need_room(
+    world: World, /
+) -> None:
+    dealer, block = await world.start_and_count(), wire.Block(7, 1, 2)
+    world.releases.blocks.append(block)
+
+    world.link.request(request(1), b"a")
+    await asyncio.sleep(0)
+    world.link.request(request(2), b"a")
+    await asyncio.sleep(0)
+    assert [[block], []] == [infer.released for infer in dealer.sent]
+
+    world.releases.blocks.extend([block] * (wire.MAX_RELEASED + 1))
+    world.link.request(request(3), b"a")
+    await asyncio.sleep(0)
+    assert [wire.Release, wire.Infer] == kinds(dealer.sent[2:])
+    assert (wire.MAX_RELEASED, 1) == (len(dealer.sent[2].blocks), len(dealer.sent[3].released))
+
+    world.releases.blocks.append(block)
+    world.link.cancel(3)
+    await asyncio.sleep(0)
+    assert wire.Release([block]) == dealer.sent[4]
+
+
+@scenario(play)
+async def test_what_cannot_wait_leaves_at_once_or_never(world: World, /) -> None:
+    dealer = await world.start_and_count()
+    world.link.send(wire.Release([]))
+    assert [wire.Release([])] == dealer.sent
+    assert [1] == dealer.flushes
+
+    world.link.change(0)
+    world.link.send(wire.Release([]))
+
+    world.listen(2)
+    world.link.change(2)
+    await world.welcome(2)
+    again: Any = world.link._dealer
+    assert [wire.Hello, wire.AskStatistics] == kinds(again.sent)
+
+
+@scenario(play)
+async def test_each_turn_has_a_flush_of_its_own(world: World, /) -> None:
+    dealer = await world.start_and_count()
+    for own_id in range(2):
+        world.link.request(request(own_id), b"a")
         await asyncio.sleep(0)
 
-        assert [wire.Infer, wire.Cancel, wire.StreamAcks] == kinds(dealer.sent)
-        assert [1, 2] == [row.id for row in dealer.sent[0].requests]
-        assert [3] == dealer.flushes
-
-    run(test)
+    assert [1, 2] == dealer.flushes
 
 
-def test_what_is_done_with_is_released_before_requests_that_need_room(run: Run) -> None:
-    async def test(world: World) -> None:
-        dealer, block = await world.start_and_count(), wire.Block(7, 1, 2)
-        world.releases.blocks.append(block)
+@scenario(play)
+async def test_what_the_kernel_does_not_take_leaves_when_there_is_room(world: World, /) -> None:
+    await world.start()
+    await world.receive()  # the question
+    bodies = [b"%d" % number + bytes(50_000) for number in range(200)]
+    for number, body in enumerate(bodies):
+        world.link.request(request(number), body)
+    await asyncio.sleep(0)
 
-        world.link.request(request(1), b"a")
-        await asyncio.sleep(0)
-        world.link.request(request(2), b"a")
-        await asyncio.sleep(0)
-        assert [[block], []] == [infer.released for infer in dealer.sent]
+    heard: list[bytes] = []
+    while len(heard) < len(bodies):
+        heard += (await world.receive())[2:]
+    assert bodies == heard
 
-        world.releases.blocks.extend([block] * (wire.MAX_RELEASED + 1))
-        world.link.request(request(3), b"a")
-        await asyncio.sleep(0)
-        assert [wire.Release, wire.Infer] == kinds(dealer.sent[2:])
-        assert (wire.MAX_RELEASED, 1) == (len(dealer.sent[2].blocks), len(dealer.sent[3].released))
-
-        world.releases.blocks.append(block)
-        world.link.cancel(3)
-        await asyncio.sleep(0)
-        assert wire.Release([block]) == dealer.sent[4]
-
-    run(test)
-
-
-def test_what_cannot_wait_leaves_at_once_or_never(run: Run) -> None:
-    async def test(world: World) -> None:
-        dealer = await world.start_and_count()
-        world.link.send(wire.Release([]))
-        assert [wire.Release([])] == dealer.sent
-        assert [1] == dealer.flushes
-
-        world.link.change(0)
-        world.link.send(wire.Release([]))
-
-        world.listen(2)
-        world.link.change(2)
-        await world.welcome(2)
-        again: Any = world.link._dealer
-        assert [wire.Hello, wire.AskStatistics] == kinds(again.sent)
-
-    run(test)
-
-
-def test_each_turn_has_a_flush_of_its_own(run: Run) -> None:
-    async def test(world: World) -> None:
-        dealer = await world.start_and_count()
-        for own_id in range(2):
-            world.link.request(request(own_id), b"a")
-            await asyncio.sleep(0)
-
-        assert [1, 2] == dealer.flushes
-
-    run(test)
-
-
-def test_what_the_kernel_does_not_take_leaves_when_there_is_room(run: Run) -> None:
-    async def test(world: World) -> None:
-        await world.start()
-        await world.receive()  # the question
-        bodies = [b"%d" % number + bytes(50_000) for number in range(200)]
-        for number, body in enumerate(bodies):
-            world.link.request(request(number), body)
-        await asyncio.sleep(0)
-
-        heard: list[bytes] = []
-        while len(heard) < len(bodies):
-            heard += (await world.receive())[2:]
-        assert bodies == heard
-
-        world.link.request(request(200), b"last")
-        assert b"last" == (await world.receive())[2]
-
-    run(test)
+    world.link.request(request(200), b"last")
+    assert b"last" == (await world.receive())[2]
 
 
 # --------------------------------------------------------------------- brokers
 
 
-def test_without_a_broker_requests_wait_for_one(run: Run) -> None:
-    async def test(world: World) -> None:
-        world.link.request(request(1), b"a")
-        await asyncio.sleep(0)
+@scenario(play)
+async def test_without_a_broker_requests_wait_for_one(world: World, /) -> None:
+    world.link.request(request(1), b"a")
+    await asyncio.sleep(0)
 
-        await world.start()
+    await world.start()
 
-        dealer: Any = world.link._dealer
-        assert [wire.Hello, wire.AskStatistics, wire.Infer] == kinds(dealer.sent)
-        assert 0 == dealer.sent[2].requests[0].flags
-
-    run(test)
+    dealer: Any = world.link._dealer
+    assert [wire.Hello, wire.AskStatistics, wire.Infer] == kinds(dealer.sent)
+    assert 0 == dealer.sent[2].requests[0].flags
 
 
-def test_the_next_broker_is_asked_again_between_first_and_last(run: Run) -> None:
-    async def test(world: World) -> None:
-        await world.start()
-        world.link.request(request(1), b"a")
-        await asyncio.sleep(0)
-        world.router.close()
+@scenario(play)
+async def test_the_next_broker_is_asked_again_between_first_and_last(world: World, /) -> None:
+    await world.start()
+    world.link.request(request(1), b"a")
+    await asyncio.sleep(0)
+    world.router.close()
 
-        world.listen(2)
-        world.link.change(2)
-        await world.welcome(2)
+    world.listen(2)
+    world.link.change(2)
+    await world.welcome(2)
 
-        dealer: Any = world.link._dealer
-        assert [wire.Hello, wire.Infer, wire.AskStatistics] == kinds(dealer.sent)
-        assert wire.RESENT & dealer.sent[1].requests[0].flags
-        assert [1, 2] == world.introduced
-
-    run(test)
+    dealer: Any = world.link._dealer
+    assert [wire.Hello, wire.Infer, wire.AskStatistics] == kinds(dealer.sent)
+    assert wire.RESENT & dealer.sent[1].requests[0].flags
+    assert [1, 2] == world.introduced
 
 
-def test_a_connection_that_ends_before_the_welcome_is_made_again(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@scenario(play)
+async def test_a_connection_that_ends_before_the_welcome_is_made_again(
+    world: World, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_link, "_RECONNECT_AFTER_S", 0.0)
 
-    async def test(world: World) -> None:
-        # nobody listens yet
-        world.link.connect(1, world._directory, world.releases)
-        await until(lambda: len(world.introduced) > 2)
+    # nobody listens yet
+    world.link.connect(1, world._directory, world.releases)
+    await until(lambda: len(world.introduced) > 2)
 
-        world.listen(1)
+    world.listen(1)
 
-        await world.welcome(1)
-        assert {1} == {*world.introduced}
-
-    run(test)
+    await world.welcome(1)
+    assert {1} == {*world.introduced}
 
 
 @pytest.mark.parametrize("is_welcome", [True, False])
-def test_a_broker_that_has_died_is_not_listened_to_any_more(
-    run: Run, monkeypatch: pytest.MonkeyPatch, is_welcome: bool
+@scenario(play)
+async def test_a_broker_that_has_died_is_not_listened_to_any_more(
+    world: World, /, monkeypatch: pytest.MonkeyPatch, is_welcome: bool
 ) -> None:
     monkeypatch.setattr(broker_link, "_RECONNECT_AFTER_S", 0.0)
 
-    async def test(world: World) -> None:
-        world.listen(1)
-        world.link.connect(1, world._directory, world.releases)
-        identity, _ = await world.receive()
-        if is_welcome:
-            world.link.welcomed(1)
-        world.router.send([identity, b"last words"])
-        world.router.close()
+    world.listen(1)
+    world.link.connect(1, world._directory, world.releases)
+    identity, _ = await world.receive()
+    if is_welcome:
+        world.link.welcomed(1)
+    world.router.send([identity, b"last words"])
+    world.router.close()
 
-        await until(lambda: world.seen)
-        for _ in range(100):
-            await asyncio.sleep(0)
+    await until(lambda: world.seen)
+    for _ in range(100):
+        await asyncio.sleep(0)
 
-        assert [[b"last words"]] == world.seen
-        assert is_welcome == (world.introduced == [1])
-
-    run(test)
+    assert [[b"last words"]] == world.seen
+    assert is_welcome == (world.introduced == [1])
 
 
-def test_a_link_that_is_closed_connects_to_nobody(run: Run) -> None:
-    async def test(world: World) -> None:
-        await world.start()
-        world.listen(2)
-        world.link.change(2)
+@scenario(play)
+async def test_a_link_that_is_closed_connects_to_nobody(world: World, /) -> None:
+    await world.start()
+    world.listen(2)
+    world.link.change(2)
 
-        world.link.close()
-        for _ in range(10):
-            await asyncio.sleep(0)
+    world.link.close()
+    for _ in range(10):
+        await asyncio.sleep(0)
 
-        assert [1] == world.introduced
-        assert not world.router.poll(0)
-
-    run(test)
+    assert [1] == world.introduced
+    assert not world.router.poll(0)
 
 
 # --------------------------------------------------------------------- reading
 
 
-def test_others_have_turns_between_messages_that_take_long(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@scenario(play)
+async def test_others_have_turns_between_messages_that_take_long(
+    world: World, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(world: World) -> None:
-        world.listen(1)
-        world.link.connect(1, world._directory, world.releases)
-        identity = await world.welcome(1)
-        seconds = itertools.count()
-        monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
-        turns: list[int] = []
+    world.listen(1)
+    world.link.connect(1, world._directory, world.releases)
+    identity = await world.welcome(1)
+    seconds = itertools.count()
+    monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
+    turns: list[int] = []
 
-        def count_turns(number: int) -> None:
-            turns.append(len(world.seen))
-            if len(world.seen) < 20:
-                asyncio.get_running_loop().call_soon(count_turns, number + 1)
+    def count_turns(number: int) -> None:
+        turns.append(len(world.seen))
+        if len(world.seen) < 20:
+            asyncio.get_running_loop().call_soon(count_turns, number + 1)
 
-        for number in range(20):
-            world.router.send([identity, b"%d" % number])
-        await until(lambda: world.seen)
-        count_turns(0)
-        await until(lambda: len(world.seen) == 20)
+    for number in range(20):
+        world.router.send([identity, b"%d" % number])
+    await until(lambda: world.seen)
+    count_turns(0)
+    await until(lambda: len(world.seen) == 20)
 
-        assert [[b"%d" % number] for number in range(20)] == world.seen
-        assert len({*turns}) > 10
-
-    run(test)
+    assert [[b"%d" % number] for number in range(20)] == world.seen
+    assert len({*turns}) > 10
 
 
-def test_what_is_left_of_a_message_comes_before_the_next_one(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@scenario(play)
+async def test_what_is_left_of_a_message_comes_before_the_next_one(
+    world: World, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(world: World) -> None:
-        def in_steps(frames: list[bytes]) -> Steps:
-            for frame in frames:
-                world.seen.append(frame)
-                yield
+    def in_steps(frames: list[bytes]) -> Steps:
+        for frame in frames:
+            world.seen.append(frame)
+            yield
 
-        world.take = in_steps
-        world.listen(1)
-        world.link.connect(1, world._directory, world.releases)
-        identity = await world.welcome(1)
-        seconds = itertools.count()
-        monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
+    world.take = in_steps
+    world.listen(1)
+    world.link.connect(1, world._directory, world.releases)
+    identity = await world.welcome(1)
+    seconds = itertools.count()
+    monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
 
-        world.router.send([identity, b"1", b"2", b"3"])
-        world.router.send([identity, b"4", b"5"])
-        await until(lambda: world.seen)
-        assert len(world.seen) < 5
-        world.link.change(0)  # all that is here is valid
+    world.router.send([identity, b"1", b"2", b"3"])
+    world.router.send([identity, b"4", b"5"])
+    await until(lambda: world.seen)
+    assert len(world.seen) < 5
+    world.link.change(0)  # all that is here is valid
 
-        assert [b"1", b"2", b"3", b"4", b"5"] == world.seen
-        for _ in range(10):
-            await asyncio.sleep(0)
-
-    run(test)
+    assert [b"1", b"2", b"3", b"4", b"5"] == world.seen
+    for _ in range(10):
+        await asyncio.sleep(0)

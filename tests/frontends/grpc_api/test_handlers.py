@@ -114,8 +114,7 @@ def test_a_large_inference_comes_back_whole(transport: Ask) -> None:
     assert list(response.raw_output_contents) == [data]
 
 
-def test_the_deadline_and_the_parameters_reach_the_gateway() -> None:
-    gateway = FakeGateway(version_info("m"))
+def test_the_deadline_and_the_parameters_reach_the_gateway(gateway: FakeGateway) -> None:
     request = infer_request(
         parameters={"timeout": {"int64_param": 5}, "mine": {"string_param": "x"}},
         outputs=[{"name": "OUTPUT0"}],
@@ -137,8 +136,7 @@ def test_the_version_asked_for_answers(transport: Ask) -> None:
     assert response.model_version == "1"
 
 
-def test_parameters_of_the_response_are_passed_on(transport: Ask) -> None:
-    gateway = FakeGateway(version_info("m"))
+def test_parameters_of_the_response_are_passed_on(gateway: FakeGateway, transport: Ask) -> None:
     gateway.respond = lambda request: ResponseBody(
         {"final": True}, [Tensor("OUTPUT0", 13, [1], b"\1\0\0\0a")]
     )
@@ -281,9 +279,9 @@ def test_a_model_says_what_it_takes_and_gives(transport: Ask) -> None:
 
 
 @pytest.mark.row("D06")
-def test_the_configuration_is_the_one_the_server_settled_on(transport: Ask) -> None:
-    gateway = FakeGateway(version_info("m"))
-
+def test_the_configuration_is_the_one_the_server_settled_on(
+    gateway: FakeGateway, transport: Ask
+) -> None:
     response = transport(gateway).call_unary("ModelConfig", a("ModelConfigRequest", name="m"))
 
     assert (response.config.name, response.config.backend) == ("m", "python")
@@ -307,8 +305,7 @@ STATISTICS = {
 
 
 @pytest.mark.row("D07")
-def test_counters_are_the_brokers(transport: Ask) -> None:
-    gateway = FakeGateway(version_info("m"))
+def test_counters_are_the_brokers(gateway: FakeGateway, transport: Ask) -> None:
     gateway.counters = STATISTICS
 
     response = transport(gateway).call_unary("ModelStatistics", a("ModelStatisticsRequest"))
@@ -335,10 +332,8 @@ def test_counters_of_one_version_are_asked_for_by_number(transport: Ask) -> None
     [({"name": "x" * 2000}, InvalidArgument), ({"version": "7"}, InvalidArgument)],
 )
 def test_counters_of_what_is_unknown_are_not_asked_for(
-    fields: Any, error: type[ZmqTritonError], transport: Ask
+    gateway: FakeGateway, fields: Any, error: type[ZmqTritonError], transport: Ask
 ) -> None:
-    gateway = FakeGateway(version_info("m"))
-
     request = a("ModelStatisticsRequest", **{"name": "m", **fields})
     with pytest.raises(error):
         transport(gateway).call_unary("ModelStatistics", request)
@@ -350,8 +345,7 @@ def test_counters_of_what_is_unknown_are_not_asked_for(
 
 
 @pytest.mark.row("D08")
-def test_the_index_has_only_the_fields_that_are_known(transport: Ask) -> None:
-    gateway = FakeGateway()
+def test_the_index_has_only_the_fields_that_are_known(gateway: FakeGateway, transport: Ask) -> None:
     gateway.control_result = [
         {"name": "m", "version": "1", "state": "READY"},
         {"name": "n"},
@@ -391,9 +385,8 @@ def test_a_load_takes_a_configuration_and_stages_files(transport: Ask, tmp_path:
     ("parameters", "expected"), [({}, False), ({"unload_dependents": {"bool_param": True}}, True)]
 )
 def test_an_unload_may_take_the_dependents_along(
-    parameters: Any, expected: bool, transport: Ask
+    gateway: FakeGateway, parameters: Any, expected: bool, transport: Ask
 ) -> None:
-    gateway = FakeGateway()
     transport(gateway).call_unary(
         "RepositoryModelUnload",
         a("RepositoryModelUnloadRequest", model_name="m", parameters=parameters),
@@ -451,10 +444,13 @@ def test_an_unload_may_take_the_dependents_along(
     ],
 )
 def test_a_wrong_control_call_does_not_reach_the_supervisor(
-    method: str, fields: Any, error: type[ZmqTritonError], text: str, transport: Ask
+    gateway: FakeGateway,
+    method: str,
+    fields: Any,
+    error: type[ZmqTritonError],
+    text: str,
+    transport: Ask,
 ) -> None:
-    gateway = FakeGateway()
-
     with pytest.raises(error) as caught:
         transport(gateway).call_unary(method, a(f"{method}Request", **fields))
 
@@ -462,8 +458,7 @@ def test_a_wrong_control_call_does_not_reach_the_supervisor(
     assert gateway.calls == []
 
 
-def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
-    gateway = FakeGateway()
+def test_the_supervisors_error_is_the_answer(gateway: FakeGateway, transport: Ask) -> None:
     gateway.control_result = Unavailable("not now")
 
     with pytest.raises(Unavailable, match="not now"):
@@ -474,8 +469,7 @@ def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
 
 
 @pytest.mark.row("D09")
-def test_regions_are_the_supervisors() -> None:
-    gateway = FakeGateway()
+def test_regions_are_the_supervisors(gateway: FakeGateway) -> None:
     region = {"name": "r", "key": "/k", "offset": 8, "byte_size": 64}
     gateway.control_result = [region]
 
@@ -496,8 +490,7 @@ def test_regions_are_the_supervisors() -> None:
 
 
 @pytest.mark.row("D10")
-def test_cuda_regions_are_the_supervisors_to_refuse(transport: Ask) -> None:
-    gateway = FakeGateway()
+def test_cuda_regions_are_the_supervisors_to_refuse(gateway: FakeGateway, transport: Ask) -> None:
     gateway.control_result = InvalidArgument("GPUs not supported")
     request = a("CudaSharedMemoryRegisterRequest", name="r", raw_handle=b"x" * 64, byte_size=8)
 

@@ -106,8 +106,7 @@ def test_the_server_is_live_and_ready() -> None:
 
 
 @pytest.mark.row("C02")
-def test_a_server_with_a_model_that_is_not_ready_is_not_ready() -> None:
-    gateway = FakeGateway()
+def test_a_server_with_a_model_that_is_not_ready_is_not_ready(gateway: FakeGateway) -> None:
     gateway.catalogue.update(version_info("late")._replace(state="LOADING"))
 
     result = get("/v2/health/ready", gateway)
@@ -132,8 +131,9 @@ def test_a_server_with_a_model_that_is_not_ready_is_not_ready() -> None:
         ),
     ],
 )
-def test_readiness_of_a_model(path: str, status: int, error: str | None) -> None:
-    gateway = FakeGateway()
+def test_readiness_of_a_model(
+    gateway: FakeGateway, path: str, status: int, error: str | None
+) -> None:
     gateway.catalogue.update(version_info("dead")._replace(ready_instances=0))
 
     result = get(f"/v2/models/{path}", gateway)
@@ -166,15 +166,13 @@ def test_metadata_of_a_model(path: str) -> None:
     }
 
 
-def test_the_configuration_is_the_text_that_the_supervisor_sent() -> None:
-    gateway = FakeGateway()
+def test_the_configuration_is_the_text_that_the_supervisor_sent(gateway: FakeGateway) -> None:
     text = gateway.catalogue.find("identity").config_text
 
     assert get("/v2/models/identity/config", gateway).text == text
 
 
-def test_a_model_may_have_a_name_with_spaces_and_signs() -> None:
-    gateway = FakeGateway()
+def test_a_model_may_have_a_name_with_spaces_and_signs(gateway: FakeGateway) -> None:
     gateway.catalogue.update(version_info("a model.v1 é"))
 
     assert get("/v2/models/a%20model.v1%20%C3%A9", gateway).json["name"] == "a model.v1 é"
@@ -190,8 +188,9 @@ def test_a_model_may_have_a_name_with_spaces_and_signs() -> None:
         ("strings/stats", ("strings", -1)),
     ],
 )
-def test_statistics_are_asked_for_what_the_path_names(path: str, call: tuple[str, int]) -> None:
-    gateway = FakeGateway()
+def test_statistics_are_asked_for_what_the_path_names(
+    gateway: FakeGateway, path: str, call: tuple[str, int]
+) -> None:
     gateway.counters["model_stats"] = [
         {"name": "m", "zmqtriton": {"pending": 1}, "inference_count": 2}
     ]
@@ -202,9 +201,7 @@ def test_statistics_are_asked_for_what_the_path_names(path: str, call: tuple[str
     assert result.json == {"model_stats": [{"name": "m", "inference_count": 2}]}
 
 
-def test_a_version_that_no_header_could_carry_is_refused() -> None:
-    gateway = FakeGateway()
-
+def test_a_version_that_no_header_could_carry_is_refused(gateway: FakeGateway) -> None:
     result = get(f"/v2/models/identity/versions/{'9' * 30}/stats", gateway)
 
     assert (result.status_code, gateway.statistics_calls) == (400, [])
@@ -221,8 +218,7 @@ def test_a_version_that_no_header_could_carry_is_refused() -> None:
         ("index", [], False),
     ],
 )
-def test_the_index_is_an_array(path: str, body: Any, ready: bool) -> None:
-    gateway = FakeGateway()
+def test_the_index_is_an_array(gateway: FakeGateway, path: str, body: Any, ready: bool) -> None:
     gateway.control_result = [{"name": "m"}]
 
     result = post(f"/v2/repository/{path}", body, gateway)
@@ -259,9 +255,7 @@ def test_what_is_not_base64_is_refused(tmp_path: Path, content: str) -> None:
     assert ([], []) == (gateway.calls, list(tmp_path.iterdir()))
 
 
-def test_unload_says_whether_dependents_go_too() -> None:
-    gateway = FakeGateway()
-
+def test_unload_says_whether_dependents_go_too(gateway: FakeGateway) -> None:
     post("/v2/repository/models/m/unload", gateway=gateway)
     post("/v2/repository/models/m/unload", {"parameters": {"unload_dependents": True}}, gateway)
 
@@ -296,10 +290,8 @@ def test_unload_says_whether_dependents_go_too() -> None:
     ],
 )
 def test_a_control_call_of_the_wrong_form_is_refused(
-    path: str, body: Any, status: int, error: str
+    gateway: FakeGateway, path: str, body: Any, status: int, error: str
 ) -> None:
-    gateway = FakeGateway()
-
     result = post(f"/v2/repository/{path}", body, gateway)
 
     assert result.status_code == status
@@ -307,8 +299,7 @@ def test_a_control_call_of_the_wrong_form_is_refused(
     assert gateway.calls == []
 
 
-def test_the_supervisors_refusal_keeps_its_text() -> None:
-    gateway = FakeGateway()
+def test_the_supervisors_refusal_keeps_its_text(gateway: FakeGateway) -> None:
     gateway.control_result = InvalidArgument("load failed")
 
     result = post("/v2/repository/models/m/load", gateway=gateway)
@@ -316,8 +307,7 @@ def test_the_supervisors_refusal_keeps_its_text() -> None:
     assert (result.status_code, result.json) == (400, {"error": "load failed"})
 
 
-def test_what_a_client_wrote_does_not_fill_an_error() -> None:
-    gateway = FakeGateway()
+def test_what_a_client_wrote_does_not_fill_an_error(gateway: FakeGateway) -> None:
     gateway.control_result = InvalidArgument("x" * 100_000)
 
     assert len(post("/v2/repository/models/m/load", gateway=gateway).content) < 4096

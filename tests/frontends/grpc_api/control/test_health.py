@@ -52,9 +52,7 @@ def check(gateway: FakeGateway, service: str = "") -> int:
     return status
 
 
-def test_a_server_whose_models_are_ready_is_live_and_ready() -> None:
-    gateway = FakeGateway(version_info("m"))
-
+def test_a_server_whose_models_are_ready_is_live_and_ready(gateway: FakeGateway) -> None:
     assert ask(gateway, "ServerLive").live
     assert ask(gateway, "ServerReady").ready
     assert check(gateway) == SERVING
@@ -82,9 +80,7 @@ def test_a_model_is_ready_while_an_instance_could_execute() -> None:
     assert not ask(gateway, "ModelReady", name="dead").ready
 
 
-def test_readiness_of_what_is_unknown_is_an_error() -> None:
-    gateway = FakeGateway(version_info("m"))
-
+def test_readiness_of_what_is_unknown_is_an_error(gateway: FakeGateway) -> None:
     with pytest.raises(InvalidArgument, match="'x' is not found"):
         ask(gateway, "ModelReady", name="x")
     with pytest.raises(NotFound, match="'m' version 2 is not found"):
@@ -110,41 +106,33 @@ class Watcher:
         await asyncio.wait({waiting})
 
 
-def test_a_watcher_is_told_the_status_and_each_change() -> None:
-    async def scenario() -> list[int]:
-        gateway = FakeGateway(version_info("m"))
-        watcher = Watcher(Health(gateway))
-        statuses = [await watcher.next()]
-        gateway.catalogue.update(version_info("m", ready_instances=0))
-        statuses.append(await watcher.next())
-        gateway.catalogue.update(version_info("m"))
-        statuses.append(await watcher.next())
-        return statuses
-
-    assert asyncio.run(scenario()) == [SERVING, NOT_SERVING, SERVING]
+@scenario(asyncio.run)
+async def test_a_watcher_is_told_the_status_and_each_change(gateway: FakeGateway) -> None:
+    watcher = Watcher(Health(gateway))
+    assert await watcher.next() == SERVING
+    gateway.catalogue.update(version_info("m", ready_instances=0))
+    assert await watcher.next() == NOT_SERVING
+    gateway.catalogue.update(version_info("m"))
+    assert await watcher.next() == SERVING
 
 
 @pytest.mark.row("A28")
-def test_a_watcher_is_told_what_models_say_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario(asyncio.run)
+async def test_a_watcher_is_told_what_models_say_of_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_ASK_S", 0.001)
-
-    async def scenario() -> list[int]:
-        gateway = FakeGateway(version_info("m", has_is_ready=1), version_info("n"))
-        statuses = []
-        watcher = Watcher(Health(gateway))
-        for is_ready in (False, True, False):
-            gateway.control_result = is_ready
-            statuses.append(await watcher.next())
-        await watcher.leave()
-        assert [("is_ready", {"generations": [1]})] == gateway.calls[:1]
-        return statuses
-
-    assert asyncio.run(scenario()) == [NOT_SERVING, SERVING, NOT_SERVING]
+    gateway = FakeGateway(version_info("m", has_is_ready=1), version_info("n"))
+    watcher = Watcher(Health(gateway))
+    for is_ready, status in ((False, NOT_SERVING), (True, SERVING), (False, NOT_SERVING)):
+        gateway.control_result = is_ready
+        assert await watcher.next() == status
+    await watcher.leave()
+    assert [("is_ready", {"generations": [1]})] == gateway.calls[:1]
 
 
 @scenario(asyncio.run)
-async def test_a_watch_ends_when_the_server_stops() -> None:
-    gateway = FakeGateway(version_info("m"))
+async def test_a_watch_ends_when_the_server_stops(gateway: FakeGateway) -> None:
     watcher = Watcher(Health(gateway))
     assert await watcher.next() == SERVING
 
@@ -156,8 +144,7 @@ async def test_a_watch_ends_when_the_server_stops() -> None:
 
 
 @scenario(asyncio.run)
-async def test_a_watch_goes_on_while_sequences_do() -> None:
-    gateway = FakeGateway(version_info("m"))
+async def test_a_watch_goes_on_while_sequences_do(gateway: FakeGateway) -> None:
     watcher = Watcher(Health(gateway))
     assert await watcher.next() == SERVING
 
@@ -173,8 +160,7 @@ async def test_a_watch_goes_on_while_sequences_do() -> None:
 
 
 @scenario(asyncio.run)
-async def test_one_watcher_that_leaves_takes_nothing_from_the_others() -> None:
-    gateway = FakeGateway(version_info("m"))
+async def test_one_watcher_that_leaves_takes_nothing_from_the_others(gateway: FakeGateway) -> None:
     health = Health(gateway)
     leaving, staying = Watcher(health), Watcher(health)
     assert [await leaving.next(), await staying.next()] == [SERVING, SERVING]
@@ -187,8 +173,9 @@ async def test_one_watcher_that_leaves_takes_nothing_from_the_others() -> None:
 
 
 @scenario(asyncio.run)
-async def test_a_watcher_that_came_during_a_short_change_is_not_left_with_it() -> None:
-    gateway = FakeGateway(version_info("m"))
+async def test_a_watcher_that_came_during_a_short_change_is_not_left_with_it(
+    gateway: FakeGateway,
+) -> None:
     health = Health(gateway)
     first, second = Watcher(health), Watcher(health)
     assert await first.next() == SERVING
@@ -206,28 +193,25 @@ async def test_a_watcher_that_came_during_a_short_change_is_not_left_with_it() -
     waiting.cancel()
 
 
-def test_without_watchers_nobody_looks() -> None:
-    async def scenario() -> None:
-        gateway = FakeGateway(version_info("m"))
-        looks = 0
+@scenario(asyncio.run)
+async def test_without_watchers_nobody_looks(gateway: FakeGateway) -> None:
+    looks = 0
 
-        def is_ready() -> bool:
-            nonlocal looks
-            looks += 1
-            return True
+    def is_ready() -> bool:
+        nonlocal looks
+        looks += 1
+        return True
 
-        gateway.catalogue.is_ready = is_ready  # type: ignore[method-assign]
-        watcher = Watcher(Health(gateway))
-        await watcher.next()
-        await watcher.leave()
-        await asyncio.sleep(0.005)
-        after_leaving = looks
+    gateway.catalogue.is_ready = is_ready  # type: ignore[method-assign]
+    watcher = Watcher(Health(gateway))
+    await watcher.next()
+    await watcher.leave()
+    await asyncio.sleep(0.005)
+    after_leaving = looks
 
-        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.005)
 
-        assert looks == after_leaving
-
-    asyncio.run(scenario())
+    assert looks == after_leaving
 
 
 # ----------------------------------------------------------------------------- reading

@@ -22,11 +22,6 @@ from zmqtriton_frontends.http_api.administration import decode
 SYSTEM = "/v2/systemsharedmemory"
 
 
-@pytest.fixture
-def gateway() -> FakeGateway:
-    return FakeGateway()
-
-
 def register(gateway: FakeGateway, body: Any) -> Any:
     data = json.dumps(body).encode()
     return Client(gateway).request("POST", f"{SYSTEM}/region/r/register", data)

@@ -45,8 +45,7 @@ def split(result: Result) -> tuple[dict[str, Any], bytes]:
 
 # --------------------------------------------------------------------- binary
 @pytest.mark.row("C23")
-def test_binary_inputs_are_taken_in_the_order_of_the_inputs() -> None:
-    gateway = FakeGateway()
+def test_binary_inputs_are_taken_in_the_order_of_the_inputs(gateway: FakeGateway) -> None:
     entries = [
         described(name=name, shape=[1, 2], data=..., parameters={"binary_data_size": 8})
         for name in ("INPUT1", "INPUT0")
@@ -59,8 +58,7 @@ def test_binary_inputs_are_taken_in_the_order_of_the_inputs() -> None:
     assert data == {"INPUT1": TWO, "INPUT0": bytes(8)}
 
 
-def test_binary_and_json_inputs_may_be_mixed() -> None:
-    gateway = FakeGateway()
+def test_binary_and_json_inputs_may_be_mixed(gateway: FakeGateway) -> None:
     body = document(
         described(shape=[1, 2]),
         described(name="INPUT1", shape=[1, 2], data=..., parameters={"binary_data_size": 8}),
@@ -206,9 +204,7 @@ def test_binary_data_without_the_header_are_refused() -> None:
 
 # ------------------------------------------------------------------------ raw
 @pytest.mark.row("C24")
-def test_a_raw_body_is_the_one_input_and_all_outputs_are_binary() -> None:
-    gateway = FakeGateway()
-
+def test_a_raw_body_is_the_one_input_and_all_outputs_are_binary(gateway: FakeGateway) -> None:
     result = infer(gateway, TWO, headers={LENGTH: "0"})
 
     assert gateway.requests[0].body.inputs == [Tensor("INPUT0", FP32, [2], TWO)]
@@ -216,9 +212,7 @@ def test_a_raw_body_is_the_one_input_and_all_outputs_are_binary() -> None:
 
 
 @pytest.mark.row("C24")
-def test_a_raw_body_fills_the_one_dynamic_dimension_of_a_batch_of_one() -> None:
-    gateway = FakeGateway()
-
+def test_a_raw_body_fills_the_one_dynamic_dimension_of_a_batch_of_one(gateway: FakeGateway) -> None:
     infer(gateway, bytes(24), "rows", {LENGTH: "0"})
 
     assert gateway.requests[0].body.inputs[0].shape == [1, 3, 2]

@@ -50,9 +50,7 @@ def infer_binary(
 
 
 @pytest.mark.row("C20", "C25")
-def test_json_becomes_a_request_and_the_response_becomes_json() -> None:
-    gateway = FakeGateway()
-
+def test_json_becomes_a_request_and_the_response_becomes_json(gateway: FakeGateway) -> None:
     result = infer(gateway, document(id="a", parameters={"k": "v"}))
 
     assert gateway.requests[0].body == RequestBody(
@@ -67,8 +65,7 @@ def test_json_becomes_a_request_and_the_response_becomes_json() -> None:
 
 
 @pytest.mark.row("C25")
-def test_parameters_of_the_response_stand_before_its_outputs() -> None:
-    gateway = FakeGateway()
+def test_parameters_of_the_response_stand_before_its_outputs(gateway: FakeGateway) -> None:
     gateway.respond = lambda request: ResponseBody({"n": 1}, [])
 
     result = infer(gateway, document())
@@ -87,8 +84,7 @@ def test_the_content_type_of_a_request_means_nothing(kind: str) -> None:
 
 
 @pytest.mark.row("C28")
-def test_options_reach_the_scheduler_and_not_the_model() -> None:
-    gateway = FakeGateway()
+def test_options_reach_the_scheduler_and_not_the_model(gateway: FakeGateway) -> None:
     parameters = {
         "sequence_id": 7,
         "sequence_start": True,
@@ -109,9 +105,7 @@ def test_options_reach_the_scheduler_and_not_the_model() -> None:
 
 
 @pytest.mark.row("C28")
-def test_a_sequence_id_may_be_a_string() -> None:
-    gateway = FakeGateway()
-
+def test_a_sequence_id_may_be_a_string(gateway: FakeGateway) -> None:
     infer(gateway, document(parameters={"sequence_id": "abc"}))
 
     assert gateway.requests[0].options.correlation == "abc"
@@ -146,9 +140,9 @@ def test_a_sequence_id_may_be_a_string() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("form", ["json", "binary"])
-def test_a_shape_that_is_none_or_not_the_datas_is_refused(shape: Any, form: str) -> None:
-    gateway = FakeGateway()
-
+def test_a_shape_that_is_none_or_not_the_datas_is_refused(
+    gateway: FakeGateway, shape: Any, form: str
+) -> None:
     if form == "json":
         result = infer(gateway, document(described(shape=shape)))
     else:
@@ -234,9 +228,9 @@ def test_an_empty_tensor_is_legal_where_the_model_allows_it() -> None:
     ids=lambda value: str(value)[:60] if isinstance(value, str) else "",
 )
 @pytest.mark.row("C20", "C21", "C49")
-def test_a_malformed_request_is_refused_with_tritons_text(body: Any, said: str) -> None:
-    gateway = FakeGateway()
-
+def test_a_malformed_request_is_refused_with_tritons_text(
+    gateway: FakeGateway, body: Any, said: str
+) -> None:
     result = infer(gateway, body)
 
     assert result.status_code == 400
@@ -269,9 +263,9 @@ def test_a_malformed_request_is_refused_with_tritons_text(body: Any, said: str) 
     ids=str,
 )
 @pytest.mark.row("C28")
-def test_a_parameter_of_the_wrong_kind_is_refused(parameters: Any, said: str) -> None:
-    gateway = FakeGateway()
-
+def test_a_parameter_of_the_wrong_kind_is_refused(
+    gateway: FakeGateway, parameters: Any, said: str
+) -> None:
     result = infer(gateway, document(parameters=parameters))
 
     assert result.status_code == 400
@@ -342,9 +336,9 @@ def test_what_is_not_loaded_is_named(model: str, status: int, said: str) -> None
         (Cancelled("gone"), 400),
     ],
 )
-def test_an_error_of_the_server_keeps_its_code_and_text(error: Any, status: int) -> None:
-    gateway = FakeGateway()
-
+def test_an_error_of_the_server_keeps_its_code_and_text(
+    gateway: FakeGateway, error: Any, status: int
+) -> None:
     gateway.respond = failing(error)
 
     result = infer(gateway, document())
@@ -354,8 +348,9 @@ def test_an_error_of_the_server_keeps_its_code_and_text(error: Any, status: int)
 
 @pytest.mark.parametrize("data", [bytes(4), bytes(12), b""])
 @pytest.mark.parametrize("is_binary", [True, False])
-def test_an_output_whose_bytes_are_not_its_shapes_is_not_sent(data: bytes, is_binary: bool) -> None:
-    gateway = FakeGateway()
+def test_an_output_whose_bytes_are_not_its_shapes_is_not_sent(
+    gateway: FakeGateway, data: bytes, is_binary: bool
+) -> None:
     gateway.respond = lambda request: ResponseBody({}, [Tensor("OUTPUT0", FP32, [2], data)])
 
     result = infer(gateway, document(parameters={"binary_data_output": is_binary}))
@@ -364,9 +359,7 @@ def test_an_output_whose_bytes_are_not_its_shapes_is_not_sent(data: bytes, is_bi
     assert result.json["error"] == ("invalid output 'OUTPUT0' in the response of model 'identity'")
 
 
-def test_a_fault_of_ours_says_nothing_of_our_insides() -> None:
-    gateway = FakeGateway()
-
+def test_a_fault_of_ours_says_nothing_of_our_insides(gateway: FakeGateway) -> None:
     gateway.respond = failing(ZeroDivisionError("/secret/path"))
 
     result = infer(gateway, document())
