@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.addons.metrics.test_exposition import stat
-from tests.frontends.http_api.fake_server import FakeServer
+from tests.frontends.fake_server import FakeServer
 
 MODULE = "zmqtriton_addons.metrics"
 

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.frontends.http_api import fake_server
-from tests.frontends.http_api.fake_server import FakeServer
+from tests.frontends import fake_server
+from tests.frontends.fake_server import FakeServer
 from tests.support.waiting import eventually
 from zmqtriton_floor.wire import ResponseBody
 

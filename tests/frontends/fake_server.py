@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.frontends.http_api.fakes import MODELS, SETTINGS
 from tests.supervisor.settings import settings as server_settings
@@ -34,7 +34,7 @@ COUNTS = {"malformed": 3, "received_bytes": 700, "sent_bytes": 800, "leases": 4}
 COUNTS.update(unanswered=5, refused=6)
 
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 _TOKEN = bytes(16)
 
 
@@ -53,16 +53,25 @@ _NO_READINGS: dict[str, Any] = {"seconds": 0, "readings": []}
 
 
 class FakeServer:
-    def __init__(self, directory: Path, module: str, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        module: str,
+        *,
+        python: Path = Path(sys.executable),
+        stderr: IO[str] | None = None,
+        **settings: Any,
+    ) -> None:
         self._directory = str(directory)
-        self._module = module
-        self.settings = server_settings(**{**SETTINGS, **settings})
+        self._module, self._python, self._stderr = module, python, stderr
+        self._options = {**SETTINGS, **settings}
         self.respond: Callable[[RequestBody], ResponseBody | None] = echo
         self.statistics: list[dict[str, Any]] = []
         #: (the peer's identity, the request), in the order of arrival; and ids that were cancelled.
         self.requests: list[tuple[bytes, wire.Request]] = []
         self.cancelled: list[int] = []
         self.listening: list[wire.Listening] = []
+        self.synced: list[wire.Synced] = []
         #: Pids that gunicorn forked.
         self.worker_pids: list[int] = []
         self._lifelines: list[Lifeline] = []
@@ -75,13 +84,17 @@ class FakeServer:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         self.port: int = listener.getsockname()[1]
+        self._settings = server_settings(**{"grpc_port": self.port, **self._options})
         ours, theirs = pair()
         descriptors = (theirs.fileno(), listener.fileno())
-        argv = [sys.executable, "-m", self._module]
+        argv = [str(self._python), "-m", self._module]
         argv += ["--lifeline", str(descriptors[0]), "--socket", str(descriptors[1])]
         path = os.pathsep.join(str(ROOT / part) for part in (".", "stub", "frontends"))
         self.process = subprocess.Popen(
-            argv, pass_fds=descriptors, env={**os.environ, "PYTHONPATH": path}
+            argv,
+            pass_fds=descriptors,
+            env={**os.environ, "PYTHONPATH": path},
+            stderr=self._stderr,
         )
         theirs.close()
         listener.close()
@@ -105,9 +118,18 @@ class FakeServer:
 
     def open(self, role: str = "http-arbiter") -> None:
         """Introduces the process, lets it accept connections, and waits until it does."""
+        self.introduce(role)
+        self.send(wire.Listen())
+        eventually(lambda: self.listening, 60, "Listening")
+
+    def introduce(self, role: str) -> None:
         with self._lock:
             self._introduce(self._arbiter, 1, role)
-        eventually(lambda: self.listening, 60, "Listening")
+
+    def send(self, message: Any) -> None:
+        """To the process itself."""
+        with self._lock:
+            self._arbiter.send(message)
 
     def stop(self, within_ms: int = 30_000) -> None:
         """As the supervisor does: all are told, and gunicorn's arbiter gets SIGTERM too."""
@@ -135,12 +157,11 @@ class FakeServer:
 
     def _introduce(self, lifeline: Lifeline, serial: int, role: str) -> None:
         lifeline.send(
-            wire.Bootstrap(serial, _TOKEN, role, self._directory, 1, self.settings.document(role))
+            wire.Bootstrap(serial, _TOKEN, role, self._directory, 1, self._settings.document(role))
         )
         if role != "http-arbiter":
             for message in MODELS:
                 lifeline.send(message)
-        lifeline.send(wire.Listen())
 
     def _run(self) -> None:
         while not self._stop_event.is_set():
@@ -166,9 +187,12 @@ class FakeServer:
             own = Lifeline(socket.socket(fileno=descriptors[0]))
             self._lifelines.append(own)
             self._introduce(own, len(self._lifelines), "http")
+            own.send(wire.Listen())
             self.worker_pids.append(message.pid)
         elif isinstance(message, wire.Listening):
             self.listening.append(message)
+        elif isinstance(message, wire.Synced):
+            self.synced.append(message)
         elif isinstance(message, wire.Call):
             result = {"status": '{"processes": [], "malformed": 2}'}.get(message.verb, "[]")
             lifeline.send(wire.CallResult(message.id, 0, "", result))
