@@ -27,13 +27,12 @@ from zmqtriton_frontends.process import request_log
 
 @pytest.fixture
 def catalogue() -> Catalogue:
-    catalogue = Catalogue()
-    config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
-    catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
-    return catalogue
+    return Catalogue()
 
 
 def _prepare(catalogue: Catalogue, options: Options, **parameters: Any) -> CheckedRequest:
+    config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
+    catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
     body = wire.RequestBody("", parameters, [], [])
     return prepare(catalogue, catalogue.find("m"), body, options)
 
@@ -142,8 +141,9 @@ def ensemble(name: str, *members: str) -> VersionInfo:
     return news(name, ensemble_scheduling={"step": steps})
 
 
-def test_a_configuration_is_read_when_it_is_needed_and_an_equal_one_not_again() -> None:
-    catalogue = Catalogue()
+def test_a_configuration_is_read_when_it_is_needed_and_an_equal_one_not_again(
+    catalogue: Catalogue,
+) -> None:
     first = news("m", max_batch_size=2)
     catalogue.update(first)
     [version] = catalogue.newest()
@@ -162,8 +162,7 @@ def test_a_configuration_is_read_when_it_is_needed_and_an_equal_one_not_again() 
     assert ({}, 0) == (empty.config, empty.signature.max_batch_size)
 
 
-def test_inputs_are_hashed_where_a_member_however_deep_has_a_cache() -> None:
-    catalogue = Catalogue()
+def test_inputs_are_hashed_where_a_member_however_deep_has_a_cache(catalogue: Catalogue) -> None:
     for said in (
         ensemble("outer", "plain", "inner"),
         ensemble("inner", "cached"),
@@ -178,8 +177,7 @@ def test_inputs_are_hashed_where_a_member_however_deep_has_a_cache() -> None:
     assert {"outer", "inner", "cached"} == hashed
 
 
-def test_requests_may_be_parts_of_sequences_where_a_member_s_are() -> None:
-    catalogue = Catalogue()
+def test_requests_may_be_parts_of_sequences_where_a_member_s_are(catalogue: Catalogue) -> None:
     for said in (
         ensemble("outer", "plain", "inner"),
         ensemble("inner", "sequences"),
@@ -195,8 +193,7 @@ def test_requests_may_be_parts_of_sequences_where_a_member_s_are() -> None:
     assert {"outer", "inner", "sequences"} == names
 
 
-def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles() -> None:
-    catalogue = Catalogue()
+def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles(catalogue: Catalogue) -> None:
     catalogue.update(ensemble("e", "m"))
     catalogue.update(news("m", response_cache={"enable": True}))
     assert catalogue.find("e").is_hashed
@@ -208,9 +205,7 @@ def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles() -> None:
     catalogue.update(news("m", response_cache={"enable": True}))
 
 
-def test_ensembles_that_name_each_other_are_no_endless_search() -> None:
-    catalogue = Catalogue()
-
+def test_ensembles_that_name_each_other_are_no_endless_search(catalogue: Catalogue) -> None:
     catalogue.update(ensemble("a", "b"))
     catalogue.update(ensemble("b", "a"))
 
@@ -218,8 +213,9 @@ def test_ensembles_that_name_each_other_are_no_endless_search() -> None:
 
 
 @pytest.mark.parametrize("version", ["", "1"])
-def test_a_model_that_was_given_up_is_unavailable_and_says_why(version: str) -> None:
-    catalogue = Catalogue()
+def test_a_model_that_was_given_up_is_unavailable_and_says_why(
+    catalogue: Catalogue, version: str
+) -> None:
     text = "instance 'm_0': exited with status 7 (given up after 6 deaths)"
     reason = Reason.of(Kind.GIVEN_UP, text, because("exited with status 7"))
     catalogue.update(news("m"))
@@ -233,8 +229,9 @@ def test_a_model_that_was_given_up_is_unavailable_and_says_why(version: str) -> 
 
 
 @pytest.mark.parametrize("words", ["ValueError", "the store was given up after 6 deaths"])
-def test_a_model_that_never_served_has_no_available_versions(words: str) -> None:
-    catalogue = Catalogue()
+def test_a_model_that_never_served_has_no_available_versions(
+    catalogue: Catalogue, words: str
+) -> None:
     reason = because(f"Internal: {words}")
     catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
 
@@ -255,9 +252,8 @@ def test_a_model_that_never_served_has_no_available_versions(words: str) -> None
     ],
 )
 def test_why_a_model_is_not_loaded_stands_behind_triton_s_text(
-    state: str, reason: Reason | None, suffix: str
+    catalogue: Catalogue, state: str, reason: Reason | None, suffix: str
 ) -> None:
-    catalogue = Catalogue()
     catalogue.update(VersionInfo(0, "m", 1, state, reason, 0, "", b""))
 
     with pytest.raises(NotFound) as any_version:
@@ -270,8 +266,7 @@ def test_why_a_model_is_not_loaded_stands_behind_triton_s_text(
     assert first.value.text.startswith(f"{text} version 1 is not at ready state{suffix}")
 
 
-def test_a_misspelt_name_is_guessed_unless_names_are_hidden() -> None:
-    catalogue = Catalogue()
+def test_a_misspelt_name_is_guessed_unless_names_are_hidden(catalogue: Catalogue) -> None:
     catalogue.update(news("resnet"))
     text = "Request for unknown model: 'resnt' is not found"
 
@@ -288,8 +283,7 @@ def test_a_misspelt_name_is_guessed_unless_names_are_hidden() -> None:
     assert "Request for unknown model: 'bert' is not found" == other.value.text
 
 
-def test_among_very_many_models_nothing_is_guessed() -> None:
-    catalogue = Catalogue()
+def test_among_very_many_models_nothing_is_guessed(catalogue: Catalogue) -> None:
     catalogue.can_name_models = True
     for number in range(51):
         catalogue.update(news(f"model{number}"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from zmqtriton_frontends.process.allocator import UnusedMemory
 
 _PROGRAM = """
@@ -70,8 +72,12 @@ class Process:
         return self.times - before
 
 
-def test_much_is_given_back_at_once() -> None:
-    process = Process()
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+def test_much_is_given_back_at_once(process: Process) -> None:
     assert 0 == process.check(100)
 
     process.free(200 * MIB, in_holes=140 * MIB)
@@ -81,24 +87,19 @@ def test_much_is_given_back_at_once() -> None:
     assert 0 == process.check(100)
 
 
-def test_little_is_given_back_after_a_while() -> None:
-    process = Process()
-
+def test_little_is_given_back_after_a_while(process: Process) -> None:
     process.free(KEPT + 8 * MIB, in_holes=8 * MIB)
 
     assert (0, 1) == (process.check(4), process.check(1))
 
 
-def test_what_is_worth_keeping_is_kept() -> None:
-    process = Process()
-
+def test_what_is_worth_keeping_is_kept(process: Process) -> None:
     process.free(KEPT, in_holes=KEPT)
 
     assert 0 == process.check(100)
 
 
-def test_what_is_used_again_all_the_time_is_kept() -> None:
-    process = Process()
+def test_what_is_used_again_all_the_time_is_kept(process: Process) -> None:
     process.free(KEPT)
 
     for _ in range(100):
@@ -109,8 +110,7 @@ def test_what_is_used_again_all_the_time_is_kept() -> None:
         process.free(20 * MIB)
 
 
-def test_what_cannot_be_given_back_is_no_reason_to_try_again() -> None:
-    process = Process()
+def test_what_cannot_be_given_back_is_no_reason_to_try_again(process: Process) -> None:
     process.free(300 * MIB)
     assert 1 == process.check(100)
 
@@ -119,8 +119,7 @@ def test_what_cannot_be_given_back_is_no_reason_to_try_again() -> None:
     assert 1 == process.check(100)
 
 
-def test_what_was_used_meanwhile_and_is_freed_again_is_given_back() -> None:
-    process = Process()
+def test_what_was_used_meanwhile_and_is_freed_again_is_given_back(process: Process) -> None:
     process.free(300 * MIB)
     assert 1 == process.check(100)
 

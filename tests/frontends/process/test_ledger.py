@@ -21,6 +21,16 @@ from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Client, Ledger
 MIB = 1 << 20
 
 
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(16 * MIB)
+
+
+@pytest.fixture
+def progress() -> Progress:
+    return Progress()
+
+
 def test_who_is_alone_may_hold_most() -> None:
     book = Book(16 * MIB)
     share = Share(book)
@@ -75,8 +85,7 @@ def test_who_moves_enough_of_what_is_held_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("held", "moved"), [(0, MIN_BYTES - 1), (64 * MIB, MIB)])
-def test_who_moves_too_little_is_stalled(held: int, moved: int) -> None:
-    progress = Progress()
+def test_who_moves_too_little_is_stalled(progress: Progress, held: int, moved: int) -> None:
     assert not progress.is_stalled(0.0, "reading", 0, held)
     assert not progress.is_stalled(STALL_S - 1, "reading", moved, held)
 
@@ -84,23 +93,22 @@ def test_who_moves_too_little_is_stalled(held: int, moved: int) -> None:
 
 
 @pytest.mark.parametrize(("held", "max_s"), [(PAUSE_BYTES, PAUSE_S), (PAUSE_BYTES + 1, STALL_S)])
-def test_a_reader_may_pause_for_longer_while_little_waits_for_it(held: int, max_s: float) -> None:
-    progress = Progress()
+def test_a_reader_may_pause_for_longer_while_little_waits_for_it(
+    progress: Progress, held: int, max_s: float
+) -> None:
     assert not progress.is_paused_too_long(0.0, 0, held)
 
     assert not progress.is_paused_too_long(max_s - 1, 0, held)
     assert progress.is_paused_too_long(max_s + 1, 0, held)
 
 
-def test_a_reader_for_which_nothing_waits_is_not_waited_for() -> None:
-    progress = Progress()
+def test_a_reader_for_which_nothing_waits_is_not_waited_for(progress: Progress) -> None:
     assert not progress.is_paused_too_long(0.0, 0, 0)
 
     assert not progress.is_paused_too_long(10 * PAUSE_S, 0, 0)
 
 
-def test_another_thing_begins_anew_and_nothing_never_stalls() -> None:
-    progress = Progress()
+def test_another_thing_begins_anew_and_nothing_never_stalls(progress: Progress) -> None:
     assert not progress.is_stalled(0.0, "reading", 0, 0)
     assert not progress.is_stalled(STALL_S + 1, "sending", 0, 0)
     assert not progress.is_stalled(3 * STALL_S, "", 0, 0)
@@ -123,8 +131,7 @@ class Somebody:
         self.client.leave()
 
 
-def test_requests_and_answers_come_out_of_one_budget() -> None:
-    ledger = Ledger(16 * MIB)
+def test_requests_and_answers_come_out_of_one_budget(ledger: Ledger) -> None:
     assert Share(ledger.requests).take(14 * MIB)
 
     assert not Share(ledger.answers).take(MIB)
@@ -162,8 +169,7 @@ def test_what_is_kept_for_those_who_hold_little_is_no_single_address() -> None:
     assert Somebody(ledger, "b").share.take(SMALL_BYTES)
 
 
-def test_who_does_not_move_is_ended_where_there_is_no_room_for_others() -> None:
-    ledger = Ledger(16 * MIB)
+def test_who_does_not_move_is_ended_where_there_is_no_room_for_others(ledger: Ledger) -> None:
     still, small, moving = (Somebody(ledger) for _ in range(3))
     for one, size in ((still, 7), (small, 2), (moving, 2)):
         assert one.share.take(size * MIB)
@@ -176,8 +182,7 @@ def test_who_does_not_move_is_ended_where_there_is_no_room_for_others() -> None:
     assert (True, False, False) == (still.is_ended, small.is_ended, moving.is_ended)
 
 
-def test_who_waits_for_the_server_is_not_ended() -> None:
-    ledger = Ledger(16 * MIB)
+def test_who_waits_for_the_server_is_not_ended(ledger: Ledger) -> None:
     waiting, still = Somebody(ledger), Somebody(ledger)
     waiting.owes = False
     for one, size in ((waiting, 7), (still, 4)):
@@ -190,8 +195,7 @@ def test_who_waits_for_the_server_is_not_ended() -> None:
     assert (False, True) == (waiting.is_ended, still.is_ended)
 
 
-def test_nobody_is_ended_while_there_is_room() -> None:
-    ledger = Ledger(16 * MIB)
+def test_nobody_is_ended_while_there_is_room(ledger: Ledger) -> None:
     still = Somebody(ledger)
     assert still.share.take(6 * MIB)
 
@@ -201,8 +205,7 @@ def test_nobody_is_ended_while_there_is_room() -> None:
     assert not still.is_ended
 
 
-def test_what_was_booked_without_asking_is_made_good() -> None:
-    ledger = Ledger(16 * MIB)
+def test_what_was_booked_without_asking_is_made_good(ledger: Ledger) -> None:
     clients = [Somebody(ledger) for _ in range(100)]
     for one in clients:
         one.share.add(MIB)
@@ -215,8 +218,7 @@ def test_what_was_booked_without_asking_is_made_good() -> None:
 
 
 @scenario(asyncio.run)
-async def test_what_waits_for_room_gets_it_when_others_are_done() -> None:
-    ledger = Ledger(16 * MIB)
+async def test_what_waits_for_room_gets_it_when_others_are_done(ledger: Ledger) -> None:
     first, second = Share(ledger.requests), Share(ledger.answers)
     assert first.take(14 * MIB)
     waiting = asyncio.ensure_future(second.wait(4 * MIB))
@@ -230,8 +232,7 @@ async def test_what_waits_for_room_gets_it_when_others_are_done() -> None:
     assert not await first.wait(14 * MIB, 0.01)
 
 
-def test_a_client_that_has_left_leaves_nothing() -> None:
-    ledger = Ledger(16 * MIB)
+def test_a_client_that_has_left_leaves_nothing(ledger: Ledger) -> None:
     for one in [Somebody(ledger, "a") for _ in range(3)]:
         one._end()
 

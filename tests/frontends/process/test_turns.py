@@ -70,9 +70,12 @@ class Loop:
         return bool(due)
 
 
-def test_what_costs_little_is_read_before_the_rest_of_what_costs_much() -> None:
-    loop = Loop()
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
 
+
+def test_what_costs_little_is_read_before_the_rest_of_what_costs_much(loop: Loop) -> None:
     loop.come("much", 0.1, Cost("a"))
     loop.come("little", 0.001, Cost("b"))
     while loop.go_round():
@@ -83,8 +86,7 @@ def test_what_costs_little_is_read_before_the_rest_of_what_costs_much() -> None:
     assert max(loop.rounds) < 2 * ROUND_S
 
 
-def test_all_that_cost_much_have_one_turn_in_a_round() -> None:
-    loop = Loop()
+def test_all_that_cost_much_have_one_turn_in_a_round(loop: Loop) -> None:
     for number in range(10):
         loop.come(f"{number}", 0.05, Cost("a"))
     for _ in range(20):
@@ -99,8 +101,7 @@ def test_all_that_cost_much_have_one_turn_in_a_round() -> None:
     assert max(shares) <= min(shares) + 2  # the first had one before the round
 
 
-def test_addresses_take_turns() -> None:
-    loop = Loop()
+def test_addresses_take_turns(loop: Loop) -> None:
     for number in range(20):
         loop.come(f"one of many {number}", 1.0, Cost("many"))
     loop.come("alone", 1.0, Cost("few"))
@@ -134,8 +135,7 @@ def test_who_has_cost_much_costs_little_again_after_a_while() -> None:
     assert 0 == cost.recent_s(loop.now)
 
 
-def test_many_that_each_cost_little_do_not_fill_a_round() -> None:
-    loop = Loop()
+def test_many_that_each_cost_little_do_not_fill_a_round(loop: Loop) -> None:
     for number in range(100):
         loop.come(f"{number}", 0.002, Cost(f"{number}"))
     at_once = len(loop.read)
@@ -148,8 +148,7 @@ def test_many_that_each_cost_little_do_not_fill_a_round() -> None:
     assert max(loop.rounds) < 2 * ROUND_S
 
 
-def test_who_has_been_modest_comes_before_those_of_whom_nothing_is_known() -> None:
-    loop = Loop()
+def test_who_has_been_modest_comes_before_those_of_whom_nothing_is_known(loop: Loop) -> None:
     modest = Cost("b", loop.now - 1.0)
     for number in range(200):
         loop.come(f"new {number}", 0.004, Cost(f"{number}", loop.now))
@@ -161,8 +160,7 @@ def test_who_has_been_modest_comes_before_those_of_whom_nothing_is_known() -> No
     assert max(loop.rounds) < 2 * ROUND_S
 
 
-def test_those_of_whom_nothing_is_known_come_though_modest_ones_never_end() -> None:
-    loop = Loop()
+def test_those_of_whom_nothing_is_known_come_though_modest_ones_never_end(loop: Loop) -> None:
     loop.come("much", 0.1, Cost("a"))
     loop.come("new", 0.001, Cost("b", loop.now))
     rounds = 0
@@ -194,8 +192,7 @@ def test_no_client_pays_for_the_time_of_other_processes() -> None:
     assert max(cost.recent_s(loop.now) for cost in (read, waited)) < LITTLE_S
 
 
-def test_of_those_that_cost_much_the_cheapest_is_read_first() -> None:
-    loop = Loop()
+def test_of_those_that_cost_much_the_cheapest_is_read_first(loop: Loop) -> None:
     for number in range(50):
         loop.come(f"{number}", 0.2, Cost("a"))
     for _ in range(50):

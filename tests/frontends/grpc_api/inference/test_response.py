@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -191,14 +191,20 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(coroutine, 10))
 
 
+def play(test: Callable[[Outbox], Awaitable[None]]) -> None:
+    async def with_outbox() -> None:
+        await test(Outbox(Share(Book(LIMIT))))
+
+    run(with_outbox())
+
+
 async def fill(outbox: Outbox, message: bytes = b"x") -> None:
     for _ in range(SIZE):
         await outbox.send(message)
 
 
-@scenario(run)
-async def test_messages_come_out_in_the_order_in_which_they_were_sent() -> None:
-    outbox = Outbox(Share(Book(LIMIT)))
+@scenario(play)
+async def test_messages_come_out_in_the_order_in_which_they_were_sent(outbox: Outbox, /) -> None:
     for each in (b"a", b"b", b"c"):
         await outbox.send(each)
     outbox.end()
@@ -206,9 +212,8 @@ async def test_messages_come_out_in_the_order_in_which_they_were_sent() -> None:
     assert [b"a", b"b", b"c"] == [message async for message in outbox]
 
 
-@scenario(run)
-async def test_a_reader_waits_for_the_first_message() -> None:
-    outbox = Outbox(Share(Book(LIMIT)))
+@scenario(play)
+async def test_a_reader_waits_for_the_first_message(outbox: Outbox, /) -> None:
     reader = asyncio.ensure_future(anext(outbox))
     await loop_turns(5)
     assert not reader.done()
@@ -218,9 +223,8 @@ async def test_a_reader_waits_for_the_first_message() -> None:
     assert await reader == b"a"
 
 
-@scenario(run)
-async def test_a_sender_waits_while_it_is_full_and_none_overtakes_it() -> None:
-    outbox = Outbox(Share(Book(LIMIT)))
+@scenario(play)
+async def test_a_sender_waits_while_it_is_full_and_none_overtakes_it(outbox: Outbox, /) -> None:
     await fill(outbox)
     first = asyncio.ensure_future(outbox.send(b"first"))
     second = asyncio.ensure_future(outbox.send(b"second"))
@@ -237,9 +241,8 @@ async def test_a_sender_waits_while_it_is_full_and_none_overtakes_it() -> None:
     assert [b"first", b"second"] == [message async for message in outbox][-2:]
 
 
-@scenario(run)
-async def test_large_messages_fill_it_sooner() -> None:
-    outbox = Outbox(Share(Book(LIMIT)))
+@scenario(play)
+async def test_large_messages_fill_it_sooner(outbox: Outbox, /) -> None:
     await outbox.send(bytes(4 << 20))
     waiting = asyncio.ensure_future(outbox.send(b"x"))
     await loop_turns(5)
@@ -249,9 +252,8 @@ async def test_large_messages_fill_it_sooner() -> None:
     await waiting
 
 
-@scenario(run)
-async def test_a_sender_that_gives_up_sends_nothing() -> None:
-    outbox = Outbox(Share(Book(LIMIT)))
+@scenario(play)
+async def test_a_sender_that_gives_up_sends_nothing(outbox: Outbox, /) -> None:
     await fill(outbox)
     waiting = asyncio.ensure_future(outbox.send(b"gone"))
     await loop_turns(5)
@@ -263,9 +265,8 @@ async def test_a_sender_that_gives_up_sends_nothing() -> None:
     assert [b"x"] * SIZE == [message async for message in outbox]
 
 
-@scenario(run)
-async def test_after_an_error_what_was_sent_before_still_comes_out() -> None:
-    outbox = Outbox(Share(Book(LIMIT)))
+@scenario(play)
+async def test_after_an_error_what_was_sent_before_still_comes_out(outbox: Outbox, /) -> None:
     await outbox.send(b"a")
     outbox.end(ValueError("broken"))
     outbox.end()
@@ -276,9 +277,8 @@ async def test_after_an_error_what_was_sent_before_still_comes_out() -> None:
         await anext(outbox)
 
 
-@scenario(run)
-async def test_the_end_lets_waiting_senders_go() -> None:
-    outbox = Outbox(Share(Book(LIMIT)))
+@scenario(play)
+async def test_the_end_lets_waiting_senders_go(outbox: Outbox, /) -> None:
     await fill(outbox)
     waiting = asyncio.ensure_future(outbox.send(b"never"))
     await loop_turns(5)

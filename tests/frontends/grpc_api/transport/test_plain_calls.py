@@ -62,9 +62,12 @@ class Client:
         return dict(self._decoder.decode(answer.payload))  # type: ignore[arg-type]
 
 
-def test_a_call_is_told_and_need_not_send_its_rest() -> None:
-    client = Client()
+@pytest.fixture
+def client() -> Client:
+    return Client()
 
+
+def test_a_call_is_told_and_need_not_send_its_rest(client: Client) -> None:
     sent = client.send(client.headers(1), h2.data_frame(1, b"a request"))
 
     # no GOAWAY: a large call that is about to begin would be lost with it
@@ -74,8 +77,7 @@ def test_a_call_is_told_and_need_not_send_its_rest() -> None:
     assert _TOLD == client.read(sent[-2])
 
 
-def test_later_calls_are_told_too() -> None:
-    client = Client()
+def test_later_calls_are_told_too(client: Client) -> None:
     client.send(client.headers(1), h2.data_frame(1, bytes(1000)))
 
     heads = [client.headers(number) for number in (3, 5)]
@@ -87,17 +89,13 @@ def test_later_calls_are_told_too() -> None:
     assert not client.calls.is_complete
 
 
-def test_what_is_no_call_is_not_told_that_it_succeeded() -> None:
-    client = Client()
-
+def test_what_is_no_call_is_not_told_that_it_succeeded(client: Client) -> None:
     sent = client.send(client.headers(1, content_type="text/plain"))
 
     assert [{":status": "415"}] == [client.read(one) for one in sent if one.kind == h2.HEADERS]
 
 
-def test_however_many_calls_come_few_are_answered() -> None:
-    client = Client()
-
+def test_however_many_calls_come_few_are_answered(client: Client) -> None:
     sent = client.send(*(client.headers(number) for number in range(1, 20_001, 2)))
 
     assert 100 == sum(frame.kind == h2.HEADERS for frame in sent)
@@ -130,15 +128,19 @@ HEADERS = {
 }
 
 
-def read(**more: str) -> Opening | None:
-    fields = HEADERS | {k.replace("_", "-").encode(): v.encode() for k, v in more.items()}
-    return read_opening(tuple(fields.items()), {b"/a.B/C": RPC})
+def read_fields(fields: dict[bytes, bytes]) -> Opening:
+    opening = read_opening(tuple((HEADERS | fields).items()), {b"/a.B/C": RPC})
+    assert opening is not None
+    return opening
+
+
+def read(**more: str) -> Opening:
+    return read_fields({k.replace("_", "-").encode(): v.encode() for k, v in more.items()})
 
 
 def refusal(**more: str) -> dict[bytes, bytes]:
     """Return what answers it."""
     opening = read(**more)
-    assert opening is not None
     assert opening.rpc is None
     decoded: Any = hpack.Decoder().decode(opening.refusal, raw=True)
     return dict(decoded)
@@ -147,7 +149,6 @@ def refusal(**more: str) -> dict[bytes, bytes]:
 def test_a_request_is_read() -> None:
     opening = read(grpc_timeout="20S", grpc_encoding="gzip", grpc_accept_encoding="gzip, br", k="v")
 
-    assert opening is not None
     assert opening.rpc is RPC
     assert (20.0, "gzip", {"gzip", "br"}) == (
         opening.timeout_s,
@@ -162,17 +163,12 @@ def test_a_request_is_read() -> None:
     [("1H", 3600.0), ("2M", 120.0), ("3S", 3.0), ("4m", 0.004), ("5u", 5e-6), ("99999999n", 0.1)],
 )
 def test_timeouts_have_units(text: str, seconds: float) -> None:
-    opening = read(grpc_timeout=text)
-
-    assert opening is not None
-    assert seconds == pytest.approx(opening.timeout_s)
+    assert seconds == pytest.approx(read(grpc_timeout=text).timeout_s)
 
 
 def test_metadata_in_base64_are_bytes() -> None:
     for text in ("AAH/", "AAE", "AAE="):
-        opening = read(**{"key_bin": text})
-        assert opening is not None
-        ((name, value),) = opening.metadata()
+        ((name, value),) = read(key_bin=text).metadata()
         assert "key-bin" == name
         assert isinstance(value, bytes)
         assert b"\x00\x01" == value[:2]
@@ -192,11 +188,9 @@ def test_other_refusals_say_why() -> None:
         unknown[b"grpc-status"],
         unknown[b"grpc-accept-encoding"],
     )
-    opening = read_opening(tuple((HEADERS | {b":path": b"/a.B/D"}).items()), {b"/a.B/C": RPC})
-    assert opening is not None
+    opening = read_fields({b":path": b"/a.B/D"})
     assert (only_trailers(12, ""), 12) == (opening.refusal, opening.refusal_code)
-    opening = read_opening(tuple((HEADERS | {b":method": b"GET"}).items()), {})
-    assert opening is not None
+    opening = read_fields({b":method": b"GET"})
     assert opening.refusal.startswith(b"\x08\x03405")
     assert 2 == opening.refusal_code  # what a client of gRPC makes of it
 
