@@ -46,7 +46,7 @@ class GrpcTransport:
 
 @pytest.fixture
 def gateway() -> FakeGateway:
-    """What stands behind the server, which a file replaces where it needs more."""
+    """The gateway behind the server, which a file replaces where it needs more."""
     return FakeGateway(version_info("m"))
 
 

@@ -1,4 +1,4 @@
-"""What stands behind an application."""
+"""The gateway behind an application."""
 
 from __future__ import annotations
 
