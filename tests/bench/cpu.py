@@ -1,8 +1,11 @@
-"""The CPU that processes have spent so far, in seconds."""
+"""The CPU in seconds that processes have spent so far, and their memory as the kernel has it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -26,3 +29,16 @@ def of_trees(pids: Iterable[int]) -> dict[str, float]:
         below = psutil.Process(pid).children(recursive=True)
         total += sum(of_process(each) for each in (pid, *(process.pid for process in below)))
     return {"all": total}
+
+
+def kib(pid: int, what: str) -> int:
+    """Return a line of smaps_rollup; 0 of a process that has ended."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
+        return sum(map(int, re.findall(rf"^{what}:\s+(\d+)", text, re.M)))
+    return 0
+
+
+def pss_mib(pids: Iterable[int]) -> float:
+    """Return that of several together; a page that several have counts in part."""
+    return sum(kib(pid, "Pss") for pid in pids) / 1024

@@ -36,8 +36,8 @@ from tests.faults.days.operations import OPERATIONS
 from tests.faults.days.report import Recovery, Report
 from tests.faults.days.steps import Choice, Step, chance_of, choose_step
 from tests.faults.days.world import BOUND_S, World
+from tests.faults.figures import leaving_nothing
 from tests.faults.mixed_clients import Client
-from tests.support import leaks
 from tests.support.failing import FailingCalls
 from tests.support.waiting import eventually
 
@@ -211,26 +211,23 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=0.0)
     options = parser.parse_args()
     modes = (options.mode,) if options.mode else MODES
-    mark = leaks.mark_session()
-    before = leaks.take_snapshot(mark)
-    broken = 0
-    for mode in modes:
-        print(f"== mode {mode}, seed {options.seed}", flush=True)
-        plan = Plan(
-            options.seed,
-            options.minutes / len(modes),
-            mode,
-            options.first,
-            options.count,
-            options.only,
-            options.steer,
-            options.pause,
-        )
-        with tempfile.TemporaryDirectory() as directory:
-            broken += run(plan, Path(directory), Path("build/faults", f"{options.seed}-{mode}"))
-    left = leaks.find_leaks(before, mark)
-    print("left behind:", left or "nothing")
-    return 1 if left or broken else 0
+    with leaving_nothing() as broken:
+        for mode in modes:
+            print(f"== mode {mode}, seed {options.seed}", flush=True)
+            plan = Plan(
+                options.seed,
+                options.minutes / len(modes),
+                mode,
+                options.first,
+                options.count,
+                options.only,
+                options.steer,
+                options.pause,
+            )
+            kept = Path("build/faults", f"{options.seed}-{mode}")
+            with tempfile.TemporaryDirectory() as directory:
+                broken += [mode] * run(plan, Path(directory), kept)
+    return int(bool(broken))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,22 @@
 """Deaths of a server's processes under load: what fails by them, and when all is well again.
 
-Stubs, the broker and frontends are killed; a stub in the middle of an execution. Models stay, and
-what had not been executed is not lost. Nothing may be left of a server whose supervisor is killed.
+Stubs, templates, the broker and frontends are killed; a stub in the middle of an execution. Models
+stay, and what had not been executed is not lost. Nothing may be left of a server whose supervisor
+is killed.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +24,10 @@ import grpc
 import psutil
 
 from tests.faults.load import Load, Outcome
+from tests.faults.stamps import steer
 from tests.support import leaks
 from tests.support.journal import Record, executions, read_journal
+from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -171,6 +177,111 @@ def check_stubs(server: Server, load: Load, hits: int, kills: int) -> None:
     """
     wrong = check_executed_once(server, load.outcomes)
     assert hits <= len(wrong) <= kills, wrong
+
+
+# -------------------------------------------------------------------------- templates
+# The process that a model's instances are forks of is killed, at each moment of its life. Nobody's
+# request fails by it: instances live on, and those that were to come are forked from the next one.
+# A load that it was for fails with the reason, and succeeds when it is asked for again.
+
+TEMPLATE_OPTIONS = ("--model-control-mode=explicit", "--load-model=journal")
+_WITHIN_S = 60.0
+#: What a load says whose template was killed.
+_REASON = "the template that it is forked from: killed by SIGKILL"
+
+
+def use_forks(server: Server) -> None:
+    """Have the model's instances be forks; its import lasts long enough to be met."""
+    extend_config(server, "journal", string_parameter("INSTANCES", "forks"))
+    code = server.repository / "journal" / "1" / "model.py"
+    code.write_text(f"{code.read_text()}\ntime.sleep(0.1)\n")
+
+
+def _scale(server: Server, count: int) -> None:
+    steer(server, "scale", {"count": count}, "journal")
+
+
+def _template(server: Server) -> int:
+    """Return the process of the template; one that was killed comes again with the next fork."""
+    if not server.pids().get("template"):
+        for count in (INSTANCES + 1, INSTANCES):
+            _scale(server, count)
+    [pid] = server.pids()["template"]
+    return pid
+
+
+def _another(server: Server, before: int) -> int:
+    return next((pid for pid in server.pids().get("template", []) if pid != before), 0)
+
+
+def _while_idle(server: Server, _: random.Random) -> float:
+    os.kill(_template(server), signal.SIGKILL)
+    killed_s = time.monotonic()
+    _scale(server, INSTANCES + 1)
+    return killed_s
+
+
+def _while_asked(
+    server: Server, chance: random.Random, max_s: float, *, is_stopped: bool = False
+) -> float:
+    """It has the request; if it is stopped, it has not read it."""
+    template = _template(server)
+    if is_stopped:
+        os.kill(template, signal.SIGSTOP)
+    with _beside(lambda: _scale(server, INSTANCES + 1)):
+        time.sleep(chance.uniform(0.1 * max_s, max_s))
+        os.kill(template, signal.SIGKILL)
+        return time.monotonic()
+
+
+def _while_it_loads(server: Server, chance: random.Random) -> float:
+    before, code = _template(server), server.repository / "journal" / "1" / "model.py"
+    code.write_text(f"{code.read_text()}\n")
+    with _beside(lambda: server.control_model("load", "journal")) as load:
+        template = eventually(lambda: _another(server, before), _WITHIN_S, "a template")
+        time.sleep(chance.uniform(0.0, 0.5))
+        os.kill(template, signal.SIGKILL)
+        killed_s = time.monotonic()
+    error = load.result()
+    assert not error or _REASON in error, error
+    assert server.control_model("load", "journal") == ""
+    return killed_s
+
+
+@contextmanager
+def _beside(ask: Callable[[], str | None]) -> Iterator[Future[str | None]]:
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(ask)
+        yield future
+        future.result(_WITHIN_S)
+
+
+TEMPLATE_MOMENTS: dict[str, Callable[[Server, random.Random], float]] = {
+    "idle": _while_idle,
+    "asked for a fork": partial(_while_asked, max_s=0.2, is_stopped=True),
+    "forking": partial(_while_asked, max_s=0.02),
+    "loading": _while_it_loads,
+}
+
+
+def _done_ms(server: Server, moment: str, chance: random.Random) -> float:
+    """Kill it; return the time until what was asked meanwhile, or is asked then, is done."""
+    killed_s = TEMPLATE_MOMENTS[moment](server, chance)
+    done_s = time.monotonic()
+    _scale(server, INSTANCES)
+    eventually(lambda: len(server.stub_pids("journal")) == INSTANCES, _WITHIN_S, "two instances")
+    return 1000 * (done_s - killed_s)
+
+
+@contextmanager
+def template_kills(server: Server, seed: int = 1) -> Iterator[Callable[[], tuple[float, ...]]]:
+    """Yield what kills it at each moment, under a load of which nothing fails."""
+    _scale(server, INSTANCES)
+    chance = random.Random(seed)
+    with Load(server.http_port, clients=4, milliseconds=5) as load:
+        yield lambda: tuple(_done_ms(server, moment, chance) for moment in TEMPLATE_MOMENTS)
+    failed = [outcome for outcome in load.outcomes if not outcome.is_right]
+    assert not failed, failed[:3]
 
 
 # ------------------------------------------------------------------------- the broker

@@ -84,17 +84,6 @@ class Result(NamedTuple):
     whole_ms: float
 
 
-def start(directory: Path, calls: FailingCalls) -> Server:
-    server = Server(
-        directory,
-        models=MODELS,
-        environment=calls.environment,
-        options=["--model-control-mode=explicit", "--load-model=*"],
-    )
-    deaths.use_instances(server)
-    return server
-
-
 def _touch(server: Server, is_over: threading.Event) -> None:
     """Do what makes every process call the kernel: connect, load, unload, scrape."""
     while not is_over.is_set():
@@ -150,7 +139,10 @@ def server_under_load(directory: Path) -> Iterator[tuple[Server, FailingCalls]]:
     """Start a server under load; each request has one right outcome, and none executes twice."""
     calls = FailingCalls(directory)
     try:
-        with start(directory / "s", calls) as server:
+        options = ["--model-control-mode=explicit", "--load-model=*"]
+        server = Server(directory / "s", MODELS, environment=calls.environment, options=options)
+        deaths.use_instances(server)
+        with server:
             with Load(server.http_port, clients=4, milliseconds=5, pause_s=0.01) as load:
                 yield server, calls
             answered = [o for o in load.outcomes if o.status not in (0, 500)]
@@ -160,15 +152,6 @@ def server_under_load(directory: Path) -> Iterator[tuple[Server, FailingCalls]]:
         calls.close()
 
 
-def run(faults: Sequence[Fault], seed: int, directory: Path) -> list[Result]:
-    results = []
-    with server_under_load(directory) as (server, calls):
-        for result in sweep(server, calls, faults, random.Random(seed)):
-            results.append(result)
-            print(f"{result.fault!s:58} {result.failed:8} {result.whole_ms:8.0f} ms")
-    return results
-
-
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
@@ -176,8 +159,14 @@ def main() -> int:
     arguments = parser.parse_args()
     faults = [fault for fault in all_faults() if arguments.only in str(fault)]
     random.Random(arguments.seed).shuffle(faults)
-    with tempfile.TemporaryDirectory() as directory:
-        results = run(faults, arguments.seed, Path(directory))
+    results = []
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        server_under_load(Path(directory)) as (server, calls),
+    ):
+        for result in sweep(server, calls, faults, random.Random(arguments.seed)):
+            results.append(result)
+            print(f"{result.fault!s:58} {result.failed:8} {result.whole_ms:8.0f} ms")
     late = [r for r in results if r.whole_ms > WHOLE_WITHIN_S * 1000]
     hit = sum(1 for r in results if r.failed)
     slowest = max(results, key=lambda r: r.whole_ms)

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.overload`: ten times what a model can do, and what comes of it.
+"""`make faults ARGS=--only=overload`: ten times what a model can do, and what comes of it.
 
 An open loop, unlike the load of benchmarks: requests leave when their time has come, whether others
 are answered or not, and each answer's status and head count. Prints goodput, what refusals cost
@@ -7,10 +7,8 @@ their clients, and how soon all is well again; R-19 in full.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench import clients as load
-from tests.faults.attacks.honest import percentiles
+from tests.faults.attacks.watching import percentiles
 from tests.faults.deaths import use_instances
 from tests.faults.requests import journal_inputs
 from tests.support.scripted import extend_config, string_parameter
@@ -154,14 +152,3 @@ def run(seconds: float) -> None:
                 plan = load.http(server.http_port, body(ms), name)
                 capacity = load.measure(plan, 4, min(5.0, seconds)).per_s
                 asyncio.run(_measure(server, name, ms, capacity, seconds))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=60.0)
-    run(parser.parse_args().seconds)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.faults import deaths, grpc_load, overload, template_death
-from tests.faults.figures import print_figure
+from tests.faults import deaths, grpc_load, overload
+from tests.faults.figures import leaving_nothing, print_figure
 from tests.faults.load import Load
 from tests.faults.standstills import rounds as standstills
-from tests.support import leaks
 from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 
@@ -82,11 +81,11 @@ def _stub_deaths(
 def _template_deaths(rounds: int) -> None:
     bounds = {
         f"template killed, {moment}: what was asked done after": 2000.0
-        for moment in template_death.MOMENTS
+        for moment in deaths.TEMPLATE_MOMENTS
     }
     with (
-        _serving(options=template_death.OPTIONS, prepare=template_death.use_forks) as server,
-        template_death.harmless(server) as kill,
+        _serving(options=deaths.TEMPLATE_OPTIONS, prepare=deaths.use_forks) as server,
+        deaths.template_kills(server) as kill,
     ):
         _rounds(rounds, 0.0, bounds, kill)
 
@@ -144,26 +143,35 @@ def _grpc_load() -> None:
         print(f"calls cancelled at any instant, nothing left: {dict(ends)}", flush=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=20)
-    rounds = parser.parse_args().rounds
-    mark = leaks.mark_session()
-    before = leaks.take_snapshot(mark)
+def _all_stub_deaths(rounds: int) -> None:
     _stub_deaths(rounds, 1, deaths.EXECUTION_MS / 1000, "half load")
     _stub_deaths(rounds, 8, 0.0, "full load")
     for kind in ("forks", "threads"):
         _stub_deaths(rounds, 8, 0.0, f"full load, {kind}", kind)
-    _template_deaths(rounds)
-    _broker_deaths(rounds)
-    _frontend_deaths(rounds)
-    _supervisor_deaths(rounds)
-    _grpc_load()
-    overload.run(60.0)
-    print("\n".join(standstills.run(standstills.COUNT)))
-    left = leaks.find_leaks(before, mark)
-    print("left behind:", left or "nothing")
-    return 1 if left else 0
+
+
+_PARTS: dict[str, Callable[[int], None]] = {
+    "stubs": _all_stub_deaths,
+    "templates": _template_deaths,
+    "broker": _broker_deaths,
+    "frontends": _frontend_deaths,
+    "supervisor": _supervisor_deaths,
+    "grpc": lambda _: _grpc_load(),
+    "overload": lambda _: overload.run(60.0),
+    "standstills": lambda _: print("\n".join(standstills.run(standstills.COUNT))),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--only", choices=_PARTS, help="one part of all")
+    options = parser.parse_args()
+    with leaving_nothing() as broken:
+        for name, part in _PARTS.items():
+            if options.only in (None, name):
+                part(options.rounds)
+    return int(bool(broken))
 
 
 if __name__ == "__main__":

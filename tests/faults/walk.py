@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
@@ -169,17 +168,13 @@ def _state(server: Server, model: str) -> str:
     return next((e.get("state", "") for e in entries if e["name"] == model), "")
 
 
-def _is_settled(server: Server, model: str, states: set[str]) -> bool:
-    return _state(server, model) in states
-
-
 def _begin(server: Server, fault: Fault) -> None:
     """Bring the fault about."""
     for name in ("member", "chain") if fault.model == "chain" else (fault.model,):
         # it may load for ever
         threading.Thread(target=server.control_model, args=("load", name), daemon=True).start()
         settled = {"LOADING"} if name == "loads_long" else {"READY", "UNAVAILABLE"}
-        eventually(partial(_is_settled, server, name, settled), 30)
+        eventually(lambda n=name, s=settled: _state(server, n) in s, 30)  # type: ignore[misc]
     if fault.model == "reload_fails":
         code = server.repository / fault.model / "1" / "model.py"
         code.write_text("import nothing_here\n" + code.read_text())

@@ -2,7 +2,7 @@
 
 One attack follows the other, in an order that the seed decides, with sizes, numbers and mixes that
 it decides, too; some come together. During each of them and after it the memory of the processes
-that clients speak to has a bound (memory.py), every honest request is answered right, 99 of 100
+that clients speak to has a bound (watching.py), every honest request is answered right, 99 of 100
 within half a second more than while nothing attacks, and the processes are the same. Seeds that are
 odd have a server with tokens.
 
@@ -23,13 +23,24 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from tests.faults.attacks.honest import KINDS, Machine, honest_clients, percentiles
-from tests.faults.attacks.memory import ALLOWANCE_MIB, MIB, PART, ROLES, Gauge, Reading, max_mib
 from tests.faults.attacks.one import ATTACKS
 from tests.faults.attacks.serving import LIMIT, Round, Scene, serving
 from tests.faults.attacks.target import ROUTED
+from tests.faults.attacks.watching import (
+    ALLOWANCE_MIB,
+    KINDS,
+    MIB,
+    PART,
+    ROLES,
+    Gauge,
+    Machine,
+    Reading,
+    honest_clients,
+    max_mib,
+    percentiles,
+)
+from tests.faults.figures import leaving_nothing
 from tests.faults.mixed_clients import RIGHT, Ask, Client
-from tests.support import leaks
 from tests.support.server import Server
 
 #: How long one attack lasts, what comes after it, and the end.
@@ -174,13 +185,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--only", default="", help="attacks with this in their name")
     arguments = parser.parse_args()
-    mark = leaks.mark_session()
-    before = leaks.take_snapshot(mark)
-    with tempfile.TemporaryDirectory() as directory:
-        broken = run(arguments, Path(directory))
-    left = leaks.find_leaks(before, mark)
-    if left:
-        broken.append(f"left behind: {left}")
+    with leaving_nothing() as broken, tempfile.TemporaryDirectory() as directory:
+        broken += run(arguments, Path(directory))
     print("\n".join(broken) or "every promise was kept", flush=True)
     return 1 if broken else 0
 

@@ -17,10 +17,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults.attacks.honest import Machine, honest_clients
-from tests.faults.attacks.memory import MIB, ROLES, Gauge, Reading
 from tests.faults.attacks.serving import LIMIT, Scene, serving
 from tests.faults.attacks.strongest import ATTACKS
+from tests.faults.attacks.watching import MIB, ROLES, Gauge, Machine, Reading, honest_clients
 from tests.faults.mixed_clients import (
     RIGHT,
     Ask,

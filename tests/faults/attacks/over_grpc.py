@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from tests.faults import floods
-from tests.faults.attacks.memory import MIB
 from tests.faults.attacks.target import ECHO, SIZED, Attacker, message_frames, pack
+from tests.faults.attacks.watching import MIB
 from tests.faults.requests import INFER, STREAM, grpc_request, int32
 from tests.support import raw_http2 as h2
 

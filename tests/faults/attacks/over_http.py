@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from tests.faults.attacks.memory import MIB
 from tests.faults.attacks.target import (
     ECHO,
     ENDLESS,
@@ -18,6 +17,7 @@ from tests.faults.attacks.target import (
     Attacker,
     pack,
 )
+from tests.faults.attacks.watching import MIB
 from tests.faults.requests import tensor
 from tests.support import raw_http2 as h2
 from tests.support.raw_http import raw_request

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tests.faults.attacks.memory import MIB
 from tests.faults.attacks.target import ROUTED, Attacker
+from tests.faults.attacks.watching import MIB
 
 #: What the routes of the model do that is asked for; see the requests below.
 CODE = """

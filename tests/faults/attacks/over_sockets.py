@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from tests.addons.web_sockets import conversations
 from tests.addons.web_sockets.conversations import client_frame
-from tests.faults.attacks.memory import MIB
 from tests.faults.attacks.target import ECHO, STREAMED, Attacker, send_quietly
+from tests.faults.attacks.watching import MIB
 from tests.faults.requests import tensor
 from zmqtriton_addons.web_sockets.frames import BINARY, CONTINUATION, PING, TEXT
 

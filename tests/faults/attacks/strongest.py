@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.faults.attacks import at_the_door, over_grpc, over_http
-from tests.faults.attacks.memory import MIB
 from tests.faults.attacks.over_grpc import UNREAD, WIDE
 from tests.faults.attacks.target import ECHO, OVERWRITING, Attacker, message_frames, pack
+from tests.faults.attacks.watching import MIB
 from tests.faults.requests import INFER, STREAM, tensor
 from tests.support import raw_http2 as h2
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tritonclient.utils import InferenceServerException
 
-from tests.faults.days import later_clients
+from tests.addons.batches.requests import CHAT, FORM_TYPE, form_of, line
 from tests.faults.days.world import FORKED, GUEST, STAMPED, THREADED, World
 from tests.faults.mixed_clients import (
     KINDS,
@@ -17,12 +20,36 @@ from tests.faults.mixed_clients import (
     HttpClient,
     ReloadClient,
     WrongAnswerError,
+    check_same,
     mixed_clients,
 )
+from tests.faults.requests import journal_inputs
 from tests.support.failing import FailingCalls
 from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 
+#: Whose jobs run once, and whose may run again when they were lost; one with a route.
+ONCE, AGAIN, ROUTED = "later", "again", "routed"
+OPTIONS = ("--jobs", "--routes", "--allow-openai")
+_WITHIN_S, _LOOK_S, _MOST_TIMES = 120.0, 0.05, 100
+_UNDER_WAY = ("queued", "running")
+_BATCH_UNDER_WAY = ("validating", "in_progress", "finalizing")
+_LINES = 20
+_INTERRUPTED = "while the job ran"
+_ROUTES = """
+import json, os, time
+from zmqtriton.routes import route
+
+JOURNAL = os.open(@JOURNAL@, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+@route("POST /ask/{name}")
+async def ask(request, infer):
+    name = request.params["name"]
+    record = {"event": "ask", "id": name, "pid": os.getpid(), "ns": time.monotonic_ns()}
+    os.write(JOURNAL, json.dumps(record).encode() + b"\\n")
+    response = await infer({"ID": [[name]], "MS": [[5]]})
+    return {"id": response["ID"].ravel()[0].decode()}
+"""
 MODELS = ("twice_journal", "tokens", "sequences", "add_sub")
 #: Asks the model that keeps the journal, and keeps one, too.
 _ASKING = """
@@ -63,7 +90,7 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
         environment=calls.environment,
         options=[
             *of_mode[mode],
-            *later_clients.OPTIONS,
+            *OPTIONS,
             "--http-workers=2",
             f"--runtime-directory={directory / 'run'}",
         ],
@@ -73,13 +100,114 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
     for name, kind in ((FORKED, "forks"), (THREADED, "threads")):
         extend_config(server, name, string_parameter("INSTANCES", kind))
     (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
-    later_clients.add_models(server)
+    _add_models(server)
     # a number that is said, since a change of the configuration says one, too
     path = server.repository / "sequences" / "config.pbtxt"
     path.write_text(path.read_text().replace("{ kind: KIND_CPU }", "{ count: 1 kind: KIND_CPU }"))
     counts = {STAMPED: 2, GUEST: 2, "asking": 2, "tokens": 1, "sequences": 1}
-    counts |= {FORKED: 2, THREADED: 2}
-    return server, counts | later_clients.INSTANCES
+    counts |= {FORKED: 2, THREADED: 2, ONCE: 1, AGAIN: 1, ROUTED: 1, f"{ROUTED}.routes": 1}
+    return server, counts
+
+
+def _add_models(server: Server) -> None:
+    for name in (ONCE, AGAIN, ROUTED):
+        server.add_model("journal", name)
+    extend_config(server, AGAIN, string_parameter("JOBS_REPEAT", "true"))
+    server.add_model("parrot")
+    code = _ROUTES.replace("@JOURNAL@", repr(str(server.journal)))
+    (server.repository / ROUTED / "1" / "routes.py").write_text(code)
+
+
+class JobClient(HttpClient):
+    """One job after the other; one that was promised must end, whatever is killed meanwhile."""
+
+    model, frontend = ONCE, "jobs"
+
+    def ask(self) -> None:
+        own_id = self.new_id(1 if self.model == ONCE else _MOST_TIMES)
+        headers = {"Prefer": "respond-async", "Idempotency-Key": own_id, **self.headers}
+        path, body = f"/v2/models/{self.model}/infer", {"inputs": journal_inputs(own_id, 5)}
+        job = self._insist("POST", path, 202, json.dumps(body), headers)["id"]
+        while (state := self._insist("GET", f"/v2/jobs/{job}", 200))["state"] in _UNDER_WAY:
+            self._wait(own_id)
+        self._insist("DELETE", f"/v2/jobs/{job}", 200, may_be_gone=True)
+        if state["state"] != "succeeded":
+            reason = f"{state.get('status', '')} {state['reason']}"
+            lost = "lost connection to its process: " if _INTERRUPTED in reason else ""
+            raise InferenceServerException(lost + reason, state["state"])
+        self.check_outputs(state["response"]["outputs"])
+
+    def _insist(self, *request: Any, **how: Any) -> Any:
+        """Return the document that a request is answered with at last."""
+        return json.loads(self._content(*request, **how))
+
+    def _content(
+        self,
+        method: str,
+        path: str,
+        expected: int,
+        body: str | bytes = "",
+        headers: Mapping[str, str] | None = None,
+        *,
+        may_be_gone: bool = False,
+    ) -> bytes:
+        """Ask until it is answered; who may have been heard repeats it with its key."""
+        while True:
+            try:
+                status, content = self.send(method, path, body or None, headers or self.headers)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                status, content = 0, repr(error).encode()
+            if status == expected or (may_be_gone and status == 404):
+                return content
+            if status == 404:
+                raise WrongAnswerError(f"{self.own_id} is lost: {path} {content!r}")
+            self._wait(f"{method} {path}: {status} {content!r}")
+
+    def _wait(self, what: str) -> None:
+        if time.monotonic_ns() > self.sent_ns + _WITHIN_S * 1e9:
+            raise TimeoutError(f"no end of {self.own_id}: {what}")
+        time.sleep(_LOOK_S)
+
+
+class RepeatedJobClient(JobClient):
+    """The same of a model whose jobs may run again."""
+
+    model = AGAIN
+
+
+class BatchClient(JobClient):
+    """One batch after the other, each of whose lines is answered once, maybe by an error."""
+
+    model = "parrot"
+
+    def ask(self) -> None:
+        ids = [f"line {number}" for number in range(_LINES)]
+        form = form_of(*(line(own_id) for own_id in ids))
+        file = self._insist("POST", "/v1/files", 200, form, {**self.headers, **FORM_TYPE})["id"]
+        fields = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
+        batch = self._insist("POST", "/v1/batches", 200, json.dumps(fields))
+        while batch["status"] in _BATCH_UNDER_WAY:
+            self._wait(f"{batch['id']}: {batch['status']}")
+            batch = self._insist("GET", f"/v1/batches/{batch['id']}", 200)
+        outputs = [batch[name] for name in ("output_file_id", "error_file_id") if batch[name]]
+        rows = [
+            json.loads(row)
+            for own_id in outputs
+            for row in self._content("GET", f"/v1/files/{own_id}/content", 200).splitlines()
+        ]
+        if batch["status"] != "completed" or sorted(ids) != sorted(r["custom_id"] for r in rows):
+            raise WrongAnswerError(f"{batch} has {rows}")
+
+
+class RouteClient(HttpClient):
+    """Asks a model's own route, which asks the model."""
+
+    model = f"{ROUTED}.routes"
+
+    def ask(self) -> None:
+        own_id = self.new_id()
+        check_same({"id": own_id}, self.post(f"/models/{ROUTED}/ask/{own_id}", {}))
 
 
 class UnchangedClient(HttpClient):
@@ -126,6 +254,7 @@ def steered_clients(world: World) -> Iterator[list[Client]]:
         if world.mode == "explicit" or kind is not ReloadClient
     ]
     VisitorClient.world = world
-    kinds += [*later_clients.KINDS, (VisitorClient, 1), (ForkedClient, 2), (ThreadedClient, 3)]
+    kinds += [(JobClient, 2), (RepeatedJobClient, 1), (BatchClient, 1), (RouteClient, 1)]
+    kinds += [(VisitorClient, 1), (ForkedClient, 2), (ThreadedClient, 3)]
     with mixed_clients(world.server, kinds, world.stamps) as clients:
         yield clients

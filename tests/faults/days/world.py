@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.days.judging import Timeline
 from tests.faults.days.nemesis import Nemesis
+from tests.faults.stamps import stamped
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton.control_client import NoServerError, ServerSelector, connect
@@ -224,8 +225,3 @@ class World:
         self.starts += 1
         self.counts = dict(self.configured)
         self.is_present.widen(True)
-
-
-def stamped(code: str, stamp: int) -> str:
-    head, _, rest = code.partition("STAMP = ")
-    return f"{head}STAMP = {stamp}{rest[rest.index(chr(10)) :]}"

@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 
 from tests.addons.ctl.system.commands import ctl
-from tests.faults.attacks.honest import Machine, honest_clients, percentiles
+from tests.faults.attacks.watching import Machine, honest_clients, percentiles
 from tests.faults.figures import print_figure
 from tests.faults.mixed_clients import RIGHT, Ask, GrpcClient, HttpClient
 from tests.faults.standstills.hostile import CONFIGURED, KINDS, PRINTING

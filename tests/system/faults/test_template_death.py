@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import template_death
+from tests.faults import deaths
 from tests.support.server import Server
 
 pytestmark = [
@@ -18,10 +18,10 @@ pytestmark = [
 
 
 def test_a_killed_template_costs_no_request_and_no_instance(tmp_path: Path) -> None:
-    options = template_death.OPTIONS
-    server = Server(tmp_path / "s", models=[template_death.MODEL], frontends=(), options=options)
-    template_death.use_forks(server)
-    with server, template_death.harmless(server) as kill_at_each_moment:
+    options = deaths.TEMPLATE_OPTIONS
+    server = Server(tmp_path / "s", models=["journal"], frontends=(), options=options)
+    deaths.use_forks(server)
+    with server, deaths.template_kills(server) as kill_at_each_moment:
         times = kill_at_each_moment()
 
-    assert len(template_death.MOMENTS) == len(times)
+    assert len(deaths.TEMPLATE_MOMENTS) == len(times)

@@ -1,4 +1,4 @@
-"""Reloads under load and of what is broken, loads without end: tests/faults/reloads in small."""
+"""Reloads under load and of what is broken, and loads without end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults import reloads
+from tests.faults import stamps
 from tests.faults.stamps import MODEL, SteadyLoad, control_model
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -35,12 +35,12 @@ def loaded(server: Server) -> None:
 
 @pytest.mark.row("F10", "F15")
 def test_what_is_broken_changes_nothing_and_the_reason_says_where(server: Server) -> None:
-    assert reloads.reload_broken(server) > 0
+    assert stamps.reload_broken(server) > 0
 
 
 @pytest.mark.row("F10")
 def test_reloads_under_load_fail_no_request_and_mix_nothing(server: Server) -> None:
-    asking, stale = reloads.reload_often(server, 10, pause_s=0.05)
+    asking, stale = stamps.reload_often(server, 10, pause_s=0.05)
 
     assert ([], 0) == (asking.failed(), stale)
     assert len(asking.answers) > 50
@@ -88,7 +88,7 @@ def test_a_load_runs_what_the_files_have_however_soon_after_the_last(server: Ser
 def test_instances_come_and_go_under_load_without_a_failed_request(server: Server) -> None:
     config = server.repository / MODEL / "config.pbtxt"
     kept = set(server.stub_pids(MODEL))
-    with SteadyLoad(server.http_port, per_second=reloads.PER_SECOND) as asking:
+    with SteadyLoad(server.http_port, per_second=stamps.PER_SECOND) as asking:
         for count in (4, 1, 3, 2):
             config.write_text(re.sub(r"count: \d", f"count: {count}", config.read_text()))
             assert (200, "") == control_model(server, "load")
@@ -101,21 +101,21 @@ def test_instances_come_and_go_under_load_without_a_failed_request(server: Serve
 
 def test_imports_are_paid_once_for_each_instance(server: Server) -> None:
     for instances in (1, 3):
-        assert instances == reloads.count_imports(server, instances)
+        assert instances == stamps.count_imports(server, instances)
     control_model(server, "unload", "counted")
 
 
 def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Server) -> None:
     control_model(server, "unload")
     # the supervisor keeps a page of each of the last 32 stubs
-    reloads.load_and_unload(server, 33)
-    before = reloads.sample_resources(server)
+    stamps.load_and_unload(server, 33)
+    before = stamps.sample_resources(server)
 
     times = 30
-    reloads.load_and_unload(server, times)
+    stamps.load_and_unload(server, times)
 
     def grown() -> list[str]:
-        after = reloads.sample_resources(server)
+        after = stamps.sample_resources(server)
         return [
             f"{role}: {held}, then {after[role]}"
             for role, held in before.items()

@@ -1,4 +1,4 @@
-"""Models that are steered while they serve: tests/faults/steering in small."""
+"""Models that are steered while they serve."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.addons.ctl.system.commands import ctl
-from tests.faults import steering
-from tests.faults.stamps import MODEL, control_model
+from tests.faults.stamps import MODEL, control_model, roll_often, scale_often, steer
 from tests.support.journal import ask_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -23,7 +22,7 @@ MODELS = [MODEL, "journal"]
 def test_instances_come_and_go_without_a_failed_request(server: Server) -> None:
     kept = server.stub_pids(MODEL)[:1]
 
-    asking = steering.scale_often(server, 12, pause_s=0.05)
+    asking = scale_often(server, 12, pause_s=0.05)
 
     assert [] == asking.failed()
     assert len(asking.answers) > 50
@@ -36,7 +35,7 @@ def test_the_operator_scales_a_model(server: Server) -> None:
 
     assert (0, f"scaled {MODEL}:1: 3 of 3 instances ready\n") == (done.exit_code, done.stdout)
     eventually(lambda: len(server.stub_pids(MODEL)) == 3, 30, "three instances")
-    steering.steer(server, "scale", {"count": 1})
+    steer(server, "scale", {"count": 1})
     eventually(lambda: len(server.stub_pids(MODEL)) == 1, 30, "one instance")
     assert (200, "") == control_model(server, "load")
     assert 1 == len(server.stub_pids(MODEL))
@@ -44,10 +43,10 @@ def test_the_operator_scales_a_model(server: Server) -> None:
 
 @pytest.mark.row("L15")
 def test_code_is_rolled_out_without_a_failed_request(server: Server) -> None:
-    steering.steer(server, "scale", {"count": 2})
+    steer(server, "scale", {"count": 2})
     counted = server.statistics(MODEL)["execution_count"]
 
-    asking = steering.roll_often(server, 8, broken_times=2, pause_s=0.05)
+    asking = roll_often(server, 8, broken_times=2, pause_s=0.05)
 
     assert [] == asking.failed()
     assert len(asking.answers) > 30

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from tests.conftest import find_tool
-from tests.faults.replacements.systemd import Systemd
+from tests.faults.replacements.ways import Systemd
 from tests.support.server import Server
 from tests.support.waiting import eventually
 

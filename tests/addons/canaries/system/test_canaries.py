@@ -20,8 +20,16 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from tests.faults.canaries import BROKEN, add_version, canary, try_and_end, versions_of
-from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
+from tests.faults.stamps import (
+    BROKEN,
+    MODEL,
+    SteadyLoad,
+    add_version,
+    canary,
+    try_and_end,
+    versions_of,
+    write_stamp,
+)
 from tests.support.scripted import add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually

@@ -19,8 +19,7 @@ import pytest
 from click.shell_completion import BashComplete
 
 from tests.addons.ctl.system.commands import ctl, place
-from tests.faults.canaries import add_version
-from tests.faults.stamps import MODEL, write_stamp
+from tests.faults.stamps import MODEL, add_version, write_stamp
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton.ctl.main import cli

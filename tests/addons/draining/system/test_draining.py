@@ -15,8 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.faults import steering
-from tests.faults.stamps import MODEL, Answer, SteadyLoad
+from tests.faults.stamps import MODEL, Answer, SteadyLoad, steer
 from tests.support.journal import UNTIL_RELEASED, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -71,7 +70,7 @@ def test_a_model_is_restarted_without_a_failed_request(server: Server) -> None:
 
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         # clients that never look at its readiness: so it is not quiet when the time is over
-        answer = steering.steer(server, "drain", {"then": "restart", "within_s": 0.5})
+        answer = steer(server, "drain", {"then": "restart", "within_s": 0.5})
         eventually(lambda: len(asking.answers) > PER_SECOND, 60)
 
     assert ("restarted", True) == (answer["state"], answer["is_late"])
@@ -81,12 +80,12 @@ def test_a_model_is_restarted_without_a_failed_request(server: Server) -> None:
 
 
 def test_an_instance_is_started_anew_without_a_failed_request(server: Server) -> None:
-    steering.steer(server, "scale", {"count": 2})
+    steer(server, "scale", {"count": 2})
     before = server.stub_pids(MODEL)
 
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         wish = {"instance": f"{MODEL}_0_0", "then": "restart"}
-        answer = steering.steer(server, "drain", wish)
+        answer = steer(server, "drain", wish)
         eventually(lambda: len(asking.answers) > PER_SECOND, 60)
 
     assert "restarted" == answer["state"]
@@ -97,7 +96,7 @@ def test_an_instance_is_started_anew_without_a_failed_request(server: Server) ->
 @pytest.mark.row("L14")
 def test_a_model_that_drains_is_not_ready_and_answers(server: Server) -> None:
     with held_request(server, "held") as statuses:
-        steering.steer(server, "drain", {"wait": False}, "journal")
+        steer(server, "drain", {"wait": False}, "journal")
         eventually(lambda: server.status("/v2/models/journal/ready") == 400, 60)
 
         assert 200 == server.status("/v2/health/ready"), "balancers of the server stay"
