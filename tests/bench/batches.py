@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tests.conformance.batches import (
 )
 from tests.conformance.configurations import CONFIGURATIONS
 from tests.conformance.record import Triton
+from tests.support.server import status_of
 from tests.support.waiting import eventually
 
 #: What threads of Triton need to look at what was queued; nothing tells that they have.
@@ -55,18 +55,12 @@ def play_triton(
     triton.start()
     try:
         place = Place(triton.http_port, triton.grpc_port, scratch, SETTLE_S)
-        eventually(lambda: _is_ready(place), LIMIT_S, "Triton is ready")
+        eventually(
+            lambda: status_of(f"{place.url}/v2/health/ready") == 200, LIMIT_S, "Triton is ready"
+        )
         return play_all(place, configurations)
     finally:
         triton.stop()
-
-
-def _is_ready(place: Place) -> bool:
-    try:
-        with urllib.request.urlopen(f"{place.url}/v2/health/ready", timeout=LIMIT_S):
-            return True
-    except OSError:
-        return False
 
 
 def _line(result: Result) -> str:

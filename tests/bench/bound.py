@@ -28,8 +28,7 @@ def main() -> int:
             outputs=[Tensor(name="OUTPUT0", dtype=np.float32, shape=(-1,))],
             config=ModelConfig(batching=False),
         )
-        sys.stdout.write("bound\n")
-        sys.stdout.flush()
+        print("serves", flush=True)
         sys.stdin.read()
     return 0
 

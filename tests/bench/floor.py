@@ -1,6 +1,7 @@
 """The least that gRPC costs with grpc.aio: both RPCs that infer, with an echo behind them.
 
-`python -m tests.bench.floor PORT`; started by run.py, which prints it beside the server.
+`python -m tests.bench.floor PORT` is started by run.py, which prints it beside the server; it
+prints a line when it serves, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ async def main(port: int) -> None:
     server.add_generic_rpc_handlers([service])
     server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
-    await server.wait_for_termination()
+    print("serves", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +24,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.bench import clients, cpu
 from tests.support import leaks
+from tests.support.scripted import string_parameter
 from tests.support.server import Server
 
 _PERCEPTRON, _IMAGE = (64,), (3, 96, 96)
 _CHANNELS, _BLOCKS, _CLASSES = 48, 4, 10
 _ROLES = ("http", "broker", "stub")
+#: The parameters that say how many threads an instance has.
+_THREADS = {"onnx": "intra_op_thread_count", "torch": "INTRA_OP_THREAD_COUNT"}
 
 
 class Model(NamedTuple):
@@ -126,29 +130,26 @@ def _configuration(model: Model) -> str:
         f'output [ {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ {_CLASSES} ] }} ]\n'
         f"instance_group [ {{ kind: KIND_CPU count: {model.instances} }} ]\n"
         + ("dynamic_batching { }\n" if model.is_batched else "")
-        + (_threads(model) if model.threads else "")
+        + (string_parameter(_THREADS[model.kind], str(model.threads)) if model.threads else "")
     )
-
-
-def _threads(model: Model) -> str:
-    name = "intra_op_thread_count" if model.kind == "onnx" else "INTRA_OP_THREAD_COUNT"
-    return f'parameters {{ key: "{name}" value {{ string_value: "{model.threads}" }} }}\n'
 
 
 def _write(server: Server, model: Model) -> None:
     version = server.repository / model.name / "1"
     version.mkdir(parents=True)
     (version.parent / "config.pbtxt").write_text(_configuration(model))
-    write = _write_onnx if model.kind == "onnx" else _write_torch
-    # torch stays out of the process that measures
-    process = multiprocessing.get_context("spawn").Process(
-        target=write, args=(version, model.shape)
-    )
-    process.start()
-    process.join()
+    _run_apart(_write_onnx if model.kind == "onnx" else _write_torch, version, model.shape)
 
 
-def _direct(pipe: Any, path: Path, shape: tuple[int, ...], seconds: float, threads: int) -> None:
+def _run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call it in a process of its own: torch stays out of the one that measures."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def _direct(
+    path: Path, shape: tuple[int, ...], seconds: float, threads: int
+) -> tuple[float, float]:
     """Call the model in a loop: calls per second, and microseconds of CPU of a call."""
     image = np.ones((1, *shape), dtype=np.float32)
     if path.suffix == ".onnx":
@@ -177,19 +178,14 @@ def _direct(pipe: Any, path: Path, shape: tuple[int, ...], seconds: float, threa
         call()
         count += 1
     took = time.perf_counter() - start
-    pipe.send((count / took, (time.process_time() - cpu) / count * 1e6))
+    return count / took, (time.process_time() - cpu) / count * 1e6
 
 
 def _print_direct(server: Server, model: Model, seconds: float) -> None:
     name = "model.onnx" if model.kind == "onnx" else "model.pt"
     path = server.repository / model.name / "1" / name
-    ours, theirs = multiprocessing.Pipe()
     threads = model.threads or max(1, len(os.sched_getaffinity(0)) // model.instances)
-    arguments = (theirs, path, model.shape, seconds, threads)
-    process = multiprocessing.get_context("spawn").Process(target=_direct, args=arguments)
-    process.start()
-    rate, cpu_us = ours.recv()
-    process.join()
+    rate, cpu_us = _run_apart(_direct, path, model.shape, seconds, threads)
     print(f"{'  called directly':22} {'':>3} {rate:8.0f}{'':42}{cpu_us:8.0f}", flush=True)
 
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from tests.bench import clients, cpu, memory, plot, results
+from tests.bench import clients, cpu, plots, results
 from tests.support import leaks
 from tests.support.scripted import string_parameter
 from tests.support.server import Server
@@ -71,9 +71,7 @@ def _own_kib(server: Server) -> dict[str, int]:
     """Return the memory that processes have taken, by their roles, but for those of models."""
     pids_of = server.pids().items()
     lasting = {role: pids for role, pids in pids_of if role not in ("stub", "template")}
-    return {
-        role: sum(memory.kib(pid, "Anonymous") for pid in pids) for role, pids in lasting.items()
-    }
+    return {role: sum(cpu.kib(pid, "Anonymous") for pid in pids) for role, pids in lasting.items()}
 
 
 def _growth(readings: list[tuple[int, dict[str, int]]]) -> dict[str, float]:
@@ -144,7 +142,7 @@ def _measure(
     idle = (_cpu_s(server)["all"] - before) / _IDLE_SECONDS * 100
     processes = _processes(server)
     descriptors = sum(process.num_fds() for process in processes)
-    memory_mib = memory.pss_mib(process.pid for process in processes)
+    memory_mib = cpu.pss_mib(process.pid for process in processes)
     return Figure(kind, size, ready_s, memory_mib, idle, cpu_us, descriptors=descriptors)
 
 
@@ -266,7 +264,7 @@ def main() -> None:
                 print(f"{'':18} bytes for each reload: {grown}", flush=True)
     if options.save:
         results.save("growth", rows)
-        plot.draw([row for row in rows if row["kind"] in _PLOTTED])
+        plots.draw_growth([row for row in rows if row["kind"] in _PLOTTED])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from tests.bench import clients, cpu, results
-from tests.bench.memory import pss_mib
 from tests.stub import interpreters
 from tests.support import leaks
 from tests.support.scripted import string_parameter
@@ -152,7 +151,7 @@ def serving(
 def model_mib(server: Server) -> float:
     """Return the memory of the model's processes, that from which they are forked included."""
     pids = server.pids()
-    return pss_mib([*pids.get("stub", []), *pids.get("template", [])])
+    return cpu.pss_mib([*pids.get("stub", []), *pids.get("template", [])])
 
 
 def _memory(kind: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,6 @@ from typing import Any
 from tests.bench import clients, cpu, instances, results
 from tests.support import leaks
 from tests.support.server import ROOT, Server, free_ports
-from tests.support.waiting import eventually
 
 WORKLOADS: dict[str, tuple[clients.MakePlan, str, tuple[int, ...]]] = {
     "http json 16 x FP32": (clients.http_json, "http", (1, 8, 32)),
@@ -77,37 +75,19 @@ def _cpu(server: Server, binder: int) -> dict[str, float]:
 
 
 @contextmanager
-def _echo_server() -> Iterator[tuple[int, int]]:
-    """A bare server of grpc.aio: its port and its process."""
-    [port] = free_ports(1)
-    process = subprocess.Popen([sys.executable, "-m", "tests.bench.floor", str(port)], cwd=ROOT)
-    try:
-        eventually(lambda: _is_open(port), 30, "the floor listens")
-        yield port, process.pid
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextmanager
-def _binder(port: int) -> Iterator[int]:
-    """A process that binds a function into the server: its number."""
-    command = [sys.executable, "-m", "tests.bench.bound", str(port)]
-    pipe = subprocess.PIPE
+def _beside(module: str, port: int) -> Iterator[int]:
+    """Run a program of this folder for a port, until its input ends; yield its process."""
+    command, pipe = [sys.executable, "-m", f"tests.bench.{module}", str(port)], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "bound\n"
+        assert process.stdout.readline() == "serves\n"
         yield process.pid
-
-
-def _is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _print_echo_server(make_plan: clients.MakePlan, connections: int, seconds: float) -> None:
     """Print what grpc.aio alone costs in this moment, for a workload of gRPC."""
-    with _echo_server() as (port, pid):
+    [port] = free_ports(1)
+    with _beside("floor", port) as pid:
         got = clients.measure(
             make_plan(port), connections, seconds, lambda: {"echo": cpu.of_process(pid)}
         )
@@ -145,7 +125,7 @@ def main() -> int:
             models=["identity_fp32", "tokens"],
             options=server_options,
         ) as server,
-        _binder(server.http_port) as binder,
+        _beside("bound", server.http_port) as binder,
     ):
         read_cpu = functools.partial(_cpu, server, binder)
         for name, (make_plan, protocol, counts) in WORKLOADS.items():

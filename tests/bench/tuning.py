@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.bench import clients, results, tuning_plot
+from tests.bench import clients, plots, results
 from tests.support.server import Server
 
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
@@ -91,7 +91,7 @@ def main() -> None:
             ]
     if options.save:
         results.save("tuning", rows)
-        tuning_plot.draw(
+        plots.draw_tuning(
             [
                 (row["setting"], [(p["clients"], p["per_s"], p["p50_ms"]) for p in row["points"]])
                 for row in rows
