@@ -9,6 +9,7 @@ asynchronous and streamed. What the server does not have answers 404.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -54,25 +55,16 @@ def shape(answer: Any) -> Any:
     return form(answer)
 
 
-def plain(client: Any, model: str) -> dict[str, Any]:
+async def answers(client: Any, model: str) -> dict[str, Any]:
     found = {}
     for name, call in calls(client, model).items():
         try:
             answer = call()
+            if inspect.isawaitable(answer):
+                answer = await answer
             if isinstance(answer, openai.Stream):
                 answer = [*answer]
-            found[name] = [shape(answer[-1])] if isinstance(answer, list) else shape(answer)
-        except openai.OpenAIError as error:
-            found[name] = form(error)
-    return found
-
-
-async def asynchronous(client: Any, model: str) -> dict[str, Any]:
-    found = {}
-    for name, call in calls(client, model).items():
-        try:
-            answer = await call()
-            if isinstance(answer, openai.AsyncStream):
+            elif isinstance(answer, openai.AsyncStream):
                 answer = [item async for item in answer]
             found[name] = [shape(answer[-1])] if isinstance(answer, list) else shape(answer)
         except openai.OpenAIError as error:
@@ -85,8 +77,8 @@ def main(url: str, model: str) -> None:
     given: dict[str, Any] = {"base_url": f"{url}/v1", "api_key": "none", "max_retries": 0}
     found = {
         "resources": sorted(names),
-        "plain": plain(openai.OpenAI(**given), model),
-        "asynchronous": asyncio.run(asynchronous(openai.AsyncOpenAI(**given), model)),
+        "plain": asyncio.run(answers(openai.OpenAI(**given), model)),
+        "asynchronous": asyncio.run(answers(openai.AsyncOpenAI(**given), model)),
     }
     json.dump(found, sys.stdout)
 

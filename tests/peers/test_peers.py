@@ -19,6 +19,7 @@ from tests.addons.pytriton.conformance.host import Package, run_program
 from tests.conftest import environment_program
 from tests.peers import peers, table
 from tests.peers.forms import fits
+from tests.support.scripted import add_model, string_parameter
 from tests.support.server import Server
 from zmqtriton.pytriton import decorators
 
@@ -30,10 +31,11 @@ pytestmark = [
     ),
 ]
 
-#: Has a model take messages as they are.
-MESSAGES = """
-parameters { key: "openai_messages_input" value { string_value: "text_input" } }
-"""
+CLIENTS = pytest.mark.parametrize(
+    ("client", "expected"),
+    [("tritonclient", table.TRITONCLIENT), ("pytriton", table.PYTRITON)],
+    ids=["tritonclient", "pytriton"],
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,8 +51,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         options=["--model-control-mode=explicit", "--load-model=*", "--allow-openai=true"],
     )
     server.add_model("add_sub", "spare")
-    with (server.add_model("parrot", "chat") / "config.pbtxt").open("a") as config:
-        config.write(MESSAGES)
+    # it takes messages as they are
+    add_model(server, "parrot", "chat", string_parameter("openai_messages_input", "text_input"))
     server.add_model("lettering")
     with server:
         yield server
@@ -81,12 +83,11 @@ def _faults(forms: dict[str, Any], expected: dict[str, dict[str, Any]]) -> list[
     return sorted(faults)
 
 
-def test_each_method_of_tritonclient_is_answered(found: dict[str, Any]) -> None:
-    assert [] == _faults(found["tritonclient"], table.TRITONCLIENT)
-
-
-def test_each_method_of_pytritons_clients_is_answered(found: dict[str, Any]) -> None:
-    assert [] == _faults(found["pytriton"], table.PYTRITON)
+@CLIENTS
+def test_each_method_of_a_client_is_answered(
+    found: dict[str, Any], client: str, expected: dict[str, Any]
+) -> None:
+    assert [] == _faults(found[client], expected)
 
 
 def test_each_name_of_pytritons_decorators_is_ours() -> None:
@@ -117,10 +118,10 @@ def test_each_resource_of_openais_client_is_known(of_openai: Any) -> None:
 
 
 @pytest.mark.parametrize("who", ["triton", "zmqtriton"])
-@pytest.mark.parametrize("client", ["tritonclient", "pytriton"])
-def test_answers_were_recorded_that_fit_the_table(who: str, client: str) -> None:
-    expected = {"tritonclient": table.TRITONCLIENT, "pytriton": table.PYTRITON}[client]
-
+@CLIENTS
+def test_answers_were_recorded_that_fit_the_table(
+    who: str, client: str, expected: dict[str, Any]
+) -> None:
     assert [] == _faults(_recorded(who)[client], expected)
 
 

@@ -49,9 +49,8 @@ class Kit:
         return [count]
 
     def plugin(self) -> Any:
-        base = self.module.InferenceServerClientPlugin if self.is_async is False else None
-        if base is None:
-            base = importlib.import_module("tritonclient._plugin").InferenceServerClientPlugin
+        module = importlib.import_module("tritonclient._plugin") if self.is_async else self.module
+        base = module.InferenceServerClientPlugin
 
         class Plugin(base):  # type: ignore[misc, valid-type]
             def __call__(self, request: Any) -> None:
