@@ -18,12 +18,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import grpc
 import psutil
 
-from tests.faults.load import Load, Outcome
+from tests.faults.load import Answer, Load
 from tests.faults.stamps import steer
 from tests.support import leaks
 from tests.support.journal import Record, executions, read_journal
@@ -74,13 +73,13 @@ def mixed_load(server: Server) -> Iterator[list[Load]]:
         ]
 
 
-def outcomes(loads: Sequence[Load]) -> list[Outcome]:
-    return [outcome for load in loads for outcome in load.outcomes]
+def answers_of(loads: Sequence[Load]) -> list[Answer]:
+    return [answer for load in loads for answer in load.answers]
 
 
 def check_executed_once(
-    server: Server, answers: Sequence[Outcome], status: int = 503
-) -> list[Outcome]:
+    server: Server, answers: Sequence[Answer], status: int = 503
+) -> list[Answer]:
     """Nothing was executed twice, and every request has one answer; those that failed with it."""
     executed = executions(server.journal)
     assert {own_id: n for own_id, n in executed.items() if n > 1} == {}
@@ -91,9 +90,9 @@ def check_executed_once(
     return wrong
 
 
-def _first_after(loads: Sequence[Load], ns: int) -> Outcome | None:
+def _first_after(loads: Sequence[Load], ns: int) -> Answer | None:
     """The first answer to what was asked after that moment."""
-    news = [o for load in loads for o in load.outcomes[-500:] if o.sent_ns > ns and o.is_right]
+    news = [o for load in loads for o in load.answers[-500:] if o.sent_ns > ns and o.is_right]
     return min(news, key=lambda o: o.ended_ns) if news else None
 
 
@@ -124,15 +123,6 @@ _TEXT = re.compile(
 )
 
 
-class StubDeath(NamedTuple):
-    """One kill and what followed, in milliseconds from the kill."""
-
-    #: Until the client's error.
-    error_ms: float
-    #: Until the first answer of the new stub, without the execution itself.
-    back_ms: float
-
-
 def _kill_in_execution(server: Server) -> tuple[Record, int] | None:
     """Kills the stub; the execution that it was in, and when. None if it was between two."""
 
@@ -148,15 +138,19 @@ def _kill_in_execution(server: Server) -> tuple[Record, int] | None:
     return (last, killed_ns) if last.event == "start" else None
 
 
-def kill_stub(server: Server, load: Load) -> StubDeath | None:
-    """One round, under a load that goes on. None: the kill met no execution."""
+def kill_stub(server: Server, load: Load) -> tuple[float, float] | None:
+    """One round, under a load that goes on; None if the kill met no execution.
+
+    Return the milliseconds from the kill to the client's error, and to the first answer of the new
+    stub, without the execution itself.
+    """
     hit = _kill_in_execution(server)
     if hit is None:
         return None
     record, killed_ns = hit
 
-    def answered() -> Outcome | None:
-        return next((o for o in load.outcomes if o.id == record.id), None)
+    def answered() -> Answer | None:
+        return next((o for o in load.answers if o.id == record.id), None)
 
     def back() -> Record | None:
         news = [r for r in read_journal(server.journal) if r.ns > killed_ns]
@@ -166,7 +160,7 @@ def kill_stub(server: Server, load: Load) -> StubDeath | None:
     assert failed.status == 503, failed
     assert _TEXT.search(failed.text), failed
     first = eventually(back, 60, "a new stub that executes")
-    return StubDeath((failed.ended_ns - killed_ns) / 1e6, (first.ns - killed_ns) / 1e6)
+    return (failed.ended_ns - killed_ns) / 1e6, (first.ns - killed_ns) / 1e6
 
 
 def check_stubs(server: Server, load: Load, hits: int, kills: int) -> None:
@@ -175,7 +169,7 @@ def check_stubs(server: Server, load: Load, hits: int, kills: int) -> None:
     A kill that met no execution of the journal may still have met a request, before its start or
     after its end was written down.
     """
-    wrong = check_executed_once(server, load.outcomes)
+    wrong = check_executed_once(server, load.answers)
     assert hits <= len(wrong) <= kills, wrong
 
 
@@ -280,25 +274,21 @@ def template_kills(server: Server, seed: int = 1) -> Iterator[Callable[[], tuple
     chance = random.Random(seed)
     with Load(server.http_port, clients=4, milliseconds=5) as load:
         yield lambda: tuple(_done_ms(server, moment, chance) for moment in TEMPLATE_MOMENTS)
-    failed = [outcome for outcome in load.outcomes if not outcome.is_right]
+    failed = [one for one in load.answers if not one.is_right]
     assert not failed, failed[:3]
 
 
 # ------------------------------------------------------------------------- the broker
 
 
-class BrokerDeath(NamedTuple):
-    """One kill and what followed, in milliseconds from the kill."""
+def kill_broker(
+    server: Server, loads: Sequence[Load], number: int = signal.SIGKILL
+) -> tuple[float, float, float]:
+    """One round, under loads that go on.
 
-    #: Until the first answer to a request that was made after it.
-    back_ms: float
-    #: Until the server said that it is not ready, and that it is again.
-    unready_ms: float
-    ready_ms: float
-
-
-def kill_broker(server: Server, loads: Sequence[Load], number: int = signal.SIGKILL) -> BrokerDeath:
-    """One round, under loads that go on."""
+    Return the milliseconds from the kill to the first answer to a request that was made after it,
+    and until the server said that it is not ready, and that it is again.
+    """
     [broker] = server.pids()["broker"]
     killed_ns = _kill(loads, broker, number)
 
@@ -312,14 +302,14 @@ def kill_broker(server: Server, loads: Sequence[Load], number: int = signal.SIGK
     ready_ms = _since_ms(killed_ns)
     back_ms = _back_ms(loads, killed_ns)
     eventually(lambda: server.pids().get("broker") not in (None, [], [broker]), 30, "a new broker")
-    return BrokerDeath(back_ms, unready_ms, ready_ms)
+    return back_ms, unready_ms, ready_ms
 
 
 def check_broker(server: Server, loads: Sequence[Load], stubs: list[int], kills: int) -> int:
     """The stubs are the same, and only what they executed may have failed; how many."""
     assert sorted(server.stub_pids("journal")) == sorted(stubs)
     assert {record.pid for record in read_journal(server.journal)} <= set(stubs)
-    wrong = check_executed_once(server, outcomes(loads))
+    wrong = check_executed_once(server, answers_of(loads))
     executed = executions(server.journal)
     assert [o for o in wrong if o.id not in executed] == []
     assert len(wrong) <= kills * INSTANCES
@@ -352,7 +342,7 @@ def kill_http(server: Server, load: Load, choose: Callable[[Server], int]) -> fl
 
 def check_http(server: Server, load: Load, max_wrong: int) -> None:
     """Only connections broke, at most so many; nothing was executed twice."""
-    assert len(check_executed_once(server, load.outcomes, 0)) <= max_wrong
+    assert len(check_executed_once(server, load.answers, 0)) <= max_wrong
 
 
 def kill_grpc(server: Server) -> float:
@@ -392,15 +382,6 @@ def _is_alive(process: psutil.Process) -> bool:
     return False
 
 
-class SupervisorDeath(NamedTuple):
-    """One kill and what followed."""
-
-    #: From the kill until no process, file, socket or port is left.
-    gone_ms: float
-    #: From the next start, over the same repository and ports, until it is ready.
-    ready_ms: float
-
-
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -411,8 +392,12 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def kill_supervisor(folder: Path) -> SupervisorDeath:
-    """One round, with a server of its own."""
+def kill_supervisor(folder: Path) -> tuple[float, float]:
+    """One round, with a server of its own.
+
+    Return the milliseconds from the kill until no process, file, socket or port is left, and from
+    the next start, over the same repository and ports, until it is ready.
+    """
     mark = os.environ[leaks.MARK_VARIABLE]
     before = leaks.marked_processes(mark)
     runtime = folder / "run"
@@ -436,4 +421,4 @@ def kill_supervisor(folder: Path) -> SupervisorDeath:
     server.start()
     ready_ms = _since_ms(started_ns)
     assert server.stop() == 0
-    return SupervisorDeath(gone_ms, ready_ms)
+    return gone_ms, ready_ms

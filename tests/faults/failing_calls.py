@@ -145,7 +145,7 @@ def server_under_load(directory: Path) -> Iterator[tuple[Server, FailingCalls]]:
         with server:
             with Load(server.http_port, clients=4, milliseconds=5, pause_s=0.01) as load:
                 yield server, calls
-            answered = [o for o in load.outcomes if o.status not in (0, 500)]
+            answered = [o for o in load.answers if o.status not in (0, 500)]
             deaths.check_executed_once(server, answered)
             assert 0 == server.stop(30), "it ends in order"
     finally:

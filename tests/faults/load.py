@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from tests.faults.requests import journal_inputs
 
 
-class Outcome(NamedTuple):
-    """The outcome of one request. Times are of time.monotonic_ns()."""
+class Answer(NamedTuple):
+    """What one request came to. Times are of time.monotonic_ns()."""
 
     id: str
     sent_ns: int
@@ -28,6 +28,12 @@ class Outcome(NamedTuple):
         """Answered, and with its own bytes."""
         return self.status == 200 and json.loads(self.text)["outputs"][0]["data"] == [self.id]
 
+    @property
+    def stamps(self) -> tuple[int, ...]:
+        """What was imported and what was initialized, of `stamped`; empty if it is no answer."""
+        outputs = json.loads(self.text)["outputs"] if self.status == 200 else ()
+        return tuple(output["data"][0] for output in outputs)
+
 
 _Own = TypeVar("_Own", bound="Clients")
 
@@ -38,6 +44,7 @@ class Clients:
     def __init__(self, port: int, model: str, clients: int, within_s: float = 50.0) -> None:
         self._place: Any = {"host": "127.0.0.1", "port": port, "timeout": within_s}
         self._path = f"/v2/models/{model}/infer"
+        self.answers: list[Answer] = []
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
 
@@ -60,15 +67,20 @@ class Clients:
     def _ask(self, connection: http.client.HTTPConnection) -> None:
         raise NotImplementedError
 
-    def _post(self, connection: http.client.HTTPConnection, body: str | bytes) -> tuple[int, str]:
-        """Return status and text of the answer; (0, the error) if the connection broke."""
+    def _post(
+        self, connection: http.client.HTTPConnection, body: str | bytes, own_id: str = ""
+    ) -> int:
+        """Ask, and keep what it came to; return the status, 0 if the connection broke."""
+        sent_ns = time.monotonic_ns()
         try:
             connection.request("POST", self._path, body)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            response = connection.getresponse()
+            status, text = response.status, response.read().decode()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            return 0, repr(error)
+            status, text = 0, repr(error)
+        self.answers.append(Answer(own_id, sent_ns, time.monotonic_ns(), status, text))
+        return status
 
 
 class Load(Clients):
@@ -86,7 +98,6 @@ class Load(Clients):
         model: str = "journal",
     ) -> None:
         super().__init__(port, model, clients)
-        self.outcomes: list[Outcome] = []
         self._milliseconds = milliseconds
         self._pause_s = pause_s
         self._prefix = f"load{next(self._sessions)}"
@@ -94,8 +105,6 @@ class Load(Clients):
 
     def _ask(self, connection: http.client.HTTPConnection) -> None:
         own_id = f"{self._prefix}-{next(self._numbers)}"
-        inputs = journal_inputs(own_id, self._milliseconds)
-        sent_ns = time.monotonic_ns()
-        status, text = self._post(connection, json.dumps({"inputs": inputs}))
-        self.outcomes.append(Outcome(own_id, sent_ns, time.monotonic_ns(), status, text))
+        document = {"inputs": journal_inputs(own_id, self._milliseconds)}
+        status = self._post(connection, json.dumps(document), own_id)
         self._is_over.wait(self._pause_s if status else max(self._pause_s, 0.01))

@@ -113,7 +113,7 @@ def _broker_deaths(rounds: int) -> None:
         with deaths.mixed_load(server) as loads:
             _rounds(rounds, _PAUSE_S, bounds, lambda: deaths.kill_broker(server, loads))
         failed = deaths.check_broker(server, loads, stubs, rounds)
-    count = len(deaths.outcomes(loads))
+    count = len(deaths.answers_of(loads))
     print(f"broker killed: {failed} of {count} requests failed, all while executing")
 
 
@@ -128,7 +128,7 @@ def _frontend_deaths(rounds: int) -> None:
                 kill = partial(deaths.kill_http, server, load, choose)
                 bounds = {f"{name} killed: answering again after": bound}
                 _rounds(rounds, _PAUSE_S, bounds, lambda kill=kill: (kill(),))  # type: ignore[misc]
-            deaths.check_http(server, load, len(load.outcomes))
+            deaths.check_http(server, load, len(load.answers))
         bounds = {"grpc process killed: answering again after": 1000.0}
         _rounds(rounds, _PAUSE_S, bounds, lambda: (deaths.kill_grpc(server),))
 

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
@@ -128,11 +127,9 @@ class Asking(Clients):
     def __init__(self, server: Server, model: str, clients: int, pause_s: float, within_s: float):
         super().__init__(server.http_port, model, clients, within_s)
         self._pause_s = pause_s
-        self.statuses: Counter[int] = Counter()
 
     def _ask(self, connection: HTTPConnection) -> None:
-        status, _ = self._post(connection, json.dumps(_BODY))
-        self.statuses[status] += 1
+        self._post(connection, json.dumps(_BODY))
         self._is_over.wait(self._pause_s)
 
 
@@ -335,8 +332,8 @@ def main() -> None:
                 _print(fault, _walk(server, fault, arguments.seconds, browser), counts)
             print(f"{counts} of {len(faults)}")
             print("turns beyond the bound:", long_turns(server.log_text()) or "none")
-        answered = honest.statuses.pop(200, 0)
-        print(f"beside them {answered} answered, {honest.statuses.total()} failed")
+        answered = sum(answer.status == 200 for answer in honest.answers)
+        print(f"beside them {answered} answered, {len(honest.answers) - answered} failed")
 
 
 def _print(fault: Fault, outcome: Outcome, counts: dict[str, int]) -> None:

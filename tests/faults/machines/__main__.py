@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.conftest import ROOT
-from tests.faults.machines import page
 from tests.faults.machines.machine import Machine, why_none
-from tests.faults.machines.table import MACHINES
+from tests.faults.machines.table import MACHINES, write_page
 
 _MACHINE_LIMIT_S = 240
 _LINES_OF_LOG = 30
@@ -103,7 +102,7 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="write the table into the page")
     arguments = parser.parse_args()
     if arguments.page:
-        page.write()
+        write_page()
         return 0
     return visit_all([MACHINES[n] for n in arguments.names or MACHINES], arguments.jobs)
 

@@ -45,7 +45,7 @@ class Drive:
             name: text.replace("$PLACE", str(place)) for name, text in machine.environment.items()
         }
         self._python = machine.python() if machine.python else Path(sys.executable)
-        self._server = server = Server(
+        self.server = server = Server(
             place / machine.directory,
             models=["counting"],
             options=machine.options,
@@ -65,7 +65,7 @@ class Drive:
 
     def run(self) -> None:
         """Raises AssertionError with what is not as the table says."""
-        server = self._server
+        server = self.server
         server.launch()
         eventually(lambda: server.returncode is not None or server.is_ready(), 60, "ready")
         if self._machine.sentence or server.returncode is not None:
@@ -80,9 +80,6 @@ class Drive:
                     server.kill()
         eventually(lambda: not self._left(), 60, f"left: {self._left()}")
 
-    def log_text(self) -> str:
-        return self._server.log_text()
-
     def _drive(self) -> None:
         for module in (http_client, grpc_client):
             for size in (_SMALL, _LARGE):
@@ -90,18 +87,19 @@ class Drive:
         self._stream()
         self._kill_stub()
         if self._machine.change:
-            self._machine.change(self._server)
+            self._machine.change(self.server)
         else:
-            with self._code().open("a") as code:
+            model = self.server.repository / self._machine.model
+            with (model / "1" / "model.py").open("a") as code:
                 code.write("\n# another version\n")
         self._run_ctl("reload", self._machine.model)
         self._infer(http_client, _SMALL)
         assert self._machine.model in self._run_ctl("status")
-        self._machine.before_end(self._server)
+        self._machine.before_end(self.server)
         self._end()
 
     def _end(self) -> None:
-        process, supervisor = self._server.process, self._supervisor()
+        process, supervisor = self.server.process, self._supervisor()
         assert process is not None
         supervisor.send_signal(signal.SIGTERM)
         if self._machine.grace_s:
@@ -115,7 +113,7 @@ class Drive:
         assert status == 0, f"ended with {status}"
 
     def _infer(self, module: Any, size: int) -> None:
-        server = self._server
+        server = self.server
         array = np.arange(size, dtype=np.float32)
         address = server.url[7:] if module is http_client else server.grpc_address
         with module.InferenceServerClient(address) as client:
@@ -125,7 +123,7 @@ class Drive:
     def _stream(self) -> None:
         results: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
         inputs = infer_inputs(grpc_client, COUNT=np.array([_STREAMED], np.int32))
-        with grpc_client.InferenceServerClient(self._server.grpc_address) as client:
+        with grpc_client.InferenceServerClient(self.server.grpc_address) as client:
             client.start_stream(lambda result, error: results.put((result, error)))
             client.async_stream_infer("counting", inputs)
             for number in range(_STREAMED):
@@ -136,18 +134,18 @@ class Drive:
 
     def _kill_stub(self) -> None:
         model = self._machine.model
-        [killed] = self._server.stub_pids(model)
+        [killed] = self.server.stub_pids(model)
         os.kill(killed, signal.SIGKILL)
         # the request waits for the next process
         eventually(lambda: self._is_replaced(killed), 30, f"a process after {killed}")
         self._infer(http_client, _SMALL)
 
     def _is_replaced(self, killed: int) -> bool:
-        pids = self._server.stub_pids(self._machine.model)
-        return bool(pids) and killed not in pids and self._server.is_ready()
+        pids = self.server.stub_pids(self._machine.model)
+        return bool(pids) and killed not in pids and self.server.is_ready()
 
     def _run_ctl(self, *words: str) -> str:
-        server = self._server
+        server = self.server
         choice = ["--server", f":{server.http_port}"]
         prefix = server.wrapper
         if self._has_namespaces:
@@ -167,7 +165,7 @@ class Drive:
 
     def _supervisor(self) -> psutil.Process:
         """The server itself, also if its wrapper waits for it."""
-        process = psutil.Process(self._server.pid)
+        process = psutil.Process(self.server.pid)
         return process.children()[0] if self._has_namespaces else process
 
     @property
@@ -188,9 +186,6 @@ class Drive:
         for place in (Path("/run"), Path("/dev/shm"), self._place / "tmp"):
             yield from map(str, place.rglob("*"))
 
-    def _code(self) -> Path:
-        return self._server.repository / self._machine.model / "1" / "model.py"
-
 
 def main() -> int:
     name, place = sys.argv[1:]
@@ -198,7 +193,11 @@ def main() -> int:
     try:
         drive.run()
     except Exception as error:  # noqa: BLE001 - whatever it is, the table fails
-        print(json.dumps({"error": f"{type(error).__name__}: {error}", "log": drive.log_text()}))
+        print(
+            json.dumps(
+                {"error": f"{type(error).__name__}: {error}", "log": drive.server.log_text()}
+            )
+        )
         return 1
     return 0
 

@@ -1,13 +1,15 @@
-"""The machines, in the order of the page."""
+"""The machines, in the order of the page, and the page: docs/reliability.md has the table."""
 
 from __future__ import annotations
 
 import ctypes.util
+import re
 import subprocess
 import sys
 from typing import Any
 
-from tests.faults.machines import environments, preparations
+from tests.conftest import ROOT
+from tests.faults.machines import preparations
 from tests.faults.machines.machine import Machine, as_user, needs, needs_root, python_as
 from tests.support.machines import forbidden_calls, only_ipv6
 
@@ -385,38 +387,38 @@ ROWS = (
     Machine(
         "oldest-packages",
         "The oldest packages with wheels that the server may be installed with",
-        python=environments.lowest,
-        missing=environments.why_no_uv,
+        python=preparations.lowest,
+        missing=preparations.why_no_uv,
     ),
     Machine(
         "uv-tool",
         "Installed by `uv tool install`",
-        python=environments.uv_tool,
-        missing=environments.why_no_uv,
+        python=preparations.uv_tool,
+        missing=preparations.why_no_uv,
     ),
     Machine(
         "pipx",
         "Installed by `pipx install`",
-        python=environments.pipx,
-        missing=environments.why_no_uv,
+        python=preparations.pipx,
+        missing=preparations.why_no_uv,
     ),
     Machine(
         "user-packages",
         "Installed by `pip install --user`",
-        python=lambda: environments.BASE_PYTHON,
+        python=lambda: preparations.BASE_PYTHON,
         prepare=preparations.install_for_user,
     ),
     Machine(
         "model-without-numpy",
         "A model whose environment has no package",
         prepare=preparations.use_environment(preparations.bare_environment),
-        missing=environments.why_no_uv,
+        missing=preparations.why_no_uv,
     ),
     Machine(
         "model-with-old-numpy",
         "A model on Python 3.8 with numpy 1.17",
         prepare=preparations.use_environment(preparations.old_environment),
-        missing=environments.why_no_old_python,
+        missing=preparations.why_no_old_python,
     ),
     Machine(
         "rootless",
@@ -541,3 +543,26 @@ ROWS = (
     ),
 )
 MACHINES = {machine.name: machine for machine in ROWS}
+
+
+# --------------------------------------------------------------------------- the page
+
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- generated: make machines -->\n", "<!-- end -->\n"
+
+
+def page_text() -> str:
+    """Return the page with the table as it is to be."""
+    rows = "".join(map(_row, MACHINES.values()))
+    table = f"\n| Machine | The server |\n|---|---|\n{rows}\n"
+    written = PAGE.read_text("utf-8")
+    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
+    return pattern.sub(lambda match: f"{BEGIN}{table}{END}", written)
+
+
+def write_page() -> None:
+    PAGE.write_text(page_text(), "utf-8")
+
+
+def _row(machine: Machine) -> str:
+    return f"| {machine.text} | {f'says `{machine.shown}`' if machine.sentence else 'works'} |\n"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import skip_missing
-from tests.faults.machines import page
 from tests.faults.machines.__main__ import Outcome, visit
 from tests.faults.machines.machine import Machine, why_none
-from tests.faults.machines.table import MACHINES, ROWS
+from tests.faults.machines.table import MACHINES, PAGE, ROWS, page_text
 
 
 def test_the_page_has_the_table() -> None:
-    assert page.text() == page.PATH.read_text("utf-8"), "run: make machines ARGS=--page"
+    assert page_text() == PAGE.read_text("utf-8"), "run: make machines ARGS=--page"
 
 
 def test_each_machine_has_a_name_of_its_own_and_what_it_says() -> None:

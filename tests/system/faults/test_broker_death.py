@@ -140,13 +140,13 @@ def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
             os.kill(pid, signal.SIGKILL)
 
         def back() -> bool:
-            answers = deaths.outcomes(loads)
+            answers = deaths.answers_of(loads)
             return any(o.sent_ns > killed_ns and o.is_right for o in answers)
 
         eventually(back, 30, "answers")
         eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "the stub")
         time.sleep(0.5)
-    deaths.check_executed_once(server, deaths.outcomes(loads))
+    deaths.check_executed_once(server, deaths.answers_of(loads))
 
 
 @pytest.mark.parametrize("choose", [deaths.http_worker_pid, deaths.http_arbiter_pid])
@@ -158,7 +158,7 @@ def test_a_killed_http_process_costs_its_connections(
         for _ in range(2):
             deaths.kill_http(server, load, choose)
     # While nobody listens each new connection is refused, too.
-    limit = 2 * clients if choose is deaths.http_worker_pid else len(load.outcomes)
+    limit = 2 * clients if choose is deaths.http_worker_pid else len(load.answers)
     deaths.check_http(server, load, limit)
 
 

@@ -52,9 +52,9 @@ def test_an_idle_stub_is_replaced(server: Server, break_off: Break) -> None:
     eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "another one")
     eventually(lambda: state(server) == "READY", 30, "the model is ready")
     with deaths.mixed_load(server) as loads:
-        eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
+        eventually(lambda: all(len(load.answers) > 20 for load in loads), 30, "answers")
     assert [broker] == server.pids()["broker"]
-    assert [] == [o for o in deaths.outcomes(loads) if not o.is_right]
+    assert [] == [o for o in deaths.answers_of(loads) if not o.is_right]
     eventually(lambda: "its connection to the broker has ended" in server.log_text()[logged:], 60)
 
 
@@ -84,7 +84,7 @@ def test_frontends_are_connected_again_and_no_request_is_lost(
     [broker], stubs = server.pids()["broker"], server.stub_pids("journal")
     frontends = server.pids()[role]
     with deaths.mixed_load(server) as loads:
-        eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
+        eventually(lambda: all(len(load.answers) > 20 for load in loads), 30, "answers")
 
         assert sum(break_off(broker, pid) for pid in frontends)
 
@@ -93,9 +93,9 @@ def test_frontends_are_connected_again_and_no_request_is_lost(
             30,
             "another broker",
         )
-        counts = [len(load.outcomes) for load in loads]
+        counts = [len(load.answers) for load in loads]
         eventually(
-            lambda: all(len(o.outcomes) > n + 20 for o, n in zip(loads, counts, strict=True)),
+            lambda: all(len(o.answers) > n + 20 for o, n in zip(loads, counts, strict=True)),
             30,
             "answers again",
         )

@@ -59,8 +59,8 @@ def test_a_hung_execution_is_ended_at_its_bound(shared: SharedServer) -> None:
     shared.load("journal")
     pids = shared.stub_pids("journal")
     with Load(shared.http_port, clients=1, milliseconds=60_000) as load:
-        eventually(lambda: load.outcomes, 30, "an answer")
-    first = load.outcomes[0]
+        eventually(lambda: load.answers, 30, "an answer")
+    first = load.answers[0]
 
     assert 503 == first.status
     assert "execute() took longer than max_execution_seconds (0.5)" in first.text

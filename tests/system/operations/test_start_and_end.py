@@ -98,7 +98,7 @@ def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path
         release_execution(server.journal, begun.id)
         assert 0 == server.wait(60)
 
-    assert load.outcomes[0].is_right
+    assert load.answers[0].is_right
     log = server.log_text()
     lines = (
         "Waiting for in-flight requests to complete.",

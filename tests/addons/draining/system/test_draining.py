@@ -15,7 +15,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.faults.stamps import MODEL, Answer, SteadyLoad, steer
+from tests.faults.load import Answer
+from tests.faults.stamps import MODEL, SteadyLoad, steer
 from tests.support.journal import UNTIL_RELEASED, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
