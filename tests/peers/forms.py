@@ -6,8 +6,30 @@ alone. A table says what a form has at least.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
+
+WITHIN_S = 60
+
+
+async def outcome(call: Callable[[], Any]) -> Any:
+    """Return what a call comes to: its answer, all that it generates, or the error."""
+    try:
+        answer = call()
+        if isinstance(answer, Future):
+            answer = answer.result(WITHIN_S)
+        if inspect.isawaitable(answer):
+            answer = await asyncio.wait_for(answer, WITHIN_S)
+        if inspect.isasyncgen(answer):
+            return [item async for item in answer]
+        if inspect.isgenerator(answer):
+            return [*answer]
+    except Exception as error:  # noqa: BLE001 - it is what the call comes to
+        return error
+    return answer
 
 
 def form(answer: Any) -> Any:

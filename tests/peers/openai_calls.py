@@ -9,14 +9,13 @@ asynchronous and streamed. What the server does not have answers 404.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import openai
-from forms import form
+from forms import form, outcome
 from openai.resources import __all__ as resources
 
 SAID: Any = [{"role": "user", "content": "Say a few words."}]
@@ -58,17 +57,12 @@ def shape(answer: Any) -> Any:
 async def answers(client: Any, model: str) -> dict[str, Any]:
     found = {}
     for name, call in calls(client, model).items():
-        try:
-            answer = call()
-            if inspect.isawaitable(answer):
-                answer = await answer
-            if isinstance(answer, openai.Stream):
-                answer = [*answer]
-            elif isinstance(answer, openai.AsyncStream):
-                answer = [item async for item in answer]
-            found[name] = [shape(answer[-1])] if isinstance(answer, list) else shape(answer)
-        except openai.OpenAIError as error:
-            found[name] = form(error)
+        answer = await outcome(call)
+        if isinstance(answer, openai.Stream):
+            answer = [*answer]
+        elif isinstance(answer, openai.AsyncStream):
+            answer = [item async for item in answer]
+        found[name] = [shape(answer[-1])] if isinstance(answer, list) else shape(answer)
     return found
 
 

@@ -13,16 +13,14 @@ import inspect
 import json
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
-from forms import form, public_methods
+from forms import WITHIN_S, form, outcome, public_methods
 from pytriton import client as clients
 
 WORDS = np.array([["a", "b"]], np.object_)
 COUNT = np.array([3], np.int32)
-WITHIN_S = 60
 
 
 def calls(client: Any, url: str) -> dict[str, Callable[[], Any]]:
@@ -46,34 +44,20 @@ def _read(member: Any) -> Any:
     return member() if callable(member) else member
 
 
-async def outcome(call: Callable[[], Any]) -> Any:
-    try:
-        answer = call()
-        if isinstance(answer, Future):
-            answer = answer.result(WITHIN_S)
-        if inspect.isawaitable(answer):
-            answer = await asyncio.wait_for(answer, WITHIN_S)
-        if inspect.isasyncgen(answer):
-            return [form(item) async for item in answer][:1]
-        if inspect.isgenerator(answer):
-            return [form(item) for item in answer][:1]
-    except Exception as error:  # noqa: BLE001 - it is what the call comes to
-        return form(error)
-    return form(answer)
-
-
 async def forms_of(kind: type, url: str) -> dict[str, Any]:
     """Return the forms of the answers to all calls of one client."""
     client = kind(url, "string_upper")
     members = inspect.getmembers(kind, lambda member: isinstance(member, property))
     known = [*public_methods(kind), *(name for name, _ in members if not name.startswith("_"))]
     found = {
-        name: await outcome(call) for name, call in calls(client, url).items() if name in known
+        name: form(await outcome(call))
+        for name, call in calls(client, url).items()
+        if name in known
     }
-    found["close"] = await outcome(client.close)
+    found["close"] = form(await outcome(client.close))
     if "unload_model" in known:
         spare = kind(url, "spare")
-        found["unload_model"] = await outcome(spare.unload_model)
+        found["unload_model"] = form(await outcome(spare.unload_model))
         await outcome(spare.close)
     return {"methods": sorted(known), "forms": found}
 
@@ -81,8 +65,8 @@ async def forms_of(kind: type, url: str) -> dict[str, Any]:
 async def streams_of(kind: type, url: str) -> dict[str, Any]:
     """Return the forms of the answers of a decoupled model; the rest is as in its base."""
     client = kind(url, "counting")
-    found = {"infer_sample": await outcome(lambda: client.infer_sample(COUNT))}
-    found["close"] = await outcome(client.close)
+    found = {"infer_sample": form(await outcome(lambda: client.infer_sample(COUNT)))}
+    found["close"] = form(await outcome(client.close))
     return {"methods": sorted(found), "forms": found}
 
 

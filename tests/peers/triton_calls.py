@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import json
 import queue
 import sys
@@ -20,10 +19,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from forms import form, public_methods
+from forms import WITHIN_S, form, outcome, public_methods
 
 VALUES = np.arange(16, dtype=np.float32).reshape(1, 16)
-WITHIN_S = 60
 
 
 class Kit:
@@ -178,13 +176,7 @@ async def forms_of(name: str, address: str) -> dict[str, Any]:
     try:
         client = kit.module.InferenceServerClient(address)
         for method, call in (common_calls(client, kit, region) | own_calls(client, kit)).items():
-            try:
-                answer = call()
-                if inspect.isawaitable(answer):
-                    answer = await asyncio.wait_for(answer, WITHIN_S)
-            except Exception as error:  # noqa: BLE001 - it is what the call comes to
-                answer = error
-            found[method] = form(answer)
+            found[method] = form(await outcome(call))
     finally:
         region.close()
     return {"methods": public_methods(kit.module.InferenceServerClient), "forms": found}
