@@ -8,7 +8,6 @@ A count is the same on every machine, so a test holds it; a time is not. Each pr
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import json
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from tests.bench import clients
 from tests.support.server import Server
+from tests.support.tools import parse_options
 from tests.support.waiting import eventually
 from zmqtriton_addons.tools.benching.connections import make_connection
 
@@ -136,11 +136,12 @@ def counting_server(directory: Path) -> Iterator[Counter]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--list", default="", metavar="ROLE", help="show the functions of a role")
-    parser.add_argument("--only", default="", help="kinds of requests whose name holds this")
-    parser.add_argument("--json", action="store_true", help="print totals, a line for each kind")
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        __doc__,
+        list=("", "show the functions of this role"),
+        only=("", "kinds of requests whose name holds this"),
+        json=(False, "print totals, a line for each kind"),
+    )
     with (
         tempfile.TemporaryDirectory(prefix="calls") as directory,
         counting_server(Path(directory)) as counter,

@@ -151,12 +151,11 @@ def grpc_stream(port: int, floats: int = 16) -> Plan:
 
 def grpc_request(floats: int = 16, model: str = "identity_fp32") -> bytes:
     """The bytes of a ModelInferRequest to an identity."""
-    from zmqtriton_protos import message
+    from tests.faults import requests
 
-    request = message("inference.ModelInferRequest")(model_name=model)
-    request.inputs.add(name="INPUT0", datatype="FP32").shape.append(floats)
-    request.raw_input_contents.append(struct.pack("<f", 0.5) * floats)
-    return request.SerializeToString()
+    data = struct.pack("<f", 0.5) * floats
+    request = requests.grpc_request(model, INPUT0=("FP32", [floats], data))
+    return bytes(request.SerializeToString())
 
 
 def http_shared(port: int, floats: int = 150_528) -> Plan:

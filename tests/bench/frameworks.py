@@ -6,7 +6,6 @@ model, an image network what is left of that where the model computes. PyTorch's
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib.util
 import multiprocessing
@@ -26,6 +25,7 @@ from tests.bench import clients, cpu
 from tests.support import leaks
 from tests.support.scripted import string_parameter
 from tests.support.server import Server
+from tests.support.tools import parse_options
 
 _PERCEPTRON, _IMAGE = (64,), (3, 96, 96)
 _CHANNELS, _BLOCKS, _CLASSES = 48, 4, 10
@@ -204,10 +204,7 @@ def _measure(server: Server, model: Model, connections: int, seconds: float) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--only", default="", help="models whose name holds this")
-    options = parser.parse_args()
+    options = parse_options(seconds=(3.0, "of each row"), only=("", "models whose name holds this"))
     leaks.mark_session()
     has_torch = importlib.util.find_spec("torch") is not None
     models = [m for m in MODELS if options.only in m.name and (has_torch or m.kind == "onnx")]

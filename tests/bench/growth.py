@@ -10,7 +10,6 @@ tests/bench/results, and the plot in docs/guides.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import functools
 import multiprocessing
@@ -30,6 +29,7 @@ from tests.bench import clients, cpu, plots, results
 from tests.support import leaks
 from tests.support.scripted import string_parameter
 from tests.support.server import Server
+from tests.support.tools import parse_options
 
 _AT_ONCE = 8
 _SECONDS, _IDLE_SECONDS = 4.0, 10.0
@@ -238,11 +238,12 @@ _PLOTTED = ("models", "instances", "connections", "streams")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="one of " + ", ".join(KINDS))
-    parser.add_argument("--reloads", type=int, default=_RELOADS[-1], help="in the last figure")
-    parser.add_argument("--save", action="store_true", help="keep the figures and draw the plot")
-    options = parser.parse_args()
+    options = parse_options(
+        __doc__,
+        only=("", "one of " + ", ".join(KINDS)),
+        reloads=(_RELOADS[-1], "in the last figure"),
+        save=(False, "keep the figures and draw the plot"),
+    )
     leaks.mark_session()
     rows = []
     head = f"{'ready s':>8} {'MiB':>8} {'idle %':>7} {'CPU us per request':>19} {'stop s':>7}"

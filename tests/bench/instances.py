@@ -11,7 +11,6 @@ also by threads on free-threaded Pythons that are here.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ from tests.stub import interpreters
 from tests.support import leaks
 from tests.support.scripted import string_parameter
 from tests.support.server import Server
+from tests.support.tools import parse_options
 
 KINDS = ("processes", "forks", "threads")
 MEGABYTES = 500
@@ -217,10 +217,9 @@ def print_throughput(only: str = "") -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--save", action="store_true", help="keep the figures with the commit")
-    parser.add_argument("--only", default="", help="memory, or a kind of work")
-    options = parser.parse_args()
+    options = parse_options(
+        save=(False, "keep the figures with the commit"), only=("", "memory, or a kind of work")
+    )
     leaks.mark_session()
     rows = list[dict[str, Any]]()
     if options.only in ("", "memory"):

@@ -7,19 +7,17 @@ they can be found again; each run prints the ratio to the last figures that were
 
 from __future__ import annotations
 
-import argparse
 import functools
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from tests.bench import clients, cpu, instances, results
 from tests.support import leaks
 from tests.support.server import ROOT, Server, free_ports
+from tests.support.tools import parse_options, serving
 
 WORKLOADS: dict[str, tuple[clients.MakePlan, str, tuple[int, ...]]] = {
     "http json 16 x FP32": (clients.http_json, "http", (1, 8, 32)),
@@ -103,12 +101,12 @@ def _ratio(last: dict[str, Any] | None, cpu_us: float) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--only", default="", help="workloads whose name holds this")
-    parser.add_argument("--server", default=[], nargs="*", help="options of the server, without --")
-    parser.add_argument("--save", action="store_true", help="keep the figures with the commit")
-    options = parser.parse_args()
+    options = parse_options(
+        seconds=(3.0, "of each row"),
+        only=("", "workloads whose name holds this"),
+        server=(list[str](), "options of the server, without --"),
+        save=(False, "keep the figures with the commit"),
+    )
     server_options = ["--zmq-door", "--jobs", *(f"--{option}" for option in options.server)]
     leaks.mark_session()
     roles = ("http", "grpc", "door", "jobs", "broker", "stub", "supervisor")
@@ -117,14 +115,8 @@ def main() -> int:
     print("     all  clients  CPU/last")
     rows = list[dict[str, Any]]()
     last = {f"{row['workload']} {row['connections']}": row for row in results.last("requests")}
-    folder = tempfile.TemporaryDirectory()
     with (
-        folder,
-        Server(
-            Path(folder.name) / "s",
-            models=["identity_fp32", "tokens"],
-            options=server_options,
-        ) as server,
+        serving(["identity_fp32", "tokens"], options=server_options) as server,
         _beside("bound", server.http_port) as binder,
     ):
         read_cpu = functools.partial(_cpu, server, binder)

@@ -9,13 +9,13 @@ accelerator does; each setting is a copy of it in one server. Prints, and assert
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.bench import clients, plots, results
 from tests.support.server import Server
+from tests.support.tools import parse_options
 
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 _DELAY = "max_queue_delay_microseconds:"
@@ -74,11 +74,12 @@ def measure(server: Server, name: str, model: str, size: int, seconds: float) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--only", default="", help="settings whose name holds this")
-    parser.add_argument("--save", action="store_true")
-    options = parser.parse_args()
+    options = parse_options(
+        __doc__,
+        seconds=(3.0, "of each row"),
+        only=("", "settings whose name holds this"),
+        save=(False, "keep the figures and draw the plot"),
+    )
     settings = {k: v for k, v in {**PLOTTED, **TABLED}.items() if options.only in k}
     print(f"{'setting':15} {'c':>3} {'req/s':>8} {'p50 ms':>8} {'p99 ms':>8} {'batch':>6}")
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,6 @@ build/faults.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import threading
@@ -39,6 +38,7 @@ from tests.faults.days.world import BOUND_S, World
 from tests.faults.figures import leaving_nothing
 from tests.faults.mixed_clients import Client
 from tests.support.failing import FailingCalls
+from tests.support.tools import parse_options
 from tests.support.waiting import eventually
 
 MODES = ("explicit", "poll")
@@ -144,8 +144,11 @@ class Day:
             self._world.break_promise(f"{name}: {traceback.format_exc()}")
 
     def _is_nobody_stopped(self) -> bool:
-        pids = [pid for pids in self._world.server.pids().values() for pid in pids]
-        return psutil.STATUS_STOPPED not in map(_status, pids)
+        pids = {pid for pids in self._world.server.pids().values() for pid in pids}
+        states = {
+            each.info["status"] for each in psutil.process_iter(["status"]) if each.pid in pids
+        }
+        return psutil.STATUS_STOPPED not in states
 
     def _await_all(self, when: str) -> None:
         """Wait until every client has been served by what it has asked from now on."""
@@ -160,13 +163,6 @@ class Day:
             waiting = [c for c in self._clients if c.right_ns <= since_ns]
             states = "; ".join(f"{c.prefix}: {c.newest} {c.reason}" for c in waiting)
             self._world.break_promise(f"{error}: {states}")
-
-
-def _status(pid: int) -> str:
-    try:
-        return str(psutil.Process(pid).status())
-    except psutil.NoSuchProcess:
-        return ""
 
 
 def run(plan: Plan, directory: Path, kept: Path | None = None) -> int:
@@ -200,17 +196,17 @@ def _sizes(pid: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--mode", choices=MODES)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=Plan._field_defaults["max_steps"])
-    parser.add_argument("--only", default="")
-    parser.add_argument("--steer", default="")
-    parser.add_argument("--pause", type=float, default=0.0)
-    options = parser.parse_args()
-    modes = (options.mode,) if options.mode else MODES
+    options = parse_options(
+        seed=(1, "of all choices"),
+        minutes=(20.0, "of all modes"),
+        mode=("", "modes whose name holds this"),
+        first=(0, "the first step"),
+        count=(Plan._field_defaults["max_steps"], "steps at most"),
+        only=("", "faults whose name holds this"),
+        steer=("", "operations whose name holds this"),
+        pause=(0.0, "seconds between two steps"),
+    )
+    modes = [mode for mode in MODES if options.mode in mode]
     with leaving_nothing() as broken:
         for mode in modes:
             print(f"== mode {mode}, seed {options.seed}", flush=True)

@@ -6,7 +6,6 @@ answer, load and unload. `python -m tests.faults.failing_calls` sweeps all of th
 
 from __future__ import annotations
 
-import argparse
 import errno
 import random
 import sys
@@ -23,6 +22,7 @@ from tests.faults import deaths
 from tests.faults.load import Load
 from tests.support.failing import FailingCalls
 from tests.support.server import Server, ask_add_sub
+from tests.support.tools import parse_options
 from tests.support.waiting import eventually
 
 MODELS = ("journal", "add_sub")
@@ -153,10 +153,9 @@ def server_under_load(directory: Path) -> Iterator[tuple[Server, FailingCalls]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="faults whose text contains this")
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        seed=(1, "of their order"), only=("", "faults whose text contains this")
+    )
     faults = [fault for fault in all_faults() if arguments.only in str(fault)]
     random.Random(arguments.seed).shuffle(faults)
     results = []

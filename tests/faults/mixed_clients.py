@@ -120,8 +120,8 @@ class Client(ABC):
         try:
             self.ask()
         except InferenceServerException as error:
-            self.outcome = str(error.status())
-            self.reason = f"{self.outcome} {error.message()}"
+            self.outcome = str(error.status() or error.message())
+            self.reason = f"{error.status()} {error.message()}"
         except Exception as error:  # noqa: BLE001 - whatever it is, it is not right
             self.close()
             self.reason = f"{type(error).__name__}: {error}"

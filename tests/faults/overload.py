@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench import clients as load
@@ -22,6 +20,7 @@ from tests.faults.deaths import use_instances
 from tests.faults.requests import journal_inputs
 from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
+from tests.support.tools import serving
 
 #: And how many milliseconds an execution takes.
 _MODELS = {"of_5_ms": 5, "of_50_ms": 50}
@@ -143,12 +142,13 @@ async def _measure(server: Server, model: str, ms: int, capacity: float, seconds
 
 def run(seconds: float) -> None:
     """Prints a line for each model."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "s")
-        for name in _MODELS:
-            add_slow_model(server, name, 2)
-        with server:
-            for name, ms in _MODELS.items():
-                plan = load.http(server.http_port, body(ms), name)
-                capacity = load.measure(plan, 4, min(5.0, seconds)).per_s
-                asyncio.run(_measure(server, name, ms, capacity, seconds))
+    with serving(prepare=_add_models) as server:
+        for name, ms in _MODELS.items():
+            plan = load.http(server.http_port, body(ms), name)
+            capacity = load.measure(plan, 4, min(5.0, seconds)).per_s
+            asyncio.run(_measure(server, name, ms, capacity, seconds))
+
+
+def _add_models(server: Server) -> None:
+    for name in _MODELS:
+        add_slow_model(server, name, 2)

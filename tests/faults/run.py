@@ -6,12 +6,10 @@ long it took is printed, beside its bound.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,23 +18,10 @@ from tests.faults.figures import leaving_nothing, print_figure
 from tests.faults.load import Load
 from tests.faults.standstills import rounds as standstills
 from tests.support.scripted import extend_config, string_parameter
-from tests.support.server import Server
+from tests.support.tools import parse_options, serving
 
 #: One that dies sooner has not worked, and is not started at once.
 _PAUSE_S = 1.5
-
-
-@contextmanager
-def _serving(
-    models: Sequence[str] = ("journal",),
-    options: Sequence[str] = (),
-    prepare: Callable[[Server], None] = lambda _: None,
-) -> Iterator[Server]:
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "s", models, options=options)
-        prepare(server)
-        with server:
-            yield server
 
 
 def _rounds(
@@ -70,7 +55,9 @@ def _stub_deaths(
         return death
 
     parameter = string_parameter("INSTANCES", instances)
-    with _serving(prepare=lambda server: extend_config(server, "journal", parameter)) as server:
+    with serving(
+        ["journal"], prepare=lambda server: extend_config(server, "journal", parameter)
+    ) as server:
         with Load(
             server.http_port, clients=clients, milliseconds=deaths.EXECUTION_MS, pause_s=pause_s
         ) as load:
@@ -84,7 +71,7 @@ def _template_deaths(rounds: int) -> None:
         for moment in deaths.TEMPLATE_MOMENTS
     }
     with (
-        _serving(options=deaths.TEMPLATE_OPTIONS, prepare=deaths.use_forks) as server,
+        serving(["journal"], options=deaths.TEMPLATE_OPTIONS, prepare=deaths.use_forks) as server,
         deaths.template_kills(server) as kill,
     ):
         _rounds(rounds, 0.0, bounds, kill)
@@ -108,7 +95,7 @@ def _broker_deaths(rounds: int) -> None:
         "broker killed: not ready after": 500.0,
         "broker killed: ready again after": 1000.0,
     }
-    with _serving(prepare=deaths.use_instances) as server:
+    with serving(["journal"], prepare=deaths.use_instances) as server:
         stubs = server.stub_pids("journal")
         with deaths.mixed_load(server) as loads:
             _rounds(rounds, _PAUSE_S, bounds, lambda: deaths.kill_broker(server, loads))
@@ -122,7 +109,7 @@ def _frontend_deaths(rounds: int) -> None:
         ("http process", deaths.http_worker_pid, 1000.0),
         ("http arbiter", deaths.http_arbiter_pid, 3000.0),
     )
-    with _serving() as server:
+    with serving(["journal"]) as server:
         for name, choose, bound in kinds:
             with Load(server.http_port, clients=4, milliseconds=20) as load:
                 kill = partial(deaths.kill_http, server, load, choose)
@@ -134,7 +121,7 @@ def _frontend_deaths(rounds: int) -> None:
 
 
 def _grpc_load() -> None:
-    with _serving(grpc_load.MODELS) as server:
+    with serving(grpc_load.MODELS) as server:
         seconds = grpc_load.run_streams(server)
         print(f"{grpc_load.STREAMS} streams of {grpc_load.RESPONSES}: {seconds:.1f} s")
         alone, beside = grpc_load.run_streams_beside_stalled(server)
@@ -163,13 +150,12 @@ _PARTS: dict[str, Callable[[int], None]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only", choices=_PARTS, help="one part of all")
-    options = parser.parse_args()
+    options = parse_options(
+        rounds=(20, "of each kind of death"), only=("", "parts whose names hold this")
+    )
     with leaving_nothing() as broken:
         for name, part in _PARTS.items():
-            if options.only in (None, name):
+            if options.only in name:
                 part(options.rounds)
     return int(bool(broken))
 

@@ -7,7 +7,6 @@ is corrected? The good one is asked all the time. Measures and prints; asserts n
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import shutil
@@ -29,6 +28,7 @@ from tests.faults.load import Clients
 from tests.support.browser import Browser
 from tests.support.loops.long_turns import long_turns
 from tests.support.server import Server
+from tests.support.tools import parse_options
 from tests.support.waiting import eventually
 
 _BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}]}
@@ -309,10 +309,10 @@ def _comes_back(server: Server, model: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=12.0, help="that each fault is watched")
-    parser.add_argument("--only", nargs="*", default=[""], help="faults whose names hold one")
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        seconds=(12.0, "that each fault is watched"),
+        only=([""], "faults whose names hold one"),
+    )
     faults = [one for one in _FAULTS if any(part in one.model for part in arguments.only)]
     with tempfile.TemporaryDirectory() as name:
         options = [*_OPTIONS, f"--runtime-directory={name}/run"]

@@ -42,6 +42,7 @@ from tests.faults.attacks.watching import (
 from tests.faults.figures import leaving_nothing
 from tests.faults.mixed_clients import RIGHT, Ask, Client
 from tests.support.server import Server
+from tests.support.tools import parse_options
 
 #: How long one attack lasts, what comes after it, and the end.
 ATTACK_S, REST_S, END_S = 8.0, 3.0, 40.0
@@ -180,11 +181,11 @@ def _p99_ms(asks: Sequence[Ask], kind: type[Client]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--only", default="", help="attacks with this in their name")
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        seed=(1, "of all choices; odd ones have tokens"),
+        minutes=(20.0, "of all attacks"),
+        only=("", "attacks with this in their name"),
+    )
     with leaving_nothing() as broken, tempfile.TemporaryDirectory() as directory:
         broken += run(arguments, Path(directory))
     print("\n".join(broken) or "every promise was kept", flush=True)

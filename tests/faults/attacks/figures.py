@@ -9,7 +9,6 @@ machine, and `machine` is how late a process was that wanted next to nothing.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import tempfile
@@ -28,6 +27,7 @@ from tests.faults.mixed_clients import (
     HttpClient,
     StreamClient,
 )
+from tests.support.tools import parse_options
 
 _KINDS: tuple[tuple[type[Client], int], ...] = (
     (HttpClient, 2),
@@ -85,11 +85,11 @@ def _print_head(idle: Reading, times: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="attacks with this in their name")
-    parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of one attack")
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        only=("", "attacks with this in their name"),
+        times=(5, "of each attack"),
+        seconds=(10.0, "of one attack"),
+    )
     names = [name for name in (_NOTHING, *ATTACKS) if arguments.only in name]
     with (
         tempfile.TemporaryDirectory() as directory,

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 
 from tests.faults.attacks import (
     at_the_door,
-    frames,
     over_grpc,
     over_http,
     over_routes,
@@ -24,7 +23,6 @@ from tests.faults.attacks.target import Attacker, Target
 ATTACKS = (
     over_http.ATTACKS
     | over_grpc.ATTACKS
-    | frames.ATTACKS
     | over_sockets.ATTACKS
     | over_routes.ATTACKS
     | at_the_door.ATTACKS
