@@ -341,21 +341,23 @@ def canary(server: Server, what: str = "", document: Any = None, model: str = MO
     return answer
 
 
-def add_version(server: Server, *, begins_with: str = "", model: str = MODEL) -> int:
-    """Copy the newest version to the next number, which is its stamp; return it.
+def add_version(
+    server: Server, *, begins_with: str = "", model: str = MODEL, source: int = 0, stamp: int = 0
+) -> int:
+    """Copy the newest version, or another, to the next number, in one step; return it.
 
-    Its execute begins with these lines.
+    The number is its stamp, if no other is given. Its execute begins with these lines.
     """
     directory = server.repository / model
-    newest = max(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
-    code = directory / str(newest) / "model.py"
-    text = stamped(code.read_text(), newest + 1)
+    number = 1 + max(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
+    source_directory, staged = directory / str(source or number - 1), server.directory / "staged"
+    shutil.copytree(source_directory, staged, ignore=shutil.ignore_patterns("__pycache__"))
+    text = stamped((staged / "model.py").read_text(), stamp or number)
     before = r"(?s)(InferenceResponse\]:\n).*?(        responses = \[\]\n)"
     text = re.sub(before, lambda match: match[1] + begins_with + match[2], text)
-    new = directory / str(newest + 1)
-    shutil.copytree(code.parent, new, ignore=shutil.ignore_patterns("__pycache__"))
-    (new / "model.py").write_text(text)
-    return newest + 1
+    (staged / "model.py").write_text(text)
+    staged.rename(directory / str(number))
+    return number
 
 
 def versions_of(load: SteadyLoad, after: int = 0) -> set[int]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tests.faults import floods
@@ -109,11 +110,6 @@ def bombs(attack: Attacker, *, has_token: bool = True) -> None:
         client.send_within(1.0, attack.begin(1, path, encoding=encoding), whole * count)
 
 
-def bombs_without_token(attack: Attacker) -> None:
-    """Compressed messages of those who may ask nothing."""
-    bombs(attack, has_token=False)
-
-
 def endless_messages(attack: Attacker) -> None:
     """Messages of which much comes, and never all."""
     first = bytes((attack.chance.random() < 0.5,)) + (1 << 30).to_bytes(4, "big") + bytes(15_000)
@@ -201,7 +197,7 @@ def send_floods(attack: Attacker, name_of: Callable[[int], str], count: int) -> 
                 time.sleep(0.01)  # or all of it would be connecting
 
 
-def _some_floods(attack: Attacker, names: list[str]) -> None:
+def _some_floods(attack: Attacker, names: Sequence[str]) -> None:
     chosen = [attack.chance.choice(names) for _ in range(attack.chance.randint(1, 3))]
     send_floods(attack, lambda _: attack.chance.choice(chosen), attack.chance.randint(1, 6))
 
@@ -209,16 +205,6 @@ def _some_floods(attack: Attacker, names: list[str]) -> None:
 #: Of headers, and of windows, data and calls.
 DEAR = ("fields", "few fields", "table sizes", "large entries", "table churn", "huffman")
 CHEAP = ("windows", "bytes of data", "messages", "unknown calls")
-
-
-def floods_of_headers(attack: Attacker) -> None:
-    """Headers that cost much to read."""
-    _some_floods(attack, [*DEAR, "pieces", "unknown calls"])
-
-
-def floods_of_bytes(attack: Attacker) -> None:
-    """Windows of one byte, data of one byte, empty messages."""
-    _some_floods(attack, [*CHEAP])
 
 
 def empty_requests(attack: Attacker) -> None:
@@ -318,18 +304,20 @@ def frames_by_state(attack: Attacker) -> None:
         time.sleep(0.01)
 
 
-ATTACKS = {
+ATTACKS: dict[str, Callable[[Attacker], None]] = {
     "gRPC streams, not read": unread_streams,
     "gRPC answers, not read": unread_unary,
     "gRPC answers, read slowly": slow_streams,
     "compressed messages": bombs,
-    "compressed messages without token": bombs_without_token,
+    "compressed messages without token": partial(bombs, has_token=False),
     "messages that never end": endless_messages,
     "open streams with metadata": open_streams,
     "headers that never end": headers_never_complete,
     "headers that are kept": kept_headers,
-    "floods of headers": floods_of_headers,
-    "floods of bytes and windows": floods_of_bytes,
+    # headers that cost much to read
+    "floods of headers": partial(_some_floods, names=(*DEAR, "pieces", "unknown calls")),
+    # windows of one byte, data of one byte, empty messages
+    "floods of bytes and windows": partial(_some_floods, names=CHEAP),
     "requests that are nothing": empty_requests,
     "frames by type, state and rate": frames_by_state,
 }

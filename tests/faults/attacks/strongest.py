@@ -11,6 +11,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from tests.faults.attacks import at_the_door, over_grpc, over_http
 from tests.faults.attacks.over_grpc import UNREAD, WIDE
@@ -22,6 +23,7 @@ from tests.support import raw_http2 as h2
 #: What a compressed message becomes; it is a thousandth on its way.
 _BOMB_BYTES = 200 * MIB
 _PATIENCE_S = 60.0
+_CHEAP = (*over_grpc.CHEAP, "pieces")
 #: A server may say 100 before it, to hear whether a half-closed client is still there.
 _FINAL_STATUS = re.compile(rb"HTTP/1\.1 ([2-5]\d\d) ")
 
@@ -39,23 +41,10 @@ def large_answers(attack: Attacker) -> None:
         over_grpc.ask_on_stream(attack, client, 64 << 10, 1)
 
 
-def dear_headers(attack: Attacker) -> None:
-    """Every flood of headers at once, a connection for each."""
-    over_grpc.send_floods(attack, over_grpc.DEAR.__getitem__, len(over_grpc.DEAR))
-
-
-def compressed(attack: Attacker) -> None:
-    """Compressed requests on streams."""
-    _send_bombs(attack, STREAM)
-
-
-def compressed_without_token(attack: Attacker) -> None:
-    """Compressed requests in one piece, of clients that may ask nothing."""
-    attack.target = attack.target._replace(token="")
-    _send_bombs(attack, INFER)
-
-
-def _send_bombs(attack: Attacker, path: str) -> None:
+def compressed(attack: Attacker, path: str, *, has_token: bool = True) -> None:
+    """Compressed requests, on streams or in one piece, maybe of clients that may ask nothing."""
+    if not has_token:
+        attack.target = attack.target._replace(token="")
     packed = pack(over_grpc.floats(_BOMB_BYTES), "gzip")
     whole = message_frames(1, packed, is_compressed=True, is_last=path == INFER)
     for client in attack.calls(6, WIDE):
@@ -89,17 +78,6 @@ def metadata(attack: Attacker) -> None:
         over_grpc.send_blocks(client, over_grpc.blocks_of_table(attack, STREAM, 3900, 14))
 
 
-def half_requests(attack: Attacker) -> None:
-    """More connections than there may be, each amid its request."""
-    over_http.begin_requests(attack, "ModelStreamInfer", 700)
-
-
-def cheap_frames(attack: Attacker) -> None:
-    """Every flood of frames that cost their sender nothing at once, a connection for each."""
-    names = (*over_grpc.CHEAP, "pieces")
-    over_grpc.send_floods(attack, names.__getitem__, len(names))
-
-
 def half_closed(attack: Attacker) -> str:
     """Clients that close their half of the connection behind their request."""
     document = {"inputs": [tensor("INPUT0", "FP32", (1,), 5)]}
@@ -112,16 +90,6 @@ def overwritten_page(attack: Attacker) -> str:
     document = {"inputs": [tensor("KIB", "INT32", (1,), 1)]}
     data = attack.ask(f"/v2/models/{OVERWRITING}/infer", document)
     return _ask_again(attack, lambda: _status(attack, data))
-
-
-def slow_readers(attack: Attacker) -> None:
-    """Answers of 64 MiB each that are read at 2 KiB a second."""
-    over_http.read_slowly(attack, 64 << 10, 16, (1.0,))
-
-
-def unread_at_the_door(attack: Attacker) -> None:
-    """Tensors of 8 MiB that come back, and are not read."""
-    at_the_door.unread_echoes(attack, 12, 8 << 10)
 
 
 def _ask_again(attack: Attacker, ask: Callable[[], str]) -> str:
@@ -158,16 +126,30 @@ def _status(attack: Attacker, data: bytes, *, is_half_closed: bool = False) -> s
 ATTACKS: dict[str, Callable[[Attacker], str | None]] = {
     "answers of a stream, small, not read": small_answers,
     "answers of streams, large, not read": large_answers,
-    "headers that cost much": dear_headers,
-    "compressed requests": compressed,
+    # every flood of headers at once, a connection for each
+    "headers that cost much": partial(
+        over_grpc.send_floods, name_of=over_grpc.DEAR.__getitem__, count=len(over_grpc.DEAR)
+    ),
+    "compressed requests": partial(compressed, path=STREAM),
     "answers of calls, not read": calls_at_once,
     "open streams with metadata, a thousand": metadata,
-    "connections amid a request": half_requests,
+    # more than there may be
+    "connections amid a request": partial(
+        over_http.begin_requests, silent="ModelStreamInfer", count=700
+    ),
     "templates without an end": over_http.endless_templates,
-    "compressed requests without token": compressed_without_token,
-    "frames that cost nothing": cheap_frames,
+    "compressed requests without token": partial(compressed, path=INFER, has_token=False),
+    # every flood of frames that cost their sender nothing at once, a connection for each
+    "frames that cost nothing": partial(
+        over_grpc.send_floods, name_of=_CHEAP.__getitem__, count=len(_CHEAP)
+    ),
     "half-closed connections": half_closed,
     "a model that overwrites its page": overwritten_page,
-    "answers of 64 MiB, read slowly": slow_readers,
-    "answers of 8 MiB at the door, not read": unread_at_the_door,
+    # at 2 KiB a second
+    "answers of 64 MiB, read slowly": partial(
+        over_http.read_slowly, kib=64 << 10, clients=16, pauses_s=(1.0,)
+    ),
+    "answers of 8 MiB at the door, not read": partial(
+        at_the_door.unread_echoes, clients=12, kib=8 << 10
+    ),
 }

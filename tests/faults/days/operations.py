@@ -91,10 +91,7 @@ def _answers_with(world: World, stamp: int) -> bool:
 
 def _stamp_of_answer(world: World) -> int:
     document = {"inputs": journal_inputs("probe", 0)}
-    try:
-        status, answer = world.server.request_json(f"/v2/models/{STAMPED}/infer", document)
-    except OSError:
-        return 0
+    status, answer = world.look(f"/v2/models/{STAMPED}/infer", document)
     outputs = {one["name"]: one["data"][0] for one in answer.get("outputs", [])}
     return int(outputs["STAMP"]) if status == 200 else 0
 
@@ -117,10 +114,7 @@ def _change_configuration(world: World, chance: Random, model: str) -> None:
 
 
 def _revision(world: World, model: str) -> str:
-    try:
-        status, answer = world.server.request_json(f"/v2/models/{model}/config")
-    except OSError:
-        return ""
+    status, answer = world.look(f"/v2/models/{model}/config")
     parameters = answer.get("parameters", {}) if status == 200 else {}
     return str(parameters.get("REVISION", {}).get("string_value", ""))
 
@@ -228,11 +222,8 @@ def _serving_versions(world: World) -> list[int]:
 
 def _canary_phase(world: World) -> str:
     """Return "-" where there was none, "" if nobody says."""
-    try:
-        status, answer = world.server.request_json(f"/v2/models/{STAMPED}/canary")
-    except OSError:
-        return ""
-    return str(answer["phase"]) if status == 200 else "-" * ("no canary" in answer["error"])
+    status, answer = world.look(f"/v2/models/{STAMPED}/canary")
+    return str(answer["phase"]) if status == 200 else "-" * ("no canary" in str(answer))
 
 
 def _drain_and_undrain(world: World, chance: Random, model: str = "") -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.days.judging import Timeline
 from tests.faults.days.nemesis import Nemesis
-from tests.faults.stamps import stamped
+from tests.faults.stamps import add_version
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton.control_client import NoServerError, ServerSelector, connect
@@ -116,6 +116,13 @@ class World:
         with connect(ServerSelector(str(self.server.directory / "run"))) as client:
             return Answer("", client.call(verb, arguments, BOUND_S))
 
+    def look(self, path: str, document: Any = None) -> tuple[int, Any]:
+        """Return status and document of an answer; 0 and an empty one if nobody says."""
+        try:
+            return self.server.request_json(path, document)
+        except OSError:
+            return 0, {}
+
     def insist(
         self,
         verb: str,
@@ -162,15 +169,7 @@ class World:
 
     def add_version(self, stamp: int) -> int:
         """Copy the version that serves to the next number, with another stamp."""
-        directory = self.directory(STAMPED)
-        numbers = [int(path.name) for path in directory.iterdir() if path.name.isdecimal()]
-        source, number = directory / str(self.version), max(numbers) + 1
-        staged = self.server.directory / f"version-{number}"
-        shutil.copytree(source, staged, ignore=shutil.ignore_patterns("__pycache__"))
-        code = staged / "model.py"
-        code.write_text(stamped(code.read_text("utf-8"), stamp), "utf-8")
-        staged.rename(directory / str(number))
-        return number
+        return add_version(self.server, model=STAMPED, source=self.version, stamp=stamp)
 
     def remove_version(self, number: int) -> None:
         gone = self.server.directory / f"gone-{time.monotonic_ns()}"

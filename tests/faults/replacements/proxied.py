@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.replacements.clients import MODELS, OF_SEQUENCES
-from tests.faults.replacements.ways import OPTIONS, WITHIN_S, SideBySide, be_patient, drain_and_stop
+from tests.faults.replacements.ways import WITHIN_S, SideBySide, drain_and_stop, listen_on
 from tests.support.server import Server, free_ports, status_of
 from tests.support.waiting import eventually
 
@@ -23,6 +23,7 @@ _ADMIN_COUNT = "membership_healthy"
 class BehindProxy(SideBySide):
     """The next server has other ports; the old one drains and stops when the proxy asks both."""
 
+    frontends = ("grpc",)
     #: Where it runs; None where it cannot be had.
     program: str | None
 
@@ -33,20 +34,14 @@ class BehindProxy(SideBySide):
         self.configuration = directory / "proxy.yaml"  # Envoy goes by the end of the name
         self._processes: list[subprocess.Popen[bytes]] = []
         self._log = directory / "proxy.log"
-        self._numbers = itertools.count()
 
-    def next(self) -> Server:
-        number = next(self._numbers)
-        announced = f"--announce={self.announcements / f'{number}.json'}"
+    def options_of(self, number: int) -> Sequence[str]:
         self.announcements.mkdir(exist_ok=True)
-        server = Server(
-            self._directory / f"server{number}",
-            models=MODELS,
-            options=(*OPTIONS, announced, "--announce-interval-secs=1"),
-            frontends=("grpc",),
-        )
-        be_patient(server.repository)
-        return server
+        announced = f"--announce={self.announcements / f'{number}.json'}"
+        return announced, "--announce-interval-secs=1"
+
+    def place(self, server: Server) -> None:
+        """Leave it its own ports."""
 
     def proxy_words(self) -> list[str]:
         """Return the arguments of `zmqtriton-ctl proxy` but for the kind and the servers."""
@@ -148,12 +143,8 @@ class AtTwoPlaces(BehindProxy):
         self._places = [tuple(free_ports(2)) for _ in range(2)]
         self._turns = itertools.cycle(self._places)
 
-    def next(self) -> Server:
-        server = super().next()
-        server.http_port, server.grpc_port = next(self._turns)
-        server.url = f"http://127.0.0.1:{server.http_port}"
-        server.grpc_address = f"127.0.0.1:{server.grpc_port}"
-        return server
+    def place(self, server: Server) -> None:
+        listen_on(server, *next(self._turns))
 
     def start_proxy(self) -> None:
         servers = [f"127.0.0.1:{http},grpc={grpc}" for http, grpc in self._places]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -53,6 +53,12 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
+def listen_on(server: Server, http_port: int, grpc_port: int) -> None:
+    """Choose the ports of a server that is not started."""
+    server.http_port, server.grpc_port = http_port, grpc_port
+    server.url, server.grpc_address = f"http://127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}"
+
+
 class Systemd:
     """systemd as far as its server sees it: listens, starts, passes two sockets, stops."""
 
@@ -60,9 +66,7 @@ class Systemd:
         self.server = server
         self._names = names
         self._sockets = [socket.create_server(("127.0.0.1", 0), backlog=4096) for _ in range(2)]
-        server.http_port, server.grpc_port = (s.getsockname()[1] for s in self._sockets)
-        server.url = f"http://127.0.0.1:{server.http_port}"
-        server.grpc_address = f"127.0.0.1:{server.grpc_port}"
+        listen_on(server, *(each.getsockname()[1] for each in self._sockets))
 
     def start(self) -> None:
         # Far from 3 and 4, so that none is written over before it is moved there.
@@ -160,6 +164,7 @@ class SideBySide(Way):
     options: tuple[str, ...] = ()
     options_of_next: tuple[str, ...] = ()
     models: Sequence[str] = MODELS
+    frontends: Collection[str] = ("grpc", "metrics")
 
     def __init__(self, directory: Path, more_options: Sequence[str] = ()) -> None:
         self._directory = directory
@@ -169,16 +174,22 @@ class SideBySide(Way):
         self.http_port, self.grpc_port = free_ports(2)
 
     def next(self) -> Server:
-        """Return another server with the same ports."""
+        """Return another server."""
         number = next(self._numbers)
-        own = (*self.options, *self._more_options)
-        options = (*OPTIONS, *own, *(self.options_of_next if number else ()))
-        server = Server(self._directory / f"server{number}", models=self.models, options=options)
+        options = (*OPTIONS, *self.options_of(number), *self._more_options)
+        directory = self._directory / f"server{number}"
+        server = Server(directory, models=self.models, options=options, frontends=self.frontends)
         be_patient(server.repository)
-        server.http_port, server.grpc_port = self.http_port, self.grpc_port
-        server.url = f"http://127.0.0.1:{self.http_port}"
-        server.grpc_address = f"127.0.0.1:{self.grpc_port}"
+        self.place(server)
         return server
+
+    def options_of(self, number: int) -> Sequence[str]:
+        """Return what is particular to one of the servers."""
+        return (*self.options, *(self.options_of_next if number else ()))
+
+    def place(self, server: Server) -> None:
+        """Have the server listen on the same ports as all."""
+        listen_on(server, self.http_port, self.grpc_port)
 
     def start(self) -> None:
         server = self.next()
