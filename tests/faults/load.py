@@ -14,7 +14,7 @@ from tests.faults.requests import journal_inputs
 
 
 class Answer(NamedTuple):
-    """What one request came to. Times are of time.monotonic_ns()."""
+    """The outcome of one request. Times are of time.monotonic_ns()."""
 
     id: str
     sent_ns: int
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
     @property
     def stamps(self) -> tuple[int, ...]:
-        """What was imported and what was initialized, of `stamped`; empty if it is no answer."""
+        """The imported and the initialized state of `stamped`; empty if it is no answer."""
         outputs = json.loads(self.text)["outputs"] if self.status == 200 else ()
         return tuple(output["data"][0] for output in outputs)
 

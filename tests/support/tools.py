@@ -1,4 +1,4 @@
-"""What tools of tests/bench and tests/faults have: options, and a server of their own."""
+"""Options of the tools in tests/bench and tests/faults, and servers of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is watched while a server is attacked: honest clients, its memory, and the machine.
+"""Honest clients beside attackers, the memory of the server, and how late the machine is.
 
 The bound of the processes that clients speak to is exact: what they take before the first attack,
 `--client-memory-byte-size` for each kind of them, a tenth more, and an allowance for what an
