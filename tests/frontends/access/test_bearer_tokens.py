@@ -71,6 +71,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def tokens(path: Path) -> BearerTokens:
+    return BearerTokens(str(path))
+
+
 def refusal(tokens: BearerTokens, *values: str, address: str = "192.0.2.1") -> AccessRefused:
     with pytest.raises(AccessRefused) as raised:
         tokens.check(values, address, ANY)
@@ -121,9 +126,7 @@ def test_any_other_token_is_refused(path: Path, values: tuple[str, ...]) -> None
     assert values[0][7:20] not in error.text or values[0] == "Bearer "
 
 
-def test_a_token_is_good_for_its_scopes_alone(path: Path) -> None:
-    tokens = BearerTokens(str(path))
-
+def test_a_token_is_good_for_its_scopes_alone(tokens: BearerTokens, path: Path) -> None:
     assert tokens.check([HEADER], "", ANY) == tokens.check([HEADER], "", INFER) == grant()
     for scope in (CONTROL, METRICS):
         with pytest.raises(Forbidden, match=f"expecting scope '{scope}'") as raised:
@@ -180,10 +183,8 @@ def test_what_is_not_said_to_need_less_needs_control() -> None:
 # ------------------------------------------------------------------ wrong tokens
 @pytest.mark.row("L09")
 def test_many_wrong_tokens_make_their_address_wait_and_valid_ones_pass(
-    path: Path, caplog: pytest.LogCaptureFixture
+    tokens: BearerTokens, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tokens = BearerTokens(str(path))
-
     errors = [refusal(tokens, f"Bearer wrong-{i}") for i in range(MAX_AT_ONCE + 5)]
 
     assert [401] * MAX_AT_ONCE == [error.http_status for error in errors[:MAX_AT_ONCE]]
@@ -295,10 +296,13 @@ def test_a_link_that_leads_elsewhere_is_a_change(path: Path, tmp_path: Path) -> 
 # ----------------------------------------------------------------------- failure limit
 
 
-@pytest.mark.row("L09")
-def test_so_many_failures_are_answered_and_then_their_address_waits() -> None:
-    limit = FailureLimit()
+@pytest.fixture
+def limit() -> FailureLimit:
+    return FailureLimit()
 
+
+@pytest.mark.row("L09")
+def test_so_many_failures_are_answered_and_then_their_address_waits(limit: FailureLimit) -> None:
     waits = [limit.add("192.0.2.1", 100.0).wait_s for _ in range(MAX_AT_ONCE + 2)]
 
     assert waits == [0] * MAX_AT_ONCE + [SECONDS_FOR_ONE] * 2
@@ -307,8 +311,7 @@ def test_so_many_failures_are_answered_and_then_their_address_waits() -> None:
     assert limit.add("192.0.2.1", 100.0 + SECONDS_FOR_ONE).wait_s == SECONDS_FOR_ONE
 
 
-def test_waiting_is_told_in_whole_seconds_that_suffice() -> None:
-    limit = FailureLimit()
+def test_waiting_is_told_in_whole_seconds_that_suffice(limit: FailureLimit) -> None:
     for _ in range(MAX_AT_ONCE):
         limit.add("192.0.2.1", 0.0)
 
@@ -318,9 +321,7 @@ def test_waiting_is_told_in_whole_seconds_that_suffice() -> None:
     assert limit.add("192.0.2.1", 1.5 + wait_s).wait_s == 0
 
 
-def test_a_burst_begins_once_and_ends_with_a_silence() -> None:
-    limit = FailureLimit()
-
+def test_a_burst_begins_once_and_ends_with_a_silence(limit: FailureLimit) -> None:
     assert limit.add("192.0.2.1", 0.0).begins_burst
     assert not any(limit.add("192.0.2.1", 0.1 * i).begins_burst for i in range(1, 500))
     silent_since_s = 50.0
@@ -328,9 +329,7 @@ def test_a_burst_begins_once_and_ends_with_a_silence() -> None:
     assert limit.add("192.0.2.1", silent_since_s + 200).begins_burst
 
 
-def test_addresses_that_one_client_has_count_together() -> None:
-    limit = FailureLimit()
-
+def test_addresses_that_one_client_has_count_together(limit: FailureLimit) -> None:
     for number in range(MAX_AT_ONCE):
         assert limit.add(f"2001:db8::{number:x}", 0.0).wait_s == 0
     assert limit.add("2001:db8::ffff:ffff:ffff:ffff", 0.0).wait_s
@@ -344,8 +343,7 @@ def test_addresses_that_one_client_has_count_together() -> None:
 
 
 @pytest.mark.row("L09")
-def test_however_many_addresses_there_are_the_memory_is_bounded() -> None:
-    limit = FailureLimit()
+def test_however_many_addresses_there_are_the_memory_is_bounded(limit: FailureLimit) -> None:
     for _ in range(MAX_AT_ONCE):
         limit.add("192.0.2.1", 0.0)
 

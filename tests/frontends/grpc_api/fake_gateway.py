@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.frontends import fake_gateway
+from tests.frontends.fake_gateway import version_info
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.entrance.ask import REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.call import answered
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.grpc_api.call import Response, answered
 from zmqtriton_frontends.grpc_api.handlers import table
+from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.process.peer_user import Place
@@ -50,6 +53,44 @@ class FakeGateway(fake_gateway.FakeGateway):
 
     def __init__(self, *models: VersionInfo, settings: dict[str, Any] | None = None) -> None:
         super().__init__(models, {**SETTINGS, **(settings or {})})
+
+
+class Silent(FakeGateway):
+    """Keeps no request, and answers none."""
+
+    def __init__(self) -> None:
+        super().__init__(version_info("m"), version_info("d", decoupled=True))
+        self.sizes: list[int] = []
+        self.replies: list[Any] = []
+        #: What its streams wait for.
+        self.may_end = asyncio.Event()
+
+    def begin(self, request: CheckedRequest, reply: Any) -> int:
+        self.sizes.append(len(request.body.inputs[0].data))
+        self.replies.append(reply)
+        return len(self.replies)
+
+    def cancel(self, own_id: int) -> None:
+        """Do nothing: there is no task."""
+
+    async def stream(self, request: CheckedRequest) -> Any:
+        self.begin(request, None)
+        del request
+        await self.may_end.wait()
+        yield StreamItem(None, None, True)
+
+
+class NotedAnswers:
+    """Keeps responses and errors."""
+
+    def __init__(self) -> None:
+        self.all: list[Response | Exception] = []
+
+    def set_result(self, response: Response, /) -> None:
+        self.all.append(response)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self.all.append(error)
 
 
 class FakeCall:

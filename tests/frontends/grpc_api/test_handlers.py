@@ -89,16 +89,21 @@ def test_the_handlers_need_no_grpc() -> None:
 # --------------------------------------------------------------------- inference
 
 
-@pytest.mark.row("D04", "D26")
-def test_an_inference_comes_back_with_its_id_model_and_version(transport: Ask) -> None:
-    gateway = FakeGateway(version_info("m", version=3))
+@pytest.mark.row("D04", "D25", "D26")
+@pytest.mark.parametrize(("asked", "answers"), [("", "3"), ("1", "1")])
+def test_an_inference_comes_back_with_its_id_model_and_version(
+    transport: Ask, asked: str, answers: str
+) -> None:
+    gateway = FakeGateway(version_info("m"), version_info("m", version=3))
 
-    response = transport(gateway).call_unary("ModelInfer", infer_request("m", "seven"))
+    response = transport(gateway).call_unary(
+        "ModelInfer", infer_request("m", "seven", model_version=asked)
+    )
 
     assert response == a(
         "ModelInferResponse",
         model_name="m",
-        model_version="3",
+        model_version=answers,
         id="seven",
         outputs=[{"name": "OUTPUT0", "datatype": "FP32", "shape": [1]}],
         raw_output_contents=[b"abcd"],
@@ -125,15 +130,6 @@ def test_the_deadline_and_the_parameters_reach_the_gateway(gateway: FakeGateway)
     (checked,) = gateway.requests
     assert (checked.options.deadline_ns, checked.options.timeout_us) == (77, 5)
     assert (checked.body.parameters, checked.body.outputs) == ({"mine": "x"}, ["OUTPUT0"])
-
-
-@pytest.mark.row("D25", "D26")
-def test_the_version_asked_for_answers(transport: Ask) -> None:
-    gateway = FakeGateway(version_info("m", version=1), version_info("m", version=2))
-
-    response = transport(gateway).call_unary("ModelInfer", infer_request(model_version="1"))
-
-    assert response.model_version == "1"
 
 
 def test_parameters_of_the_response_are_passed_on(gateway: FakeGateway, transport: Ask) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeCall
+from tests.frontends.grpc_api.fake_gateway import FakeCall, NotedAnswers
 from tests.support.scenarios import scenario
 from tests.support.waiting import loop_turns
 from zmqtriton_floor.errors import InternalError, Unavailable
@@ -16,26 +16,12 @@ from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
     Answer,
     NoRoomError,
-    Response,
     answered,
     by_task,
 )
 from zmqtriton_frontends.process.ledger import Book, Share
 
 pytestmark = pytest.mark.slow
-
-
-class Noted:
-    """Keeps the answer."""
-
-    def __init__(self) -> None:
-        self.answers: list[Response | Exception] = []
-
-    def set_result(self, response: Response, /) -> None:
-        self.answers.append(response)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self.answers.append(error)
 
 
 class Begun:
@@ -67,18 +53,18 @@ async def test_a_task_gives_what_it_returns_or_raises() -> None:
             raise Unavailable("gone")
         return data
 
-    good, bad = Noted(), Noted()
+    good, bad = NotedAnswers(), NotedAnswers()
     by_task(fail)(b"here", FakeCall(), good)
     by_task(fail)(b"gone", FakeCall(), bad)
     await loop_turns(5)
 
-    assert [[b"here"]] == good.answers
-    assert ["gone"] == [str(error) for error in bad.answers]
+    assert [[b"here"]] == good.all
+    assert ["gone"] == [str(error) for error in bad.all]
 
 
 @scenario(run)
 async def test_a_task_that_nobody_waits_for_is_cancelled_and_gives_nothing() -> None:
-    noted, waiting = Noted(), asyncio.get_running_loop().create_future()
+    noted, waiting = NotedAnswers(), asyncio.get_running_loop().create_future()
 
     async def wait(_data: bytes, _call: Any) -> bytes:
         return bytes(await waiting)
@@ -89,12 +75,12 @@ async def test_a_task_that_nobody_waits_for_is_cancelled_and_gives_nothing() -> 
     await loop_turns(5)
 
     assert waiting.cancelled()
-    assert [] == noted.answers
+    assert [] == noted.all
 
 
 @scenario(run)
 async def test_a_task_that_is_cancelled_from_elsewhere_is_an_error_to_who_waits() -> None:
-    noted, waiting = Noted(), asyncio.get_running_loop().create_future()
+    noted, waiting = NotedAnswers(), asyncio.get_running_loop().create_future()
 
     async def wait(_data: bytes, _call: Any) -> bytes:
         return bytes(await waiting)
@@ -104,7 +90,7 @@ async def test_a_task_that_is_cancelled_from_elsewhere_is_an_error_to_who_waits(
     waiting.cancel()
     await loop_turns(5)
 
-    assert [InternalError] == [type(error) for error in noted.answers]
+    assert [InternalError] == [type(error) for error in noted.all]
 
 
 @scenario(run)

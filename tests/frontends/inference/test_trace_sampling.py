@@ -153,14 +153,15 @@ def test_without_word_of_the_broker_there_is_the_total() -> None:
     assert ["total"] == list(parts(Stages(0).write()))
 
 
-@pytest.mark.parametrize("value", ["1", "true", " yes "])
-def test_who_asks(value: str) -> None:
-    assert is_wish(value)
-
-
-@pytest.mark.parametrize("value", [None, "", "0", "False", "no"])
-def test_who_does_not_ask(value: str | None) -> None:
-    assert not is_wish(value)
+@pytest.mark.parametrize(
+    ("value", "asks"),
+    [
+        *((value, True) for value in ("1", "true", " yes ")),
+        *((value, False) for value in (None, "", "0", "False", "no")),
+    ],
+)
+def test_who_asks(value: str | None, asks: bool) -> None:
+    assert asks is is_wish(value)
 
 
 # ---------------------------------------------------------------------- open sequences

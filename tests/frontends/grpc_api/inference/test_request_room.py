@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.faults.attacks.target import message_frames
 from tests.frontends.fake_gateway import version_info
-from tests.frontends.grpc_api.fake_gateway import INFER, FakeCall, FakeGateway
+from tests.frontends.grpc_api.fake_gateway import INFER, FakeCall, FakeGateway, NotedAnswers, Silent
 from tests.frontends.grpc_api.serving import serving
 from tests.support import raw_http2 as h2
 from tests.support.scenarios import scenario
@@ -22,8 +22,7 @@ from tests.support.waiting import eventually, loop_turns
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import RequestBody
-from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.grpc_api.call import NoRequestRoomError, Response
+from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
 from zmqtriton_frontends.grpc_api.inference import gradual_parsing
 from zmqtriton_frontends.grpc_api.inference.convert import parse, read_content
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
@@ -36,7 +35,6 @@ from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
 )
 from zmqtriton_frontends.grpc_api.inference.infer import Inference, parse_request
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
-from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_protos import message
@@ -46,40 +44,6 @@ from zmqtriton_protos import message
 
 
 KIB, LIMIT = 1 << 10, 1 << 20
-
-
-class Held(FakeGateway):
-    """A gateway that answers when it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__(version_info("m"), version_info("d", decoupled=True))
-        self.replies: list[Any] = []
-        self.may_end = asyncio.Event()
-
-    def begin(self, request: CheckedRequest, reply: Any) -> int:
-        self.replies.append(reply)
-        return len(self.replies)
-
-    def cancel(self, own_id: int) -> None:
-        """Do nothing: there is no task."""
-
-    async def stream(self, request: CheckedRequest) -> Any:
-        self.replies.append(None)
-        await self.may_end.wait()
-        yield StreamItem(None, None, True)
-
-
-class Noted:
-    """Keeps errors, and wants no response."""
-
-    def __init__(self) -> None:
-        self.errors: list[Exception] = []
-
-    def set_result(self, response: Response, /) -> None:
-        raise AssertionError(response)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self.errors.append(error)
 
 
 def written(model: str, *kib: int) -> bytes:
@@ -99,7 +63,7 @@ async def test_requests_of_a_stream_have_room_until_they_are_answered(model: str
             yield written(model, 60)
         await asyncio.Event().wait()
 
-    gateway, call, book = Held(), FakeCall(), Book(LIMIT)
+    gateway, call, book = Silent(), FakeCall(), Book(LIMIT)
     call.requests = Share(book)
     responses = Streaming(gateway).infer(requests(), call)
     answers = aiter(responses)
@@ -129,7 +93,7 @@ async def test_nothing_is_held_for_a_stream_that_is_closed() -> None:
         yield written("m", 60)
         await asyncio.Event().wait()
 
-    gateway, call, book = Held(), FakeCall(), Book(LIMIT)
+    gateway, call, book = Silent(), FakeCall(), Book(LIMIT)
     call.requests = Share(book)
     responses = Streaming(gateway).infer(requests(), call)
     await loop_turns()
@@ -142,7 +106,7 @@ async def test_nothing_is_held_for_a_stream_that_is_closed() -> None:
 
 @scenario(asyncio.run)
 async def test_what_lies_in_shared_memory_takes_no_room_of_requests() -> None:
-    gateway, call = Held(), FakeCall()
+    gateway, call = Silent(), FakeCall()
     answer: Any = None
     Inference(gateway).begin(written("m", INLINE_BYTES // KIB + 1), call, answer)
     assert 0 == call.requests.held
@@ -153,7 +117,7 @@ async def test_what_lies_in_shared_memory_takes_no_room_of_requests() -> None:
 
 @scenario(asyncio.run)
 async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
-    gateway, call, answer = Held(), FakeCall(), Noted()
+    gateway, call, answer = Silent(), FakeCall(), NotedAnswers()
 
     async def load(verb: str, arguments: dict[str, Any]) -> None:
         gateway.catalogue.update(version_info("late"))
@@ -170,7 +134,7 @@ async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
     call.requests = Share(Book(16 * KIB))
     inference.begin(written("late", 40), call, answer)
     await loop_turns()
-    assert [NoRequestRoomError] == [type(error) for error in answer.errors]
+    assert [NoRequestRoomError] == [type(error) for error in answer.all]
 
 
 def test_unary_requests_of_a_client_are_bounded_and_go_with_it() -> None:

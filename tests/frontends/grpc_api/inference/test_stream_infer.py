@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from tests.frontends.fake_gateway import echo, failing, version_info
-from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, infer_request, written
+from tests.frontends.grpc_api.fake_gateway import (
+    FakeCall,
+    FakeGateway,
+    Silent,
+    infer_request,
+    written,
+)
 from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
 from tests.support.waiting import loop_turns
@@ -302,12 +308,14 @@ async def test_parameters_of_a_response_stand_beside_the_final_one(
 async def test_what_is_wrong_with_a_request_is_a_message_and_the_stream_goes_on(
     conversation: Conversation, /
 ) -> None:
-    unknown, lacking, good = await conversation.answers(
+    unreadable, unknown, lacking, good = await conversation.answers(
+        b"\xff\xff",
         infer_request("nope", "a"),
         infer_request("m", "b", raw_input_contents=[]),
         infer_request("m", "c"),
     )
 
+    assert "failed to parse the request" in unreadable.error_message
     assert unknown.error_message == "Request for unknown model: 'nope' is not found"
     assert ("a", "") == (unknown.infer_response.id, unknown.infer_response.model_name)
     assert lacking.error_message == (
@@ -315,16 +323,6 @@ async def test_what_is_wrong_with_a_request_is_a_message_and_the_stream_goes_on(
     )
     assert lacking.infer_response.id == "b"
     assert ("", "c") == (good.error_message, good.infer_response.id)
-
-
-@scenario(converse)
-async def test_bytes_that_are_no_request_are_refused_like_any_wrong_one(
-    conversation: Conversation, /
-) -> None:
-    refused, good = await conversation.answers(b"\xff\xff", infer_request("m", "b"))
-
-    assert "failed to parse the request" in refused.error_message
-    assert good.infer_response.id == "b"
 
 
 @scenario(converse)
@@ -609,27 +607,6 @@ async def test_a_stream_ends_when_all_is_answered_and_its_client_is_quiet(
 
 class Memory(bytearray):
     """A message that can be watched."""
-
-
-class Silent(FakeGateway):
-    """A gateway that keeps no request, and answers none."""
-
-    def __init__(self) -> None:
-        super().__init__(version_info("m"), version_info("d", decoupled=True))
-        self.sizes: list[int] = []
-
-    def begin(self, request: CheckedRequest, reply: Any) -> int:
-        self.sizes.append(len(request.body.inputs[0].data))
-        return len(self.sizes)
-
-    def cancel(self, own_id: int) -> None:
-        """Do nothing: there is no task."""
-
-    async def stream(self, request: CheckedRequest) -> Any:
-        self.begin(request, None)
-        del request
-        await asyncio.Event().wait()
-        yield StreamItem(None, None, True)
 
 
 @pytest.mark.parametrize("model", ["m", "d"])

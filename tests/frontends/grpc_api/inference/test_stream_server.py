@@ -41,6 +41,9 @@ class Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
         self.half_close()
         self._channel.close()
 
@@ -72,28 +75,20 @@ def test_requests_to_several_models_share_a_stream_that_ends_in_order(
 
 
 @pytest.mark.row("D36")
-def test_a_client_that_cancels_has_its_requests_cancelled(server: GrpcServerThread) -> None:
+@pytest.mark.parametrize("way", ["cancels", "goes away"])
+def test_a_client_that_cancels_or_goes_away_has_its_requests_cancelled(
+    server: GrpcServerThread, way: str
+) -> None:
     server.run_function(lambda: server.gateway.fake_streams.put("b", item(b"x")))
 
     with Stream(server) as stream:
         stream.send("d", "b")
         stream.get()
-        stream.call.cancel()
+        {"cancels": stream.call.cancel, "goes away": stream.leave}[way]()
 
         eventually(
             lambda: server.run_function(lambda: server.gateway.fake_streams.cancelled == ["b"]), 30
         )
-
-
-def test_a_client_that_goes_away_has_its_requests_cancelled(server: GrpcServerThread) -> None:
-    server.run_function(lambda: server.gateway.fake_streams.put("b", item(b"x")))
-    with Stream(server) as stream:
-        stream.send("d", "b")
-        stream.get()
-
-    eventually(
-        lambda: server.run_function(lambda: server.gateway.fake_streams.cancelled == ["b"]), 30
-    )
 
 
 @pytest.mark.row("D35")

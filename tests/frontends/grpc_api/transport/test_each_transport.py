@@ -299,25 +299,15 @@ def test_a_client_that_stops_waiting_has_its_request_cancelled(
 
 
 @pytest.mark.row("D36")
-def test_a_client_that_cancels_has_its_request_cancelled(
-    server: GrpcServerThread, client: Any
+@pytest.mark.parametrize("way", ["cancels", "vanishes"])
+def test_a_client_that_cancels_or_vanishes_has_its_request_cancelled(
+    server: GrpcServerThread, client: Any, way: str
 ) -> None:
     hold(server)
     call = client.async_infer("m", [numbers(1)[0]], callback=lambda result, error: None)
     eventually(lambda: server.gateway.requests, within_s=30)
 
-    call.cancel()
-
-    eventually(lambda: server.gateway.cancelled == 1, within_s=30)
-
-
-def test_a_client_that_vanishes_has_its_requests_cancelled(server: GrpcServerThread) -> None:
-    hold(server)
-    client = triton.InferenceServerClient(server.address)
-    client.async_infer("m", [numbers(1)[0]], callback=lambda result, error: None)
-    eventually(lambda: server.gateway.requests, within_s=30)
-
-    client.close()
+    {"cancels": call.cancel, "vanishes": client.close}[way]()
 
     eventually(lambda: server.gateway.cancelled == 1, within_s=30)
 

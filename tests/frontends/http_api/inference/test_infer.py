@@ -298,20 +298,15 @@ def test_a_region_that_nobody_registered_is_not_found(place: str) -> None:
     assert result.json["error"] == "Unable to find shared memory region: 'r'"
 
 
-@pytest.mark.row("C29")
-def test_a_decoupled_model_is_not_served_here() -> None:
-    result = infer(FakeGateway(), document(), "decoupled")
-
-    assert result.status_code == 501
-    assert result.json == {
-        "error": "HTTP end point doesn't support models with decoupled transaction policy. "
-        "Use generate_stream or infer_stream, or ModelStreamInfer over gRPC"
-    }
-
-
 @pytest.mark.parametrize(
     ("model", "status", "said"),
     [
+        (
+            "decoupled",
+            501,
+            "HTTP end point doesn't support models with decoupled transaction policy. "
+            "Use generate_stream or infer_stream, or ModelStreamInfer over gRPC",
+        ),
         ("nope", 400, "Request for unknown model: 'nope' is not found"),
         (
             "identity/versions/9",
@@ -320,30 +315,31 @@ def test_a_decoupled_model_is_not_served_here() -> None:
         ),
     ],
 )
-@pytest.mark.row("C40", "C41")
-def test_what_is_not_loaded_is_named(model: str, status: int, said: str) -> None:
+@pytest.mark.row("C29", "C40", "C41")
+def test_what_is_not_served_here_is_named(model: str, status: int, said: str) -> None:
     result = infer(FakeGateway(), document(), model)
 
     assert (result.status_code, result.json) == (status, {"error": said})
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
+    ("error", "status", "text"),
     [
-        (Unavailable("Exceeds maximum queue size"), 503),
-        (InternalError("it failed"), 500),
-        (UnknownError("who knows"), 400),
-        (Cancelled("gone"), 400),
+        (Unavailable("Exceeds maximum queue size"), 503, "Exceeds maximum queue size"),
+        (InternalError("it failed"), 500, "it failed"),
+        (UnknownError("who knows"), 400, "who knows"),
+        (Cancelled("gone"), 400, "gone"),
+        (ZeroDivisionError("/secret/path"), 500, "internal error"),
     ],
 )
-def test_an_error_of_the_server_keeps_its_code_and_text(
-    gateway: FakeGateway, error: Any, status: int
+def test_an_error_has_its_code_and_text_and_a_fault_of_ours_says_nothing_of_our_insides(
+    gateway: FakeGateway, error: Exception, status: int, text: str
 ) -> None:
     gateway.respond = failing(error)
 
     result = infer(gateway, document())
 
-    assert (result.status_code, result.json) == (status, {"error": error.text})
+    assert (result.status_code, result.json) == (status, {"error": text})
 
 
 @pytest.mark.parametrize("data", [bytes(4), bytes(12), b""])
@@ -357,14 +353,6 @@ def test_an_output_whose_bytes_are_not_its_shapes_is_not_sent(
 
     assert result.status_code == 500
     assert result.json["error"] == ("invalid output 'OUTPUT0' in the response of model 'identity'")
-
-
-def test_a_fault_of_ours_says_nothing_of_our_insides(gateway: FakeGateway) -> None:
-    gateway.respond = failing(ZeroDivisionError("/secret/path"))
-
-    result = infer(gateway, document())
-
-    assert (result.status_code, result.json) == (500, {"error": "internal error"})
 
 
 # -------------------------------------------------------------- limits, headers
