@@ -72,11 +72,11 @@ class World:
         self.router = FakeRouter(endpoints.requests_address(self._directory, epoch))
         self._routers.append(self.router)
 
-    async def start(self) -> None:
-        """The first broker is there and knows this process."""
+    async def start(self) -> bytes:
+        """The first broker is there and knows this process, by what is returned."""
         self.listen(1)
         self.link.connect(1, self._directory, self.releases)
-        await self.welcome(1)
+        return await self.welcome(1)
 
     async def welcome(self, epoch: int) -> bytes:
         """Hear the introduction; return who the link is to the broker."""
@@ -310,9 +310,7 @@ async def test_a_link_that_is_closed_connects_to_nobody(world: World, /) -> None
 async def test_others_have_turns_between_messages_that_take_long(
     world: World, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.listen(1)
-    world.link.connect(1, world._directory, world.releases)
-    identity = await world.welcome(1)
+    identity = await world.start()
     seconds = itertools.count()
     monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
     turns: list[int] = []
@@ -342,9 +340,7 @@ async def test_what_is_left_of_a_message_comes_before_the_next_one(
             yield
 
     world.take = in_steps
-    world.listen(1)
-    world.link.connect(1, world._directory, world.releases)
-    identity = await world.welcome(1)
+    identity = await world.start()
     seconds = itertools.count()
     monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
 

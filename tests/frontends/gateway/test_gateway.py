@@ -7,7 +7,6 @@ import gc
 import itertools
 import json
 import math
-import os
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ import pytest
 import zmq
 
 from tests.frontends.gateway.awaited import AwaitedRequest, infer
+from tests.frontends.tensors.test_payload import memfd
 from tests.supervisor.settings import settings as server_settings
 from tests.support.routers import FakeRouter
 from tests.support.scenarios import scenario
@@ -39,6 +39,9 @@ NO_OPTIONS = Options()
 PATIENCE_S = 20.0
 
 _LARGE = 100_000
+_LARGE_BODY = wire.RequestBody(
+    "", {}, [], [wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))]
+)
 _SETTINGS = server_settings().document("grpc")
 
 
@@ -68,6 +71,12 @@ class Around:
         starting = asyncio.ensure_future(self.gateway.start())
         await self.welcome(1)
         await starting
+
+    async def lose_broker(self) -> None:
+        """The broker dies, and the supervisor tells that there is none."""
+        self.die()
+        self.lifeline.send(wire.NewEpoch(0))
+        await until(lambda: not self.gateway.catalogue.has_broker)
 
     async def replace(self, epoch: int) -> wire.Hello:
         """The supervisor tells of the next broker, which says Welcome."""
@@ -166,9 +175,7 @@ async def test_what_a_dead_broker_left_unanswered_is_asked_of_the_next_under_the
 async def test_what_arose_while_there_was_no_broker_is_new_to_the_next(world: Around, /) -> None:
     old = world.infer()
     [first] = await world.hear_requests()
-    world.die()
-    world.lifeline.send(wire.NewEpoch(0))
-    await until(lambda: not world.gateway.catalogue.has_broker)
+    await world.lose_broker()
     new = world.infer()
     await asyncio.sleep(0)
 
@@ -265,9 +272,7 @@ async def test_statistics_are_asked_again(world: Around, /) -> None:
 async def test_statistics_that_are_asked_while_there_is_no_broker_wait_for_one(
     world: Around, /
 ) -> None:
-    world.die()
-    world.lifeline.send(wire.NewEpoch(0))
-    await until(lambda: not world.gateway.catalogue.has_broker)
+    await world.lose_broker()
     waiting = asyncio.ensure_future(world.gateway.statistics("m"))
     await asyncio.sleep(0)
 
@@ -284,9 +289,7 @@ async def test_nothing_is_ready_without_a_broker_and_requests_may_still_be_made(
 ) -> None:
     catalogue = world.gateway.catalogue
     before = (catalogue.is_ready(), catalogue.is_model_ready("m"))
-    world.die()
-    world.lifeline.send(wire.NewEpoch(0))
-    await until(lambda: not catalogue.has_broker)
+    await world.lose_broker()
     without = (catalogue.is_ready(), catalogue.is_model_ready("m"))
     assert catalogue.find("m").is_loaded
 
@@ -469,16 +472,13 @@ async def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_b
 ) -> None:
     arena = world.gateway.payload.arena
     segment = arena.segment_request(_LARGE)
-    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.truncate(descriptor, segment.size)
+    descriptor = memfd(segment.size)
     arena.add(segment, descriptor)
     world.lifeline.send(wire.Retire(0))
     await until(lambda: world.gateway.is_stopping)
-    large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
-    body = wire.RequestBody("", {}, [], [large])
 
     with pytest.raises(Unavailable, match="Server is stopping"):
-        await infer(world.gateway, world.request()._replace(body=body))
+        await infer(world.gateway, world.request()._replace(body=_LARGE_BODY))
 
     assert 0 == arena.used
 
@@ -492,9 +492,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(world: 
         heard.extend(message for message, _ in world.lifeline.receive())
         return heard
 
-    large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
-    body = wire.RequestBody("", {}, [], [large])
-    answering = world.infer_soon(world.request()._replace(body=body))
+    answering = world.infer_soon(world.request()._replace(body=_LARGE_BODY))
     world.lifeline.send(wire.Sync(1))
     await until(lambda: [m for m in hear() if type(m) is wire.CreateSegment])
     [wish] = [m for m in heard if type(m) is wire.CreateSegment]
@@ -503,8 +501,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(world: 
         await asyncio.sleep(0)
     assert [] == [m for m in hear() if type(m) is wire.Synced]
 
-    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.truncate(descriptor, wish.size)
+    descriptor = memfd(wish.size)
     world.lifeline.send(wire.SegmentCreated(wish.segment, wish.size, 0, ""), descriptor)
     await until(lambda: wire.Synced(2) in hear())
 
@@ -518,8 +515,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(world: 
 async def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(world: Around, /) -> None:
     old = world.infer()
     await world.hear_requests()
-    world.die()
-    world.lifeline.send(wire.NewEpoch(0))
+    await world.lose_broker()
     world.lifeline.send(wire.Shutdown(1000))
     await until(lambda: world.gateway.is_stopping)
     with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):

@@ -204,39 +204,37 @@ async def checked(report: ClientReport) -> None:
     await asyncio.sleep(0)
 
 
-def test_figures_are_told_when_they_have_changed() -> None:
+@scenario(asyncio.run)
+async def test_figures_are_told_when_they_have_changed() -> None:
     calls: list[tuple[str, str, int]] = []
 
     async def call(verb: str, figures: dict[str, Any]) -> None:
         calls.append((verb, figures["role"], figures["memory"]["requests_bytes"]))
 
-    async def scenario() -> None:
-        ledger = Ledger(1 << 20)
-        report, share = ClientReport(call, "http", ledger), Share(ledger.requests)
-        for size in (0, 100, 0, -100, 0):
-            share.add(size)
-            await checked(report)
+    ledger = Ledger(1 << 20)
+    report, share = ClientReport(call, "http", ledger), Share(ledger.requests)
+    for size in (0, 100, 0, -100, 0):
+        share.add(size)
+        await checked(report)
 
-    asyncio.run(scenario())
     assert [(VERB, "http", 100), (VERB, "http", 0)] == calls
 
 
-def test_counters_of_the_protocol_are_told() -> None:
+@scenario(asyncio.run)
+async def test_counters_of_the_protocol_are_told() -> None:
     messages: list[dict[str, Any]] = []
 
     async def call(verb: str, figures: dict[str, Any]) -> None:
         messages.append(figures)
 
-    async def scenario() -> None:
-        responses: Counter[str] = Counter()
-        report = ClientReport(
-            call, "http", connections=lambda: 3, counts=lambda: {"responses": responses}
-        )
-        await checked(report)
-        responses["404"] += 1
-        await checked(report)
+    responses: Counter[str] = Counter()
+    report = ClientReport(
+        call, "http", connections=lambda: 3, counts=lambda: {"responses": responses}
+    )
+    await checked(report)
+    responses["404"] += 1
+    await checked(report)
 
-    asyncio.run(scenario())
     expected = {"role": "http", "memory": {}, "connections": 3, "counts": {"responses": {"404": 1}}}
     assert [expected] == messages
 

@@ -408,6 +408,13 @@ class World:
         [message] = zmq_sockets.receive(publisher)
         return message
 
+    async def follow(self) -> tuple[Any, ResponseStream]:
+        """A stub that this process hears, and a stream of which it has sent the first response."""
+        publisher, stream = self.publisher(), self.open()
+        self.reply(stream, 0)
+        await self.subscribed(publisher)
+        return publisher, stream
+
     async def items(self, stream: ResponseStream, count: int) -> list[StreamItem]:
         got: list[StreamItem] = []
         for _ in range(count):
@@ -484,10 +491,7 @@ async def test_a_single_answer_needs_no_subscription(it: World, /) -> None:
 
 @scenario(play)
 async def test_what_comes_straight_after_the_final_response_is_not_lost(it: World, /) -> None:
-    publisher = it.publisher()
-    stream = it.open()
-    it.reply(stream, 0)
-    await it.subscribed(publisher)
+    publisher, stream = await it.follow()
 
     it.reply(stream, 2, FINAL)
     it.publish(publisher, outcome(1))
@@ -530,10 +534,7 @@ async def test_what_never_comes_is_an_error_in_time(
 async def test_nonsense_from_a_publisher_is_counted_and_dropped(
     it: World, /, frames: list[bytes]
 ) -> None:
-    publisher = it.publisher()
-    stream = it.open()
-    it.reply(stream, 0)
-    await it.subscribed(publisher)
+    publisher, stream = await it.follow()
 
     zmq_sockets.send(publisher, [endpoints.topic(OWN) + frames[0], *frames[1:]])
     it.publish(publisher, outcome(1))

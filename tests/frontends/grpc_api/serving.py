@@ -104,6 +104,11 @@ class GrpcServerThread:
 
         return self.run_coroutine(run())
 
+    def hold(self) -> Callable[[], None]:
+        """Hold inferences; the result lets them go."""
+        gate = self.gateway.gate = self.run_function(asyncio.Event)
+        return lambda: self.run_function(gate.set)
+
     def begin_stop(self, within_s: float) -> Callable[[], None]:
         """Begins to stop; the result waits for the end of that."""
 

@@ -140,7 +140,7 @@ async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
 def test_unary_requests_of_a_client_are_bounded_and_go_with_it() -> None:
     gateway = FakeGateway(version_info("m"), settings={"client_memory_byte_size": 8 * LIMIT})
     with serving(gateway) as server:
-        gateway.gate = server.run_function(asyncio.Event)
+        release = server.hold()
         with h2.Connection(server.port) as client:
             data = written("m", 60)
             for number in range(1, 400, 2):
@@ -153,7 +153,7 @@ def test_unary_requests_of_a_client_are_bounded_and_go_with_it() -> None:
             assert 35 < len(gateway.requests) < 140
 
         eventually(lambda: server.ledger.requests.held == 0, within_s=20)
-        server.run_function(gateway.gate.set)
+        release()
 
 
 # --------------------------------------------------------------------- gradual parsing

@@ -258,19 +258,6 @@ def test_bytes_that_no_client_library_sends_get_a_status(
 # ----------------------------------------------------------- deadlines and cancelling
 
 
-def hold(server: GrpcServerThread) -> None:
-    """Lets inferences wait until release()."""
-    server.run_function(lambda: setattr(server.gateway, "gate", asyncio.Event()))
-
-
-def release(server: GrpcServerThread) -> None:
-    def open_gate() -> None:
-        assert server.gateway.gate is not None
-        server.gateway.gate.set()
-
-    server.run_function(open_gate)
-
-
 def test_the_time_that_a_client_waits_is_the_requests_deadline(
     server: GrpcServerThread, client: Any
 ) -> None:
@@ -287,7 +274,7 @@ def test_the_time_that_a_client_waits_is_the_requests_deadline(
 def test_a_client_that_stops_waiting_has_its_request_cancelled(
     server: GrpcServerThread, client: Any
 ) -> None:
-    hold(server)
+    server.hold()
 
     def is_cancelled() -> bool:
         with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
@@ -303,7 +290,7 @@ def test_a_client_that_stops_waiting_has_its_request_cancelled(
 def test_a_client_that_cancels_or_vanishes_has_its_request_cancelled(
     server: GrpcServerThread, client: Any, way: str
 ) -> None:
-    hold(server)
+    server.hold()
     call = client.async_infer("m", [numbers(1)[0]], callback=lambda result, error: None)
     eventually(lambda: server.gateway.requests, within_s=30)
 
@@ -319,7 +306,7 @@ def test_a_client_that_cancels_or_vanishes_has_its_request_cancelled(
 def test_stopping_finishes_what_is_under_way_and_sends_clients_away(
     server: GrpcServerThread, client: Any
 ) -> None:
-    hold(server)
+    release = server.hold()
     answers: list[Any] = []
     client.async_infer(
         "m", [numbers(2)[0]], callback=lambda result, error: answers.append(result or error)
@@ -329,7 +316,7 @@ def test_stopping_finishes_what_is_under_way_and_sends_clients_away(
     stopped = server.begin_stop(within_s=600)
     eventually(lambda: is_unavailable(client), within_s=30)
     assert not answers
-    release(server)
+    release()
     stopped()
 
     eventually(lambda: answers, within_s=30)
@@ -351,7 +338,7 @@ def is_unavailable(client: Any) -> bool:
 
 @pytest.mark.row("D46")
 def test_stopping_breaks_off_what_takes_too_long(server: GrpcServerThread, client: Any) -> None:
-    hold(server)
+    server.hold()
     answers: list[Any] = []
     client.async_infer(
         "m", [numbers(2)[0]], callback=lambda result, error: answers.append(result or error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from functools import partial
 
@@ -80,8 +79,7 @@ def test_what_comes_before_a_client_has_heard_is_answered(server: GrpcServerThre
 
 
 def test_calls_under_way_end_before_their_connection(server: GrpcServerThread) -> None:
-    gate = server.run_function(asyncio.Event)
-    server.gateway.gate = gate
+    release = server.hold()
     with server.connect() as connection:
         connection.send(step(1))
         eventually(lambda: server.gateway.requests, within_s=20)
@@ -91,7 +89,7 @@ def test_calls_under_way_end_before_their_connection(server: GrpcServerThread) -
         connection.read_for(0.1)
         assert 0 == answers(connection)
 
-        server.run_function(gate.set)
+        release()
         stopped()
 
         connection.read_until(b"no such bytes, but the end")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import urllib.parse
 from collections.abc import Callable
 from typing import Any
@@ -267,7 +266,7 @@ def test_each_call_is_counted_once_by_the_status_that_its_client_gets(
 
 
 def test_calls_that_are_not_answered_are_counted_too(server: GrpcServerThread) -> None:
-    server.gateway.gate = server.run_function(asyncio.Event)
+    server.hold()
     with grpc.insecure_channel(server.address) as channel:
         infer = channel.unary_unary(INFER)
         assert "DEADLINE_EXCEEDED" == status_of(lambda: infer(written(), timeout=0.2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import itertools
 import time
@@ -56,7 +55,7 @@ def test_a_request_that_is_none_gets_a_status(
 
 
 def test_a_second_request_where_there_may_be_one_ends_both(server: GrpcServerThread) -> None:
-    server.gateway.gate = server.run_function(asyncio.Event)
+    server.hold()
     with server.connect() as connection:
         connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, written()))
         eventually(lambda: server.gateway.requests, within_s=20)
@@ -70,14 +69,13 @@ def test_a_second_request_where_there_may_be_one_ends_both(server: GrpcServerThr
 def test_what_comes_behind_a_request_takes_no_room_once_that_is_answered(
     server: GrpcServerThread,
 ) -> None:
-    gate = server.run_function(asyncio.Event)
-    server.gateway.gate = gate
+    release = server.hold()
     with server.connect() as connection:
         behind = h2.data_frame(1, bytes(10_000), length=100_000)
         connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, written()), behind)
         eventually(lambda: server.ledger.requests.held >= 10_000, within_s=20)
 
-        server.run_function(gate.set)
+        release()
 
         assert status(0) in connection.read_until(status(0))
         eventually(lambda: server.ledger.requests.held == 0, within_s=20)
@@ -172,7 +170,7 @@ def test_a_large_answer_waits_for_its_reader_and_is_whole(server: GrpcServerThre
 def test_a_connection_that_says_nothing_more_leaves_nothing_behind(
     server: GrpcServerThread,
 ) -> None:
-    server.gateway.gate = server.run_function(asyncio.Event)
+    server.hold()
     with server.connect() as connection:
         for number in range(1, 41, 2):
             connection.send(h2.headers_frame(number, INFER), h2.data_frame(number, written()))
@@ -219,10 +217,8 @@ def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_coll
     count, data = 100_000, written(count=100_000)
     place = OnePlace(len(data))
 
-    def prepare() -> None:
-        server.gateway.gate, server.gateway.payload = asyncio.Event(), place
-
-    server.run_function(prepare)
+    server.hold()
+    server.gateway.payload = place
     gc.disable()
     try:
         with server.connect() as connection:
