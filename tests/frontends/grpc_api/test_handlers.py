@@ -90,20 +90,20 @@ def test_the_handlers_need_no_grpc() -> None:
 
 
 @pytest.mark.row("D04", "D25", "D26")
-@pytest.mark.parametrize(("asked", "answers"), [("", "3"), ("1", "1")])
+@pytest.mark.parametrize(("wish", "version"), [("", "3"), ("1", "1")])
 def test_an_inference_comes_back_with_its_id_model_and_version(
-    transport: Ask, asked: str, answers: str
+    transport: Ask, wish: str, version: str
 ) -> None:
     gateway = FakeGateway(version_info("m"), version_info("m", version=3))
 
     response = transport(gateway).call_unary(
-        "ModelInfer", infer_request("m", "seven", model_version=asked)
+        "ModelInfer", infer_request("m", "seven", model_version=wish)
     )
 
     assert response == a(
         "ModelInferResponse",
         model_name="m",
-        model_version=answers,
+        model_version=version,
         id="seven",
         outputs=[{"name": "OUTPUT0", "datatype": "FP32", "shape": [1]}],
         raw_output_contents=[b"abcd"],
