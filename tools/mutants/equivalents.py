@@ -40,6 +40,8 @@ EQUIVALENTS: dict[str, str] = {
     f"{_STUB}/model.py Model._loop: self._descriptor >= 0 -> self._descriptor > 0": (
         "0 is the standard input of every process"
     ),
+    f"{_BROKER}/metrics/latencies.py LatencyStatistics.record_ensemble: 0 in self._took(1, (0, "
+    "compute_ns, 0)) -> 1": "summaries count microseconds",
     f"{_BROKER}/requests/limits.py Token.__init__: 0 in self.concurrency = 0 -> 1": (
         "it is set straight afterwards"
     ),

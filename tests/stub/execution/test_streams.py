@@ -72,6 +72,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_SHARED_PATIENCE_S", 0.0)
 
 
+@pytest.fixture
+def withdrawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The flags of the answers whose memory was given back."""
+    flags: list[int] = []
+    monkeypatch.setattr(Pending, "withdraw", lambda _, answer: flags.append(answer[0].flags))
+    return flags
+
+
 # ------------------------------------------------------------------- numbers
 
 
@@ -185,16 +193,15 @@ def test_a_reader_that_is_too_far_behind_loses_the_stream(world: World) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_what_is_sent_to_a_reader_that_was_too_slow_is_dropped_with_its_memory(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, withdrawn: list[int]
 ) -> None:
     world.send(STREAM_WINDOW + MAX_BUFFERED + 1)
-    withdrawn: list[Any] = []
-    monkeypatch.setattr(Pending, "withdraw", lambda _, answer: withdrawn.append(answer))
+    withdrawn.clear()
 
     world.send(3)
     world.sender.send(response(), FINAL)
 
-    assert [FINAL] == [outcome.flags for outcome, _ in withdrawn]
+    assert [FINAL] == withdrawn
     assert (STREAM_WINDOW, UNAVAILABLE, TOO_SLOW) == world.end
     with pytest.raises(pb_utils.TritonModelException, match="has been closed"):
         world.sender.send(response())
@@ -241,14 +248,17 @@ def test_a_thread_with_other_streams_hardly_waits(monkeypatch: pytest.MonkeyPatc
 # -------------------------------------------------------------- cancellation
 
 
-def test_a_cancelled_stream_sends_nothing_more_but_its_end(world: World) -> None:
+def test_a_cancelled_stream_sends_nothing_more_but_its_end(
+    world: World, withdrawn: list[int]
+) -> None:
     world.send(1)
 
     world.stream.cancel()
     world.send(2)
     assert [0] == world.numbers
-    world.sender.send(flags=FINAL)
+    world.sender.send(response(), FINAL)
 
+    assert [0, 0, FINAL] == withdrawn
     assert (1, CANCELLED, "request was cancelled") == world.end
 
 
