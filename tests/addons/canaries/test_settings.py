@@ -39,6 +39,10 @@ def test_limits_can_be_switched_off() -> None:
     assert (None, None) == (settings.abort_failures, settings.promote_after_s)
 
 
+def test_times_may_be_parts_of_a_second() -> None:
+    assert 0.5 == parse_settings({"version": 2, "weight": 1, "abort_within": 0.5}).abort_within_s
+
+
 NO_VALUES: dict[str, tuple[Any, ...]] = {
     "weight": (-1, 100.5, "much", "nan", True, None, [], "1e999"),
     "version": (0, -1, 1.5, "x", 1 << 70),

@@ -212,8 +212,12 @@ def test_others_have_turns_between_messages_that_take_long(
 FILES = {"file:1/model.py": b"x"}
 
 
+@pytest.mark.parametrize("is_written", [True, False])
 def test_a_client_that_leaves_while_its_files_are_written_leaves_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_written: bool,
 ) -> None:
     gateway: Any = FakeGateway(runtime_directory=str(tmp_path))
     begun, may_go_on = threading.Event(), threading.Event()
@@ -223,6 +227,9 @@ def test_a_client_that_leaves_while_its_files_are_written_leaves_none(
         name = stage(*arguments)
         begun.set()
         assert may_go_on.wait(30)
+        if not is_written:
+            staging.discard(str(tmp_path), name)
+            raise OSError("no space left")
         return name
 
     async def leave() -> None:
@@ -234,6 +241,8 @@ def test_a_client_that_leaves_while_its_files_are_written_leaves_none(
         assert 1 == len(list((tmp_path / "files").iterdir()))
         may_go_on.set()
         await asyncio.wait_for(are_gone(), 30)
+        await asyncio.get_running_loop().shutdown_default_executor()
+        await asyncio.sleep(0.01)
 
     async def are_gone() -> None:
         while list((tmp_path / "files").iterdir()):
@@ -242,7 +251,7 @@ def test_a_client_that_leaves_while_its_files_are_written_leaves_none(
     monkeypatch.setattr(staging, "stage", slow)
     asyncio.run(leave())
 
-    assert [] == gateway.calls
+    assert ([], []) == (gateway.calls, caplog.records)
 
 
 def test_files_that_cannot_be_written_are_no_call(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.stub.fakes import FakeLink, body
 from tests.support.refusals import refusal
-from zmqtriton_floor import wire
+from zmqtriton_floor import stub_mark, wire
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import callers, functions
@@ -62,6 +62,15 @@ def test_files_that_are_no_files_are_the_supervisor_s_to_refuse(plane: ControlPl
 
     [(_, arguments)] = plane.calls
     assert {"config": "{}", "1/model.py": ""} == arguments["parameters"]
+
+
+def test_a_program_that_a_model_has_started_controls_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(stub_mark.VARIABLE, "1")
+
+    with pytest.raises(TritonModelException, match="this process was started by a model"):
+        functions.load_model("other")
 
 
 def test_a_model_is_unloaded_alone_or_with_what_it_calls(plane: ControlPlane) -> None:

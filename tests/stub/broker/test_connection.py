@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import select
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ import pytest
 from tests.stub.fakes import LOAD, body
 from tests.support.routers import FakeRouter
 from tests.support.waiting import eventually
-from zmqtriton_floor import wire
+from zmqtriton_floor import endpoints, wire
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker import unconfirmed_answers
 from zmqtriton_stub.broker.connection import BrokerConnection
+from zmqtriton_stub.broker.unconfirmed_answers import SETTLED_NS, UnconfirmedAnswers
 from zmqtriton_stub.execution.responses import Pending, state_lock
 from zmqtriton_stub.execution.streams import Stream
 from zmqtriton_stub.instance import Instance
@@ -480,3 +483,31 @@ def holding_in_another_thread(lock: Any) -> Iterator[None]:
     yield
     is_over.set()
     thread.join()
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_who_publishes_nothing_takes_no_subscribers(world: World, publishes: bool) -> None:
+    if publishes:
+        address = endpoints.stream_address(str(world.directory), 7)
+        world.link.publish(address, endpoints.listen(str(world.directory), 7))
+    listener = endpoints.listen(str(world.directory), 8)
+
+    world.link.listen(listener)
+
+    with nullcontext() if publishes else pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(listener)
+
+
+def test_of_unconfirmed_answers_so_many_bytes_are_kept_of_the_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unconfirmed_answers, "MAX_BYTES", 10)
+    answers = UnconfirmedAnswers()
+    answers.add(wire.Outcome(3, 1, 0, "", wire.FINAL), b"x" * 6)
+    answers.note_message(time.monotonic_ns() + 2 * SETTLED_NS)
+
+    for own_id in (2, 3):
+        answers.add(wire.Outcome(3, own_id, 0, "", wire.FINAL), bytes([own_id]) * 6)
+
+    outcomes, bodies = answers.recall()
+    assert ([2, 3], [b"", b"\3" * 6]) == ([outcome.id for outcome in outcomes], bodies)

@@ -258,7 +258,7 @@ def test_a_cancelled_stream_sends_nothing_more_but_its_end(
     assert [0] == world.numbers
     world.sender.send(response(), FINAL)
 
-    assert [0, 0, FINAL] == withdrawn
+    assert [FINAL] == withdrawn
     assert (1, CANCELLED, "request was cancelled") == world.end
 
 
