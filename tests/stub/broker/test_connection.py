@@ -487,6 +487,7 @@ def holding_in_another_thread(lock: Any) -> Iterator[None]:
 
 @pytest.mark.parametrize("publishes", [True, False])
 def test_who_publishes_nothing_takes_no_subscribers(world: World, publishes: bool) -> None:
+    world.connect()
     if publishes:
         address = endpoints.stream_address(str(world.directory), 7)
         world.link.publish(address, endpoints.listen(str(world.directory), 7))
