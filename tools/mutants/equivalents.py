@@ -30,6 +30,16 @@ EQUIVALENTS: dict[str, str] = {
     "self.descriptor > 0": "0 is the standard input of every process",
     f"{_STUB}/execution/responses.py Pending.encode: if sendable and sendable.get(tensor._name) != "
     "tensor._datatype -> if True": "a shortcut: the same is compared again, with its words",
+    f"{_STUB}/broker/bls_client.py BlsClient.wait: time.monotonic() - question.granted_s >= "
+    "_GRANT_EVERY_S -> time.monotonic() - question.granted_s > _GRANT_EVERY_S": "a clock of floats",
+    f"{_STUB}/broker/connection.py BrokerConnection.turn: 0 in if not socket.is_open and "
+    "self.descriptor >= 0: -> 1": "0 is the standard input of every process",
+    f"{_STUB}/execution/executions.py Executions._leave: if execution.ids -> if True": (
+        "ids are kept where their lines are logged"
+    ),
+    f"{_STUB}/execution/streams.py Stream.cancel: 0 in self._out_bytes = 0 -> 1": (
+        "one byte of a window of many, of which nothing is sent any more"
+    ),
     f"{_STUB}/loop.py Stub._watch_lifeline: 0 in writable = select.POLLOUT if self._is_backed_up "
     "else 0 -> 1": "1 is POLLIN, which is asked for anyway",
     f"{_STUB}/memory/region_outputs.py _Mapped._populate: len(self._ranges) >= _MAX_RANGES -> "
@@ -49,6 +59,8 @@ EQUIVALENTS: dict[str, str] = {
     "if sequences is not None and sequences.knows(row.correlation) -> if False": (
         "a shortcut: it is among those that are asked one by one"
     ),
+    f"{_SUPERVISOR}/control/regions.py read_on_gpu: 0 in _, size = _place(name, {**arguments, "
+    "'offset': 0}) -> 1": "the offset is not looked at",
     f"{_SUPERVISOR}/models/startup.py StartupProgress.end: if self._timer is not None -> if True": (
         "it has begun before anything ends it"
     ),

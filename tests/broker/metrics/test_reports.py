@@ -385,6 +385,18 @@ def test_what_a_stub_counts_is_told_by_index_and_kind() -> None:
     }
 
 
+def test_what_a_stub_counts_is_in_the_statistics_of_its_model() -> None:
+    world = BrokerHarness.serving(S, config={"model_transaction_policy": {"decoupled": True}})
+    tallies = ResponseCounter()
+    tallies.add(0, SUCCESS, 100, 1)
+
+    results = wire.Results([], [], [], tallies.take(is_last=True))
+    world.core.results(S, results, [], world.now)
+
+    [row] = world.statistics()["model_stats"]
+    assert {"count": 1, "ns": 101} == row["response_stats"]["0"]["success"]
+
+
 def test_a_stub_tells_at_once_when_its_last_stream_has_ended_else_now_and_then() -> None:
     tallies = ResponseCounter()
 

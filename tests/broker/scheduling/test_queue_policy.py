@@ -446,3 +446,16 @@ def test_what_leaves_a_queue_is_not_kept_until_its_turn_comes() -> None:
     assert len(level._in_time) <= 2 * level.size + 64
     assert waiting[:1] == list(level)
     assert waiting[0] is level.pop()
+
+
+def test_a_level_that_others_take_from_is_as_crowded_as_it_has_requests() -> None:
+    level = PriorityLevel(QueuePolicy(max_queue_size=2))
+    requests: list[Any] = [SimpleNamespace(place=None, is_late=False) for _ in range(3)]
+    for each in requests:
+        level.add(each)
+    assert level.is_crowded
+
+    level.take(requests[1])
+
+    assert not level.is_crowded
+    assert [requests[0], requests[2]] == list(level)

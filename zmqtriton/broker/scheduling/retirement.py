@@ -40,8 +40,7 @@ class Retirement:
         generation = self._generations.get(message.generation)
         instance = self._instances.get(message.serial)
         if not message.generation:
-            self.is_last_call = True
-            self.check_last_call()
+            self.is_last_call = True  # the end of the turn checks for it
         elif generation is None or (message.serial and instance is None):
             self._outbox.supervisor.append(wire.Drained(message.generation, message.serial))
         elif instance is not None:
