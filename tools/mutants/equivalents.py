@@ -59,7 +59,7 @@ EQUIVALENTS: dict[str, str] = {
     "if sequences is not None and sequences.knows(row.correlation) -> if False": (
         "a shortcut: it is among those that are asked one by one"
     ),
-    f"{_SUPERVISOR}/control/regions.py read_on_gpu: 0 in _, size = _place(name, {**arguments, "
+    f"{_SUPERVISOR}/control/regions.py read_on_gpu: 0 in _, size = _place(name, {{**arguments, "
     "'offset': 0}) -> 1": "the offset is not looked at",
     f"{_SUPERVISOR}/models/startup.py StartupProgress.end: if self._timer is not None -> if True": (
         "it has begun before anything ends it"
