@@ -450,7 +450,7 @@ def test_what_leaves_a_queue_is_not_kept_until_its_turn_comes() -> None:
 
 def test_a_level_that_others_take_from_is_as_crowded_as_it_has_requests() -> None:
     level = PriorityLevel(QueuePolicy(max_queue_size=2))
-    requests: list[Any] = [SimpleNamespace(place=None, is_late=False) for _ in range(3)]
+    requests: list[Any] = [SimpleNamespace(id=own_id, is_late=False) for own_id in range(3)]
     for each in requests:
         level.add(each)
     assert level.is_crowded
