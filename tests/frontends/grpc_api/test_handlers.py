@@ -18,6 +18,7 @@ from tests.frontends.grpc_api.fake_gateway import (
     InMemoryTransport,
     infer_request,
 )
+from tests.support.scenarios import scenario
 from zmqtriton.options.values import CATEGORIES
 from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import (
@@ -211,20 +212,18 @@ def test_a_wrong_request_hears_what_is_wrong(
     assert gateway.requests == []
 
 
-def test_cancelling_who_waits_cancels_at_the_gateway() -> None:
-    async def scenario() -> FakeGateway:
-        gateway = FakeGateway(version_info("m"))
-        gateway.gate = asyncio.Event()
-        waiting = asyncio.ensure_future(
-            InMemoryTransport(gateway).call_unary_async("ModelInfer", infer_request())
-        )
-        while not gateway.requests:
-            await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.wait({waiting})
-        return gateway
+@scenario(asyncio.run)
+async def test_cancelling_who_waits_cancels_at_the_gateway(gateway: FakeGateway) -> None:
+    gateway.gate = asyncio.Event()
+    waiting = asyncio.ensure_future(
+        InMemoryTransport(gateway).call_unary_async("ModelInfer", infer_request())
+    )
+    while not gateway.requests:
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
 
-    assert asyncio.run(scenario()).cancelled == 1
+    assert gateway.cancelled == 1
 
 
 @pytest.mark.parametrize(("key", "may"), [("schlüssel", True), ("€", False)])

@@ -9,6 +9,7 @@ import zlib
 
 import pytest
 
+from tests.support.scenarios import scenario
 from tests.support.server import ROOT
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.codecs import (
@@ -86,7 +87,8 @@ def test_what_comes_out_is_what_was_deflated_and_all_of_it_is_held(size: int) ->
 
 @pytest.mark.parametrize("joined", [1 << 20, 5 << 20, 1 << 30])
 @pytest.mark.parametrize("size", [300_000, 5_000_000, 13_000_000])
-def test_what_comes_in_steps_is_whole(
+@scenario(asyncio.run)
+async def test_what_comes_in_steps_is_whole(
     monkeypatch: pytest.MonkeyPatch, size: int, joined: int
 ) -> None:
     monkeypatch.setattr(codecs, "_JOINED_BYTES", joined)
@@ -95,15 +97,12 @@ def test_what_comes_in_steps_is_whole(
     def hold(more: int) -> None:
         held[0] += more
 
-    async def run() -> None:
-        packed = zlib.compress(data)
-        assert data == await inflate(packed, "deflate", 1 << 30, Client(), hold=hold)
-        assert await inflate(packed[:-5], "deflate", 1 << 30, Client(), hold=hold) is None
-        too_large = await inflate(packed, "deflate", size // 2, Client(), hold=hold)
-        assert too_large is not None
-        assert len(too_large) > size // 2
-
-    asyncio.run(run())
+    packed = zlib.compress(data)
+    assert data == await inflate(packed, "deflate", 1 << 30, Client(), hold=hold)
+    assert await inflate(packed[:-5], "deflate", 1 << 30, Client(), hold=hold) is None
+    too_large = await inflate(packed, "deflate", size // 2, Client(), hold=hold)
+    assert too_large is not None
+    assert len(too_large) > size // 2
     assert held[0] >= len(data)
 
 

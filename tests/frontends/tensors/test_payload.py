@@ -193,31 +193,29 @@ async def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once(world: 
     assert 1 == world.payload.arena.used
 
 
-def test_others_have_their_turn_while_a_large_tensor_is_placed() -> None:
+@scenario(run)
+async def test_others_have_their_turn_while_a_large_tensor_is_placed(world: World, /) -> None:
     data = os.urandom(2 * COPY_BYTES + 1000)
 
-    async def test(world: World) -> None:
-        assert world.payload.place_now(unchecked(Tensor("IN0", 2, [len(data)], data))) is None
-        turns = 0
+    assert world.payload.place_now(unchecked(Tensor("IN0", 2, [len(data)], data))) is None
+    turns = 0
 
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        sending = asyncio.ensure_future(world.send(data))
-        while not world.payload.arena.bytes:
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
             await asyncio.sleep(0)
-        counting = asyncio.ensure_future(count())
-        body = await sending
-        counting.cancel()
 
-        [tensor] = body.inputs
-        assert data == bytes(world.seen.open([tensor.data])[0])
-        assert turns >= 2
+    sending = asyncio.ensure_future(world.send(data))
+    while not world.payload.arena.bytes:
+        await asyncio.sleep(0)
+    counting = asyncio.ensure_future(count())
+    body = await sending
+    counting.cancel()
 
-    run(test)
+    [tensor] = body.inputs
+    assert data == bytes(world.seen.open([tensor.data])[0])
+    assert turns >= 2
 
 
 @scenario(run)

@@ -269,21 +269,22 @@ async def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it(
 
 @pytest.mark.row("D34")
 @pytest.mark.parametrize("is_final_wanted", [True, False])
-def test_an_end_without_a_response_is_sent_to_those_who_want_it(is_final_wanted: bool) -> None:
-    async def test(conversation: Conversation) -> None:
-        conversation.gateway.fake_streams.put("a", item(b"x"), final())
-        stream_request = infer_request("d", "a")
-        stream_request.parameters[EMPTY_FINAL].bool_param = is_final_wanted
-        responses = await conversation.answers(stream_request)
+@scenario(converse)
+async def test_an_end_without_a_response_is_sent_to_those_who_want_it(
+    conversation: Conversation, /, is_final_wanted: bool
+) -> None:
+    conversation.gateway.fake_streams.put("a", item(b"x"), final())
+    stream_request = infer_request("d", "a")
+    stream_request.parameters[EMPTY_FINAL].bool_param = is_final_wanted
+    responses = await conversation.answers(stream_request)
 
-        assert [False, True][: 1 + is_final_wanted] == [is_final(r) for r in responses]
-        if is_final_wanted:
-            inner = responses[1].infer_response
-            assert (inner.id, inner.model_name, inner.model_version) == ("a", "d", "")
-            assert not inner.outputs
-            assert not inner.raw_output_contents
-
-    assert converse(test).requests[0].body.parameters == {}
+    assert [False, True][: 1 + is_final_wanted] == [is_final(r) for r in responses]
+    if is_final_wanted:
+        inner = responses[1].infer_response
+        assert (inner.id, inner.model_name, inner.model_version) == ("a", "d", "")
+        assert not inner.outputs
+        assert not inner.raw_output_contents
+    assert conversation.gateway.requests[0].body.parameters == {}
 
 
 @scenario(converse)
@@ -369,25 +370,25 @@ async def test_an_error_amid_a_decoupled_stream_is_one_of_its_responses(
     assert [False, False, True] == [is_final(r) for r in (first, second, third)]
 
 
-def test_a_fault_of_ours_ends_one_request_alone(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(conversation: Conversation) -> None:
-        def fail(checked: CheckedRequest) -> ResponseBody:
-            if checked.body.request_id == "a":
-                raise ZeroDivisionError
-            return echo(checked)
+@scenario(converse)
+async def test_a_fault_of_ours_ends_one_request_alone(
+    conversation: Conversation, /, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(checked: CheckedRequest) -> ResponseBody:
+        if checked.body.request_id == "a":
+            raise ZeroDivisionError
+        return echo(checked)
 
-        conversation.gateway.respond = fail
-        responses = {
-            r.infer_response.id: r.error_message
-            for r in await conversation.answers(infer_request("m", "a"), infer_request("m", "b"))
-        }
+    conversation.gateway.respond = fail
+    responses = {
+        r.infer_response.id: r.error_message
+        for r in await conversation.answers(infer_request("m", "a"), infer_request("m", "b"))
+    }
 
-        assert responses == {
-            "a": "the server failed to answer; its log says why",
-            "b": "",
-        }
-
-    converse(test)
+    assert responses == {
+        "a": "the server failed to answer; its log says why",
+        "b": "",
+    }
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -544,18 +545,18 @@ async def test_a_transport_that_breaks_ends_the_stream() -> None:
 
 
 @pytest.mark.row("D45", "--grpc-header-forward-pattern")
-def test_metadata_of_the_call_become_parameters_of_each_request() -> None:
-    async def test(conversation: Conversation) -> None:
-        await conversation.answers(infer_request("m", "1"), infer_request("m", "2"))
-
-    gateway = converse(
-        test,
-        metadata=[("x-key", "v"), ("other", "w")],
-        settings={"grpc_header_forward_pattern": "^x-"},
-    )
+@scenario(
+    converse,
+    metadata=[("x-key", "v"), ("other", "w")],
+    settings={"grpc_header_forward_pattern": "^x-"},
+)
+async def test_metadata_of_the_call_become_parameters_of_each_request(
+    conversation: Conversation, /
+) -> None:
+    await conversation.answers(infer_request("m", "1"), infer_request("m", "2"))
 
     assert [{"x-key": "v"}, {"x-key": "v"}] == [
-        checked.body.parameters for checked in gateway.requests
+        checked.body.parameters for checked in conversation.gateway.requests
     ]
 
 

@@ -201,22 +201,20 @@ def test_colons_within_strings_are_no_members() -> None:
     assert {"x": strings} == json_documents.parse(json.dumps({"x": strings}).encode())
 
 
-def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
+@scenario(asyncio.run)
+async def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
     turns = 0
-
-    async def read() -> Any:
-        reading = asyncio.ensure_future(json_documents.read(bytes(1 << 20), wait_for_turns))
-        nonlocal turns
-        while not reading.done():
-            turns += 1
-            await asyncio.sleep(0)
-        return await reading
 
     def wait_for_turns(text: bytes) -> int:
         eventually(lambda: turns > 100, 60, "turns of the loop")
         return len(text)
 
-    assert 1 << 20 == asyncio.run(read())
+    reading = asyncio.ensure_future(json_documents.read(bytes(1 << 20), wait_for_turns))
+    while not reading.done():
+        turns += 1
+        await asyncio.sleep(0)
+
+    assert 1 << 20 == await reading
 
 
 def test_the_pieces_of_a_documents_members_are_its_text() -> None:

@@ -237,14 +237,12 @@ def _output(byte: int) -> Any:
     return np.full(SIZE, byte, np.uint8)
 
 
-def test_all_of_it_comes_in_order_and_nothing_is_copied() -> None:
+@scenario(asyncio.run)
+async def test_all_of_it_comes_in_order_and_nothing_is_copied() -> None:
     first, second = _output(1), _output(2)
+    tail: list[Any] = [memoryview(first), memoryview(second)]
 
-    async def read() -> list[Any]:
-        tail: list[Any] = [memoryview(first), memoryview(second)]
-        return [piece async for piece in pieces(b"head", tail, lambda: 0.0)]
-
-    read_pieces = asyncio.run(read())
+    read_pieces = [piece async for piece in pieces(b"head", tail, lambda: 0.0)]
 
     whole = b"head" + first.tobytes() + second.tobytes()
     assert whole == b"".join(b"".join(piece) for piece in read_pieces)

@@ -323,21 +323,19 @@ async def test_who_stalls_and_stays_is_told_once_and_then_cut_off(
     assert not party.connections.has_any
 
 
-def test_a_connection_that_cannot_be_checked_is_closed_and_no_other(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@scenario(play)
+async def test_a_connection_that_cannot_be_checked_is_closed_and_no_other(
+    party: ConnectionHarness, /, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(party: ConnectionHarness) -> None:
-        reader, _ = await party.connect()
-        other_reader, other = await party.connect()
-        monkeypatch.setattr(next(iter(party.connections.room)), "check", lambda now: 1 / 0)
+    reader, _ = await party.connect()
+    other_reader, other = await party.connect()
+    monkeypatch.setattr(next(iter(party.connections.room)), "check", lambda now: 1 / 0)
 
-        party.advance(1)
+    party.advance(1)
 
-        assert b"" == await reader.read()
-        other.write(POST % 2 + b"ab")
-        assert (await other_reader.readline()).startswith(b"HTTP/1.1 200 ")
-
-    play(scenario)
+    assert b"" == await reader.read()
+    other.write(POST % 2 + b"ab")
+    assert (await other_reader.readline()).startswith(b"HTTP/1.1 200 ")
     assert "could not be checked" in caplog.text
 
 

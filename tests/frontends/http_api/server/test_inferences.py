@@ -453,16 +453,16 @@ async def test_what_the_model_answers_with_an_error_is_told(house: HttpHarness, 
     assert answer.endswith(b'{"error":"not now"}')
 
 
-def test_a_fault_of_ours_is_told_without_words(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(house: HttpHarness) -> None:
-        house.gateway.respond = failing(ValueError("secret"))
-        reader, _ = await house.connections.connect(BINARY)
+@scenario(run_scenario)
+async def test_a_fault_of_ours_is_told_without_words(
+    house: HttpHarness, /, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.gateway.respond = failing(ValueError("secret"))
+    reader, _ = await house.connections.connect(BINARY)
 
-        answer = await read(reader)
-        assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
-        assert answer.endswith(b'{"error":"internal error"}')
-
-    run_scenario(scenario)
+    answer = await read(reader)
+    assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert answer.endswith(b'{"error":"internal error"}')
     assert f"could not answer POST {INFER}" in caplog.text
 
 

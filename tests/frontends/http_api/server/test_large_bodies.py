@@ -291,7 +291,10 @@ async def test_who_stops_amid_a_body_is_told_and_gives_its_room_back(
     assert (1, 1) == (len(arena.reserved), arena.freed)
 
 
-def test_little_of_a_body_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+@scenario(run_scenario)
+async def test_little_of_a_body_is_copied(
+    house: HttpHarness, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
     usual = Connection.data_received
 
@@ -301,14 +304,11 @@ def test_little_of_a_body_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Connection, "data_received", count)
 
-    async def scenario(house: HttpHarness) -> None:
-        Arena(house)
-        reader, writer = await house.connections.connect()
-        for _ in range(6):
-            writer.write(LARGE)
-            assert BEST in await read(reader)
-
-    run_scenario(scenario)
+    Arena(house)
+    reader, writer = await house.connections.connect()
+    for _ in range(6):
+        writer.write(LARGE)
+        assert BEST in await read(reader)
     assert sum(sizes) < 6 * 40_000
 
 
