@@ -130,24 +130,28 @@ def test_the_mark_that_editors_of_windows_write_is_no_text(path: Path) -> None:
     assert "m" == read_config(path).name
 
 
-def test_utf16_is_named(path: Path) -> None:
-    path.write_bytes('name: "m"'.encode("utf-16"))
+@pytest.mark.parametrize(
+    ("content", "pattern"),
+    [
+        pytest.param(
+            'name: "m"'.encode("utf-16"), "the text is UTF-16, not UTF-8", id="utf16_is_named"
+        ),
+        pytest.param(
+            b'name: "m"\n# caf\xe9\n',
+            r"config\.pbtxt:2: the text is not UTF-8",
+            id="a_file_that_is_not_utf8_names_the_line",
+        ),
+        pytest.param(
+            b"#" * (MAX_CONFIG_BYTES + 1),
+            r"exceeds the limit of 1048576 bytes",
+            id="a_file_that_would_block_the_server_is_refused_unread",
+        ),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused(path: Path, content: bytes, pattern: str) -> None:
+    path.write_bytes(content)
 
-    with pytest.raises(ConfigError, match="the text is UTF-16, not UTF-8"):
-        read_config(path)
-
-
-def test_a_file_that_is_not_utf8_names_the_line(path: Path) -> None:
-    path.write_bytes(b'name: "m"\n# caf\xe9\n')
-
-    with pytest.raises(ConfigError, match=r"config\.pbtxt:2: the text is not UTF-8"):
-        read_config(path)
-
-
-def test_a_file_that_would_block_the_server_is_refused_unread(path: Path) -> None:
-    path.write_bytes(b"#" * (MAX_CONFIG_BYTES + 1))
-
-    with pytest.raises(ConfigError, match=r"exceeds the limit of 1048576 bytes"):
+    with pytest.raises(ConfigError, match=pattern):
         read_config(path)
 
 

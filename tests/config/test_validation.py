@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.scripted import string_parameter
@@ -23,10 +25,15 @@ PYTHON = 'name: "m" backend: "python" '
 TENSOR = '{ name: "A" data_type: TYPE_FP32 dims: 4 %s }'
 
 
-def problem(text: str) -> str:
-    """The reason for refusing a configuration, or ""."""
+def completed(text: str) -> Any:
     config = parse_text(text)
     apply_defaults(config)
+    return config
+
+
+def problem(text: str) -> str:
+    """The reason for refusing a configuration, or ""."""
+    config = completed(text)
     try:
         validate(config)
         validate_tensors(config)
@@ -276,11 +283,8 @@ def test_a_model_that_asks_for_a_missing_add_on_is_refused(
 
 @pytest.mark.row("E05")
 def test_the_latest_version_is_served_unless_a_policy_is_given() -> None:
-    silent = parse_text("")
-    chosen = parse_text("version_policy { all {} }")
-
-    apply_defaults(silent)
-    apply_defaults(chosen)
+    silent = completed("")
+    chosen = completed("version_policy { all {} }")
 
     assert 1 == silent.version_policy.latest.num_versions
     assert "all" == chosen.version_policy.WhichOneof("policy_choice")
@@ -288,12 +292,9 @@ def test_the_latest_version_is_served_unless_a_policy_is_given() -> None:
 
 @pytest.mark.row("E05")
 def test_full_batches_are_preferred_if_the_model_batches() -> None:
-    batching = parse_text("max_batch_size: 8 dynamic_batching {}")
-    single = parse_text("dynamic_batching {}")
-    chosen = parse_text("max_batch_size: 8 dynamic_batching { preferred_batch_size: [2, 4] }")
-
-    for config in (batching, single, chosen):
-        apply_defaults(config)
+    batching = completed("max_batch_size: 8 dynamic_batching {}")
+    single = completed("dynamic_batching {}")
+    chosen = completed("max_batch_size: 8 dynamic_batching { preferred_batch_size: [2, 4] }")
 
     assert [8] == list(batching.dynamic_batching.preferred_batch_size)
     assert [] == list(single.dynamic_batching.preferred_batch_size)
@@ -302,11 +303,8 @@ def test_full_batches_are_preferred_if_the_model_batches() -> None:
 
 @pytest.mark.row("E05")
 def test_sequences_idle_a_second_and_the_oldest_strategy_prefers_full_batches() -> None:
-    config = parse_text("max_batch_size: 8 sequence_batching { oldest {} }")
-    chosen = parse_text("sequence_batching { max_sequence_idle_microseconds: 5 }")
-
-    apply_defaults(config)
-    apply_defaults(chosen)
+    config = completed("max_batch_size: 8 sequence_batching { oldest {} }")
+    chosen = completed("sequence_batching { max_sequence_idle_microseconds: 5 }")
 
     assert 1_000_000 == config.sequence_batching.max_sequence_idle_microseconds
     assert [8] == list(config.sequence_batching.oldest.preferred_batch_size)
@@ -315,11 +313,8 @@ def test_sequences_idle_a_second_and_the_oldest_strategy_prefers_full_batches() 
 
 @pytest.mark.row("E05")
 def test_pinned_memory_is_on_unless_it_was_turned_off_and_ensembles_have_none() -> None:
-    config = parse_text("optimization { input_pinned_memory { enable: false } }")
-    ensemble = parse_text("ensemble_scheduling {}")
-
-    apply_defaults(config)
-    apply_defaults(ensemble)
+    config = completed("optimization { input_pinned_memory { enable: false } }")
+    ensemble = completed("ensemble_scheduling {}")
 
     assert not config.optimization.input_pinned_memory.enable
     assert config.optimization.output_pinned_memory.enable
@@ -327,8 +322,7 @@ def test_pinned_memory_is_on_unless_it_was_turned_off_and_ensembles_have_none() 
 
 
 def test_a_second_time_changes_nothing() -> None:
-    config = parse_text("max_batch_size: 8 dynamic_batching {}")
-    apply_defaults(config)
+    config = completed("max_batch_size: 8 dynamic_batching {}")
     once = config.SerializeToString(deterministic=True)
 
     apply_defaults(config)

@@ -155,11 +155,15 @@ def test_a_list_of_cores_that_is_none_is_refused(cores: str) -> None:
 # The output of `--help`, and guesses for words that are no options.
 
 
+def about(*words: str) -> str:
+    with pytest.raises(HelpRequested) as caught:
+        parse([*words])
+    return str(caught.value)
+
+
 @pytest.fixture(scope="module")
 def text() -> str:
-    with pytest.raises(HelpRequested) as caught:
-        parse(["--help"])
-    return str(caught.value)
+    return about("--help")
 
 
 @pytest.mark.row("--help")
@@ -178,16 +182,7 @@ def test_what_has_a_default_does_not_name_another(text: str) -> None:
 
 
 def test_help_is_asked_for_in_short_too(text: str) -> None:
-    with pytest.raises(HelpRequested) as caught:
-        parse(["-h"])
-
-    assert text == str(caught.value)
-
-
-def about(*words: str) -> str:
-    with pytest.raises(HelpRequested) as caught:
-        parse([*words])
-    return str(caught.value)
+    assert text == about("-h")
 
 
 @pytest.mark.parametrize("words", [["--help", "openai"], ["-h", "OpenAI"], ["--help=openai"]])

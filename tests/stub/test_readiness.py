@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -366,18 +367,14 @@ def test_a_fork_gives_up_what_is_the_instance_s(monkeypatch: pytest.MonkeyPatch)
 def test_each_thread_may_have_an_instance_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, others = FakeLink().instance, FakeLink().instance
     monkeypatch.setattr(instance, "current", mine)
-    seen: list[Any] = []
 
-    def run() -> None:
-        seen.append(instance.here())
+    def run() -> list[Any]:
+        before = instance.here()
         instance.take_thread(others)
-        seen.append(instance.here())
+        return [before, instance.here()]
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-
-    assert [mine, others] == seen
+    with ThreadPoolExecutor(1) as thread:
+        assert [mine, others] == thread.submit(run).result()
     assert instance.here() is mine
 
 

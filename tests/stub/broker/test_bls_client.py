@@ -7,7 +7,7 @@ import gc
 import os
 import select
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -111,6 +111,12 @@ class World:
     def ask(self, body: bytes = b"body") -> BlsCall:
         return self.asker.ask(_ROW, body)
 
+    def open(self, number: int, blocks: Any = ()) -> list[BlsCall]:
+        """Calls that the broker has received."""
+        calls = [self.asker.ask(_ROW, b"body", blocks) for _ in range(number)]
+        self.broker.hear_all(wire.Infer, number)
+        return calls
+
     def change_broker(self) -> None:
         self.broker.close()
         self.brokers.append(Broker(self._directory, 2))
@@ -139,10 +145,16 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def question(world: World) -> BlsCall:
-    """A call that the broker has received."""
-    call = world.ask()
-    world.broker.hear_all(wire.Infer, 1)
-    return call
+    return world.open(1)[0]
+
+
+@pytest.fixture
+def waiting(world: World, question: BlsCall) -> Iterator[Future[Any]]:
+    """A thread that waits for the reply to `question`."""
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(world.asker.wait, question)
+        eventually(lambda: question.bell is not None, 60, "it polls")
+        yield future
 
 
 def _text(answered: tuple[wire.Reply, bytes]) -> str:
@@ -159,8 +171,7 @@ def test_the_first_question_says_hello_and_comes_after_it(world: World) -> None:
 
 
 def test_the_main_thread_waits_for_its_own_reply(world: World) -> None:
-    first, second = world.ask(), world.ask()
-    world.broker.hear_all(wire.Infer, 2)
+    first, second = world.open(2)
     world.broker.reply(second.row.id, "second")
     world.broker.reply(first.row.id, "first")
 
@@ -205,8 +216,7 @@ def test_threads_get_their_own_replies_in_whichever_order_they_come(world: World
 
 
 def test_a_thread_goes_on_waiting_when_the_one_that_read_for_it_has_left(world: World) -> None:
-    first, second = world.ask(), world.ask()
-    world.broker.hear_all(wire.Infer, 2)
+    first, second = world.open(2)
     with ThreadPoolExecutor(2) as threads:
         reader = threads.submit(world.asker.wait, first)
         eventually(world.asker.waits._reading.locked, 60, "somebody reads")
@@ -221,16 +231,12 @@ def test_a_thread_goes_on_waiting_when_the_one_that_read_for_it_has_left(world: 
 
 
 def test_a_reply_that_another_thread_takes_wakes_the_one_that_waits(
-    world: World, question: BlsCall
+    world: World, question: BlsCall, waiting: Future[Any]
 ) -> None:
-    with ThreadPoolExecutor(1) as threads:
-        future = threads.submit(world.asker.wait, question)
-        eventually(lambda: question.bell is not None, 60, "it polls")
+    world.broker.reply(question.row.id)
+    world.turn_until(lambda: question.is_answered)
 
-        world.broker.reply(question.row.id)
-        world.turn_until(lambda: question.is_answered)
-
-        future.result(10)
+    waiting.result(10)
 
 
 def test_an_error_is_a_reply_too(world: World, question: BlsCall) -> None:
@@ -243,8 +249,7 @@ def test_a_lease_that_comes_before_the_reply_is_heard_before_blocks_are_freed(
     world: World,
 ) -> None:
     block = wire.Block(9, 1, 1)
-    question = world.asker.ask(_ROW, b"", [block])
-    world.broker.hear_all(wire.Infer, 1)
+    [question] = world.open(1, [block])
     lease = wire.Lease([block])
     world.broker.socket.send([world.broker._identity, wire.encode(lease)])
     world.broker.reply(question.row.id)
@@ -324,8 +329,7 @@ def test_a_missing_response_ends_the_stream_with_an_error(world: World, question
 
 
 def test_what_the_broker_gives_up_is_answered_before_its_inputs_are_free(world: World) -> None:
-    question = world.asker.ask(_ROW, b"", [wire.Block(7, 1, 2)])
-    world.broker.hear_all(wire.Infer, 1)
+    [question] = world.open(1, [wire.Block(7, 1, 2)])
     world.broker.reply(question.row.id, "read", _referring(1), flags=0)
     world.broker.reply(question.row.id, "unread", _referring(2), flags=0, number=1)
     number = DeadlineExceeded.number
@@ -418,8 +422,7 @@ def _referring(number: int) -> wire.Tensor:
 
 
 def test_the_memory_of_the_inputs_is_free_with_the_final_reply(world: World) -> None:
-    question = world.asker.ask(_ROW, b"", [wire.Block(7, 1, 2)])
-    world.broker.hear_all(wire.Infer, 1)
+    [question] = world.open(1, [wire.Block(7, 1, 2)])
     world.broker.reply(question.row.id, flags=0)
     world.asker.wait(question)
     assert [] == world.memory.freed
@@ -510,8 +513,7 @@ def test_an_event_loop_that_waits_for_nothing_reads_no_more(world: World) -> Non
 
 
 def test_a_dead_broker_is_not_listened_to_any_more(world: World) -> None:
-    world.ask()
-    world.broker.hear_all(wire.Infer, 1)
+    world.open(1)
     poller = select.poll()
     poller.register(world.asker.descriptor, select.POLLIN)
 
@@ -522,8 +524,7 @@ def test_a_dead_broker_is_not_listened_to_any_more(world: World) -> None:
 
 
 def test_the_next_broker_is_asked_again_for_what_is_open(world: World) -> None:
-    answered, opened, cancelled = world.ask(), world.ask(), world.ask()
-    world.broker.hear_all(wire.Infer, 3)
+    answered, opened, cancelled = world.open(3)
     world.broker.reply(answered.row.id)
     world.asker.wait(answered)
     world.asker.cancel(cancelled)
@@ -542,8 +543,7 @@ def test_the_next_broker_is_asked_again_for_what_is_open(world: World) -> None:
 
 def test_what_a_dead_broker_had_answered_is_not_asked_again(world: World) -> None:
     """A model that computes for long reads late, and who has answered forgets after a second."""
-    answered, opened = world.ask(), world.ask()
-    world.broker.hear_all(wire.Infer, 2)
+    answered, opened = world.open(2)
     world.broker.reply(answered.row.id, "in time")
 
     world.change_broker()
@@ -553,33 +553,26 @@ def test_what_a_dead_broker_had_answered_is_not_asked_again(world: World) -> Non
     assert "in time" == _text(world.asker.wait(answered))
 
 
-def test_a_thread_that_waits_follows_to_the_next_broker(world: World, question: BlsCall) -> None:
-    with ThreadPoolExecutor(1) as threads:
-        future = threads.submit(world.asker.wait, question)
-        eventually(lambda: question.bell is not None, 60, "it polls")
+def test_a_thread_that_waits_follows_to_the_next_broker(
+    world: World, question: BlsCall, waiting: Future[Any]
+) -> None:
+    world.change_broker()
+    world.broker.hear_all(wire.Infer, 1)
+    world.broker.reply(question.row.id, "here")
 
-        world.change_broker()
-        world.broker.hear_all(wire.Infer, 1)
-        world.broker.reply(question.row.id, "here")
-
-        assert "here" == _text(future.result(10))
+    assert "here" == _text(waiting.result(10))
 
 
-def test_at_the_end_whoever_waits_gets_an_error(world: World, question: BlsCall) -> None:
-    with ThreadPoolExecutor(1) as threads:
-        future = threads.submit(world.asker.wait, question)
-        eventually(lambda: question.bell is not None, 60, "it polls")
+def test_at_the_end_whoever_waits_gets_an_error(world: World, waiting: Future[Any]) -> None:
+    world.asker.close()
 
-        world.asker.close()
-
-        assert Unavailable.number == future.result(10)[0].code
+    assert Unavailable.number == waiting.result(10)[0].code
     assert Unavailable.number == world.asker.wait(world.ask())[0].code
 
 
 def test_nothing_is_left_of_what_was_answered(world: World) -> None:
     for _ in range(100):
-        question = world.ask()
-        world.broker.hear_all(wire.Infer, 1)
+        [question] = world.open(1)
         world.broker.reply(question.row.id)
         world.asker.wait(question)
 

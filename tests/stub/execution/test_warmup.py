@@ -59,7 +59,7 @@ class Warming:
         self.batches.append(list(requests))
         return [pb_utils.InferenceResponse() for _ in requests]
 
-    def run(self) -> None:
+    def run(self) -> Warming:
         model = Model(LOAD, None)
         model._execute = lambda requests: self.execute(requests)
         model._is_decoupled = self.link.instance.is_decoupled
@@ -67,6 +67,7 @@ class Warming:
         progress = Mock(Progress)
         self.warmup.run(model, link, progress, lambda: self.meanwhile.pop(0)())
         assert {0} == {call.args[0] for call in progress.begin.mock_calls} or not self.batches
+        return self
 
     def refusal(self, kind: type[ZmqTritonError] = InvalidArgument) -> str:
         return refusal(kind, self.run)
@@ -88,9 +89,7 @@ def zeros(**more: Any) -> dict[str, Any]:
 def test_a_sample_is_run_as_often_as_it_says_and_once_at_least(
     tmp_path: Path, count: int, times: int
 ) -> None:
-    warming = Warming(tmp_path, sample(count, A=zeros()))
-
-    warming.run()
+    warming = Warming(tmp_path, sample(count, A=zeros())).run()
 
     assert times == len(warming.batches)
     assert [[0.0, 0.0]] == warming.arrays()[0][0].reshape(1, -1).tolist()
@@ -98,9 +97,7 @@ def test_a_sample_is_run_as_often_as_it_says_and_once_at_least(
 
 
 def test_a_batch_has_as_many_requests_as_the_sample_says(tmp_path: Path) -> None:
-    warming = Warming(tmp_path, sample(size=3, A=zeros()), max_batch_size=4)
-
-    warming.run()
+    warming = Warming(tmp_path, sample(size=3, A=zeros()), max_batch_size=4).run()
 
     [batch] = warming.batches
     assert 3 == len(batch)
@@ -108,9 +105,7 @@ def test_a_batch_has_as_many_requests_as_the_sample_says(tmp_path: Path) -> None
 
 
 def test_a_sample_without_requests_is_none(tmp_path: Path) -> None:
-    warming = Warming(tmp_path, sample(size=0, A=zeros()))
-
-    warming.run()
+    warming = Warming(tmp_path, sample(size=0, A=zeros())).run()
 
     assert [] == warming.batches
 
@@ -150,18 +145,14 @@ def test_what_does_not_fit_the_configuration_is_refused(tmp_path: Path) -> None:
 
 def test_inputs_beyond_the_configuration_follow_the_others(tmp_path: Path) -> None:
     control = {"data_type": "TYPE_INT32", "dims": [1], "zero_data": True}
-    warming = Warming(tmp_path, sample(START=control, A=zeros()))
-
-    warming.run()
+    warming = Warming(tmp_path, sample(START=control, A=zeros())).run()
 
     assert ["A", "START"] == [tensor.name() for tensor in warming.batches[0][0].inputs()]
 
 
 def test_the_states_of_samples_are_not_kept(tmp_path: Path) -> None:
     state = {"input_name": "I", "output_name": "O", "data_type": "TYPE_INT32", "dims": [2]}
-    warming = Warming(tmp_path, sample(A=zeros()), sequence_batching={"state": [state]})
-
-    warming.run()
+    warming = Warming(tmp_path, sample(A=zeros()), sequence_batching={"state": [state]}).run()
 
     [[request]] = warming.batches
     assert ["A", "I"] == [tensor.name() for tensor in request.inputs()]
@@ -179,9 +170,7 @@ def test_random_data_is_random_and_booleans_are_booleans(tmp_path: Path) -> None
         str(row["name"]): {"data_type": row["data_type"], "dims": row["dims"], "random_data": True}
         for row in names
     }
-    warming = Warming(tmp_path, sample(**inputs), input=names)
-
-    warming.run()
+    warming = Warming(tmp_path, sample(**inputs), input=names).run()
 
     numbers, booleans, strings = warming.arrays()[0]
     assert len(set(numbers.tolist())) > 400
@@ -194,9 +183,7 @@ def test_data_is_read_from_a_file_as_far_as_it_is_needed(tmp_path: Path) -> None
     for length in (2, 3):
         values = np.arange(1, length + 1, dtype=np.float32)
         (tmp_path / "warmup" / "data").write_bytes(values.tobytes())
-        warming = Warming(tmp_path, sample(A=zeros(input_data_file="data")))
-
-        warming.run()
+        warming = Warming(tmp_path, sample(A=zeros(input_data_file="data"))).run()
 
         assert [1.0, 2.0] == warming.arrays()[0][0].tolist()
 
@@ -206,9 +193,7 @@ def test_strings_are_read_whole(tmp_path: Path) -> None:
     (tmp_path / "warmup" / "data").write_bytes(b"\x02\0\0\0ab\x03\0\0\0cde")
     names = {"name": "A", "data_type": "TYPE_STRING", "dims": [2]}
     strings = {"data_type": "TYPE_STRING", "dims": [2], "input_data_file": "data"}
-    warming = Warming(tmp_path, sample(A=strings), input=[names])
-
-    warming.run()
+    warming = Warming(tmp_path, sample(A=strings), input=[names]).run()
 
     assert [b"ab", b"cde"] == warming.arrays()[0][0].tolist()
 

@@ -28,8 +28,12 @@ def total(clients: Clients) -> int:
     return row["count"]
 
 
-def test_counters_of_processes_are_added_up_and_outlive_them() -> None:
-    clients = Clients()
+@pytest.fixture
+def clients() -> Clients:
+    return Clients()
+
+
+def test_counters_of_processes_are_added_up_and_outlive_them(clients: Clients) -> None:
     clients.take(1, figures(5))
     clients.take(2, figures(3))
     clients.take(1, figures(7))
@@ -41,8 +45,7 @@ def test_counters_of_processes_are_added_up_and_outlive_them() -> None:
     assert (10, 11) == (before, total(clients))
 
 
-def test_memory_and_connections_are_those_of_the_process() -> None:
-    clients = Clients()
+def test_memory_and_connections_are_those_of_the_process(clients: Clients) -> None:
     clients.take(1, figures(0, memory=MEMORY))
     clients.take(2, figures(0))
 
@@ -52,8 +55,7 @@ def test_memory_and_connections_are_those_of_the_process() -> None:
     assert {} == clients.describe_process(1)
 
 
-def test_a_guest_may_tell_anything() -> None:
-    clients = Clients()
+def test_a_guest_may_tell_anything(clients: Clients) -> None:
     for nonsense in (
         {},
         {"memory": 3, "connections": "x", "counts": [1]},
@@ -76,8 +78,12 @@ def report(*counts: int, longest: dict[str, Any] | None = None) -> dict[str, Any
     return {"counts": filled, "sum_s": sum(counts) / 100, "longest": longest}
 
 
-def test_counts_outlive_their_process() -> None:
-    table = LoopTurnsTable()
+@pytest.fixture
+def table() -> LoopTurnsTable:
+    return LoopTurnsTable()
+
+
+def test_counts_outlive_their_process(table: LoopTurnsTable) -> None:
     table.take(7, "http", report(1, 1))
     table.take(7, "http", report(3, 1))
     table.forget(7)
@@ -88,8 +94,7 @@ def test_counts_outlive_their_process() -> None:
     assert row == {"role": "http", "counts": [5, 1, 0, 0, 0, 0, 0, 0, 0], "sum_s": 0.06}
 
 
-def test_each_process_has_its_longest_turn_as_long_as_it_tells_one() -> None:
-    table = LoopTurnsTable()
+def test_each_process_has_its_longest_turn_as_long_as_it_tells_one(table: LoopTurnsTable) -> None:
     assert table.describe_process(7) == {}
 
     table.take(7, "http", report(1, longest=TURN))
@@ -99,9 +104,7 @@ def test_each_process_has_its_longest_turn_as_long_as_it_tells_one() -> None:
     assert table.describe_process(7) == {"longest_turn": None}
 
 
-def test_what_has_another_form_does_not_count() -> None:
-    table = LoopTurnsTable()
-
+def test_what_has_another_form_does_not_count(table: LoopTurnsTable) -> None:
     for bad in ({}, {"counts": "x"}, {"counts": [1]}, {**report(1), "sum_s": None}):
         table.take(7, "http", bad)
 
@@ -110,8 +113,7 @@ def test_what_has_another_form_does_not_count() -> None:
     assert table.describe_process(7) == {"longest_turn": None}
 
 
-def test_a_process_for_which_others_have_waited_is_told_in_words() -> None:
-    table = LoopTurnsTable()
+def test_a_process_for_which_others_have_waited_is_told_in_words(table: LoopTurnsTable) -> None:
     table.take(7, "http", report(1, longest=TURN))
     table.take(8, "grpc", report(1, longest={**TURN, "cpu_s": 0.2}))
 

@@ -324,18 +324,14 @@ def test_a_death_by_the_kernel_for_want_of_memory_is_told(machine: Machine) -> N
     assert TOLD == machine.watched.explain_death(because(KILLED), 1.0).text
 
 
-def test_a_death_that_is_found_after_the_counter_was_looked_at_is_told(machine: Machine) -> None:
+@pytest.mark.parametrize(("now_s", "text"), [(2.0, TOLD), (60.0, KILLED)])
+def test_a_death_soon_after_the_counter_was_looked_at_is_told_and_a_late_one_not_blamed(
+    machine: Machine, now_s: float, text: str
+) -> None:
     machine.kill(4)
     machine.watched.poll(1.0)
 
-    assert TOLD == machine.watched.explain_death(because(KILLED), 2.0).text
-
-
-def test_who_is_killed_long_after_another_had_no_memory_is_not_blamed(machine: Machine) -> None:
-    machine.kill(4)
-    machine.watched.poll(1.0)
-
-    assert KILLED == machine.watched.explain_death(because(KILLED), 60.0).text
+    assert text == machine.watched.explain_death(because(KILLED), now_s).text
 
 
 def test_kills_from_before_the_start_do_not_count(machine: Machine) -> None:

@@ -131,43 +131,51 @@ def test_what_is_no_text_is_shown_anyway(pipe: Pipe, caplog: pytest.LogCaptureFi
     assert caplog.records[0].getMessage() == "��"
 
 
-def test_the_last_words_of_a_crash_name_the_line_of_the_model(pipe: Pipe) -> None:
-    pipe.write(
-        b"loading\nFatal Python error: Segmentation fault\n\n"
-        b"Current thread 0x00007f (most recent call first):\n"
-        b'  File "/usr/lib/python3/ctypes/__init__.py", line 519 in string_at\n'
-        b'  File "/models/m/1/model.py", line 5 in initialize\n'
-        b'  File "/opt/zmqtriton_stub/model.py", line 90 in initialize\n\n'
-        b"Extension modules: numpy (total: 1)\n"
-    )
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        pytest.param(
+            b"loading\nFatal Python error: Segmentation fault\n\n"
+            b"Current thread 0x00007f (most recent call first):\n"
+            b'  File "/usr/lib/python3/ctypes/__init__.py", line 519 in string_at\n'
+            b'  File "/models/m/1/model.py", line 5 in initialize\n'
+            b'  File "/opt/zmqtriton_stub/model.py", line 90 in initialize\n\n'
+            b"Extension modules: numpy (total: 1)\n",
+            "Segmentation fault\n\nAt:\n"
+            "  /usr/lib/python3/ctypes/__init__.py(519): string_at\n"
+            "  /models/m/1/model.py(5): initialize",
+            id="the_line_of_the_model",
+        ),
+        pytest.param(
+            b"Fatal Python error: Aborted\n\nCurrent thread 0x00007f (most recent call first):\n"
+            b'  File "/models/m/1/model.py", line 1 in <module>\n'
+            b'  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed\n'
+            b'  File "/usr/lib/python3/importlib/__init__.py", line 126 in import_module\n'
+            b'  File "/opt/zmqtriton_stub/model.py", line 228 in _import\n',
+            "Aborted\n\nAt:\n  /models/m/1/model.py(1): <module>",
+            id="at_import_not_what_imports_it",
+        ),
+        pytest.param(
+            b"Fatal Python error: Aborted\n\nCurrent thread 0x00007f (most recent call first):\n"
+            + b"".join(b'  File "/f.py", line %d in f%d\n' % (n, n) for n in range(9)),
+            "Aborted\n\nAt:\n  /f.py(0): f0\n  /f.py(7): f7\n  /f.py(8): f8",
+            id="deep_where_it_was_and_who_of_the_model_had_called",
+        ),
+        pytest.param(
+            b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
+            b'  File "/x/zmqtriton_stub/api/tensor.py", line 5 in as_numpy\n'
+            b'  File "/models/m/1/model.py", line 7 in execute\n'
+            b'  File "/x/zmqtriton_stub/model.py", line 1 in run\n',
+            "Aborted\n\nAt:\n  /models/m/1/model.py(7): execute",
+            id="within_pb_utils_the_models_frame",
+        ),
+    ],
+)
+def test_the_last_words_of_a_crash_name_the_line_of_the_model(
+    pipe: Pipe, printed: bytes, shown: str
+) -> None:
+    pipe.write(printed)
 
-    assert (
-        "Segmentation fault\n\nAt:\n"
-        "  /usr/lib/python3/ctypes/__init__.py(519): string_at\n"
-        "  /models/m/1/model.py(5): initialize"
-    ) == pipe.output.last_words
-
-
-def test_a_crash_at_import_names_the_line_and_not_what_imports_it(pipe: Pipe) -> None:
-    pipe.write(
-        b"Fatal Python error: Aborted\n\nCurrent thread 0x00007f (most recent call first):\n"
-        b'  File "/models/m/1/model.py", line 1 in <module>\n'
-        b'  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed\n'
-        b'  File "/usr/lib/python3/importlib/__init__.py", line 126 in import_module\n'
-        b'  File "/opt/zmqtriton_stub/model.py", line 228 in _import\n'
-    )
-
-    assert "Aborted\n\nAt:\n  /models/m/1/model.py(1): <module>" == pipe.output.last_words
-
-
-def test_a_deep_crash_names_where_it_was_and_who_of_the_model_had_called(pipe: Pipe) -> None:
-    frames = "".join(f'  File "/f.py", line {n} in f{n}\n' for n in range(9))
-    pipe.write(
-        b"Fatal Python error: Aborted\n\nCurrent thread 0x00007f (most recent call first):\n"
-        + frames.encode()
-    )
-
-    shown = "Aborted\n\nAt:\n  /f.py(0): f0\n  /f.py(7): f7\n  /f.py(8): f8"
     assert shown == pipe.output.crash == pipe.output.last_words
 
 
@@ -201,17 +209,6 @@ def test_a_crash_deep_in_a_recursion_is_told_from_its_head(pipe: Pipe) -> None:
     assert pipe.output.crash.startswith(
         "Segmentation fault\n\nAt:\n  /models/m/1/model.py(0): walk"
     )
-
-
-def test_a_crash_within_pb_utils_is_told_from_the_models_frame(pipe: Pipe) -> None:
-    pipe.write(
-        b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
-        b'  File "/x/zmqtriton_stub/api/tensor.py", line 5 in as_numpy\n'
-        b'  File "/models/m/1/model.py", line 7 in execute\n'
-        b'  File "/x/zmqtriton_stub/model.py", line 1 in run\n'
-    )
-
-    assert "Aborted\n\nAt:\n  /models/m/1/model.py(7): execute" == pipe.output.crash
 
 
 def test_lines_that_come_another_way_follow_those_that_were_printed_before(
