@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -91,7 +90,7 @@ def _touch(server: Server, is_over: threading.Event) -> None:
             with suppress(OSError, ValueError):
                 server.control_model(verb, "add_sub")
         with suppress(OSError):
-            urllib.request.urlopen(server.metrics_url, timeout=5).close()
+            server.metrics_text()
         is_over.wait(0.02)
 
 

@@ -10,7 +10,7 @@ import time
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
-from tests.faults.requests import journal_inputs
+from tests.support.journal import journal_inputs
 
 
 class Answer(NamedTuple):

@@ -23,9 +23,9 @@ from websockets import exceptions
 from websockets.sync.client import ClientConnection, connect
 
 from tests.faults.days.judging import Failure, Timeline
-from tests.faults.requests import journal_inputs, tensor
 from tests.support.clients import infer_inputs
-from tests.support.server import Server
+from tests.support.journal import journal_arrays, journal_inputs
+from tests.support.server import Server, tensor
 
 RIGHT, _WITHIN_S = "right", 60.0
 #: Of streams, and of sequences.
@@ -215,7 +215,7 @@ class SequenceClient(HttpClient):
     def ask(self) -> None:
         sequence, total = next(self._ids), 0
         for step in range(_STEPS):
-            value = tensor("VALUE", "INT32", (1, 1), step + 1)
+            value = tensor("VALUE", "INT32", [step + 1], [1, 1])
             flags = {"sequence_start": step == 0, "sequence_end": step == _STEPS - 1}
             document = {"inputs": [value], "parameters": {"sequence_id": sequence, **flags}}
             answer = self.post("/v2/models/sequences/infer", document)
@@ -244,8 +244,7 @@ class GrpcClient(Client):
 
     def ask(self) -> None:
         own_id = self.new_id()
-        ids, times = np.array([[own_id.encode()]], np.object_), np.array([[5]], np.int32)
-        inputs = infer_inputs(grpcclient, ID=ids, MS=times)
+        inputs = infer_inputs(grpcclient, **journal_arrays(own_id, 5))
         try:
             answer = self.client.infer(
                 "journal", inputs, client_timeout=_WITHIN_S, headers=self.headers
@@ -351,8 +350,8 @@ class SocketStreamClient(SocketClient):
     def _ask(self) -> None:
         self.own_id = f"{self.prefix}-{next(self.numbers)}"
         count, delay = (
-            tensor("COUNT", "INT32", (1,), _TOKENS),
-            tensor("DELAY_US", "INT32", (1,), 1000),
+            tensor("COUNT", "INT32", [_TOKENS]),
+            tensor("DELAY_US", "INT32", [1000]),
         )
         self.send([count, delay])
         for number in itertools.count():
@@ -378,7 +377,7 @@ class ReloadClient(HttpClient):
                 self.outcome = f"load {error.status()}"
             return
         inputs = [
-            tensor(name, "FP32", (1, 16), *[number] * 16)
+            tensor(name, "FP32", [number] * 16, [1, 16])
             for number, name in enumerate(("INPUT0", "INPUT1"), start=1)
         ]
         answer = self.post("/v2/models/add_sub/infer", {"inputs": inputs})

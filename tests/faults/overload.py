@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from typing import NamedTuple
 
 from tests.bench import clients as load
 from tests.faults.attacks.watching import percentiles
 from tests.faults.deaths import use_instances
-from tests.faults.requests import journal_inputs
+from tests.support.journal import journal_inputs
 from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 from tests.support.tools import serving
@@ -109,19 +108,8 @@ class Clients:
             writer.close()
 
 
-@contextmanager
-def open_clients(
-    server: Server, model: str, milliseconds: int, more: str = ""
-) -> Iterator[Clients]:
-    clients = Clients(server, model, milliseconds, more)
-    try:
-        yield clients
-    finally:
-        clients.close()
-
-
 async def _measure(server: Server, model: str, ms: int, capacity: float, seconds: float) -> None:
-    with open_clients(server, model, ms) as asking:
+    with closing(Clients(server, model, ms)) as asking:
         usual_s = (await asking.request()).seconds
         answers = await asking.flood(10 * capacity, seconds)
         within_s = await asking.seconds_to_recover(usual_s)

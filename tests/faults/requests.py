@@ -1,4 +1,4 @@
-"""Requests to models of tests/models: tensors as JSON has them, and gRPC's messages."""
+"""Requests over gRPC to models of tests/models, as messages that may be changed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ INFER, STREAM = SERVICE + "ModelInfer", SERVICE + "ModelStreamInfer"
 RESPONSE = message("inference.ModelInferResponse")
 STREAM_RESPONSE = message("inference.ModelStreamInferResponse")
 _REQUEST = message("inference.ModelInferRequest")
-
-
-def tensor(name: str, datatype: str, shape: Sequence[int], *data: Any) -> dict[str, Any]:
-    return {"name": name, "datatype": datatype, "shape": [*shape], "data": [*data]}
-
-
-def journal_inputs(own_id: str, milliseconds: int) -> list[dict[str, Any]]:
-    """Return those of the model `journal`, and of others that are like it."""
-    return [tensor("ID", "BYTES", (1, 1), own_id), tensor("MS", "INT32", (1, 1), milliseconds)]
 
 
 def grpc_request(model: str, **inputs: tuple[str, Sequence[int], bytes]) -> Any:

@@ -9,19 +9,20 @@ tests/bench/results, and the plot in docs/guides.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import re
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.addons.scaling import autoscale_plot
 from tests.bench import results
-from tests.faults.overload import Clients, open_clients
+from tests.faults.overload import Clients
 from tests.support.server import Server
+from tests.support.tools import parse_options
 from zmqtriton_addons.tools.benching.results import percentile
 
 MODEL = "journal"
@@ -56,7 +57,7 @@ class Load:
     async def run(self) -> None:
         chance, tasks = random.Random(1), []
         watching = asyncio.create_task(self._watch_instances())
-        with open_clients(self._server, MODEL, MILLISECONDS_EACH, _STAGE_TIMES) as clients:
+        with closing(Clients(self._server, MODEL, MILLISECONDS_EACH, _STAGE_TIMES)) as clients:
             for seconds, per_second in PHASES:
                 due_s = time.monotonic()
                 end_s = due_s + seconds
@@ -122,9 +123,7 @@ def _p99(values: list[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--save", action="store_true")
-    options = parser.parse_args()
+    options = parse_options(__doc__, save=(False, "keep the figures and draw the plot"))
     runs = [
         measure(name, config)
         for name, config in (

@@ -18,9 +18,9 @@ from tests.faults.attacks.target import (
     pack,
 )
 from tests.faults.attacks.watching import MIB
-from tests.faults.requests import tensor
 from tests.support import raw_http2 as h2
 from tests.support.raw_http import raw_request
+from tests.support.server import tensor
 
 _INFER = f"/v2/models/{ECHO}/infer"
 
@@ -94,7 +94,7 @@ def slow_documents(attack: Attacker) -> None:
 
 def sized(attack: Attacker, kib: int, *, is_binary: bool) -> bytes:
     parameters = {"binary_data_output": is_binary}
-    document = {"inputs": [tensor("KIB", "INT32", (1,), kib)], "parameters": parameters}
+    document = {"inputs": [tensor("KIB", "INT32", [kib])], "parameters": parameters}
     return attack.ask(f"/v2/models/{SIZED}/infer", document)
 
 

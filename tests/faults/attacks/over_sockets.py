@@ -12,7 +12,7 @@ from tests.addons.web_sockets import conversations
 from tests.addons.web_sockets.conversations import client_frame
 from tests.faults.attacks.target import ECHO, STREAMED, Attacker, send_quietly
 from tests.faults.attacks.watching import MIB
-from tests.faults.requests import tensor
+from tests.support.server import tensor
 from zmqtriton_addons.web_sockets.frames import BINARY, CONTINUATION, PING, TEXT
 
 
@@ -74,14 +74,14 @@ def giant_messages(attack: Attacker) -> None:
 
 def unread_streams(attack: Attacker) -> None:
     """Streams of a model, several on each socket, that are not read."""
-    inputs = [tensor("COUNT", "INT32", (1,), 2_000_000_000)]
+    inputs = [tensor("COUNT", "INT32", [2_000_000_000])]
     request = client_frame(TEXT, json.dumps({"id": "a", "inputs": inputs}).encode())
     _open(attack, attack.between(10, 100), request * attack.between(1, 8), STREAMED)
 
 
 def unread_answers(attack: Attacker) -> None:
     """Requests without end, wrong ones too, whose answers are not read."""
-    inputs = [tensor("INPUT0", "FP32", (1,), 5)]
+    inputs = [tensor("INPUT0", "FP32", [5])]
     right = client_frame(TEXT, json.dumps({"inputs": inputs}).encode()) * 50
     wrong = client_frame(TEXT, b"{" * attack.between(1, 1000)) * 50
     _send_on(attack, _open(attack, attack.between(4, 60)), (right, wrong))

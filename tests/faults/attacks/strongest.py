@@ -17,8 +17,9 @@ from tests.faults.attacks import at_the_door, over_grpc, over_http
 from tests.faults.attacks.over_grpc import UNREAD, WIDE
 from tests.faults.attacks.target import ECHO, OVERWRITING, Attacker, message_frames, pack
 from tests.faults.attacks.watching import MIB
-from tests.faults.requests import INFER, STREAM, tensor
+from tests.faults.requests import INFER, STREAM
 from tests.support import raw_http2 as h2
+from tests.support.server import tensor
 
 #: What a compressed message becomes; it is a thousandth on its way.
 _BOMB_BYTES = 200 * MIB
@@ -80,14 +81,14 @@ def metadata(attack: Attacker) -> None:
 
 def half_closed(attack: Attacker) -> str:
     """Clients that close their half of the connection behind their request."""
-    document = {"inputs": [tensor("INPUT0", "FP32", (1,), 5)]}
+    document = {"inputs": [tensor("INPUT0", "FP32", [5])]}
     data = attack.ask(f"/v2/models/{ECHO}/infer", document)
     return _ask_again(attack, lambda: _status(attack, data, is_half_closed=True))
 
 
 def overwritten_page(attack: Attacker) -> str:
     """Requests to a model that overwrites the page that tells how far it is."""
-    document = {"inputs": [tensor("KIB", "INT32", (1,), 1)]}
+    document = {"inputs": [tensor("KIB", "INT32", [1])]}
     data = attack.ask(f"/v2/models/{OVERWRITING}/infer", document)
     return _ask_again(attack, lambda: _status(attack, data))
 

@@ -23,8 +23,8 @@ from tests.faults.mixed_clients import (
     check_same,
     mixed_clients,
 )
-from tests.faults.requests import journal_inputs
 from tests.support.failing import FailingCalls
+from tests.support.journal import journal_inputs
 from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 

@@ -14,8 +14,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tests.faults.days.world import FORKED, GUEST, STAMPED, THREADED, World
-from tests.faults.requests import journal_inputs
 from tests.faults.stamps import stamped
+from tests.support.journal import journal_inputs
 from tests.support.scripted import string_parameter
 
 #: The models that are steered, and those that a drain may take single instances from.

@@ -29,10 +29,10 @@ from tests.faults.requests import (
     STREAM,
     STREAM_RESPONSE,
     grpc_request,
-    tensor,
     token_index,
     tokens,
 )
+from tests.support.server import tensor
 
 MODELS = ("add_sub", "tokens", "sequences", "identity_fp32")
 #: Longer than any server stops and starts.
@@ -169,7 +169,7 @@ class HttpClient(Client):
 
     async def ask(self) -> None:
         own = next(_IDS)
-        inputs = [tensor(name, "FP32", (1, 16), *[own] * 16) for name in ("INPUT0", "INPUT1")]
+        inputs = [tensor(name, "FP32", [own] * 16, [1, 16]) for name in ("INPUT0", "INPUT1")]
         status, body = await self.post("/v2/models/add_sub/infer", {"inputs": inputs})
         check(status == 200, f"{status} {body[:200]!r}")
         check(json.loads(body)["outputs"][0]["data"] == [2 * own] * 16, "another's answer")
@@ -273,7 +273,7 @@ class HttpSequenceClient(HttpClient):
         own = next(_IDS) + (os.getpid() << 20)
         for step in range(STEPS):
             ends = {"sequence_start": step == 0, "sequence_end": step == STEPS - 1}
-            inputs = [tensor("VALUE", "INT32", (1, 1), 1)]
+            inputs = [tensor("VALUE", "INT32", [1], [1, 1])]
             document = {"parameters": {"sequence_id": own, **ends}, "inputs": inputs}
             more = f"{SEQUENCE_HEADER}: {own}\r\n"
             status, body = await self.post("/v2/models/sequences/infer", document, more)

@@ -32,13 +32,14 @@ from tests.faults.replacements.clients import (
     check,
     next_id,
 )
-from tests.faults.requests import INFER, tensor
+from tests.faults.requests import INFER
 from tests.support.clients import infer_inputs
+from tests.support.server import tensor
 
 _ROOT = Path(__file__).parents[3]
 _NODE_MODULES = _ROOT / ".venv-clients/node/node_modules"
 _PATH = "/v2/models/add_sub/infer"
-_INPUTS = [tensor(name, "FP32", (1, 16), *[1] * 16) for name in ("INPUT0", "INPUT1")]
+_INPUTS = [tensor(name, "FP32", [1] * 16, [1, 16]) for name in ("INPUT0", "INPUT1")]
 _BODY = json.dumps({"inputs": _INPUTS})
 
 

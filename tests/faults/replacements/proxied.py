@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -125,7 +126,10 @@ class ByHaproxy(BehindProxy):
         self.run(sys.executable, *words, *follow, *self.proxy_words())
         eventually(self.configuration.exists, WITHIN_S, "the configuration")
         process = self.run(self.program, "-W", "-f", str(self.configuration))
+        # a signal would end it before it listens; later it reads what has been written meanwhile
+        eventually(lambda: status_of(f"http://127.0.0.1:{self.http_port}/"), WITHIN_S, "it listens")
         pid_file.write_text(str(process.pid))
+        process.send_signal(signal.SIGUSR2)
 
     def count(self) -> int:
         return _count_at_haproxy(self)

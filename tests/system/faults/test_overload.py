@@ -9,7 +9,7 @@ import signal
 import socket
 import textwrap
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,7 @@ def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -
 
 def test_a_flood_leaves_the_model_as_busy_as_it_was(server: Server) -> None:
     async def flood() -> tuple[list[overload.Answer], float]:
-        with overload.open_clients(server, "asleep", 5) as clients:
+        with closing(overload.Clients(server, "asleep", 5)) as clients:
             answers = await clients.flood(2000, 1.0)
             return answers, (await clients.request()).status
 
