@@ -175,7 +175,7 @@ def open_sequences(server: Server) -> int:
 
 def keep_sequences(server: Server) -> None:
     """Have sequences wait for longer than a test takes."""
-    server.edit_config("sequences", "microseconds: 5000000", "microseconds: 300000000")
+    server.edit_config("sequences", "microseconds: 20000000", "microseconds: 300000000")
 
 
 @contextmanager
