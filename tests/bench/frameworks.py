@@ -135,9 +135,7 @@ def _configuration(model: Model) -> str:
 
 
 def _write(server: Server, model: Model) -> None:
-    version = server.repository / model.name / "1"
-    version.mkdir(parents=True)
-    (version.parent / "config.pbtxt").write_text(_configuration(model))
+    version = server.write_model(model.name, _configuration(model)) / "1"
     _run_apart(_write_onnx if model.kind == "onnx" else _write_torch, version, model.shape)
 
 

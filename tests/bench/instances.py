@@ -133,15 +133,12 @@ def serving(
         server = Server(
             Path(folder) / "server", frontends=(), options=options, environment=environment
         )
-        directory = server.repository / "m"
-        (directory / "1").mkdir(parents=True)
         kind, _, version = kind.partition(" on ")
         config += _CONFIG.format(count=count) + string_parameter("INSTANCES", kind)
         if version:
             python = Path(interpreters.python_or_skip(version))
             config += string_parameter("EXECUTION_ENV_PATH", str(python.parents[1]))
-        (directory / "config.pbtxt").write_text(config, "utf-8")
-        (directory / "1" / "model.py").write_text(code, "utf-8")
+        server.write_model("m", config, code)
         with server:
             error = server.control_model("load", "m")
             assert not error, error

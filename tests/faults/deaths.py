@@ -41,8 +41,7 @@ EXECUTION_MS, PAUSE_S = 30, 2.5
 
 def use_instances(server: Server, model: str = "journal", count: int = INSTANCES) -> None:
     """Before the server starts."""
-    config = server.repository / model / "config.pbtxt"
-    config.write_text(config.read_text("utf-8").replace("count: 1", f"count: {count}"), "utf-8")
+    server.edit_config(model, "count: 1", f"count: {count}")
 
 
 def settle(server: Server) -> Server:

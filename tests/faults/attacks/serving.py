@@ -90,10 +90,7 @@ def _prepare(server: Server, chance: random.Random) -> None:
             template = _LOOP.format(f"i{depth}", template)
         (server.repository / f"{ENDLESS}{number}" / "chat_template.jinja").write_text(template)
     for name, code in ((SIZED, _SIZED), (OVERWRITING, _OVERWRITING), (ROUTED, _SIZED)):
-        model = server.repository / name / "1" / "model.py"
-        model.parent.mkdir(parents=True)
-        model.write_text(code)
-        (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+        server.write_model(name, _CONFIG, code)
     (server.repository / ROUTED / "1" / "routes.py").write_text(over_routes.CODE)
     for key, value in (("ROUTES_SECONDS", 3), ("max_memory_bytes", 400 << 20)):
         extend_config(server, ROUTED, string_parameter(key, str(value)))

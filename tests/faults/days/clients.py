@@ -102,8 +102,7 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
     (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
     _add_models(server)
     # a number that is said, since a change of the configuration says one, too
-    path = server.repository / "sequences" / "config.pbtxt"
-    path.write_text(path.read_text().replace("{ kind: KIND_CPU }", "{ count: 1 kind: KIND_CPU }"))
+    server.edit_config("sequences", "{ kind: KIND_CPU }", "{ count: 1 kind: KIND_CPU }")
     counts = {STAMPED: 2, GUEST: 2, "asking": 2, "tokens": 1, "sequences": 1}
     counts |= {FORKED: 2, THREADED: 2, ONCE: 1, AGAIN: 1, ROUTED: 1, f"{ROUTED}.routes": 1}
     return server, counts

@@ -244,10 +244,7 @@ def ask_sleeper(server: Server) -> None:
 
 
 def _add(server: Server, name: str, code: str) -> None:
-    version = server.repository / name / "1"
-    version.mkdir(parents=True)
-    (version / "model.py").write_text(code.replace("@SCRATCH@", str(server.scratch)))
-    (version.parent / "config.pbtxt").write_text(_CONFIG)
+    server.write_model(name, _CONFIG, code.replace("@SCRATCH@", str(server.scratch)))
 
 
 def _post(url: str, body: bytes = b"{}") -> None:
