@@ -83,6 +83,7 @@ def test_of_many_resent_requests_each_is_looked_at_once_or_twice(world: BrokerHa
     world.core.tick(world.now)
 
     assert 300 <= page.looks <= 600
+    assert world.core.recovery.next_due_ns() is None
 
 
 def test_a_new_request_does_not_wait(resent: BrokerHarness) -> None:

@@ -566,6 +566,20 @@ async def test_replies_that_lack_bodies_answer_nothing(world: Around, /, count: 
 
 
 @scenario(play)
+async def test_a_stream_that_is_closed_early_is_cancelled(world: Around, /) -> None:
+    stream = world.gateway.stream(world.request())
+    first = asyncio.ensure_future(anext(stream))
+    [asked] = await world.hear_requests()
+    world.send(wire.Replies([wire.Reply(asked.id, 0, "", 0)]), b"")
+    await first
+
+    await stream.aclose()
+
+    message, _ = await world.receive()
+    assert message == wire.Cancel([asked.id])
+
+
+@scenario(play)
 async def test_what_is_under_way_when_the_process_ends_is_answered_and_cancelled(
     world: Around, /
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -118,3 +119,12 @@ def test_other_tensors_are_arrays_like_any(
 def test_a_shape_below_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="negative dimensions"):
         PbTensor.empty("OUT", (-1, 4), np.float32)
+
+
+def test_bytes_beyond_a_block_are_not_in_it(world: FakeSupervisor) -> None:
+    outputs = world.memory.outputs
+    made = outputs.make(MADE)
+    around = (ctypes.c_char * (MADE + 1)).from_address(made.ctypes.data)
+
+    assert outputs.find(memoryview(around)[1:MADE]) is not None
+    assert outputs.find(memoryview(around)) is None

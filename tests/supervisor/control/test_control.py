@@ -140,6 +140,7 @@ def test_the_status_shows_every_process(world: SupervisorHarness) -> None:
         "metrics",
         "stub",
     ]
+    assert 1000.0 == processes[0]["started_s"]
     stub = processes[-1]
     assert (stub["model"], stub["version"], stub["instance"]) == ("m", 1, "m_0_0")
     assert (stub["state"], stub["restarts"]) == ("READY", 1)
