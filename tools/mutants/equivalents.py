@@ -42,6 +42,9 @@ EQUIVALENTS: dict[str, str] = {
     ),
     f"{_STUB}/loop.py Stub._watch_lifeline: 0 in writable = select.POLLOUT if self._is_backed_up "
     "else 0 -> 1": "1 is POLLIN, which is asked for anyway",
+    f"{_STUB}/supervisor_client.py SupervisorClient._receive: if len(self.inbox) > count -> if True": (
+        "who is woken for nothing waits again"
+    ),
     f"{_STUB}/memory/region_outputs.py _Mapped._populate: len(self._ranges) >= _MAX_RANGES -> "
     "len(self._ranges) > _MAX_RANGES": "which ranges are forgotten changes only what is done twice",
     f"{_STUB}/loop.py Stub.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",
@@ -59,6 +62,7 @@ EQUIVALENTS: dict[str, str] = {
     "if sequences is not None and sequences.knows(row.correlation) -> if False": (
         "a shortcut: it is among those that are asked one by one"
     ),
+    f"{_SUPERVISOR}/actions.py -: 0 in line: int = 0 -> 1": "who gives a file gives the line, too",
     f"{_SUPERVISOR}/control/regions.py read_on_gpu: 0 in _, size = _place(name, {{**arguments, "
     "'offset': 0}) -> 1": "the offset is not looked at",
     f"{_SUPERVISOR}/models/startup.py StartupProgress.end: if self._timer is not None -> if True": (

@@ -319,7 +319,7 @@ class Evictor:
 
     # ----------------------------------------------------------- what follows
 
-    def make_room(self, name: str, *, wakes: bool = False) -> Room:
+    def make_room(self, name: str, *, wakes: bool) -> Room:
         """Return the models that must sleep or go to make room; none if it fits.
 
         Raises Unavailable if it would not fit even then. `wakes` of a model that is loaded.

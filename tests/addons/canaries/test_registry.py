@@ -601,6 +601,17 @@ def test_what_was_promoted_stays_though_the_parameters_still_name_it(tmp_path: P
     assert ("PROMOTED", [2]) == (status(world)["phase"], serving(world))
 
 
+def test_a_configuration_that_cannot_be_read_is_the_end_of_a_canary(
+    repository: ModelDirectory, world: SupervisorHarness
+) -> None:
+    repository.configure("nonsense {")
+
+    _, text = world.call("canary.start", {"model": "m", "version": 2, "weight": 10}).error
+
+    assert "nonsense" in text
+    assert ("ABORTED", [1]) == (status(world)["phase"], serving(world))
+
+
 def test_parameters_that_cannot_be_are_a_problem_of_the_load(tmp_path: Path) -> None:
     repository = ModelDirectory(tmp_path)
     world = repository.serve()

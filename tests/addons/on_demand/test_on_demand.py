@@ -106,6 +106,20 @@ def test_a_model_that_is_nowhere_is_nobodys_to_load_and_is_looked_for_once_a_whi
     assert want(world, "late").result is True
 
 
+def test_who_comes_while_a_listing_is_under_way_has_its_answer_too() -> None:
+    world = demanding("m")
+    world.models |= {name: make_blueprint(name) for name in ("late", "later")}
+    asked = [wire.Call(1, "demand", json.dumps({"model": name})) for name in ("late", "later")]
+    caller = world.core.plan.new_serial()
+
+    for call in asked:
+        world.core.events.message_received(caller, call._replace(id=asked.index(call) + 1))
+    world.run_until_idle()
+
+    answers = [m for serial, m in world.sent if serial == caller]
+    assert ["true", "true"] == [answer.result for answer in answers]
+
+
 def test_a_failed_load_tells_all_why_and_is_not_tried_by_each() -> None:
     world = demanding("m")
     world.stub_behaviours["m"] = "no such weights"

@@ -44,6 +44,19 @@ def ask(world: BrokerHarness, generation: int, *ids: int, **fields: Any) -> None
     world.infer(F, *(request(own_id, generation, **fields) for own_id in ids))
 
 
+def test_in_the_way_is_who_executes_with_what_is_lacking() -> None:
+    world = world_of(demand(R=1), demand(R=1), demand(Q=1), R=1, Q=1)
+    ask(world, 1, 1)
+    ask(world, 3, 2)
+    assert {A, C} == executing(world)
+
+    def blockers(**counts: int) -> list[int]:
+        needs = ResourceNeed({(name, 0): n for name, n in counts.items()}, 1)
+        return [instance.serial for instance in world.core.rate_limiter.blockers(needs)]
+
+    assert ([A], [C], []) == (blockers(R=1), blockers(Q=1), blockers())
+
+
 @pytest.mark.row("E38")
 def test_two_that_need_the_same_never_execute_together() -> None:
     world = world_of(demand(R=1), demand(R=1))

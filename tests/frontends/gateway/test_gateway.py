@@ -406,8 +406,10 @@ async def test_while_the_server_stops_only_sequences_go_on(world: Around, /) -> 
 
     config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
     world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
+    retired: list[bool] = []
+    world.gateway.on_retire = lambda: retired.append(world.gateway.is_stopping)
     world.lifeline.send(wire.Retire(0))
-    await until(lambda: world.gateway.is_stopping)
+    await until(lambda: retired == [True])
 
     for correlation in (7, "seven"):
         going_on = world.request("s", Options(0, correlation=correlation))

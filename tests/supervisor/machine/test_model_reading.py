@@ -12,7 +12,12 @@ from zmqtriton import addons
 from zmqtriton.addons import Package
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.parameters import Quota
-from zmqtriton.environments.demand import SERVER_ENVIRONMENT, EnvironmentSpec
+from zmqtriton.environments.demand import (
+    SERVER_ENVIRONMENT,
+    Environment,
+    EnvironmentSpec,
+    Host,
+)
 from zmqtriton.options import Options
 from zmqtriton.options.values import ModelFile
 from zmqtriton.supervisor.actions import LoadOverride
@@ -223,6 +228,16 @@ def test_an_environment_beside_the_model_is_used(tmp_path: Path) -> None:
     (binaries / "python").touch(mode=0o755)
 
     assert read(tmp_path, "m").environment == EnvironmentSpec("directory", str(binaries.parent))
+
+
+def test_what_a_guest_runs_has_its_environment(tmp_path: Path) -> None:
+    add(tmp_path, "m", parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/none"))
+    brought = LoadOverride("{}", host=Host(7, 1))
+
+    read = Readings(Options(model_repository=(str(tmp_path),))).read_model("m", brought)
+
+    assert isinstance(read, Blueprint)
+    assert read.environment == Environment("", host=Host(7, 1))
 
 
 def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
