@@ -42,9 +42,8 @@ EQUIVALENTS: dict[str, str] = {
     ),
     f"{_STUB}/loop.py Stub._watch_lifeline: 0 in writable = select.POLLOUT if self._is_backed_up "
     "else 0 -> 1": "1 is POLLIN, which is asked for anyway",
-    f"{_STUB}/supervisor_client.py SupervisorClient._receive: if len(self.inbox) > count -> if True": (
-        "who is woken for nothing waits again"
-    ),
+    f"{_STUB}/supervisor_client.py SupervisorClient._receive: if len(self.inbox) > count -> "
+    "if True": "who is woken for nothing waits again",
     f"{_STUB}/memory/region_outputs.py _Mapped._populate: len(self._ranges) >= _MAX_RANGES -> "
     "len(self._ranges) > _MAX_RANGES": "which ranges are forgotten changes only what is done twice",
     f"{_STUB}/loop.py Stub.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",

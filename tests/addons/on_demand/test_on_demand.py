@@ -109,11 +109,11 @@ def test_a_model_that_is_nowhere_is_nobodys_to_load_and_is_looked_for_once_a_whi
 def test_who_comes_while_a_listing_is_under_way_has_its_answer_too() -> None:
     world = demanding("m")
     world.models |= {name: make_blueprint(name) for name in ("late", "later")}
-    asked = [wire.Call(1, "demand", json.dumps({"model": name})) for name in ("late", "later")]
+    calls = [wire.Call(1, "demand", json.dumps({"model": name})) for name in ("late", "later")]
     caller = world.core.plan.new_serial()
 
-    for call in asked:
-        world.core.events.message_received(caller, call._replace(id=asked.index(call) + 1))
+    for own_id, call in enumerate(calls, 1):
+        world.core.events.message_received(caller, call._replace(id=own_id))
     world.run_until_idle()
 
     answers = [m for serial, m in world.sent if serial == caller]
