@@ -14,7 +14,9 @@ from tests.stub.fakes import FakeLink
 from tests.stub.running import RunningStub
 from tests.stub.supervisor import FakeSupervisor
 from tests.support.host_gpu import HostGpu
+from zmqtriton_floor import wire
 from zmqtriton_stub import instance
+from zmqtriton_stub.execution.responses import Pending
 from zmqtriton_stub.memory import gpu
 
 Write = Callable[..., Path]
@@ -40,6 +42,14 @@ def stub(tmp_path: Path) -> Iterator[RunningStub]:
     """The process of one, whose supervisor and broker are the test."""
     with RunningStub(tmp_path) as stub:
         yield stub
+
+
+@pytest.fixture
+def withdrawn(monkeypatch: pytest.MonkeyPatch) -> list[wire.Outcome]:
+    """The outcomes of answers whose memory was given back."""
+    outcomes: list[wire.Outcome] = []
+    monkeypatch.setattr(Pending, "withdraw", lambda _, answer: outcomes.append(answer[0]))
+    return outcomes
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.broker.world import S2, SECOND, BrokerHarness, F, Page, S, request
+from tests.broker.world import S2, SECOND, BrokerHarness, F, Page, S, outcome, request
 from zmqtriton.broker.requests import limits
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import LimitExceeded, ProtocolError
@@ -301,9 +301,7 @@ def test_of_batches_that_end_together_each_has_its_own_stages() -> None:
     works = world.batched_requests.pop(S)
 
     executed = [wire.Executed(work.batch, work.id, 20, 30) for work in works]
-    outcomes = [wire.Outcome(F, work.id, 0, "", wire.FINAL) for work in works]
-    world.core.results(S, wire.Results(outcomes, executed), [b"", b""], world.now)
-    world.drain_outbox()
+    world.send_results(S, *(outcome(work.id) for work in works), executed=executed)
 
     assert [wire.StageTimes(own_id, 0, own_id, 20, 30) for own_id in (1, 2)] == [
         stages for _, stages in world.stage_times

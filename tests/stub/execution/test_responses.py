@@ -209,15 +209,7 @@ def test_long_and_broken_texts_are_made_fit_to_travel(link: FakeLink) -> None:
     assert outcome.text == "?" + "x" * 65_535
 
 
-@pytest.fixture
-def withdrawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The answers whose memory was freed again."""
-    answers: list[Any] = []
-    monkeypatch.setattr(Pending, "withdraw", lambda _, answer: answers.append(answer))
-    return answers
-
-
-def test_a_response_that_is_refused_gives_back_its_memory(withdrawn: list[Any]) -> None:
+def test_a_response_that_is_refused_gives_back_its_memory(withdrawn: list[wire.Outcome]) -> None:
     sender = _sender(FakeLink())
 
     sender.send(_response())
@@ -229,7 +221,7 @@ def test_a_response_that_is_refused_gives_back_its_memory(withdrawn: list[Any]) 
 
 def test_a_response_to_what_is_answered_gives_back_its_memory_and_is_not_sent(
     link: FakeLink,
-    withdrawn: list[Any],
+    withdrawn: list[wire.Outcome],
 ) -> None:
     pending = link.add_request(body())
     sender = pending.make_sender()

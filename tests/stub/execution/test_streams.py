@@ -72,14 +72,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_SHARED_PATIENCE_S", 0.0)
 
 
-@pytest.fixture
-def withdrawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The flags of the answers whose memory was given back."""
-    flags: list[int] = []
-    monkeypatch.setattr(Pending, "withdraw", lambda _, answer: flags.append(answer[0].flags))
-    return flags
-
-
 # ------------------------------------------------------------------- numbers
 
 
@@ -193,7 +185,7 @@ def test_a_reader_that_is_too_far_behind_loses_the_stream(world: World) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_what_is_sent_to_a_reader_that_was_too_slow_is_dropped_with_its_memory(
-    world: World, withdrawn: list[int]
+    world: World, withdrawn: list[wire.Outcome]
 ) -> None:
     world.send(STREAM_WINDOW + MAX_BUFFERED + 1)
     withdrawn.clear()
@@ -201,7 +193,7 @@ def test_what_is_sent_to_a_reader_that_was_too_slow_is_dropped_with_its_memory(
     world.send(3)
     world.sender.send(response(), FINAL)
 
-    assert [FINAL] == withdrawn
+    assert [FINAL] == [outcome.flags for outcome in withdrawn]
     assert (STREAM_WINDOW, UNAVAILABLE, TOO_SLOW) == world.end
     with pytest.raises(pb_utils.TritonModelException, match="has been closed"):
         world.sender.send(response())
@@ -249,7 +241,7 @@ def test_a_thread_with_other_streams_hardly_waits(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_cancelled_stream_sends_nothing_more_but_its_end(
-    world: World, withdrawn: list[int]
+    world: World, withdrawn: list[wire.Outcome]
 ) -> None:
     world.send(1)
 
@@ -258,7 +250,7 @@ def test_a_cancelled_stream_sends_nothing_more_but_its_end(
     assert [0] == world.numbers
     world.sender.send(response(), FINAL)
 
-    assert [FINAL] == withdrawn
+    assert [FINAL] == [outcome.flags for outcome in withdrawn]
     assert (1, CANCELLED, "request was cancelled") == world.end
 
 
