@@ -4,7 +4,7 @@ import { element, setText } from "./api.js";
 import { NOTHING, bytes, duration, percent, short } from "./words.js";
 
 /** Title, class and text of each column; on a narrow screen the title stands before each text. Those
- * with a key are there if a process has it. */
+ * with a condition are there if a process meets it. */
 const COLUMNS = [
   ["Pid", "number", ({ pid }) => String(pid || NOTHING)],
   ["State", "", null],
@@ -14,17 +14,22 @@ const COLUMNS = [
   ["Executing", "number", ({ executing_s: seconds }) => seconds >= 1 ? duration(seconds) : NOTHING],
   ["CPU", "number", ({ cpu_percent: number }) => percent(number)],
   ["Memory", "number", ({ memory_bytes: number }) => bytes(number)],
-  ["Private", "number", ({ private_bytes: number }) => bytes(number), "private_bytes"],
-  ["Shared", "number", ({ shared_bytes: number }) => bytes(number), "shared_bytes"],
-  ["PSS", "number", ({ pss_bytes: number }) => bytes(number), "pss_bytes"],
-  ["GPU", "number", gpuOf, "device"],
+  ["Private", "number", ({ private_bytes: number }) => bytes(number), isInstance],
+  ["Shared", "number", ({ shared_bytes: number }) => bytes(number), isInstance],
+  ["PSS", "number", ({ pss_bytes: number }) => bytes(number), isInstance],
+  ["GPU", "number", gpuOf, usesGpu],
 ];
 const KINDS = { READY: "good", running: "good", FAILED: "bad" };
 
-/** What is there of a key: every instance has a device, and those of the kind GPU, or with memory there, one
- * to speak of. */
-const has = (key) => (process) =>
-  key === "device" ? process.kind === "GPU" || process.gpu_bytes : process[key] !== undefined;
+/** Also one that is not measured yet: with the columns, all else would move once it is. */
+function isInstance({ role }) {
+  return role === "stub";
+}
+
+/** Every instance has a device: one of the kind GPU, or with memory there, has one to speak of. */
+function usesGpu({ kind, gpu_bytes: memory }) {
+  return kind === "GPU" || memory;
+}
 
 function gpuOf({ kind, device, gpu_bytes: memory = {} }) {
   const parts = Object.entries(memory).map(([gpu, number]) => `${gpu}: ${bytes(number)}`);
@@ -85,7 +90,7 @@ export class ProcessTable {
 
   show(processes, title) {
     setText(this.first, title);
-    const unused = COLUMNS.filter(([, , , key]) => key && !processes.some(has(key)));
+    const unused = COLUMNS.filter(([, , , isMet]) => isMet && !processes.some(isMet));
     const hidden = new Set(unused.map(([title]) => title));
     COLUMNS.forEach(([title], at) => { this.titles[at].hidden = hidden.has(title); });
     const known = new Set();

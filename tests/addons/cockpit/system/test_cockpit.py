@@ -265,6 +265,10 @@ def test_an_instance_is_shown_with_what_it_costs(browser: Browser) -> None:
         browser.wait_for(f"{_cell(title)}.endsWith('MiB')")
     assert browser.evaluate(f"{_cell_of('GPU')}.hidden")
 
+    # a new one has not been measured: its columns are there
+    change_status(browser, "status.processes.forEach((process) => { delete process.pss_bytes; })")
+    browser.wait_for(f"{_cell('PSS')} === '–' && {_cell_of('PSS')}.checkVisibility()")
+
     change_status(
         browser,
         "const stub = status.processes.find((process) => process.model === 'add_sub');"
