@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import gzip
 import json
 import re
@@ -15,6 +14,7 @@ import pytest
 
 from tests.frontends.fake_gateway import failing, version_info
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
+from tests.support.garbage import freed_at_once
 from tests.support.raw_http import raw_request
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
@@ -249,16 +249,10 @@ async def test_a_client_that_leaves_while_a_thread_works_on_its_body_leaves_noth
 @scenario(run_scenario)
 async def test_what_a_thread_refuses_is_freed_at_once(house: HttpHarness, /, data: bytes) -> None:
     reader, writer = await house.connections.connect()
-    gc.collect()
-    gc.disable()  # what is garbage only to it may stay for long, and a body with it
-    try:
+    with freed_at_once(InferenceExchange):
         writer.write(data)
         assert (await read(reader)).startswith(b"HTTP/1.1 400 ")
         await house.connections.run_loop()
-
-        assert [] == [one for one in gc.get_objects() if type(one) is InferenceExchange]
-    finally:
-        gc.enable()
 
 
 @pytest.mark.row("C34")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import gzip
 import json
 import weakref
@@ -16,6 +15,7 @@ import pytest
 
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.server.test_inferences import INFER, chunked, read
+from tests.support.garbage import freed_at_once
 from tests.support.raw_http import connect_narrow, raw_request, read_some
 from tests.support.scenarios import scenario
 from tests.support.streams import item
@@ -340,16 +340,11 @@ async def test_who_leaves_without_reading_leaves_nothing_behind(
     binary = HEADER.replace(b'"classification": 1', b'"binary_data": true')
     make = chunked if is_chunked else partial(raw_request, "POST", INFER)
     data = make(binary + VALUES, Inference_Header_Content_Length=str(len(binary)))
-    reader, writer = await house.connections.connect(data)
-    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-    gc.disable()  # what is garbage only to it may stay for long
-    try:
+    with freed_at_once(Connection):
+        reader, writer = await house.connections.connect(data)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         writer.transport.abort()
         await house.connections.run_loop()
-
-        assert [] == [one for one in gc.get_objects() if type(one) is Connection]
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -358,16 +353,10 @@ async def test_who_leaves_amid_a_body_leaves_nothing_behind(
     house: HttpHarness, arena: Arena, /, is_chunked: bool
 ) -> None:
     data = ODD if is_chunked else LARGE
-    _, writer = await house.connections.connect(data[:400_000])
-    gc.collect()
-    gc.disable()  # what is garbage only to it may stay for long
-    try:
+    with freed_at_once(Connection, InferenceExchange):
+        _, writer = await house.connections.connect(data[:400_000])
         writer.transport.abort()
         await house.connections.run_loop()
-
-        assert [] == [o for o in gc.get_objects() if type(o) in (Connection, InferenceExchange)]
-    finally:
-        gc.enable()
 
 
 # ------------------------------------------------------------------- slow readers

@@ -1,0 +1,24 @@
+"""Objects that a busy process would keep for long: only a collection of garbage would free them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def freed_at_once(*kinds: type) -> Iterator[None]:
+    """Expect objects of these classes, made within, to be gone at the end without a collection.
+
+    Those of other tests do not count: some are garbage by now, some stay with what has failed.
+    """
+    gc.collect()
+    others = {id(one): one for one in gc.get_objects() if type(one) in kinds}
+    gc.disable()
+    try:
+        yield
+        found = [one for one in gc.get_objects() if type(one) in kinds and id(one) not in others]
+        assert [] == found
+    finally:
+        gc.enable()
