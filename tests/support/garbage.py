@@ -18,7 +18,7 @@ def freed_at_once(*kinds: type) -> Iterator[None]:
     gc.disable()
     try:
         yield
-        found = [one for one in gc.get_objects() if type(one) in kinds and id(one) not in others]
-        assert [] == found
+        left = [one for one in gc.get_objects() if type(one) in kinds and id(one) not in others]
+        assert [] == left
     finally:
         gc.enable()
