@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 43_530,
     "tests": 61_660,
-    "tests/addons": 33_470,
+    "tests/addons": 33_510,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 90,
@@ -34,7 +34,7 @@ STATEMENTS = {
     f"{ADDONS}ctl": 1_910,
     f"{ADDONS}storage": 1_670,
     f"{ADDONS}tracing": 680,
-    f"{ADDONS}door": 1_360,
+    f"{ADDONS}door": 1_380,
     f"{ADDONS}fleet": 2_240,
     f"{ADDONS}canaries": 980,
     f"{ADDONS}cockpit": 510,

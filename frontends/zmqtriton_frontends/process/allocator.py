@@ -77,8 +77,8 @@ def _usage_report() -> Any:
     return None
 
 
-def unused_bytes() -> int:
-    """Return the own memory of this process that the C library has lent to nobody.
+def unused_of(size: int) -> int:
+    """Return how much of this memory of this process the C library has lent to nobody.
 
     What is not the C library's is counted, too, such as Python's small objects, so only a growth
     means something. 0 without glibc.
@@ -87,13 +87,16 @@ def unused_bytes() -> int:
     if report is None:
         return 0
     usage = report()
+    unused: int = size - usage.uordblks - usage.hblkhd
+    half = 1 << 8 * ctypes.sizeof(usage) // len(_USAGE) - 1
+    return (unused + half) % (2 * half) - half
+
+
+def unused_bytes() -> int:
+    """Return what is unused of the memory that is there and not shared."""
     with open("/proc/self/statm", "rb") as sizes:
         _, resident, shared, *_ = map(int, sizes.read().split())
-    own = (resident - shared) * resource.getpagesize()
-    unused: int = own - usage.uordblks - usage.hblkhd
-    bits = 8 * ctypes.sizeof(usage) // len(_USAGE)
-    half = 1 << bits - 1
-    return (unused + half) % (2 * half) - half
+    return unused_of((resident - shared) * resource.getpagesize())
 
 
 class UnusedMemory:

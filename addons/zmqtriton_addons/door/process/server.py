@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from zmqtriton_addons.door.process import inference, responses
 from zmqtriton_addons.door.process.control import Control, ControlExchange, Verb
 from zmqtriton_addons.door.process.fields import Fields
 from zmqtriton_addons.door.process.inference import DoorInference
+from zmqtriton_addons.door.process.memory import MemoryLimit
 from zmqtriton_addons.door.process.peer import COPIED_BYTES, Asked, Exchange, Peer
 from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
@@ -49,8 +49,6 @@ _INFER, _CANCEL, _CREDIT = "infer", "cancel", "credit"
 _CREDENTIALS = struct.Struct("iii")
 #: The first byte of the routing ids that libzmq makes; others are of clients' own making.
 _OWN_ID = 0
-#: For messages that have arrived and are not yet looked at.
-_UNREAD_BYTES = 1 << 30
 
 
 class DoorServer(Service):
@@ -64,6 +62,7 @@ class DoorServer(Service):
         self._loop = asyncio.get_running_loop()
         settings = gateway.settings
         self.ledger: Ledger = Ledger(settings.memory.client_bytes)
+        self._memory = MemoryLimit(self.ledger.requests.limit)
         self._verbs: dict[str, Verb] = Control(gateway).verbs()
         self._restrictions = by_category(settings.access.restrictions)
         self._context = zmq.Context()
@@ -81,7 +80,6 @@ class DoorServer(Service):
         self._asked_s = 0.0
 
     async def open(self) -> list[tuple[str, str]]:
-        limit_memory(self.ledger.requests.limit)
         listener = self._listener
         self._path = path = str(listener.getsockname())
         listener.listen(socket.SOMAXCONN)
@@ -192,6 +190,7 @@ class DoorServer(Service):
         return True
 
     def check(self) -> None:
+        self._memory.check()
         now = self._loop.time()
         for peer, descriptor in list(self._peers.values()):
             if peer.is_stalled(now):
@@ -329,25 +328,3 @@ def _hang_up(descriptor: int) -> None:
     """End a connection of libzmq's, which sees that its other end is closed."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def limit_memory(client_bytes: int) -> None:
-    """Let this process have so much for requests, as much for answers, and what libzmq reads.
-
-    libzmq has a limit for a frame and none for all frames of a message. Where memory is refused, it
-    ends the connection that the frame came by, or the process at worst: no other has to end for it.
-    """
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = _own_bytes() + 2 * client_bytes + _UNREAD_BYTES
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-
-
-def _own_bytes() -> int:
-    """Return what the limit counts now: memory that is private and can be written to."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        for line in status:
-            if line.startswith("VmData:"):
-                return int(line.split()[1]) << 10
-    return 0
