@@ -109,6 +109,14 @@ class MachineLoad:
 
     def look(self, now_s: float) -> Look:
         """Measure the time since the last look."""
+        return self.add(self.measure(now_s))
+
+    def add(self, look: Look) -> Look:
+        self._looks.append(look)
+        return look
+
+    def measure(self, now_s: float) -> Look:
+        """Measure, in any thread, as the kernel takes its time to tell of all processes."""
         elapsed_s, before_s = now_s - (self._at_s or now_s), self.waited_s
         self._at_s, self.waited_s = now_s, self._read_waits()
         waits = {
@@ -121,8 +129,7 @@ class MachineLoad:
         neighbours = self._measure_neighbours(elapsed_s) if is_short else None
         if not is_short:
             self._processes.clear()
-        self._looks.append(Look(**waits, neighbours_cpu_percent=neighbours))
-        return self.last
+        return Look(**waits, neighbours_cpu_percent=neighbours)
 
     def troubles(self) -> list[dict[str, Any]]:
         """Return the resources that were short in the last minute, each with a line for people."""
