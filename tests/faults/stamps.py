@@ -212,9 +212,9 @@ BREAKAGES: tuple[Breakage, ...] = (
     Breakage("no file", ("model.py",), has_file=False),
     Breakage(
         "hangs",
-        ("max_load_seconds (0.5)", "model.py(5): initialize"),
+        ("max_load_seconds (2)", "model.py(5): initialize"),
         _initialize("time.sleep(3600)"),
-        string_parameter("max_load_seconds", "0.5"),
+        string_parameter("max_load_seconds", "2"),
     ),
 )
 

@@ -136,5 +136,5 @@ def test_messages_that_are_inflated_side_by_side_leave_few_holes() -> None:
 
     took, size = map(int, done.stdout.split())
     assert 8 * 28 == size
-    # of the largest, and of a step in each thread, there are two for a moment
-    assert took < size + 28 + 36
+    # of the largest, and of a step in each thread, there are two for a moment; holes are 110 MiB
+    assert took < size + 28 + 64

@@ -65,6 +65,12 @@ class World:
         return finals[0].number, finals[0].code, finals[0].text
 
 
+@pytest.fixture(autouse=True)
+def new_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This thread has sent for no stream of another test, which may still be open."""
+    monkeypatch.setattr(streams, "_sender", streams._Sender())
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a reader."""

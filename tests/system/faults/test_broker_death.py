@@ -73,7 +73,7 @@ def test_streams_go_on_without_a_gap(
 
     def take(result: grpcclient.InferResult | None, error: object) -> None:
         if error is not None or result is None:
-            problems.append(error)
+            problems.append(str(error))
             is_over.set()
             return
         if result.as_numpy(output) is not None:

@@ -301,9 +301,10 @@ def test_the_engines_own_metrics_are_on_the_page(server: Server) -> None:
     first = "vllm:time_to_first_token_seconds"
 
     def shown() -> dict[str, float]:
-        """Return the page once it has the tokens: the model tells its figures now and then."""
+        """Return the page once it has all of them: the model tells its figures now and then."""
         series = read_series(server)
-        return series if series.get(f"vllm:generation_tokens_total{{{labels}}}", 0) >= 3 else {}
+        has_tokens = series.get(f"vllm:generation_tokens_total{{{labels}}}", 0) >= 3
+        return series if has_tokens and f"{first}_count{{{labels}}}" in series else {}
 
     series = eventually(shown, 60)
     count = series[f"{first}_count{{{labels}}}"]
