@@ -8,6 +8,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
+    "allocator": "unused_of",
     "arrivals": "Arrivals",
     "client_progress": "Progress",
     "room": "max_connections",
@@ -19,6 +20,7 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from zmqtriton_frontends.process.allocator import unused_of
     from zmqtriton_frontends.process.arrivals import Arrivals
     from zmqtriton_frontends.process.client_progress import Progress
     from zmqtriton_frontends.process.handshakes import Certificates

@@ -93,7 +93,7 @@ def unused_of(size: int) -> int:
 
 
 def unused_bytes() -> int:
-    """Return what is unused of the memory that is there and not shared."""
+    """Return the unused part of the own memory of this process."""
     with open("/proc/self/statm", "rb") as sizes:
         _, resident, shared, *_ = map(int, sizes.read().split())
     return unused_of((resident - shared) * resource.getpagesize())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import resource
 
-from zmqtriton_frontends.process.allocator import unused_of
+from zmqtriton_frontends.process import unused_of
 
 _log = logging.getLogger(__name__)
 
@@ -17,12 +17,12 @@ _log = logging.getLogger(__name__)
 _UNREAD_BYTES = 1 << 30
 #: For threads and libraries, which get none of what the heap of the C library has.
 _ROOM_BYTES = 64 << 20
-#: A heap with so much to spare keeps what was freed; until then it is in use.
+#: A heap with this much to spare keeps what was freed; until then it is in use.
 _SPARE_BYTES = 256 << 20
 
 
 class MemoryLimit:
-    """So much for requests, as much for answers, and what libzmq reads.
+    """Memory for requests, as much for answers, and for what libzmq reads.
 
     The kernel counts addresses. A heap that a message without end has filled keeps them all if a
     small piece at its end is in use: no thread could be started any more, with all memory free. The
