@@ -4,6 +4,8 @@ import { Refused, ask, curlCommand, element, setText } from "./api.js";
 import { eventsOf, fold } from "./events.js";
 
 const PATH = "/v1/chat/completions";
+/** How often what has come of an answer is written: each time lays out all of it. */
+const WRITE_MS = 50;
 
 /** True if a model of these tensors makes text from text, as OpenAI's API needs it. */
 export function isChatModel(metadata, config) {
@@ -89,12 +91,28 @@ export class Chat {
 
   async #follow(messages, answer, signal) {
     const body = JSON.stringify({ model: this.model, messages, stream: true });
-    for await (const data of eventsOf(await ask("POST", PATH, { body, signal }))) {
-      if (data === "[DONE]") return;
-      const { choices = [], error } = JSON.parse(data);
-      if (error) throw new Error(error.message ?? String(error));
-      answer.append(choices[0]?.delta?.content ?? "");
+    let [text, pausedMs] = ["", performance.now()];
+    const write = () => {
+      if (!text) return;
+      answer.append(text);
+      text = "";
       this.list.scrollTop = this.list.scrollHeight;
+    };
+    const writing = setInterval(write, WRITE_MS);
+    try {
+      for await (const data of eventsOf(await ask("POST", PATH, { body, signal }))) {
+        if (data === "[DONE]") return;
+        const { choices = [], error } = JSON.parse(data);
+        if (error) throw new Error(error.message ?? String(error));
+        text += choices[0]?.delta?.content ?? "";
+        if (performance.now() < pausedMs + WRITE_MS) continue;
+        // A model that is faster than the page would leave its buttons no time.
+        await new Promise((resolve) => setTimeout(resolve));
+        pausedMs = performance.now();
+      }
+    } finally {
+      clearInterval(writing);
+      write();
     }
   }
 
