@@ -99,7 +99,7 @@ class FakeServer:
     def _identity(self) -> Any:
         answer = self.answers["status"]
         status = STATUS if callable(answer) else answer
-        is_told = isinstance(status, dict)
+        is_told = isinstance(status, dict) and "server" in status
         return {**status["server"], **status["processes"][0]} if is_told else status
 
     def close(self) -> None:
