@@ -163,8 +163,7 @@ class Sampler:
         self._processes.look([pid for pid, *_ in processes], time.monotonic())
         usage = self._processes.usage
         usages = [usage[pid] for pid, *_ in processes if pid in usage]
-        look = await asyncio.to_thread(self._load.measure, time.monotonic())
-        server = _server_sample(usages, self._load.add(look))
+        server = _server_sample(usages, await self._load.look(time.monotonic()))
         self._busy_models = models
         await self._costs.look(processes, time.monotonic())
         self._history.add(time.clock_gettime(_CLOCK), server, models, _by_model(processes, usage))

@@ -107,16 +107,13 @@ class MachineLoad:
     def last(self) -> Look:
         return self._looks[-1] if self._looks else Look()
 
-    def look(self, now_s: float) -> Look:
-        """Measure the time since the last look."""
-        return self.add(self.measure(now_s))
-
-    def add(self, look: Look) -> Look:
+    async def look(self, now_s: float) -> Look:
+        """Measure the time since the last look, in a thread: the kernel may take long for it."""
+        look = await asyncio.to_thread(self._measure, now_s)
         self._looks.append(look)
         return look
 
-    def measure(self, now_s: float) -> Look:
-        """Measure, in any thread, as the kernel takes its time to tell of all processes."""
+    def _measure(self, now_s: float) -> Look:
         elapsed_s, before_s = now_s - (self._at_s or now_s), self.waited_s
         self._at_s, self.waited_s = now_s, self._read_waits()
         waits = {

@@ -116,7 +116,7 @@ class MetricsPusher(Pusher):
         return bool(statistics["zmqtriton"]["unanswered"])
 
     async def push(self, within_s: float) -> float:
-        self._load.look(time.monotonic())
+        await self._load.look(time.monotonic())
         if self._machine is not None:
             self._machine.look()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -57,10 +58,10 @@ def proc(tmp_path: Path) -> Proc:
 
 def look_often(proc: Proc, waited_s: dict[str, float], cores: dict[int, float]) -> MachineLoad:
     load = MachineLoad(SUPERVISOR, proc.path)
-    load.look(proc.now_s)
+    asyncio.run(load.look(proc.now_s))
     for _ in range(5):
         proc.pass_time(waited_s, cores)
-        load.look(proc.now_s)
+        asyncio.run(load.look(proc.now_s))
     return load
 
 
@@ -106,10 +107,10 @@ def test_waits_for_memory_and_disks_are_told(
 
 def test_a_moment_is_no_trouble(proc: Proc) -> None:
     load = MachineLoad(SUPERVISOR, proc.path)
-    load.look(proc.now_s)
+    asyncio.run(load.look(proc.now_s))
     proc.pass_time({"memory": 5.0}, {})
 
-    load.look(proc.now_s)
+    asyncio.run(load.look(proc.now_s))
 
     assert 100.0 == load.last.memory_waiting_percent
     assert [] == load.troubles()
@@ -123,10 +124,10 @@ def test_a_kernel_that_measures_nothing_is_no_trouble(proc: Proc) -> None:
     for path in (proc.path / "pressure").iterdir():
         path.unlink()
     blind = MachineLoad(SUPERVISOR, proc.path)
-    blind.look(1.0)
+    asyncio.run(blind.look(1.0))
 
     assert [] == [*load.troubles(), *blind.troubles()]
-    assert Look() == blind.look(6.0)
+    assert Look() == asyncio.run(blind.look(6.0))
     assert "" == render_load(blind)
 
 
