@@ -1,8 +1,27 @@
 """Leases of an arena's blocks: a block is free when each of its leases has ended.
 
-A lease is this process's own, or it is out: with the process that a message took it to. The broker
-keeps the account of those; when it dies, leases that went out before are in doubt until every
-process has reported to the next broker which ones it holds.
+The life of a block, as its owner counts it. Each lease is in one of three places:
+
+    kind      who reads the block             begins with           ends with
+    own       this process: an array, a call  begin, add            end
+              without its final reply
+    out       another process, or a message   send (of own leases), take_back: the release of
+              on its way to one               lend, take_leases     whoever had it
+    doubted   perhaps a process, which a      doubt (of all that    end_doubted: each process has
+              dead broker knew of             are out)              reported its leases
+
+             begin, add        send
+    no lease ─────────▶  own  ──────▶  out  ──── doubt ────▶  doubted
+        ▲                 │     lend ───▶│                       │
+        └───── end ───────┴── take_back ─┴───── end_doubted ─────┘
+
+The broker keeps the account of leases that are out. It grants one while another lease keeps the
+block: that of the call or of the holder on whose behalf it does. So the rule is: **what may end a
+lease must not be carried out before the leases that were granted because of it.** Connections
+keep order each, and none between them, and a stub has two. Its leases and releases come on the
+one by which it executes; on the other, a reply, which ends the leases of a call, comes after
+`wire.LeasesSent`, which has the number of leases sent so far. `end` waits here until as many have
+been taken.
 """
 
 from __future__ import annotations
@@ -10,8 +29,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Iterable
 
-#: In place of a block number, which is never 0: every process has reported its leases.
+#: Block number of the change with which each process has reported its leases; blocks count from 1.
 _ALL_REPORTED = 0
+#: Block number of the change that counts the leases which the broker has granted.
+_TAKEN = -1
 
 
 class Leases:
@@ -24,12 +45,17 @@ class Leases:
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
-        #: How many of them are out by way of the present broker.
+        #: Number of them that are out by way of the present broker.
         self._out: dict[int, int] = {}
-        #: How many of them went out by way of earlier brokers and are not reported yet.
+        #: Number of them that went out by way of earlier brokers and are not reported yet.
         self._doubted: dict[int, int] = {}
-        #: The block, and by how much its leases and those that are out change.
-        self._changes: deque[tuple[int, int, int]] = deque()
+        #: Block; the change of its leases, and of those that are out; number of leases of the
+        #: present broker that must have been taken before.
+        self._changes: deque[tuple[int, int, int, int]] = deque()
+        #: Number of leases taken of the present broker.
+        self._taken = 0
+        #: Ends of own leases that wait for others to be taken: block and number.
+        self._waiting: list[tuple[int, int]] = []
 
     def begin(self, block: int) -> None:
         """Give a new block its first lease. Called under the arena's lock."""
@@ -38,27 +64,35 @@ class Leases:
     def add(self, blocks: Iterable[int]) -> None:
         """Add one lease of this process's own for each."""
         for block in blocks:
-            self._changes.append((block, 1, 0))
+            self._changes.append((block, 1, 0, 0))
 
-    def end(self, blocks: Iterable[int]) -> None:
-        """End one lease of this process's own for each."""
+    def end(self, blocks: Iterable[int], after: int = 0) -> None:
+        """End one lease of this process's own for each, after so many leases of the broker."""
         for block in blocks:
-            self._changes.append((block, -1, 0))
+            self._changes.append((block, -1, 0, after))
 
     def send(self, blocks: Iterable[int]) -> None:
         """Pass one lease of this process's own for each to the receiver of a message."""
         for block in blocks:
-            self._changes.append((block, 0, 1))
+            self._changes.append((block, 0, 1, 0))
 
     def lend(self, blocks: Iterable[int]) -> None:
         """Add one lease of another process for each."""
         for block in blocks:
-            self._changes.append((block, 1, 1))
+            self._changes.append((block, 1, 1, 0))
+
+    def take_leases(self, blocks: Iterable[int]) -> None:
+        """Add one lease of another process for each, as the broker has granted it."""
+        count = 0
+        for block in blocks:
+            self._changes.append((block, 1, 1, 0))
+            count += 1
+        self._changes.append((_TAKEN, count, 0, 0))
 
     def take_back(self, blocks: Iterable[int]) -> None:
         """End one lease of another process for each."""
         for block in blocks:
-            self._changes.append((block, -1, -1))
+            self._changes.append((block, -1, -1, 0))
 
     def doubt(self, confirmed: Iterable[int] = ()) -> None:
         """Doubt all leases given out through a broker that has died with the account of them.
@@ -74,21 +108,32 @@ class Leases:
                 self._out[block] = self._out.get(block, 0) + 1
         for block, count in out.items():
             doubted[block] = doubted.get(block, 0) + count
+        # leases of the dead broker that these waited for may be lost: others may read the blocks
+        for block, _ in self._waiting:
+            doubted[block] = doubted.get(block, 0) + 1
+        self._waiting, self._taken = [], 0
 
     def end_doubted(self) -> None:
         """End the leases still in doubt: every process has reported which ones it holds."""
-        self._changes.append((_ALL_REPORTED, 0, 0))
+        self._changes.append((_ALL_REPORTED, 0, 0, 0))
 
     def apply(self) -> list[int]:
         """Carry out the changes; returns the blocks that have become free."""
         changes, counts, out = self._changes, self._counts, self._out
         freed = []
         while changes:
-            block, change, change_out = changes.popleft()
+            block, change, change_out, after = changes.popleft()
             if block == _ALL_REPORTED:
                 doubted, self._doubted = self._doubted, {}
-                changes.extend((block, -count, 0) for block, count in doubted.items())
+                changes.extend((block, -count, 0, 0) for block, count in doubted.items())
+            elif block == _TAKEN:
+                self._taken += change
+                if self._waiting:
+                    self._end_waiting()
             if block not in counts:
+                continue
+            if after > self._taken:
+                self._waiting.append((block, after))
                 continue
             counts[block] += change
             if change_out:
@@ -101,3 +146,7 @@ class Leases:
                 self._doubted.pop(block, None)
                 freed.append(block)
         return freed
+
+    def _end_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._changes.extendleft((block, -1, 0, after) for block, after in waiting)

@@ -250,7 +250,11 @@ class StreamAcks(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Adds a lease for each block, for a request that outlives its stub's own; to broker, owner."""
+    """Adds a lease for each block, for a request that outlives its stub's own; to broker, owner.
+
+    To a stub that owns the blocks it comes on the connection on which that executes, as releases
+    do: before each release, and before each `LeasesSent` that counts it.
+    """
 
     blocks: list[Block]
 
@@ -272,6 +276,16 @@ class WaitReport(NamedTuple):
     """The calls that a stub's batches wait for. The broker asks for it with an empty one."""
 
     edges: list[WaitEdge]
+
+
+class LeasesSent(NamedTuple):
+    """To a stub that asks: the number of leases that it was sent where it executes.
+
+    It takes as many before a later reply on this connection ends a lease of its own: the block of
+    an input may be leased to others because of that reply.
+    """
+
+    leases: Count
 
 
 class LeasesReported(NamedTuple):
@@ -840,6 +854,7 @@ _KINDS: tuple[type[Any], ...] = (
     Mismatch,
     Progress,
     ThreadEnded,
+    LeasesSent,
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

@@ -284,6 +284,7 @@ class Stub:
             link.wake,
             self._model.attends,
         )
+        self._asker.read_leases = link.turn
         self._on_fork += [link.abandon, self._asker.abandon]
         self._on_end += [link.close, self._asker.close]
         self._executions = Executions(

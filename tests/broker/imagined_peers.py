@@ -57,7 +57,7 @@ class FakePeer:
     def handle_block_message(self, message: Any) -> None:
         blocks = [block.block for block in getattr(message, "blocks", [])]
         if type(message) is wire.Lease:
-            self.arena.leases.lend(blocks)
+            self.arena.leases.take_leases(blocks)
         elif type(message) is wire.Release:
             self.arena.leases.take_back(blocks)
         elif type(message) is wire.LeasesReported:

@@ -249,11 +249,12 @@ WORK = (wire.BatchedRequest(1, 3, 5, 0, 0, 0, 0), b"body")
 
 
 class Sent:
-    """Stands for both sockets; everybody is behind the first one that is asked."""
+    """A socket that writes down what it is to send; each process is behind it."""
 
     def __init__(self) -> None:
         self.by_serial = {OWNER: b"7", NEXT: b"8"}
         self.messages: list[tuple[int, str]] = []
+        self.counts: list[wire.LeasesSent] = []
         #: How many of them were queued when they were written.
         self.flushed = 0
         self.blocked: set[int] = set()
@@ -264,8 +265,11 @@ class Sent:
         #: Whatever was sent waits for flush().
         self.unflushed = True
 
-    def send(self, serial: int, message: Any, bodies: list[bytes]) -> None:
+    def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
         self.messages.append((serial, type(message).__name__))
+        if type(message) is wire.LeasesSent:
+            self.counts.append(message)
+        return serial in self.by_serial
 
     def send_list(self, serial: int, kind: Any, _: Any) -> None:
         self.messages.append((serial, kind.__name__))
@@ -365,12 +369,53 @@ def test_a_release_does_not_wait_for_long(sending: SendingWorld) -> None:
     assert ([(OWNER, "Release")], {}) == (sending.flush(), sending.outbox.releases)
 
 
-def test_a_lease_never_waits_and_goes_before_releases(sending: SendingWorld) -> None:
-    outbox = sending.outbox
-    outbox.releases[OWNER], outbox.leases[OWNER] = [BLOCK], [BLOCK]
-    outbox.replies[OWNER] = [REPLY]
+class TwoSockets:
+    """A stub that also asks: its leases come by one connection, its replies by the other."""
 
-    assert ["Lease", "Release", "Replies"] == [kind for _, kind in sending.flush()]
+    def __init__(self) -> None:
+        self.core = Core()
+        self.requests, self.stubs = Sent(), Sent()
+        self.requests.messages = self.stubs.messages
+        lifeline: Any = None
+        sockets: Any = (self.requests, self.stubs)
+        self.sending = Sending(self.core, lifeline, *sockets)
+        self.core.expect(wire.ExpectPeer(OWNER, b"t" * 16, "stub", "m", 0))
+
+    def flush(self, *leases: wire.Block) -> list[str]:
+        """Return what is sent along with a reply and these leases."""
+        self.stubs.messages.clear()
+        self.core.outbox.replies[OWNER] = [REPLY]
+        if leases:
+            self.core.outbox.leases[OWNER] = [*leases]
+        self.sending.flush()
+        return [kind for _, kind in self.stubs.messages]
+
+
+def test_a_reply_comes_after_the_number_of_leases_that_went_another_way() -> None:
+    world = TwoSockets()
+
+    assert ["Replies"] == world.flush()
+    assert ["LeasesSent", "Lease", "Replies"] == world.flush(BLOCK)
+    assert ["Replies"] == world.flush()
+    assert ["LeasesSent", "Lease", "Replies"] == world.flush(BLOCK, BLOCK)
+    assert [1, 3] == [message.leases for message in world.requests.counts]
+
+
+def test_a_lease_never_waits_and_goes_before_releases() -> None:
+    world = TwoSockets()
+    world.core.outbox.releases[OWNER] = [BLOCK]
+
+    assert ["LeasesSent", "Lease", "Release", "Replies"] == world.flush(BLOCK)
+
+
+def test_leases_that_wait_for_the_hello_of_their_owner_count() -> None:
+    world = TwoSockets()
+    world.stubs.by_serial = {}
+
+    assert ["LeasesSent", "Replies"] == world.flush(BLOCK)
+    world.stubs.by_serial = world.requests.by_serial
+
+    assert ["Lease", "Replies"] == world.flush()
 
 
 def test_work_is_no_proof_that_answers_have_left_while_somebody_reads_none(

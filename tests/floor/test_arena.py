@@ -183,6 +183,60 @@ def test_a_broker_that_dies_before_all_have_told_leaves_nothing_behind(arena: Ar
     assert 0 == arena.used
 
 
+def test_the_end_of_a_call_waits_for_leases_that_its_reply_has_led_to(arena: Arena) -> None:
+    block, other = (allocate(arena, 50_000).reference.block for _ in range(2))
+    arena.leases.send([other])
+    arena.leases.take_leases([other])
+
+    # The reply comes by one connection, and the lease of who reads on by another one, later.
+    arena.leases.end([block], after=2)
+    assert 2 == arena.used
+    arena.leases.take_leases([block])
+    assert 2 == arena.used
+
+    arena.leases.take_back([block])
+    assert 1 == arena.used
+
+
+def test_a_lease_of_a_block_that_is_free_counts_as_taken(arena: Arena) -> None:
+    free, block = (allocate(arena, 50_000).reference.block for _ in range(2))
+    arena.leases.end([free])
+    arena.leases.end([block], after=1)
+    assert 1 == arena.used
+
+    arena.leases.take_leases([free])
+
+    assert 0 == arena.used
+
+
+def test_leases_that_are_lost_with_their_broker_are_in_doubt(arena: Arena) -> None:
+    block = allocate(arena, 50_000).reference.block
+    arena.leases.end([block], after=1)
+
+    arena.doubt_leases()
+    assert 1 == arena.used
+    arena.leases.take_leases([block])
+    arena.leases.end_doubted()
+    assert 1 == arena.used
+    arena.leases.take_back([block])
+
+    assert 0 == arena.used
+
+
+def test_the_next_broker_counts_its_leases_from_the_beginning(arena: Arena) -> None:
+    block = allocate(arena, 50_000).reference.block
+    arena.leases.take_leases([block, block])
+    arena.doubt_leases()
+
+    arena.leases.end([block], after=1)
+    arena.leases.end_doubted()
+    assert 1 == arena.used
+    arena.leases.take_leases([block])
+    arena.leases.take_back([block])
+
+    assert 0 == arena.used
+
+
 def test_neighbours_that_are_free_become_one_hole(arena: Arena) -> None:
     blocks = [allocate(arena, 300_000) for _ in range(3)]
     assert {1} == {b.reference.segment for b in blocks}

@@ -107,6 +107,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Mismatch("sent 'Z'"),
     wire.Progress(3, 5, 400),
     wire.ThreadEnded(7),
+    wire.LeasesSent(3),
 )
 NESTED = [*Reason("KILLED", {"signal": "SIGKILL"}, "killed")]
 GOLDEN = Path(__file__).parent / "golden.txt"

@@ -435,6 +435,13 @@ class Core:
         if request is not None and request.row.flags & wire.WANT_STAGES:
             self.outbox.asides.append((request.peer, progress))
 
+    def grant_lease(self, serial: int, message: wire.Lease) -> None:
+        """Lease blocks to a stub, which answers the request that brought them and reads on."""
+        instance = self.instances.get(serial)
+        if instance is None:
+            raise ProtocolError(f"Lease: {serial} has no instance")
+        self.blocks.grant_requested_lease(instance, message.blocks)
+
     def acknowledge(self, serial: int, message: wire.StreamAcks) -> None:
         """Let the stubs of the streams that a peer reads send more."""
         requests = self.peers[serial].requests

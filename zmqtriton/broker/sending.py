@@ -134,8 +134,16 @@ class Sending:
         self._stubs = stubs
         #: What to do once what was sent before has left, with the connections that hold it up.
         self._held_up: deque[tuple[list[Callable[[], object]], set[zmtp.Connection]]] = deque()
+        #: Number of leases that each owner was sent, and the number that each calling stub knows.
+        self._leases_sent: dict[int, int] = {}
+        self._leases_announced: dict[int, int] = {}
         #: When waiting releases are sent by themselves; 0 if there are none.
         self.release_at_ns = 0
+
+    def forget(self, serial: int) -> None:
+        """Forget a process that has died."""
+        self._leases_sent.pop(serial, None)
+        self._leases_announced.pop(serial, None)
 
     def flush(self) -> None:
         """Send what the core has decided."""
@@ -212,14 +220,23 @@ class Sending:
             self._lifeline.send(outbox.supervisor.pop(0))
 
     def _flush_leases(self, outbox: Outbox) -> None:
-        """Send leases first, so that owners know of them before they forget.
+        """Send leases before releases and replies, with which their owners may free the blocks.
 
         What is for owners that have yet to say hello waits.
         """
         for owner in [*outbox.leases]:
-            router = self._router_to(owner)
+            router, blocks = self._router_to(owner), outbox.leases[owner]
+            if router is not self._requests:
+                self._announce_leases(owner, self._leases_sent.get(owner, 0) + len(blocks))
             if router is not None:
+                self._leases_sent[owner] = self._leases_sent.get(owner, 0) + len(blocks)
                 router.send_list(owner, wire.Lease, outbox.leases.pop(owner))
+
+    def _announce_leases(self, owner: int, count: int) -> None:
+        """Send a stub the number of its leases, on the connection on which replies follow."""
+        is_new = count > self._leases_announced.get(owner, 0)
+        if is_new and self._requests.send(owner, wire.LeasesSent(count), []):
+            self._leases_announced[owner] = count
 
     def _flush_releases(self, outbox: Outbox, receivers: Container[int]) -> None:
         """Send releases to owners that get something else anyway, and to all when it is time."""

@@ -119,7 +119,7 @@ class Service:
         core = self._core
         of_all: dict[type, _TakeOfPeer] = {
             wire.Release: lambda serial, message, _: core.blocks.release(serial, message.blocks),
-            wire.Lease: self._lease,
+            wire.Lease: lambda serial, message, _: core.grant_lease(serial, message),
             wire.HeldBlocks: lambda serial, message, _: core.recovery.take_held_blocks(
                 serial, message
             ),
@@ -300,12 +300,6 @@ class Service:
                 _log.exception("a message could not be handled, and its connection is closed")
                 router.close(connection)
 
-    def _lease(self, serial: int, message: wire.Lease, _: int) -> None:
-        instance = self._core.instances.get(serial)
-        if instance is None:
-            raise ProtocolError(f"Lease: {serial} has no instance")
-        self._core.blocks.grant_requested_lease(instance, message.blocks, self._requests.send)
-
     def _ask_statistics(self, serial: int, message: wire.AskStatistics, now_ns: int) -> None:
         core, routers = self._core, (self._requests, self._stubs)
         core.traffic.received_bytes = sum(router.received_bytes for router in routers)
@@ -410,6 +404,7 @@ class Service:
         self._groups.pop(message.serial, None)
         self._requests.disconnect(message.serial)
         self._stubs.disconnect(message.serial)
+        self._sending.forget(message.serial)
 
     # ------------------------------------------------------------------- end
 

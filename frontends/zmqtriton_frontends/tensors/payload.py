@@ -412,7 +412,7 @@ class Payload:
         """Take one of BLOCK_MESSAGES, which are about our blocks."""
         leases = self.arena.leases
         if isinstance(message, wire.Lease):
-            leases.lend([block.block for block in message.blocks])
+            leases.take_leases([block.block for block in message.blocks])
         elif isinstance(message, wire.Release):
             leases.take_back([block.block for block in message.blocks])
         else:

@@ -109,6 +109,12 @@ class BlsClient:
         self.waits = ReplyWaits(self.descriptor, self.turn, duties, attends)
         #: Reports what batches wait for, or has its argument called when that can be told.
         self.standstill: Callable[[Callable[[], None]], list[wire.WaitEdge]] = lambda later: []
+        #: Reads what the broker has sent on the connection by which this instance executes.
+        self.read_leases: Callable[[], None] = lambda: None
+        #: Number of leases that the broker had sent there before it sent what is read here now.
+        self._leases_sent = 0
+        #: Some of them may have to be read, so that blocks become free.
+        self._awaits_leases = False
         #: Messages that did not decode or make no sense here.
         self.malformed = 0
 
@@ -264,11 +270,15 @@ class BlsClient:
                     self._unwatch(socket)
             finally:
                 lock.release()
+            if self._awaits_leases:
+                self._awaits_leases = False
+                self.read_leases()
             if not outgoing:
                 return
 
     def _connect(self) -> None:
         bootstrap = self._bootstrap
+        self._leases_sent = 0
         self._socket = socket = self._dial(bootstrap)
         self._epoll.register(socket.fileno(), select.EPOLLIN)
         socket.put([wire.encode(wire.Hello(bootstrap.serial, bootstrap.token, bootstrap.epoch))])
@@ -322,9 +332,11 @@ class BlsClient:
                     self.malformed += 1
                 else:
                     self._take_reply(question, row, body)
+        elif type(message) is wire.LeasesSent:
+            self._leases_sent, self._awaits_leases = message.leases, True
         elif type(message) is wire.WaitReport:
             self._tell_waits()
-        elif type(message) is not wire.Welcome and not self._memory.hear_of_blocks(message):
+        elif type(message) is not wire.Welcome:
             self.malformed += 1
 
     def _tell_waits(self) -> None:
@@ -355,7 +367,7 @@ class BlsClient:
                     self._unopened[row.id, row.number] = body
                 question.answer(row, body)
         if row.flags & wire.FINAL:
-            self._memory.answered(question.blocks)
+            self._memory.answered(question.blocks, self._leases_sent)
             question.held = ()
         if question.is_dropped:
             self._discard(body)

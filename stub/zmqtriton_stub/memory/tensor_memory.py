@@ -291,13 +291,13 @@ class TensorMemory:
                 own.append(block.block)
         return own
 
-    def free(self, blocks: Iterable[Block]) -> None:
-        """Free blocks that nobody will get, or that nobody reads any more for our sake."""
-        self.arena.leases.end(self.own(blocks))
+    def free(self, blocks: Iterable[Block], after: int = 0) -> None:
+        """End this process's leases of its own blocks, after so many leases of the broker."""
+        self.arena.leases.end(self.own(blocks), after)
 
-    def answered(self, blocks: list[Block]) -> None:
-        """Take note that a call has its final reply, and free its inputs."""
-        self.free(blocks)
+    def answered(self, blocks: list[Block], after: int = 0) -> None:
+        """Free the inputs of a call that has its final reply, after so many leases likewise."""
+        self.free(blocks, after)
         owner = self.arena.owner
         released = self.passing.give_back([block for block in blocks if block.owner != owner])
         if released:
@@ -322,7 +322,7 @@ class TensorMemory:
         if kind is wire.Release:
             arena.leases.take_back(self.own(message.blocks))
         elif kind is wire.Lease:
-            arena.leases.lend(self.own(message.blocks))
+            arena.leases.take_leases(self.own(message.blocks))
         elif kind is wire.LeasesReported:
             arena.leases.end_doubted()
         else:

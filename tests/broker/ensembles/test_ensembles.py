@@ -8,6 +8,8 @@ import pytest
 
 from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
 from tests.broker.world import F, request
+from zmqtriton.broker.ensembles.plan import EnsemblePlan
+from zmqtriton.broker.ensembles.runs import TensorSet
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
 
@@ -408,6 +410,61 @@ def test_a_block_is_released_while_steps_go_on_that_do_not_read_it() -> None:
 
     assert {"slow"} == world.busy_models()
     assert {OWNER: [BLOCK]} == world.released_blocks
+
+
+#: An input of F that lies in its memory.
+_OWN_INPUT = wire.Reference(F, 1, 9, 0, 600_000)
+_OWN_BLOCK = wire.Block(F, 1, 9)
+
+
+def _with_large_input(*configs: dict[str, Any]) -> EnsembleHarness:
+    world = EnsembleHarness(*configs)
+    body = wire.RequestBody("", {}, [], [tensor("x", _OWN_INPUT)])
+    return world.infer_ensemble(1, body, flags=wire.HAS_REFERENCES)
+
+
+def test_an_input_that_the_only_step_passes_on_is_the_askers_until_it_has_read_the_answer() -> None:
+    only = ensemble([step("only", {"I": "x"}, {"O": "y"})])
+    world = _with_large_input(only, model("only"))
+
+    world.respond("only", tensor("O", _OWN_INPUT), blocks=[_OWN_BLOCK])
+
+    assert ({F: [_OWN_BLOCK]}, {}) == (world.leased_blocks, world.released_blocks)
+    assert [_OWN_BLOCK] == world.core.blocks.leases.release(F, [_OWN_BLOCK])
+
+
+def test_a_tensor_that_steps_pass_on_has_a_lease_for_each_of_its_names() -> None:
+    steps = [
+        step("first", {"I": "x"}, {"O": "t"}),
+        step("left", {"I": "t"}, {"O": "y"}),
+        step("right", {"I": "t"}, {"O": "z"}),
+    ]
+    world = _with_large_input(
+        ensemble(steps, outputs="yz"), model("first"), model("left"), model("right")
+    )
+    for name in ("first", "left", "right"):
+        world.respond(name, tensor("O", _OWN_INPUT), blocks=[_OWN_BLOCK])
+
+    # of t, which both have read
+    assert ({F: [_OWN_BLOCK] * 3}, {F: [_OWN_BLOCK]}) == (
+        world.leased_blocks,
+        world.released_blocks,
+    )
+    assert [_OWN_BLOCK] * 2 == world.core.blocks.leases.release(F, [_OWN_BLOCK] * 3)
+    assert 0 == world.core.blocks.leases.count
+
+
+def test_an_output_that_a_step_still_reads_is_leased_to_the_client_once_more() -> None:
+    steps = [step("first", {"I": "x"}, {"O": "y"}), step("second", {"I": "y"}, {"O": "z"})]
+    config = ensemble(steps, outputs="yz", model_transaction_policy={"decoupled": True})
+    wave = TensorSet(EnsemblePlan("e", config).select([]))
+    named = {"y": tensor("y", LARGE)}
+
+    assert [] == wave.lease([BLOCK], named)
+
+    assert ([], [BLOCK]) == wave.take_leases(["y"])
+    assert [BLOCK] == wave.release_inputs(EnsemblePlan("e", config).steps[1])
+    assert [] == wave.take_all_leases()
 
 
 def test_a_block_that_nobody_reads_is_released_at_once(world: EnsembleHarness) -> None:

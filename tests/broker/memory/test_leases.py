@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.broker.world import S2, BrokerHarness, F, S, request
@@ -112,22 +110,13 @@ def test_a_block_that_is_passed_on_is_leased_once_more(world: BrokerHarness) -> 
     assert {S2: [other]} == world.leased_blocks
 
 
-def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_goes(
-    world: BrokerHarness,
-) -> None:
+def test_a_block_that_is_read_after_its_request_is_leased_once_more(world: BrokerHarness) -> None:
     other = Block(F, 5, 5)
     world.infer(F, request(1), body=_body_in(other))
-    messages: list[tuple[int, Any]] = []
 
-    def send(owner: int, message: Any, bodies: list[bytes]) -> bool:
-        messages.append((owner, message))
-        return owner == S
+    world.core.grant_lease(S, wire.Lease([A, other]))
 
-    world.core.blocks.grant_requested_lease(world.core.instances[S], [A, other], send)
-
-    assert [(S, wire.Lease([A])), (F, wire.Lease([other]))] == messages
-    # Whoever has no such connection hears of it on the other one.
-    assert {F: [other]} == world.core.outbox.leases
+    assert {S: [A], F: [other]} == world.core.outbox.leases
     assert 2 == world.core.blocks.leases.count
 
 

@@ -214,16 +214,10 @@ def test_a_question_that_names_no_memory_is_passed_on_as_such(world: BrokerHarne
 
 @pytest.mark.parametrize("field", ["owner", "segment", "block"])
 def test_what_was_not_given_cannot_be_leased(world: BrokerHarness, field: str) -> None:
-    messages: list[Any] = []
-
-    def send(*message: Any) -> bool:
-        messages.append(message)
-        return True
-
-    world.core.blocks.grant_requested_lease(world.core.instances[S], [_block(FORGED[field])], send)
+    world.core.grant_lease(S, wire.Lease([_block(FORGED[field])]))
 
     blocks = world.core.blocks
-    assert ([], 0, 1) == (messages, blocks.leases.count, blocks.forged)
+    assert ({}, 0, 1) == (world.core.outbox.leases, blocks.leases.count, blocks.forged)
 
 
 def test_until_all_have_told_what_they_hold_everything_is_believed(world: BrokerHarness) -> None:

@@ -70,16 +70,12 @@ class FakeMemory:
     def __init__(self) -> None:
         self.freed: list[wire.Block] = []
         self.released: list[wire.Block] = []
-        #: What was heard and freed, in order.
-        self.heard: list[Any] = []
+        #: Numbers of leases after which that is so, by calls.
+        self.freed_after: list[int] = []
 
-    def answered(self, blocks: list[wire.Block]) -> None:
+    def answered(self, blocks: list[wire.Block], after: int) -> None:
         self.freed += blocks
-        self.heard.append(blocks)
-
-    def hear_of_blocks(self, message: Any) -> bool:
-        self.heard.append(message)
-        return type(message) is wire.Lease
+        self.freed_after.append(after)
 
     def release(self, message: wire.Release) -> None:
         self.released += message.blocks
@@ -245,18 +241,18 @@ def test_an_error_is_a_reply_too(world: World, question: BlsCall) -> None:
     assert InternalError.number == world.asker.wait(question)[0].code
 
 
-def test_a_lease_that_comes_before_the_reply_is_heard_before_blocks_are_freed(
-    world: World,
-) -> None:
-    block = wire.Block(9, 1, 1)
-    [question] = world.open(1, [block])
-    lease = wire.Lease([block])
-    world.broker.socket.send([world.broker._identity, wire.encode(lease)])
-    world.broker.reply(question.row.id)
+def test_blocks_are_freed_after_the_leases_that_were_sent_before_the_reply(world: World) -> None:
+    reads: list[bool] = []
+    world.asker.read_leases = lambda: reads.append(True)
+    first, second = world.open(2, [wire.Block(9, 1, 1)])
+    world.broker.reply(first.row.id)
+    world.asker.wait(first)
+    world.broker.socket.send([world.broker._identity, wire.encode(wire.LeasesSent(4))])
+    world.broker.reply(second.row.id)
 
-    world.asker.wait(question)
+    world.asker.wait(second)
 
-    assert [lease, [block]] == world.memory.heard
+    assert ([0, 4], [True]) == (world.memory.freed_after, reads)
 
 
 def test_what_makes_no_sense_is_counted(world: World, question: BlsCall) -> None:

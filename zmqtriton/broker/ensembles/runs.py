@@ -51,9 +51,10 @@ class TensorSet:
         self.is_sent = False
         self._selection = selection
         self._missing: dict[int, int] = {}
-        #: The leases of each block, and how many steps and clients are still to read it.
-        self._leased: dict[Block, int] = {}
-        self._uses: dict[Block, int] = {}
+        #: Leases of the broker by tensor, and the number of steps and clients that have yet to read
+        #: it. Tensors of one block have a lease each: a step may have passed its input on.
+        self._leased: dict[str, Block] = {}
+        self._uses: dict[str, int] = {}
 
     def add(self, name: str, tensor: Tensor | None) -> list[Step]:
         """Add tensors, and return the steps that now have all their inputs."""
@@ -81,60 +82,63 @@ class TensorSet:
         return ready
 
     def lease(self, blocks: list[Block], tensors: Mapping[str, Tensor]) -> list[Block]:
-        """Lease the blocks of new tensors; return the leases that no step needs."""
-        leased = self._leased
-        for block in blocks:
-            leased[block] = leased.get(block, 0) + 1
+        """Keep a lease for each new tensor; return the leases that nothing needs.
+
+        Of the leases of a block it does not matter which one is whose.
+        """
+        unused = [*blocks]
         for name, tensor in tensors.items():
-            read = tensor_block(tensor)
-            if read is not None and read in leased:
-                self._uses[read] = self._uses.get(read, 0) + self._selection.uses(name)
-        unused = []
-        for block in dict.fromkeys(blocks):
-            unused += self._drop(block, 0)
+            block, uses = tensor_block(tensor), self._selection.uses(name)
+            if block is not None and uses and block in unused:
+                unused.remove(block)
+                self._leased[name], self._uses[name] = block, uses
         return unused
 
     def release_inputs(self, step: Step) -> list[Block]:
         """Release the inputs of an answered step; return the leases that only it still needed."""
         released: list[Block] = []
-        if not self._leased:
-            return released
-        for name in step.reads:
-            block = tensor_block(self.tensors.get(name))
-            if block is not None:
-                released += self._drop(block, 1)
+        if self._leased:
+            for name in step.reads:
+                if name in self._leased and self._end_use(name):
+                    released.append(self._leased.pop(name))
         return released
 
-    def _drop(self, block: Block, uses: int) -> list[Block]:
-        left = self._uses.pop(block, 0) - uses
-        if left > 0:
-            self._uses[block] = left
-            return []
-        return [block] * self._leased.pop(block, 0)
+    def _end_use(self, name: str) -> bool:
+        """Return whether this was the last use of a leased tensor."""
+        self._uses[name] -= 1
+        if self._uses[name]:
+            return False
+        del self._uses[name]
+        return True
 
     @property
     def is_complete(self) -> bool:
         """True if all outputs are there."""
         return self.tensors.keys() >= set(self._selection.outputs)
 
-    def take_leases(self, blocks: Iterable[Block]) -> list[Block]:
-        """Take one lease of each leased output, to be passed on to the client."""
-        if not self._leased:
-            return []
-        leased = self._leased
-        taken = [block for block in dict.fromkeys(blocks) if leased.get(block, 0) > 0]
-        for block in taken:
-            leased[block] -= 1
-        return taken
+    def take_leases(self, outputs: Iterable[str]) -> tuple[list[Block], list[Block]]:
+        """Take the leases of outputs that go to the client.
+
+        Return those that can be passed on, and the blocks that a step still reads: the client needs
+        leases of its own of these.
+        """
+        passed_on: list[Block] = []
+        still_read: list[Block] = []
+        for name in outputs if self._leased else ():
+            block = self._leased.get(name)
+            if block is None:
+                continue
+            if self._end_use(name):
+                passed_on.append(self._leased.pop(name))
+            else:
+                still_read.append(block)
+        return passed_on, still_read
 
     def take_all_leases(self) -> list[Block]:
         """Take all leases that are left."""
-        if not self._leased:
-            return []
-        left: list[Block] = []
-        for block, count in self._leased.items():
-            left += [block] * count
+        left = [*self._leased.values()]
         self._leased.clear()
+        self._uses.clear()
         return left
 
 

@@ -18,7 +18,6 @@ from zmqtriton.broker.ensembles.runs import (
     TensorSet,
     changed_marks,
     size_of,
-    tensor_block,
 )
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
@@ -394,8 +393,11 @@ class EnsembleScheduler:
     ) -> None:
         """Send the outputs of a tensor set as a response."""
         request = run.request
-        blocks = wave.take_leases(block for tensor in tensors if (block := tensor_block(tensor)))
-        if request.parent is None:
+        blocks, shared = wave.take_leases(run.selection.outputs)
+        if shared:
+            self._blocks.grant_lease(BROKER, shared)
+            blocks += shared
+        if request.parent is None and blocks:
             self._blocks.hand_over(request.peer, blocks)
         marks, correlation = run.marks_for(wave, run.selection.outputs)
         parameters = {

@@ -8,7 +8,7 @@ checked before memory is read or leased. Knows no sockets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 
 from zmqtriton.broker.ensembles.runs import tensor_block
 from zmqtriton.broker.outbox import Outbox
@@ -24,7 +24,6 @@ from zmqtriton_floor.wire import (
     KEEPS_INPUTS,
     RESENT,
     Block,
-    Lease,
     Outcome,
     Reference,
     Request,
@@ -53,11 +52,14 @@ class Provenance:
         references: list[Reference],
     ) -> bool:
         """True if a response to this request may refer to these blocks."""
-        named, foreign = set(blocks), []
+        # a lease for each reference, since each tensor is released by itself
+        unnamed, foreign = [*blocks], []
         for reference in references:
-            if reference[:3] not in named:  # as a block, without making one
+            block = block_of(reference)
+            if block not in unnamed:
                 return False
-        for block in named:
+            unnamed.remove(block)
+        for block in set(blocks):
             if block.owner != stub:
                 foreign.append(block)
         if not foreign:
@@ -310,24 +312,14 @@ class Blocks:
             self._outbox.leases.setdefault(block.owner, []).append(block)
         self.leases.lease(holder, living)
 
-    def grant_requested_lease(
-        self, holder: Instance, blocks: list[Block], send: Callable[[int, Lease, list[bytes]], bool]
-    ) -> None:
-        """Lease a block before its holder answers the request that brought it.
-
-        `send` is the way that the answer takes: by another one the owner might hear of the lease
-        after it has reused the block.
-        """
+    def grant_requested_lease(self, holder: Instance, blocks: list[Block]) -> None:
+        """Lease blocks before their holder answers the request that brought them."""
         if self.epoch == 1 and not self._provenance.has(
             holder.serial, [*holder.open_requests.values()], blocks
         ):
             self.forged += 1
             return
-        for block in blocks:
-            if block.owner in self._living and send(block.owner, Lease([block]), []):
-                self.leases.lease(holder.serial, [block])
-            else:
-                self.grant_lease(holder.serial, [block])
+        self.grant_lease(holder.serial, blocks)
 
     def discard(self, source: int, outcome: Outcome) -> None:
         """Release the blocks of an outcome that nobody gets."""

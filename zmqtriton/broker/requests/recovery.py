@@ -136,19 +136,17 @@ class Recovery:
         self._unreported_peers: set[int] | None = None
         self._reported_peers: set[int] = set()
         self._is_settled = False
-        #: The roles of processes that read large tensors, and of those that repeat requests.
-        self._readers = frozenset(BrokerSettings().serving_roles)
-        self._askers = self._readers | {_GUEST}
+        #: Roles of the processes that repeat requests and read large tensors, except stubs.
+        self._askers = frozenset({*BrokerSettings().serving_roles, _GUEST})
 
     def begin(self, epoch: int, serving_roles: Collection[str]) -> None:
         """Begin; the server's first broker has the epoch 1, and nothing to recover.
 
-        Processes of these roles read large tensors, as stubs do, and repeat requests, as guests do.
-        Stubs do so only for requests that they have.
+        Processes of these roles read large tensors and repeat requests, as guests do. Stubs repeat
+        only calls that they make for requests which they have.
         """
         self._is_over = epoch <= 1
-        self._readers = frozenset(serving_roles)
-        self._askers = self._readers | {_GUEST}
+        self._askers = frozenset({*serving_roles, _GUEST})
 
     # --------------------------------------------------------------- requests
 
@@ -354,7 +352,7 @@ class Recovery:
     def await_lease_reports(self) -> None:
         """Wait for the lease reports of all processes that were there before this broker."""
         if self._unreported_peers is None:
-            readers = {s for s, peer in self._peers.items() if peer.role in self._readers}
+            readers = {s for s, peer in self._peers.items() if peer.role in self._askers}
             self._unreported_peers = (readers | self._instances.keys()) - self._reported_peers
             self._settle_if_all_told()
 
