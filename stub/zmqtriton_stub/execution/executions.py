@@ -329,6 +329,8 @@ class Executions:
             request_log.released(self._instance, execution.ids)
         for pending in execution.batch:
             pending.held = []
+            if pending.left_inputs:
+                pending.release_inputs()
         self._count += 1
         if self._count >= self._look_after:
             self._look_at_memory()

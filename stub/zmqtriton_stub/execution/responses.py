@@ -86,6 +86,7 @@ class Pending:
         "is_answered",
         "is_cancelled",
         "is_rescheduled",
+        "left_inputs",
         "loss",
         "outputs",
         "places",
@@ -109,6 +110,8 @@ class Pending:
         #: Nobody awaits the answer before the requester reuses that memory: a step of an ensemble
         #: that died with the broker. Then the inputs must be released.
         self.holds_inputs = False
+        #: Those inputs, from the final outcome until that is sent.
+        self.left_inputs: list[wire.Block] = []
         #: The requested names; none means all of the configuration.
         self.outputs: list[str] = []
         #: Where those outputs are written that need not travel.
@@ -182,6 +185,7 @@ class Pending:
                 self.is_answered = True
                 self._link.pending.pop(self.route, None)
             self.leave_inputs()
+            self.release_inputs()
 
     # --------------------------------------------------- executed more than once
 
@@ -294,7 +298,14 @@ class Pending:
                 if leased:
                     self._link.send([wire.encode(wire.Lease(leased))])
                 if self.holds_inputs:
-                    memory.release(wire.Release(blocks))
+                    self.left_inputs = blocks
+
+    def release_inputs(self) -> None:
+        """Release inputs of a lost request: an outcome that refers to them has been sent."""
+        blocks, self.left_inputs = self.left_inputs, []
+        memory = self._link.instance.memory
+        if blocks and memory is not None:
+            memory.release(wire.Release(blocks))
 
     def finish(self, answer: OutcomeWithBody) -> None:
         """Finish: the final outcome is on its way."""
@@ -365,6 +376,7 @@ class Pending:
         self.leave_inputs()
         self._link.send([wire.encode(wire.Results([outcome], [])), body])
         self.held = []
+        self.release_inputs()
 
 
 class InferenceResponseSender:

@@ -272,6 +272,8 @@ class Stream(Pending):
             self._out_bytes += weight
         self._number += 1
         self._link.put((outcome, body))
+        if self.left_inputs:
+            self.release_inputs()
 
     def _cut(self) -> None:
         """End it because of its reader; what the model sends from now on is dropped."""

@@ -1,0 +1,384 @@
+"""Explores all orders in which messages arrive, programs go on and processes die.
+
+A state is reached by the actions that lead to it, which are done again in a new world where the
+exploration comes back to it: real memory cannot be copied. A state that was seen is left, so orders
+that lead to the same one cost no more than one of them.
+
+Three promises are checked. After each action: **who keeps an array reads what was written for it**,
+and **no block is free while a process reads it or a message refers to it**. In the end, when all
+have dropped what they kept: **each request is answered, each block is free, and the broker knows of
+no lease.**
+
+Where there are too many orders for all of them, `walk` follows one that a seed draws.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tests.broker.lifetimes.processes import FRONTEND, SECOND_NS, StubProcess, World
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ProtocolError
+
+#: What happens, and to what.
+Action = tuple[Any, ...]
+
+#: A broker drops what no request has asked for after so long.
+_LONG_NS = 11 * SECOND_NS
+_ROUNDS = 6
+#: Worlds are in circles of references; so many are freed together.
+_COLLECT_EVERY = 256
+
+
+class BrokenPromiseError(AssertionError):
+    """Raised with the actions that have led to it."""
+
+
+def enabled(world: World, deaths: Iterable[str]) -> list[Action]:
+    """Return the actions that are possible now; `deaths` has the names of who may die once."""
+    actions: list[Action] = []
+    broker = world.broker
+    assert broker is not None
+    for kind, router in (("stubs", broker.stubs), ("requests", broker.requests)):
+        for serial, (incoming, _) in router.pipes.items():
+            if incoming.messages:
+                actions.append(("to broker", kind, serial))
+    for serial, process in world.processes.items():
+        for kind, pipe in _incoming(process):
+            if pipe.messages:
+                actions.append(("from broker", kind, serial))
+        for index in range(len(process.programs)):
+            if process.is_enabled(index):
+                actions.append(("step", serial, index))
+        if process.epoch != world.epoch:
+            actions.append(("follow", serial))
+    if FRONTEND in world.processes and world.frontend.has_releases:
+        actions.append(("release", FRONTEND))
+    if broker.sending.release_at_ns:
+        actions.append(("release", 0))
+    actions += [("bury", serial) for serial in world.unburied]
+    for name in deaths:
+        if name == "broker":
+            if world.epoch == 1:
+                actions.append(("kill", name))
+        elif not world.unburied and len(world.processes) > len(world.serials):
+            actions.append(("kill", name))
+    return actions
+
+
+def perform(world: World, action: Action) -> None:
+    """Do what an action says."""
+    what, *rest = action
+    broker = world.broker
+    assert broker is not None
+    if what == "to broker":
+        broker.take(*rest)
+    elif what == "from broker":
+        kind, serial = rest
+        process = world.processes[serial]
+        pipe = dict(_incoming(process))[kind]
+        process.take(kind, pipe.messages.popleft())
+    elif what == "step":
+        serial, index = rest
+        world.processes[serial].advance(index)
+    elif what == "follow":
+        world.processes[rest[0]].follow(world.epoch)
+    elif what == "release" and rest[0] == FRONTEND:
+        world.frontend.release()
+    elif what == "release":
+        broker.release()
+    elif what == "bury":
+        world.unburied.remove(rest[0])
+        broker.remove(rest[0])
+        world.unload(rest[0])
+        for router in (broker.stubs, broker.requests):
+            router.pipes.pop(rest[0], None)
+    elif rest[0] == "broker":
+        world.unburied.clear()
+        world.start_broker()
+    else:
+        process = world.process(rest[0])
+        world.processes.pop(process.serial).forget()
+        world.unburied.append(process.serial)
+
+
+def _incoming(process: Any) -> list[tuple[str, Any]]:
+    """Return the connections that a process reads."""
+    if isinstance(process, StubProcess):
+        return [(kind, incoming) for kind, (_, incoming) in process.pipes.items()]
+    return [("requests", process.incoming)]
+
+
+def check(world: World) -> None:
+    """Raise AssertionError if an array is not what it was, or lies in a block that is free."""
+    for process in world.processes.values():
+        for kept in process.kept:
+            found = int(kept.array.flat[0])
+            assert kept.is_right, f"{kept.name} finds {found} in what was {kept.seed}"
+        for segment in process.mappings._segments.values():
+            for view in segment.views.values():
+                if view() is not None and not view.is_own:
+                    _check_used(world, view.block, f"{process.name} reads")
+    broker = world.broker
+    assert broker is not None
+    assert not broker.core.blocks.forged, "a model is accused of memory that it has no access to"
+    for router in (broker.stubs, broker.requests):
+        for serial, (incoming, outgoing) in router.pipes.items():
+            _check_messages(world, incoming.messages, f"a message of {serial} refers to")
+            if serial in world.processes:
+                _check_messages(world, outgoing.messages, f"a message to {serial} refers to")
+
+
+def _check_messages(world: World, messages: Iterable[list[bytes]], what: str) -> None:
+    for header, *bodies in messages:
+        kind = type(wire.decode(header))
+        # a hello repeats answers that may have arrived; then nobody asks for them again
+        for body in bodies if kind is not wire.Hello else ():
+            for reference in _references(body):
+                _check_used(world, reference, f"{kind.__name__}: {what}")
+
+
+def _references(body: bytes) -> list[wire.Reference]:
+    if not body:
+        return []
+    try:
+        return wire.references_in(wire.decode_request(body).inputs)
+    except ProtocolError:
+        return wire.references_in(wire.decode_response(body).outputs)
+
+
+def _check_used(world: World, place: Any, what: str) -> None:
+    owner = world.processes.get(place[0])
+    assert owner is None or owner.arena.size(place[2]), (
+        f"{what} block {place[2]} of {owner.name}, which is free"
+    )
+
+
+def finish(world: World) -> None:
+    """Let everything come to its end; raise AssertionError if something is left."""
+    for _ in range(_ROUNDS):
+        _run_on(world)
+        world.now_ns += _LONG_NS
+        assert world.broker is not None
+        world.broker.end_turn()
+    _run_on(world)
+    check(world)
+    for process in world.processes.values():
+        assert not process.programs, f"{process.name} waits for ever"
+        process.enter()
+        for kept in [*process.kept]:
+            process.drop(kept)
+    if FRONTEND in world.processes:
+        world.frontend.replies.clear()
+    _run_on(world)
+    if any(process.arena.used for process in world.processes.values()):
+        gc.collect()
+        _run_on(world)
+    left = {process.name: process.arena.used for process in world.processes.values()}
+    assert not any(left.values()), f"blocks that are never free: {left}"
+    leases = world.broker.core.blocks.leases.count if world.broker is not None else 0
+    assert not leases, f"the broker knows of {leases} leases"
+
+
+def _run_on(world: World) -> None:
+    while actions := [one for one in enabled(world, ()) if one[0] != "bury"] or [
+        ("bury", serial) for serial in world.unburied
+    ]:
+        perform(world, actions[0])
+        check(world)
+
+
+# ------------------------------------------------------------------- states
+
+
+def fingerprint(world: World) -> bytes:
+    """Return what tells a state from others: messages on their way, accounts, memory, programs."""
+    return hashlib.blake2b(repr([*_facts(world)]).encode(), digest_size=16).digest()
+
+
+def _facts(world: World) -> Iterator[Any]:
+    broker = world.broker
+    assert broker is not None
+    core, sending = broker.core, broker.sending
+    yield world.epoch, sorted(world.unburied), sorted(world.processes)
+    leases = core.blocks.leases
+    yield sorted((holder, sorted(held.items())) for holder, held in leases._held.items())
+    yield sorted(leases._extents.items())
+    yield core.outbox.leases, core.outbox.releases, bool(sending.release_at_ns)
+    yield sorted(sending._leases_sent.items()), sorted(sending._leases_announced.items())
+    for peer in core.peers.values():
+        for request in peer.requests.values():
+            yield request.key, request.state, request.stub, request.retained_blocks
+    for run in core.ensembles._runs.values():
+        waves = run.tensor_sets
+        yield [
+            (*wave.tensors.items(), *wave._leased.items(), *wave._uses.items()) for wave in waves
+        ]
+        yield sorted(call.step.number for call in run.calls.values())
+    for router in (broker.stubs, broker.requests):
+        for serial, pipes in router.pipes.items():
+            yield serial, *(map(_readable, pipe.messages) for pipe in pipes)
+            yield [[_readable(frames) for frames in pipe.messages] for pipe in pipes]
+    for process in world.processes.values():
+        yield from _facts_of(process)
+
+
+def _facts_of(process: Any) -> Iterator[Any]:
+    yield process.serial, process.epoch
+    arena = process.arena
+    used = arena.used  # which carries changes out
+    accounts = arena.leases
+    yield used, sorted(accounts._counts.items()), sorted(accounts._out.items())
+    yield sorted(accounts._doubted.items()), accounts._taken, accounts._waiting
+    for segment in arena.segments.values():
+        yield segment.holes, [segment.memory[at : at + 8] for at in range(0, segment.size, 4096)]
+    yield [(kept.seed, kept.array.size) for kept in process.kept]
+    for program, awaited in process.programs:
+        frame = program.gi_frame
+        yield program.__name__, frame.f_lasti if frame else -1, awaited is None
+    yield sorted(process.mappings.leased())
+    if isinstance(process, StubProcess):
+        yield sorted(process.link.pending), sorted(process.asker._open), process.memory.held()
+        yield sorted(process.memory.passing._borrowed.items())
+        yield [(kind, [*map(_readable, pipe.messages)]) for kind, pipe in _incoming(process)]
+    else:
+        yield sorted(process.payload.placed), [*process.payload.releases.blocks]
+        yield sorted((own_id, len(replies)) for own_id, replies in process.replies.items())
+        yield [*map(_readable, process.incoming.messages)]
+
+
+def _readable(frames: list[bytes]) -> Any:
+    """Return a message without the times in it."""
+    message = wire.decode(frames[0])
+    if type(message) is wire.Results:
+        message = message._replace(executed=[row[:1] for row in message.executed])
+    return message, frames[1:]
+
+
+# -------------------------------------------------------------- exploration
+
+
+class Exploration:
+    """All orders of a scenario, up to a number of states."""
+
+    def __init__(
+        self, make: Callable[[], World], deaths: Iterable[str] = (), max_states: int = 1 << 20
+    ) -> None:
+        self._make = make
+        self._deaths = tuple(deaths)
+        self._max_states = max_states
+        self._seen: set[bytes] = set()
+        self._worlds = 0
+        #: Probability of a death at each step of a walk.
+        self._death_share = 0.05
+        #: Figures for a report.
+        self.ends = 0
+        self.kinds: Counter[str] = Counter()
+        self.seconds = 0.0
+
+    @property
+    def states(self) -> int:
+        return len(self._seen)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.states < self._max_states
+
+    def run(self) -> Exploration:
+        """Explore. Raises BrokenPromiseError with the shortest story that it has."""
+        begun = time.monotonic()
+        gc.disable()
+        try:
+            self._visit(self._reach([]), [])
+        finally:
+            gc.enable()
+            gc.collect()
+            self.seconds = time.monotonic() - begun
+        return self
+
+    def _reach(self, path: list[Action]) -> World:
+        self._worlds += 1
+        if not self._worlds % _COLLECT_EVERY:
+            gc.collect()
+        world = self._make()
+        for action in path:
+            perform(world, action)
+        return world
+
+    def _visit(self, world: World, path: list[Action]) -> None:
+        """Explore what can follow; uses the world up."""
+        state = fingerprint(world)
+        if state in self._seen or not self.is_complete:
+            world.close()
+            return
+        self._seen.add(state)
+        actions = enabled(world, self._deaths)
+        eager = [
+            one
+            for one in actions
+            if one[0] != "kill" and one[-1 if one[0] != "step" else 1] in world.eager
+        ]
+        actions = eager[:1] or actions
+        if not [action for action in actions if action[0] != "kill"]:
+            # deaths can follow, too; the end without them is looked at first
+            self._attempt(path, lambda: finish(world))
+            self.ends += 1
+            world.close()
+            if not actions:
+                return
+            world = self._reach(path)
+        for number, action in enumerate(actions):
+            if number:
+                world = self._reach(path)
+            following = [*path, action]
+            self.kinds[str(action[0])] += 1
+
+            def act(world: World = world, action: Action = action) -> None:
+                perform(world, action)
+                check(world)
+
+            self._attempt(following, act)
+            self._visit(world, following)
+
+    def _attempt(self, path: list[Action], act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            story = "\n".join(f"  {number}. {action}" for number, action in enumerate(path, 1))
+            raise BrokenPromiseError(f"{error}\nafter {len(path)} actions:\n{story}") from error
+
+    def walk(self, seed: int) -> None:
+        """Follow one order, which the seed draws. Raises BrokenPromiseError."""
+        draw = random.Random(seed)
+        world, path = self._reach([]), []
+        while True:
+            self._seen.add(fingerprint(world))
+            actions = enabled(world, self._deaths)
+            going_on = [one for one in actions if one[0] != "kill"]
+            if not going_on:
+                break
+            is_death = len(actions) > len(going_on) and draw.random() < self._death_share
+            action = draw.choice([one for one in actions if (one[0] == "kill") == is_death])
+            path.append(action)
+            self.kinds[str(action[0])] += 1
+
+            def act(action: Action = action) -> None:
+                perform(world, action)
+                check(world)
+
+            self._attempt(path, act)
+        self._attempt(path, lambda: finish(world))
+        self.ends += 1
+        world.close()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.states} states, {self.ends} ends, {self._worlds} worlds, "
+            f"{self.kinds['kill']} deaths, {self.seconds:.1f} s"
+        )

@@ -1,0 +1,676 @@
+"""The processes that share memory, with their real accounts, over connections that a test delivers.
+
+Broker, stubs and frontend are the real parts: `Service`, `Core` and `Sending`; `BrokerConnection`,
+`BlsClient`, `Executions` and `TensorMemory`; `Payload`. Messages are encoded and decoded as on a
+socket. Each connection keeps its order, and a message arrives when the test says so. Segments are
+real memory, so that what a process reads there is what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+
+from tests.broker.ensemble_world import ensemble, step
+from zmqtriton.broker import sending as sending_module
+from zmqtriton.broker import service as service_module
+from zmqtriton.broker.core import Core
+from zmqtriton.broker.idle_checks import IdleChecks
+from zmqtriton.broker.sending import Router, Sending
+from zmqtriton.broker.service import Hellos, Service
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import PAGE, Arena, seal_size
+from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.settings.broker import BrokerSettings
+from zmqtriton_floor.settings.stub import Memory
+from zmqtriton_floor.signature import Admission
+from zmqtriton_floor.wire import Reference
+from zmqtriton_frontends.gateway.broker_link import Unanswered
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.tensors.payload import KeptBlocks, Payload
+from zmqtriton_frontends.tensors.references import PlacedBody
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub.api import bls, pb_utils
+from zmqtriton_stub.broker import connection as link_module
+from zmqtriton_stub.broker.bls_client import BlsClient
+from zmqtriton_stub.broker.connection import BrokerConnection
+from zmqtriton_stub.execution.executions import Executions
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.model import Model
+
+UINT64 = 5
+#: Elements of a tensor that fills a block of one page.
+COUNT = PAGE // 8
+TOKEN = b"t" * 16
+#: A new arena has room for so many blocks, and gets no more.
+BLOCKS = 8
+FRONTEND = 1
+SECOND_NS = 1_000_000_000
+
+Frames = list[bytes]
+#: A program of a model or a client: each yield ends a step, and says what the next one waits for.
+Steps = Generator[Callable[[], bool] | None, None, None]
+
+
+class Pipe:
+    """One direction of a connection: its frames, in their order."""
+
+    def __init__(self) -> None:
+        self.messages: deque[Frames] = deque()
+
+    def put(self, frames: Sequence[bytes]) -> None:
+        if frames:
+            self.messages.append([bytes(frame) for frame in frames])
+
+
+class FakeDealer:
+    """A process's end of a connection to the broker, in place of a socket."""
+
+    is_open = True
+    is_blocked = False
+    descriptor = 0
+
+    def __init__(self, outgoing: Pipe) -> None:
+        self.messages: deque[Frames] = deque()
+        self.put = outgoing.put
+
+    def flush(self) -> int:
+        return 0
+
+    def finish(self) -> None:
+        """Leave nothing behind: what was put has left."""
+
+    def has_input(self) -> bool:
+        return bool(self.messages)
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def close(self, within_ms: int = 0) -> None:
+        self.is_open = False
+
+
+class FakeRouter(Router):
+    """The broker's end of all connections of a kind."""
+
+    def __init__(self) -> None:
+        self.pipes: dict[int, tuple[Pipe, Pipe]] = {}
+        self.by_serial: dict[int, Any] = {}
+        self.serials: dict[Any, int] = {}
+        self.inbox: deque[Any] = deque()
+        self.unflushed: dict[Any, None] = {}
+        self.blocked: set[Any] = set()
+        self.has_duties = False
+
+    def connect(self, serial: int) -> tuple[Pipe, Pipe]:
+        """Return the pipes of a new connection: to the broker, and from it."""
+        self.pipes[serial] = pipes = Pipe(), Pipe()
+        return pipes
+
+    def introduce(self, connection: Any, serial: int) -> None:
+        self.by_serial[serial], self.serials[connection] = connection, serial
+
+    def write(self, connection: Any, frames: Sequence[bytes]) -> bool:
+        connection.put(frames)
+        return True
+
+    def flush(self) -> None:
+        self.unflushed.clear()
+
+    def undelivered(self) -> set[Any]:
+        return set()
+
+    def receive(self, serial: int) -> None:
+        """Let the broker have the next message of a process."""
+        incoming, outgoing = self.pipes[serial]
+        self.inbox.append((outgoing, incoming.messages.popleft()))
+
+    def read_all_of(self, serial: int) -> None:
+        while serial in self.pipes and self.pipes[serial][0].messages:
+            self.receive(serial)
+
+    def disconnect(self, serial: int) -> None:
+        connection = self.by_serial.pop(serial, None)
+        if connection is not None:
+            del self.serials[connection]
+
+    def close(self, connection: Any) -> None:
+        raise AssertionError("the broker has closed a connection")
+
+
+class FakeSupervisor:
+    """Makes the segments of all processes, and hands them out."""
+
+    def __init__(self) -> None:
+        self.segments: dict[tuple[int, int], int] = {}
+
+    def make(self, owner: int, segment: int, size: int) -> int:
+        descriptor = os.memfd_create("segment", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.truncate(descriptor, size)
+        seal_size(descriptor)
+        self.segments[owner, segment] = descriptor
+        return os.dup(descriptor)
+
+    def open(self, owner: int, segment: int) -> int:
+        return os.dup(self.segments[owner, segment])
+
+    def close(self) -> None:
+        for descriptor in self.segments.values():
+            os.close(descriptor)
+
+
+class _SegmentsOf:
+    """What a stub's memory asks the supervisor for."""
+
+    def __init__(self, supervisor: FakeSupervisor, serial: int) -> None:
+        self._supervisor = supervisor
+        self._serial = serial
+        self.on_segment_opened: Callable[[wire.SegmentOpened, int], None]
+        self._answer: Any = None
+
+    def ask(self, question: Any, key: Any) -> Any:
+        if type(question) is wire.CreateSegment:
+            size = question.size
+            descriptor = self._supervisor.make(self._serial, question.segment, size)
+            return wire.SegmentCreated(question.segment, size, 0, ""), descriptor
+        descriptor = self._supervisor.open(question.owner, question.segment)
+        opened = wire.SegmentOpened(*question, os.fstat(descriptor).st_size)
+        self.on_segment_opened(opened, descriptor)
+        return self._answer
+
+    def settle(self, key: Any, answer: Any) -> bool:
+        self._answer = answer
+        return True
+
+    def send(self, message: Any) -> None:
+        """Drop it: no segment is ever freed here."""
+
+    def call(self, verb: str, arguments: str) -> Any:
+        return False
+
+
+def content(seed: int) -> Any:
+    """Return the content of a tensor."""
+    return np.full(COUNT, seed, np.uint64)
+
+
+class Kept:
+    """An array that a process reads, and what must be in it."""
+
+    def __init__(self, array: Any, seed: int, name: str) -> None:
+        self.array = array
+        self.seed = seed
+        self.name = name
+
+    @property
+    def is_right(self) -> bool:
+        return bool((self.array == self.seed).all())
+
+
+class Process:
+    """A process with connections to the broker, and programs that take their steps."""
+
+    def __init__(self, world: World, serial: int, name: str) -> None:
+        self.world = world
+        self.serial = serial
+        self.name = name
+        self.epoch = 1
+        self.kept: list[Kept] = []
+        self.programs: list[tuple[Steps, Callable[[], bool] | None]] = []
+        self.problems: list[str] = []
+
+    @property
+    def arena(self) -> Arena:
+        raise NotImplementedError
+
+    @property
+    def mappings(self) -> Mappings:
+        raise NotImplementedError
+
+    def keep(self, array: Any, seed: int) -> Kept:
+        kept = Kept(array, seed, self.name)
+        self.kept.append(kept)
+        return kept
+
+    def drop(self, kept: Kept) -> None:
+        self.kept.remove(kept)
+        del kept.array
+
+    def start(self, program: Steps) -> None:
+        self.programs.append((program, None))
+
+    def is_enabled(self, index: int) -> bool:
+        _, awaited = self.programs[index]
+        return awaited is None or awaited()
+
+    def advance(self, index: int) -> None:
+        """Take the next step of a program."""
+        self.enter()
+        program, _ = self.programs[index]
+        try:
+            self.programs[index] = program, next(program)
+        except StopIteration:
+            del self.programs[index]
+
+    def enter(self) -> None:
+        """Act as this process from here on."""
+
+    def take(self, kind: str, frames: Frames) -> None:
+        """Take a message of the broker."""
+        raise NotImplementedError
+
+    def follow(self, epoch: int) -> None:
+        """Leave a broker that has died for the next."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Drop all arrays: the process is dead, or the test is over."""
+        self.programs.clear()
+        self.kept.clear()
+
+
+class StubProcess(Process):
+    """A stub whose model is a program of the test, one for each request."""
+
+    def __init__(self, world: World, serial: int, name: str, program: Any, config: Any) -> None:
+        super().__init__(world, serial, name)
+        segments: Any = _SegmentsOf(world.supervisor, serial)
+        self.memory = memory = TensorMemory(segments)
+        memory.begin(serial, Memory(BLOCKS * PAGE, BLOCKS * PAGE))
+        load = wire.LoadModel(f"{name}_0", name, 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0)
+        self.instance = instance = Instance(load, lambda message: None)
+        instance.memory = memory
+        self.bootstrap = wire.Bootstrap(serial, TOKEN, "stub", "/", 1, "{}")
+        self.pipes: dict[str, tuple[Pipe, Pipe]] = {}
+        self.dealers: dict[str, FakeDealer] = {}
+        self.link = link = BrokerConnection(instance, lambda _: None, lambda _: None)
+        self.asker = asker = BlsClient(
+            self.bootstrap,
+            memory,
+            lambda: {},
+            lambda: None,
+            dial=lambda _: self._dial("requests"),  # type: ignore[arg-type,return-value]
+        )
+        instance.asker = asker
+        asker.read_leases = link.turn
+        instance.find_request = link.pending.get
+        memory.release = lambda release: link.send([wire.encode(release)])
+        model = Model(load, None)
+        model._execute = self._execute
+        self.executions = Executions(instance, model, link, Mock(Progress))
+        self._program = program
+        self._connect()
+
+    @property
+    def arena(self) -> Arena:
+        return self.memory.arena
+
+    @property
+    def mappings(self) -> Mappings:
+        return self.memory.mappings
+
+    def enter(self) -> None:
+        this_process.take_thread(self.instance)
+        link_module.Dealer = lambda _: self._dial("stubs")  # type: ignore[assignment,misc]
+
+    def _dial(self, kind: str) -> Any:
+        outgoing, incoming = self.pipes[kind] = self.world.router(kind).connect(self.serial)
+        self.dealers[kind] = dealer = FakeDealer(outgoing)
+        dealer.descriptor = self.world.descriptor
+        return dealer
+
+    def _connect(self) -> None:
+        self.enter()
+        running = self.executions.running
+        hello = wire.Hello(self.serial, TOKEN, self.epoch, is_executing=running)
+        self.link.connect("", hello)
+
+    def take(self, kind: str, frames: Frames) -> None:
+        self.enter()
+        self.dealers[kind].messages.append(frames)
+        (self.link if kind == "stubs" else self.asker).turn()
+        while self.link.batches:
+            self.executions.begin(*self.link.batches.popleft())
+
+    def follow(self, epoch: int) -> None:
+        self.enter()
+        self.epoch = epoch
+        self.bootstrap = self.bootstrap._replace(epoch=epoch)
+        if "requests" in self.dealers:
+            _, incoming = self.pipes["requests"]
+            self.dealers["requests"].messages += incoming.messages
+            incoming.messages.clear()
+        self.asker.leave()
+        self._connect()
+        self.asker.follow(self.bootstrap)
+
+    def _execute(self, requests: list[Any]) -> None:
+        for request in requests:
+            self.start(self._program(self, request))
+
+    # ------------------------------------------------------- what models do
+
+    def input(self, request: Any) -> Any:
+        """Return the array of the only input; None if it is small."""
+        array = request.inputs()[0].as_numpy()
+        return array if array.size == COUNT else None
+
+    def ask(self, model: str, array: Any) -> Call:
+        tensors = [pb_utils.Tensor("I", array)]
+        request = pb_utils.InferenceRequest(
+            model_name=model, inputs=tensors, requested_output_names=["O"]
+        )
+        return Call(bls.ask_stream(request))
+
+    def answer(self, request: Any, array: Any, *outputs: str) -> None:
+        """Answer with the array, or with a small one."""
+        array = np.zeros(1, np.uint64) if array is None else array
+        tensors = [pb_utils.Tensor(name, array) for name in outputs or ("O",)]
+        final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        request.get_response_sender().send(pb_utils.InferenceResponse(tensors), final)
+
+    def forget(self) -> None:
+        super().forget()
+        self.memory.release = lambda release: None
+        self.link.is_closed = self.asker._is_closed = True
+        self.link.pending.clear()
+        self.asker._open.clear()
+        self.memory.mappings.close()
+
+
+class Call:
+    """A call of another model."""
+
+    def __init__(self, responses: Any) -> None:
+        self._responses = responses
+
+    def has_reply(self) -> bool:
+        return not self._responses._question.inbox.empty()
+
+    def take(self) -> Any:
+        """Return the array of the reply; None for an error."""
+        response = next(self._responses)
+        if response.has_error():
+            return None
+        return response.output_tensors()[0].as_numpy()
+
+
+class FrontendProcess(Process):
+    """A frontend with its real payload; the rest of its gateway is in a few lines."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, FRONTEND, "frontend")
+        memory = Memory(BLOCKS * PAGE, BLOCKS * PAGE)
+        self.payload = Payload(FRONTEND, memory, lambda message: None, self._release)
+        request = self.arena.segment_request(PAGE)._replace(is_gradual=0)
+        self.arena.add(request, world.supervisor.make(FRONTEND, request.segment, request.size))
+        self.unanswered = Unanswered()
+        #: The replies that have come, by their requests: an array or None, and what is kept for it.
+        self.replies: dict[int, list[Any]] = {}
+        self._last_id = 0
+        self._connect()
+
+    @property
+    def arena(self) -> Arena:
+        return self.payload.arena
+
+    @property
+    def mappings(self) -> Mappings:
+        return self.payload.mappings
+
+    def _connect(self) -> None:
+        self.outgoing, self.incoming = self.world.router("requests").connect(FRONTEND)
+        self._send(wire.Hello(FRONTEND, TOKEN, self.epoch))
+
+    def _send(self, message: Any, *bodies: bytes) -> None:
+        self.outgoing.put([wire.encode(message), *bodies])
+
+    def _release(self, message: wire.Release) -> None:
+        self._send(message)
+
+    @property
+    def has_releases(self) -> bool:
+        return bool(self.payload.releases.blocks)
+
+    def release(self) -> None:
+        self.payload.releases._send_all()
+
+    def follow(self, epoch: int) -> None:
+        while self.incoming.messages:
+            self.take("requests", self.incoming.messages.popleft())
+        self.epoch = epoch
+        self._connect()
+        for message in self.payload.change_broker([]):
+            self._send(message)
+        for again, bodies in self.unanswered.again():
+            self._send(again, *bodies)
+
+    def ask(self, model: str, array: Any) -> int:
+        """Send a request; its reply is in `replies`."""
+        array = np.zeros(1, np.uint64) if array is None else array
+        tensor = wire.Tensor("I", UINT64, [array.size], array.tobytes())
+        body = wire.RequestBody("", {}, ["O"], [tensor])
+        nothing: Any = Mock(is_hashed=False)
+        checked = CheckedRequest(nothing, body, Admission(0, 0), Options(), {})
+        placed = self.payload.place_now(checked)
+        assert placed is not None, "no room"
+        self._last_id = own_id = self._last_id + 1
+        flags = wire.KEEPS_INPUTS
+        row = wire.Request(own_id, self.world.generations[model], "", -1, flags, 0, 0, 0, 0, 0, 0)
+        data = wire.encode_body(placed.body)
+        self.payload.sent(own_id, placed)
+        self.unanswered.sent([row], [data])
+        self._send(wire.Infer([row]), data)
+        return own_id
+
+    def take(self, kind: str, frames: Frames) -> None:
+        message = wire.decode(frames[0])
+        if type(message) is not wire.Replies:
+            if type(message) is not wire.Welcome:
+                self.payload.hear_of_blocks(message)
+            return
+        for row, body in zip(message.replies, frames[1:], strict=True):
+            self._take_reply(row, body)
+
+    def _take_reply(self, row: wire.Reply, body: bytes) -> None:
+        kept: KeptBlocks | None = None
+        if row.flags & wire.FINAL:
+            self.unanswered.answered(row.id)
+            if row.flags & wire.FORWARDED:
+                kept = self.payload.keep(row.id)
+            else:
+                self.payload.answered(row.id)
+        array = None
+        if body:
+            checked = PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body
+            response = wire.decode_response(checked, may_refer=type(checked) is PlacedBody)
+            references = wire.references_in(response.outputs)
+            if references:
+                array = self._open(response, references, kept)
+        self.replies.setdefault(row.id, []).append((array, row.code, row.text))
+
+    def _open(self, response: Any, references: list[Reference], kept: KeptBlocks | None) -> Any:
+        for owner, segment in self.payload.mappings.missing(references):
+            descriptor = self.world.supervisor.open(owner, segment)
+            self.payload.mappings.add(owner, segment, descriptor)
+        opened = self.payload.open_now(response, kept)
+        assert opened is not None
+        arrays = [np.frombuffer(tensor.data, np.uint64) for tensor in opened.outputs]
+        return arrays[0] if len(arrays) == 1 else np.stack(arrays)
+
+    def forget(self) -> None:
+        super().forget()
+        self.payload.releases.end()
+        self.replies.clear()
+        self.payload.placed.clear()
+        self.payload.mappings.close()
+
+
+class BrokerProcess:
+    """A broker with its real parts, but for sockets, the lifeline and the clock."""
+
+    def __init__(self, world: World, epoch: int) -> None:
+        self.core = core = Core()
+        core.configure(epoch, BrokerSettings())
+        self.requests, self.stubs = FakeRouter(), FakeRouter()
+        self.service = service = Service.__new__(Service)
+        service._core = core
+        service._requests, service._stubs = self.requests, self.stubs
+        service._hellos, service._groups = Hellos(), {}
+        service._idle_checks = Mock(IdleChecks)
+        service._bootstrap = wire.Bootstrap(0, b"", "", "", epoch, "{}")
+        lifeline: Any = Mock()
+        self.sending = service._sending = Sending(core, lifeline, self.requests, self.stubs)
+        core.on_some_replies = self.sending.flush_some_replies
+        service._fill_tables()
+        self._world = world
+
+    def end_turn(self) -> None:
+        self.core.tick(self._world.now_ns)
+        self.sending.flush()
+
+    def take(self, kind: str, serial: int) -> None:
+        """Take the next message of a process."""
+        router = self.requests if kind == "requests" else self.stubs
+        router.receive(serial)
+        while router.inbox:
+            self.service._read(router)
+        self.end_turn()
+
+    def remove(self, serial: int) -> None:
+        self.service._remove_dead_peer(wire.PeerDied(serial, "killed"))
+        self.end_turn()
+
+    def release(self) -> None:
+        """Send releases that wait for other messages."""
+        self._world.now_ns = self.sending.release_at_ns
+        self.end_turn()
+
+
+class _Clock:
+    """Time as the broker has it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def monotonic_ns(self) -> int:
+        return self._world.now_ns
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+class World:
+    """One broker after the other, a frontend, and a stub for each model."""
+
+    #: What they wait on in place of sockets; nothing ever comes there.
+    descriptor = os.eventfd(0)
+
+    def __init__(self, models: dict[str, Any], ensembles: dict[str, Any]) -> None:
+        """Start all processes; `models` has the programs by the models' names."""
+        self.now_ns = SECOND_NS
+        clock: Any = _Clock(self)
+        service_module.time = sending_module.time = clock
+        self.supervisor = FakeSupervisor()
+        self.configs = {name: _config(name) for name in models}
+        self.configs |= {name: _ensemble(name, steps) for name, steps in ensembles.items()}
+        self.generations = {name: number for number, name in enumerate(self.configs, start=1)}
+        self.serials = {name: serial for serial, name in enumerate(models, start=FRONTEND + 1)}
+        self.processes: dict[int, Process] = {}
+        #: Processes of whose death the broker has not heard.
+        self.unburied: list[int] = []
+        self.broker: BrokerProcess | None = None
+        #: Processes whose order with others is of no interest: what they can do, they do at once.
+        self.eager: set[int] = set()
+        self.epoch = 0
+        self.start_broker()
+        self.frontend = FrontendProcess(self)
+        self.processes[FRONTEND] = self.frontend
+        for name, program in models.items():
+            serial, config = self.serials[name], self.configs[name]
+            self.processes[serial] = StubProcess(self, serial, name, program, config)
+        self.deliver_all()
+
+    def start_broker(self) -> None:
+        self.epoch += 1
+        self.broker = broker = BrokerProcess(self, self.epoch)
+        core = broker.core
+        serials = self.processes or [FRONTEND, *self.serials.values()]
+        for serial in serials:
+            role = "http" if serial == FRONTEND else "stub"
+            core.expect(wire.ExpectPeer(serial, TOKEN, role, str(serial), 0))
+        for name, number in self.generations.items():
+            if self.serials.get(name, FRONTEND) not in serials:
+                continue  # it was unloaded
+            core.add_generation(wire.AddGeneration(number, name, 1, json.dumps(self.configs[name])))
+        for name, serial in self.serials.items():
+            if serial in serials:
+                attach = wire.AttachInstance(self.generations[name], serial, name)
+                core.attach(attach, self.now_ns)
+        if self.epoch > 1:
+            core.recovery.await_lease_reports()
+        broker.end_turn()
+
+    def unload(self, serial: int) -> None:
+        """Unload the model of a stub that has died."""
+        assert self.broker is not None
+        for name, stub in self.serials.items():
+            if stub == serial:
+                gone = wire.RemoveGeneration(self.generations[name], "killed")
+                self.broker.core.remove(gone, self.now_ns)
+                self.broker.end_turn()
+
+    def router(self, kind: str) -> FakeRouter:
+        assert self.broker is not None
+        return self.broker.requests if kind == "requests" else self.broker.stubs
+
+    def process(self, name: str) -> Process:
+        return self.processes[FRONTEND if name == "frontend" else self.serials[name]]
+
+    def deliver_all(self) -> None:
+        """Deliver all messages, until there are none."""
+        assert self.broker is not None
+        is_over = False
+        while not is_over:
+            is_over = True
+            for kind in ("stubs", "requests"):
+                for serial, (incoming, outgoing) in list(self.router(kind).pipes.items()):
+                    while incoming.messages:
+                        self.broker.take(kind, serial)
+                        is_over = False
+                    while outgoing.messages:
+                        self.processes[serial].take(kind, outgoing.messages.popleft())
+                        is_over = False
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.forget()
+        self.supervisor.close()
+        service_module.time = sending_module.time = time
+
+
+def _config(name: str) -> dict[str, Any]:
+    tensors = [{"data_type": "TYPE_UINT64", "dims": [-1]}]
+    inputs = [{"name": "I", **tensors[0]}]
+    return {
+        "name": name,
+        "max_batch_size": 0,
+        "input": inputs,
+        "output": [{"name": "O", **tensors[0]}],
+    }
+
+
+def _ensemble(name: str, steps: list[tuple[str, str, str]]) -> dict[str, Any]:
+    """Return an ensemble from I to O, whose steps have a model, what it reads and what it makes."""
+    rows = [step(model, {"I": read}, {"O": made}) for model, read, made in steps]
+    config = ensemble(rows, name, "I", "O")
+    return {**_config(name), "ensemble_scheduling": config["ensemble_scheduling"]}

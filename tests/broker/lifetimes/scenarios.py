@@ -1,0 +1,232 @@
+"""What models and clients do with tensors, in a few steps each; `explore` finds all orders of them.
+
+A program is a generator: each `yield` ends a step, and what it yields says when the next one can be
+taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tests.broker.lifetimes.processes import FrontendProcess, Steps, StubProcess, World, content
+
+Program = Callable[[StubProcess, Any], Steps]
+
+
+def passes_on(stub: StubProcess, request: Any) -> Steps:
+    """Return the input as the output."""
+    stub.answer(request, stub.input(request))
+    return
+    yield
+
+
+def copies(stub: StubProcess, request: Any) -> Steps:
+    """Return a copy of the input."""
+    array = stub.input(request)
+    stub.answer(request, None if array is None else array.copy())
+    return
+    yield
+
+
+def asks_and_keeps(target: str) -> Program:
+    """Call a model with an array of its own, and keep what it returns over its own answer."""
+
+    def program(stub: StubProcess, request: Any) -> Steps:
+        stub.made = seed = getattr(stub, "made", 100) + 1  # type: ignore[attr-defined]
+        call = stub.ask(target, content(seed))
+        yield call.has_reply
+        array = call.take()
+        if array is not None:
+            stub.keep(array, seed)
+        del array, call
+        stub.answer(request, None)
+        yield None
+
+    return program
+
+
+def asks_with_input(target: str, *, awaits: bool, returns: bool = False) -> Program:
+    """Call a model with its own input, and answer with what that returns, or before it does.
+
+    In the latter case it may return its input.
+    """
+
+    def program(stub: StubProcess, request: Any) -> Steps:
+        call = stub.ask(target, stub.input(request))
+        if not awaits:
+            yield None
+            stub.answer(request, stub.input(request) if returns else None)
+        yield call.has_reply
+        array = call.take()
+        if awaits:
+            stub.answer(request, array)
+        elif array is not None:
+            kept = stub.keep(array, int(array.flat[0]))
+            yield None
+            stub.drop(kept)
+
+    return program
+
+
+def keeps_and_passes_on(*targets: str) -> Program:
+    """Keep what a model returns, give it on to others, and return it in the end."""
+
+    def program(stub: StubProcess, request: Any) -> Steps:
+        stub.made = seed = getattr(stub, "made", 200) + 1  # type: ignore[attr-defined]
+        call = stub.ask(targets[0], content(seed))
+        yield call.has_reply
+        array = call.take()
+        if array is None:
+            stub.answer(request, None)
+            return
+        kept = stub.keep(array, seed)
+        calls = [stub.ask(target, array) for target in targets[1:]]
+        for call in calls:
+            yield call.has_reply
+            found = call.take()
+            if found is not None:
+                stub.keep(found, seed)
+            del found
+        stub.answer(request, array)
+        del array
+        yield None
+        stub.drop(kept)
+
+    return program
+
+
+def keeps_input(stub: StubProcess, request: Any) -> Steps:
+    """Keep the input over the answer."""
+    array = stub.input(request)
+    stub.keep(array, int(array.flat[0]))
+    del array
+    stub.answer(request, None)
+    return
+    yield
+
+
+def client(model: str, seed: int = 0, *, times: int = 1) -> Any:
+    """Return a client that calls a model, with a large input if it has a seed."""
+
+    def program(frontend: FrontendProcess) -> Steps:
+        for number in range(times):
+            array = content(seed + number) if seed else None
+            own_id = frontend.ask(model, array)
+            del array
+            yield lambda own_id=own_id: own_id in frontend.replies
+            found, _, _ = frontend.replies.pop(own_id)[-1]
+            if found is not None and found.size > 1:
+                kept = frontend.keep(found, seed + number if seed else int(found.flat[0]))
+                del found
+                yield None
+                frontend.drop(kept)
+                yield None
+
+    return program
+
+
+class Scenario:
+    """The models, ensembles and clients of a world."""
+
+    def __init__(
+        self,
+        models: dict[str, Program],
+        clients: list[Any],
+        ensembles: dict[str, Any] | None = None,
+        *,
+        eager: Iterable[str] = (),
+    ) -> None:
+        self.models = models
+        self.clients = clients
+        self.ensembles = ensembles or {}
+        self.eager = eager
+
+    def __call__(self) -> World:
+        world = World(self.models, self.ensembles)
+        world.eager = {world.process(name).serial for name in self.eager}
+        for program in self.clients:
+            world.frontend.start(program(world.frontend))
+        return world
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "a model keeps what another one has returned of its own": Scenario(
+        {"asker": asks_and_keeps("echo"), "echo": passes_on},
+        [client("asker", times=2)],
+        eager=["frontend"],
+    ),
+    "an ensemble of one step that returns its input": Scenario(
+        {"echo": passes_on},
+        [client("one", 11, times=2)],
+        {"one": [("echo", "I", "O")]},
+    ),
+    "an ensemble of two steps that return their inputs": Scenario(
+        {"echo": passes_on},
+        [client("chain", 11), client("chain", 21)],
+        {"chain": [("echo", "I", "t"), ("echo", "t", "O")]},
+    ),
+    "an ensemble whose steps return one tensor three times": Scenario(
+        {"echo": passes_on, "copy": copies},
+        [client("fan", 11), client("fan", 21)],
+        {"fan": [("copy", "I", "t"), ("echo", "t", "u"), ("echo", "t", "O")]},
+    ),
+    "an ensemble within an ensemble": Scenario(
+        {"echo": passes_on},
+        [client("outer", 11), client("outer", 21)],
+        {
+            "inner": [("echo", "I", "O")],
+            "outer": [("inner", "I", "t"), ("inner", "t", "O")],
+        },
+    ),
+    "a model that gives what it keeps to two others, and returns it": Scenario(
+        {"asker": keeps_and_passes_on("copy", "echo", "copy"), "echo": passes_on, "copy": copies},
+        [client("asker"), client("asker")],
+    ),
+    "a model that gives its own block, come back, to others": Scenario(
+        {"asker": keeps_and_passes_on("echo", "echo", "echo"), "echo": passes_on},
+        [client("asker"), client("asker")],
+    ),
+    "a model that calls an ensemble and keeps the answer": Scenario(
+        {"asker": asks_and_keeps("chain"), "echo": passes_on},
+        [client("asker", times=2)],
+        {"chain": [("echo", "I", "t"), ("echo", "t", "O")]},
+    ),
+    "a model that answers while another one reads its input": Scenario(
+        {"asker": asks_with_input("echo", awaits=False), "echo": copies},
+        [client("asker", 11), client("asker", 21)],
+    ),
+    "a model that returns what another one has returned of its input": Scenario(
+        {"asker": asks_with_input("echo", awaits=True), "echo": passes_on},
+        [client("asker", 11), client("asker", 21)],
+    ),
+    "a model that keeps its input": Scenario(
+        {"keeper": keeps_input}, [client("keeper", 11), client("keeper", 21)]
+    ),
+    "an input of a third process that is read after two answers": Scenario(
+        {
+            "asker": asks_and_keeps("relay"),
+            "relay": asks_with_input("echo", awaits=False, returns=True),
+            "echo": copies,
+        },
+        [client("asker", times=2)],
+    ),
+}
+
+#: Scenarios of which all orders can be explored.
+SMALL: dict[str, Scenario] = {
+    "a model keeps what another one has returned": Scenario(
+        {"asker": asks_and_keeps("echo"), "echo": passes_on}, [client("asker")]
+    ),
+    "a model answers while another one reads its input": Scenario(
+        {"asker": asks_with_input("echo", awaits=False), "echo": copies}, [client("asker", 11)]
+    ),
+    "a model returns what another one has returned of its input": Scenario(
+        {"asker": asks_with_input("echo", awaits=True), "echo": passes_on}, [client("asker", 11)]
+    ),
+    "an ensemble returns its input": Scenario(
+        {"echo": passes_on},
+        [client("chain", 11)],
+        {"chain": [("echo", "I", "t"), ("echo", "t", "O")]},
+    ),
+}

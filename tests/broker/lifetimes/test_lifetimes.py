@@ -1,0 +1,75 @@
+"""Whatever the order of messages and deaths, a tensor is what it was, and no block is left."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.broker.lifetimes.explore import Exploration
+from tests.broker.lifetimes.scenarios import SCENARIOS, SMALL
+from tests.support.scenarios import scenario
+from zmqtriton_frontends.tensors import payload, references
+from zmqtriton_stub.memory import tensor_forwarding, tensor_memory
+
+#: Larger tensors lie in blocks here, and are passed on.
+_INLINE_BYTES = 1024
+_FEW, _MANY = 8, 400
+
+_names = pytest.mark.parametrize("name", SCENARIOS)
+_deaths = pytest.mark.parametrize("deaths", ["none", "of the broker", "of any"])
+
+
+@pytest.fixture(autouse=True)
+def small_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (tensor_memory, payload, references):
+        monkeypatch.setattr(module, "INLINE_BYTES", _INLINE_BYTES)
+    monkeypatch.setattr(tensor_forwarding, "PASSED_BYTES", _INLINE_BYTES)
+
+
+def _who_dies(name: str, deaths: str) -> list[str]:
+    everybody = ["broker", "frontend", *SCENARIOS[name].models]
+    return {"none": [], "of the broker": ["broker"], "of any": everybody}[deaths]
+
+
+async def _walk(name: str, deaths: str, number: int) -> None:
+    exploration = Exploration(SCENARIOS[name], _who_dies(name, deaths))
+    for seed in range(number):
+        exploration.walk(seed)
+    assert number == exploration.ends
+
+
+async def _explore(name: str, *deaths: str) -> None:
+    exploration = Exploration(SMALL[name], deaths).run()
+    assert exploration.ends
+
+
+@_names
+@_deaths
+@scenario(asyncio.run)
+async def test_orders_by_chance_keep_every_tensor(name: str, deaths: str) -> None:
+    await _walk(name, deaths, _FEW)
+
+
+@pytest.mark.long("test_orders_by_chance_keep_every_tensor")
+@_names
+@_deaths
+@scenario(asyncio.run)
+async def test_many_orders_by_chance_keep_every_tensor(name: str, deaths: str) -> None:
+    await _walk(name, deaths, _MANY)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@scenario(asyncio.run)
+async def test_each_order_keeps_every_tensor(name: str) -> None:
+    await _explore(name)
+
+
+@pytest.mark.long("test_each_order_keeps_every_tensor")
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [(name, who) for name in SMALL for who in ("broker", "frontend", *SMALL[name].models)],
+)
+@scenario(asyncio.run)
+async def test_a_death_at_each_step_of_each_order_keeps_every_tensor(name: str, who: str) -> None:
+    await _explore(name, who)
