@@ -90,6 +90,8 @@ class Stub:
         self._inbox = self._supervisor.inbox
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()
+        #: Tells other threads of duties that the thread of the loop may not come to; duties.py.
+        self._beside = select.epoll()
         self._bootstrap: wire.Bootstrap
         self._settings: StubSettings
         self._instance: Instance
@@ -108,7 +110,7 @@ class Stub:
         #: The loop takes replies to calls for which nobody waits.
         self._has_orphans = False
         self._is_initialized = False
-        self._is_backed_up = False
+        self._is_backed_up = self._is_supervisor_lost = False
         #: What takes each message of the supervisor that nothing waits for.
         self._of_supervisor: dict[type, Callable[[Any], object]] = {
             wire.Finalize: _end_loop,
@@ -123,6 +125,7 @@ class Stub:
         #: What closes them, and the rest, in this process.
         self._on_end = [
             self._poller.close,
+            self._beside.close,
             self._memory.mappings.close,
             lifeline.close,
             progress.close,
@@ -283,6 +286,7 @@ class Stub:
             lambda: {self._poller.fileno(): self._attend},
             link.wake,
             self._model.attends,
+            beside={self._beside.fileno(): self._attend},
         )
         self._on_fork += [link.abandon, self._asker.abandon]
         self._on_end += [link.close, self._asker.close]
@@ -306,6 +310,8 @@ class Stub:
         self._instance.measures.is_busy = self._is_executing
         self._poller.register(self._lifeline, select.POLLIN)
         self._poller.register(self._link.wake_descriptor, select.POLLIN)
+        self._beside.register(self._lifeline, select.EPOLLIN)
+        self._beside.register(self._link.wake_descriptor, select.EPOLLIN)
         if self._instance.is_decoupled:
             bootstrap = self._bootstrap
             address = endpoints.stream_address(bootstrap.directory, bootstrap.serial)
@@ -428,9 +434,20 @@ class Stub:
         else:
             self._lifeline.flush()
             self._supervisor.receive()
+            if self._lifeline.ended and not self._is_supervisor_lost:
+                self._is_supervisor_lost = True
+                self._beside.unregister(self._lifeline)  # it would tell for ever
 
     def _attend(self) -> None:
-        """Do everything but executing, while the model is in execute() and waits."""
+        """Do everything but executing while code of the model runs; in any thread that waits."""
+        duties = self._model.duties
+        if duties.take():
+            try:
+                self._do_duties()
+            finally:
+                duties.give_back()
+
+    def _do_duties(self) -> None:
         link = self._link
         for descriptor, _ in self._poller.poll(0):
             if descriptor != link.descriptor:
@@ -444,6 +461,8 @@ class Stub:
             count = len(link.batches)
             link.turn()
         link.settle()
+        if link.must_reconnect and not link.reconnect_in_s:
+            self._connect_broker()
         if self._lifeline.is_backed_up != self._is_backed_up:
             self._watch_lifeline()
         for _ in range(len(self._inbox)):
@@ -456,10 +475,14 @@ class Stub:
     def _poll_while_executing(self) -> None:
         """Look at the broker's state: a model sends or calls from within a long execute().
 
-        The broker may be another one by now.
+        The broker may be another one by now. A thread beside that of the loop looks, too: that one
+        may wait for it.
         """
         now_ns = _now_ns()
-        if now_ns >= self._next_poll_ns and self._is_executing():
+        if now_ns < self._next_poll_ns or self._link.is_turning or self._asker.is_turning:
+            return  # a destructor may have come here amid such a turn, and must not wait for its end
+        is_loop = threading.current_thread() is self._thread
+        if not is_loop or self._executions.running:
             self._next_poll_ns = now_ns + _POLL_EVERY_NS
             self._attend()
 

@@ -129,6 +129,11 @@ class BrokerConnection:
             self.must_reconnect = True
 
     @property
+    def is_turning(self) -> bool:
+        """True while a thread, this one perhaps, is at the socket."""
+        return self._lock.locked()
+
+    @property
     def reconnect_in_s(self) -> float:
         """The time until connect() has to be called again, if `must_reconnect`."""
         return max(0.0, self._reconnect_at_s - time.monotonic())

@@ -182,8 +182,15 @@ class Executions:
         self._link.turn()
 
     def _ended(self, execution: Execution, task: Any) -> None:
-        if self._link.is_closed:
-            return
+        # the event loop runs while the duties are lent
+        self._model.duties.claim()
+        try:
+            if not self._link.is_closed:
+                self._end_task(execution, task)
+        finally:
+            self._model.duties.give_back()
+
+    def _end_task(self, execution: Execution, task: Any) -> None:
         if not self._is_free_at_once:
             execution.executed_ns = _now_ns()
         try:
