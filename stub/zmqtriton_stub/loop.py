@@ -480,7 +480,7 @@ class Stub:
         """
         now_ns = _now_ns()
         if now_ns < self._next_poll_ns or self._link.is_turning or self._asker.is_turning:
-            return  # a destructor may have come here amid such a turn, and must not wait for its end
+            return  # a destructor may have come here amid such a turn, for whose end it would wait
         is_loop = threading.current_thread() is self._thread
         if not is_loop or self._executions.running:
             self._next_poll_ns = now_ns + _POLL_EVERY_NS
