@@ -11,7 +11,7 @@ comes to everything that was there when it began, and descriptors tell of the re
 
 So the loop's own steps between two executions see one broker from beginning to end. The right comes
 first in the order of locks: then those of metrics, of the connection to the broker or of calls, of
-responses. Whoever holds one of these takes the right only if it is free.
+responses. A thread that holds one of these takes the right only if it is free.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 from types import TracebackType
 
 
-class _Lent:
+class _Loan:
     """The time in which code of the model runs in the loop's thread."""
 
     def __init__(self, duties: LoopDuties) -> None:
@@ -44,16 +44,17 @@ class LoopDuties:
     def __init__(self) -> None:
         # a destructor may wait for a reply amid the loop's own steps
         self._right = threading.RLock()
-        self.lent = _Lent(self)
+        #: The time in which other threads may have it.
+        self.loan = _Loan(self)
 
     def claim(self) -> None:
         """Take the right; the loop's thread may have to wait until another one is done."""
         self._right.acquire()
 
     def take(self) -> bool:
-        """Take the right if it is to be had at once; then `give_back` has to follow."""
+        """Take the right if it is to be had at once, and return whether it was."""
         return self._right.acquire(False)
 
     def give_back(self) -> None:
-        """Give it up, once for each time that it was taken."""
+        """Give the right back, once for each time that it was taken."""
         self._right.release()

@@ -12,6 +12,7 @@ import os
 import select
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import endpoints, wire
@@ -69,11 +70,7 @@ class Stub:
     """The process of one instance, from its Bootstrap to its end."""
 
     def __init__(
-        self,
-        lifeline: Lifeline,
-        progress: Progress,
-        listener: int,
-        process: OwnProcess,
+        self, lifeline: Lifeline, progress: Progress, listener: int, process: OwnProcess
     ) -> None:
         """Set up; the listener is for the subscribers of a decoupled model."""
         self._lifeline = lifeline
@@ -90,7 +87,7 @@ class Stub:
         self._inbox = self._supervisor.inbox
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()
-        #: Tells other threads of duties that the thread of the loop may not come to; duties.py.
+        #: For threads beside that of the loop (duties.py).
         self._beside = select.epoll()
         self._bootstrap: wire.Bootstrap
         self._settings: StubSettings
@@ -110,7 +107,7 @@ class Stub:
         #: The loop takes replies to calls for which nobody waits.
         self._has_orphans = False
         self._is_initialized = False
-        self._is_backed_up = self._is_supervisor_lost = False
+        self._is_backed_up = False
         #: What takes each message of the supervisor that nothing waits for.
         self._of_supervisor: dict[type, Callable[[Any], object]] = {
             wire.Finalize: _end_loop,
@@ -434,9 +431,9 @@ class Stub:
         else:
             self._lifeline.flush()
             self._supervisor.receive()
-            if self._lifeline.ended and not self._is_supervisor_lost:
-                self._is_supervisor_lost = True
-                self._beside.unregister(self._lifeline)  # it would tell for ever
+            if self._lifeline.ended:
+                with suppress(FileNotFoundError):  # that was known already
+                    self._beside.unregister(self._lifeline)  # it would tell for ever
 
     def _attend(self) -> None:
         """Do everything but executing while code of the model runs; in any thread that waits."""

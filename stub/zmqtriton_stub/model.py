@@ -158,7 +158,7 @@ class Model:
         if sleeps is not self._is_asleep:
             if not sleeps:
                 self.await_room()
-            with self.duties.lent:
+            with self.duties.loan:
                 (self._instance.sleep if sleeps else self._instance.wake_up)()
             self._is_asleep = sleeps
 
@@ -169,7 +169,7 @@ class Model:
         if self._execute is None:
             raise TritonModelException(self._lack_of_execute())
         count = len(requests)
-        with self.duties.lent:
+        with self.duties.loan:
             try:
                 returned = self._execute(requests)
                 if type(returned) is not list and isinstance(returned, Coroutine):
@@ -273,7 +273,7 @@ class Model:
         """Run the event loop until the descriptor of `attend` has input, or for this long."""
         loop = self._loop()
         timer = None if max_s is None else loop.call_later(max_s, loop.stop)
-        with self.duties.lent:
+        with self.duties.loan:
             loop.run_forever()
         if timer is not None:
             timer.cancel()

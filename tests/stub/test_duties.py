@@ -21,7 +21,7 @@ def beside() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def duties() -> LoopDuties:
-    """Those of a loop that does its own steps."""
+    """The duties of a loop amid its own steps."""
     duties = LoopDuties()
     duties.claim()
     return duties
@@ -46,7 +46,7 @@ def test_the_loop_does_them_within_its_own_steps(
 def test_while_code_of_the_model_runs_one_thread_at_a_time_does_them(
     duties: LoopDuties, beside: ThreadPoolExecutor
 ) -> None:
-    with duties.lent:
+    with duties.loan:
         assert beside.submit(duties.take).result(30)
         assert not duties.take()
         beside.submit(duties.give_back).result(30)
@@ -69,7 +69,7 @@ def test_the_loop_goes_on_once_another_thread_has_done_them(duties: LoopDuties) 
         duties.give_back()
 
     thread = threading.Thread(target=attend)
-    with duties.lent:
+    with duties.loan:
         thread.start()
         assert is_taken.wait(30)
         may_end.set()
@@ -82,7 +82,7 @@ def test_the_loop_goes_on_once_another_thread_has_done_them(duties: LoopDuties) 
 def test_an_error_of_the_model_gives_them_back_to_the_loop(
     duties: LoopDuties, beside: ThreadPoolExecutor
 ) -> None:
-    with pytest.raises(ValueError, match="of the model"), duties.lent:
+    with pytest.raises(ValueError, match="of the model"), duties.loan:
         raise ValueError("of the model")
 
     assert not beside.submit(duties.take).result(30)

@@ -206,7 +206,7 @@ class ReplyWaits:
 
     @property
     def handlers(self) -> Dict[int, Callable[[], None]]:
-        """What a thread other than the main one waits for, and what to call then."""
+        """Return the descriptors of a thread other than the main one, and what to call for each."""
         return {self._descriptor: self._turn, **self._beside}
 
     def watch(self, loop: Any) -> None:

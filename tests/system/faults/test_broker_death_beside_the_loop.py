@@ -100,7 +100,7 @@ def test_a_call_is_answered_though_the_broker_was_killed(
     with ThreadPoolExecutor() as threads:
         for kill in range(KILLS):
             gate = tmp_path / str(kill)
-            asked = threads.submit(
+            answer = threads.submit(
                 scripted.generate, server, "asking", CALLS + WAYS[way], str(gate)
             )
             eventually(Path(f"{gate}.begun").exists, 60, "the call")
@@ -108,7 +108,7 @@ def test_a_call_is_answered_though_the_broker_was_killed(
             server.kill_only("broker")
             gate.touch()
 
-            assert "through" == asked.result(60)
+            assert "through" == answer.result(60)
 
 
 def test_a_thread_that_sends_goes_on_with_the_next_broker(server: Server) -> None:
