@@ -458,8 +458,6 @@ class Stub:
             count = len(link.batches)
             link.turn()
         link.settle()
-        if link.must_reconnect and not link.reconnect_in_s:
-            self._connect_broker()
         if self._lifeline.is_backed_up != self._is_backed_up:
             self._watch_lifeline()
         for _ in range(len(self._inbox)):
