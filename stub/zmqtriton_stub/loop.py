@@ -12,6 +12,7 @@ import os
 import select
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import endpoints, wire
@@ -69,11 +70,7 @@ class Stub:
     """The process of one instance, from its Bootstrap to its end."""
 
     def __init__(
-        self,
-        lifeline: Lifeline,
-        progress: Progress,
-        listener: int,
-        process: OwnProcess,
+        self, lifeline: Lifeline, progress: Progress, listener: int, process: OwnProcess
     ) -> None:
         """Set up; the listener is for the subscribers of a decoupled model."""
         self._lifeline = lifeline
@@ -90,6 +87,8 @@ class Stub:
         self._inbox = self._supervisor.inbox
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()
+        #: For threads beside that of the loop (duties.py).
+        self._beside = select.epoll()
         self._bootstrap: wire.Bootstrap
         self._settings: StubSettings
         self._instance: Instance
@@ -123,6 +122,7 @@ class Stub:
         #: What closes them, and the rest, in this process.
         self._on_end = [
             self._poller.close,
+            self._beside.close,
             self._memory.mappings.close,
             lifeline.close,
             progress.close,
@@ -283,6 +283,7 @@ class Stub:
             lambda: {self._poller.fileno(): self._attend},
             link.wake,
             self._model.attends,
+            beside={self._beside.fileno(): self._attend},
         )
         self._asker.read_leases = link.turn
         self._on_fork += [link.abandon, self._asker.abandon]
@@ -307,6 +308,8 @@ class Stub:
         self._instance.measures.is_busy = self._is_executing
         self._poller.register(self._lifeline, select.POLLIN)
         self._poller.register(self._link.wake_descriptor, select.POLLIN)
+        self._beside.register(self._lifeline, select.EPOLLIN)
+        self._beside.register(self._link.wake_descriptor, select.EPOLLIN)
         if self._instance.is_decoupled:
             bootstrap = self._bootstrap
             address = endpoints.stream_address(bootstrap.directory, bootstrap.serial)
@@ -429,9 +432,20 @@ class Stub:
         else:
             self._lifeline.flush()
             self._supervisor.receive()
+            if self._lifeline.ended:
+                with suppress(FileNotFoundError):  # that was known already
+                    self._beside.unregister(self._lifeline)  # it would tell for ever
 
     def _attend(self) -> None:
-        """Do everything but executing, while the model is in execute() and waits."""
+        """Do everything but executing while code of the model runs; in any thread that waits."""
+        duties = self._model.duties
+        if duties.take():
+            try:
+                self._do_duties()
+            finally:
+                duties.give_back()
+
+    def _do_duties(self) -> None:
         link = self._link
         for descriptor, _ in self._poller.poll(0):
             if descriptor != link.descriptor:
@@ -457,10 +471,14 @@ class Stub:
     def _poll_while_executing(self) -> None:
         """Look at the broker's state: a model sends or calls from within a long execute().
 
-        The broker may be another one by now.
+        The broker may be another one by now. A thread beside that of the loop looks, too: that one
+        may wait for it.
         """
         now_ns = _now_ns()
-        if now_ns >= self._next_poll_ns and self._is_executing():
+        if now_ns < self._next_poll_ns or self._link.is_turning or self._asker.is_turning:
+            return  # a destructor may have come here amid such a turn, for whose end it would wait
+        is_loop = threading.current_thread() is self._thread
+        if not is_loop or self._executions.running:
             self._next_poll_ns = now_ns + _POLL_EVERY_NS
             self._attend()
 

@@ -27,6 +27,7 @@ from zmqtriton_stub.api import (
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
 from zmqtriton_stub.api.model_config import ModelConfig
+from zmqtriton_stub.duties import LoopDuties
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -94,6 +95,9 @@ class Model:
         self._is_decoupled = self._is_asleep = False
         #: Returns when there is room for its memory to come back. Raises NoRoomError.
         self.await_room: Callable[[], object] = lambda: None
+        #: Lent to other threads while code of the model runs in the loop's.
+        self.duties = LoopDuties()
+        self.duties.claim()
         #: How many batches it executes at once: more than one only if execute() is a coroutine.
         self.slots = 1
         self._must_return_none = (
@@ -154,7 +158,8 @@ class Model:
         if sleeps is not self._is_asleep:
             if not sleeps:
                 self.await_room()
-            (self._instance.sleep if sleeps else self._instance.wake_up)()
+            with self.duties.loan:
+                (self._instance.sleep if sleeps else self._instance.wake_up)()
             self._is_asleep = sleeps
 
     def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
@@ -164,15 +169,16 @@ class Model:
         if self._execute is None:
             raise TritonModelException(self._lack_of_execute())
         count = len(requests)
-        try:
-            returned = self._execute(requests)
-            if type(returned) is not list and isinstance(returned, Coroutine):
-                if self._is_decoupled or self.slots > 1:
-                    return self._begin(returned)
-                returned = self._run(returned)
-        finally:
-            if this_process.is_forked:
-                this_process.end_forked()
+        with self.duties.loan:
+            try:
+                returned = self._execute(requests)
+                if type(returned) is not list and isinstance(returned, Coroutine):
+                    if self._is_decoupled or self.slots > 1:
+                        return self._begin(returned)
+                    returned = self._run(returned)
+            finally:
+                if this_process.is_forked:
+                    this_process.end_forked()
         return self._checked(returned, count)
 
     def _lack_of_execute(self) -> str:
@@ -267,7 +273,8 @@ class Model:
         """Run the event loop until the descriptor of `attend` has input, or for this long."""
         loop = self._loop()
         timer = None if max_s is None else loop.call_later(max_s, loop.stop)
-        loop.run_forever()
+        with self.duties.loan:
+            loop.run_forever()
         if timer is not None:
             timer.cancel()
 

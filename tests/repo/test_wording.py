@@ -165,7 +165,7 @@ HABITS = {
 HABITS_LEFT = {
     "a relative clause as the head": 261,
     "a preposition as the head": 178,
-    "nobody": 245,
+    "nobody": 244,
     "so many": 163,
 }
 _COMMENT = re.compile(r"(?:^|\n) *#:? ([^\n]*(?:\n *#:? [^\n]*)*)")

@@ -315,16 +315,20 @@ def open_reply(
 ) -> wire.ResponseBody:
     """Return a response with views of the memory that it refers to; raises a ZmqTritonError."""
     row, body = answered
+
+    def note() -> None:
+        here = instance.here()
+        if here is not None and here.asker is not None:
+            here.asker.opened(row)
+
     try:
         parameters, outputs = wire.decode_response(body)
         if memory is not None:
             check_placed(outputs, row.flags)
-            outputs, _ = memory.open(outputs, is_leased=True, takes_gpu=takes_gpu)
+            outputs, _ = memory.open(outputs, is_leased=True, takes_gpu=takes_gpu, on_opened=note)
         return wire.ResponseBody(parameters, outputs)
     finally:
-        here = instance.here()
-        if here is not None and here.asker is not None:
-            here.asker.opened(row)
+        note()
 
 
 def _failure(number: int, text: str) -> InferenceResponse:

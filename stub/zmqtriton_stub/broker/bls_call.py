@@ -1,7 +1,8 @@
 """Calls to other models, from the request to the final reply, and those who wait for the replies.
 
 bls_client.py moves the calls on. Of the threads that wait one reads for all, and the others wait
-for it; the main thread reads for itself, since it has other descriptors to attend to.
+for it; the main thread reads for itself, since it has other descriptors to attend to. While it is
+busy with something else, the one that reads for all attends to those as well (duties.py).
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import queue
 import select
 import threading
 import time
-from typing import Any, Callable, Dict, Sequence, Tuple
+from types import MappingProxyType
+from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import block_of
@@ -22,7 +24,7 @@ ReplyWithBody = Tuple[wire.Reply, bytes]
 #: Called with a call that has got a reply.
 Notify = Callable[[Any], None]
 #: Descriptors that a thread attends to while it waits, and what to call for each.
-Duties = Dict[int, Callable[[], None]]
+Duties = Mapping[int, Callable[[], None]]
 
 
 class BlsCall:
@@ -115,16 +117,18 @@ class ReplyWaits:
         turn: Callable[[], None],
         duties: Callable[[], Duties],
         attends: Callable[[Any], bool],
+        beside: Duties = MappingProxyType({}),
     ) -> None:
         """Set up; `turn` reads what `descriptor` announces.
 
         `duties` are the main thread's; `attends` says whether an event loop of the main thread
-        attends to them anyway.
+        attends to them anyway. `beside` are those of all other threads that wait.
         """
         self._descriptor = descriptor
         self._turn = turn
         self._main_thread_handlers = duties
         self._attends = attends
+        self._beside = beside
         self.main: BlsCall | None = None
         #: Threads except the main one; one of them reads for the others.
         self.threads: dict[int, BlsCall] = {}
@@ -164,7 +168,7 @@ class ReplyWaits:
             while True:
                 if question.inbox.empty() and self._reading.acquire(False):
                     try:
-                        self._read_for(question, self._reading_bell, {})
+                        self._read_for(question, self._reading_bell, self._beside)
                     finally:
                         self._reading.release()
                 answered = question.inbox.get()
@@ -200,15 +204,21 @@ class ReplyWaits:
                     duties[descriptor]()
             self._turn()
 
+    @property
+    def handlers(self) -> Dict[int, Callable[[], None]]:
+        """Return the descriptors of a thread other than the main one, and what to call for each."""
+        return {self._descriptor: self._turn, **self._beside}
+
     def watch(self, loop: Any) -> None:
         """Let the event loop of this thread read replies; each call needs its unwatch()."""
         count, descriptors = self.loops.get(loop, (0, []))
         if not count:
             for gone in [other for other in list(self.loops) if other.is_closed()]:
                 self.loops.pop(gone, None)
-            looks: Duties = {self._descriptor: self._turn}
-            if threading.get_ident() == self.main_thread and not self._attends(loop):
-                looks.update(self._main_thread_handlers())
+            looks = self.handlers
+            if threading.get_ident() == self.main_thread:
+                duties = {} if self._attends(loop) else self._main_thread_handlers()
+                looks = {self._descriptor: self._turn, **duties}
             for descriptor, look in looks.items():
                 loop.add_reader(descriptor, look)
             descriptors = list(looks)

@@ -12,6 +12,7 @@ import select
 import threading
 import time
 from collections import deque
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
 
 from zmqtriton_floor import endpoints, wire
@@ -73,11 +74,13 @@ class BlsClient:
         wake: Callable[[], None],
         attends: Callable[[Any], bool] = lambda loop: False,
         dial: Callable[[wire.Bootstrap], Dealer] = _dial,
+        *,
+        beside: Duties = MappingProxyType({}),
     ) -> None:
         """Set up; `duties` are the main thread's, and `wake` makes it look at `orphans`.
 
         `attends` tells whether an event loop of the main thread does the duties anyway. `dial`
-        makes connections.
+        makes connections. `beside` are the duties of other threads.
         """
         self._dial = dial
         self._bootstrap = bootstrap
@@ -106,7 +109,7 @@ class BlsClient:
         #: Held for a few steps; reentrant, as a destructor in the middle of them may drop another
         #: call.
         self._changing = threading.RLock()
-        self.waits = ReplyWaits(self.descriptor, self.turn, duties, attends)
+        self.waits = ReplyWaits(self.descriptor, self.turn, duties, attends, beside)
         #: Reports what batches wait for, or has its argument called when that can be told.
         self.standstill: Callable[[Callable[[], None]], list[wire.WaitEdge]] = lambda later: []
         #: Reads what the broker has sent on the connection by which this instance executes.
@@ -117,6 +120,11 @@ class BlsClient:
         self._awaits_leases = False
         #: Messages that did not decode or make no sense here.
         self.malformed = 0
+
+    @property
+    def is_turning(self) -> bool:
+        """True while a thread, this one perhaps, is at the socket."""
+        return self._lock.locked()
 
     # ---------------------------------------------------------------- asking
 

@@ -129,6 +129,11 @@ class BrokerConnection:
             self.must_reconnect = True
 
     @property
+    def is_turning(self) -> bool:
+        """True while a thread, this one perhaps, is at the socket."""
+        return self._lock.locked()
+
+    @property
     def reconnect_in_s(self) -> float:
         """The time until connect() has to be called again, if `must_reconnect`."""
         return max(0.0, self._reconnect_at_s - time.monotonic())
@@ -180,11 +185,11 @@ class BrokerConnection:
         blocks = [
             block for pending in list(self.pending.values()) for block in pending.hold_inputs()
         ]
-        if memory is not None:
-            blocks += memory.held()
-        if asker is not None:
-            blocks += asker.unopened_blocks()
-        return held(blocks)
+        if memory is None:
+            return held(blocks)
+        # a reply that another thread opens just now is in one of them
+        with memory.mappings.lock:
+            return held(blocks + memory.held() + (asker.unopened_blocks() if asker else []))
 
     def publish(self, address: str, listener: int, *, is_timed: bool = False) -> None:
         """Publish responses of streams straight to frontends from now on.

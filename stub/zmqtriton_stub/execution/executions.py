@@ -182,8 +182,15 @@ class Executions:
         self._link.turn()
 
     def _ended(self, execution: Execution, task: Any) -> None:
-        if self._link.is_closed:
-            return
+        # the event loop runs while the duties are lent
+        self._model.duties.claim()
+        try:
+            if not self._link.is_closed:
+                self._end_task(execution, task)
+        finally:
+            self._model.duties.give_back()
+
+    def _end_task(self, execution: Execution, task: Any) -> None:
         if not self._is_free_at_once:
             execution.executed_ns = _now_ns()
         try:
@@ -327,10 +334,7 @@ class Executions:
             self._send_in_parts(results, bodies)
         if execution.ids:
             request_log.released(self._instance, execution.ids)
-        for pending in execution.batch:
-            pending.held = []
-            if pending.left_inputs:
-                pending.release_inputs()
+        _let_go(execution.batch)
         self._count += 1
         if self._count >= self._look_after:
             self._look_at_memory()
@@ -360,6 +364,14 @@ class Executions:
             ("COMPUTE_END", done_ns),
         ]
         self._instance.tracing.executed(execution.batch, times)
+
+
+def _let_go(batch: list[Pending]) -> None:
+    """Let go of memory that outcomes may refer to, which have been sent."""
+    for pending in batch:
+        pending.held = []
+        if pending.left_inputs:
+            pending.release_inputs()
 
 
 def _requests(

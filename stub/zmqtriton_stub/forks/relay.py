@@ -206,8 +206,8 @@ class Relay:
         self._piece: mmap.mmap | None = None
         #: Wakes the thread; there once that runs.
         self._bell: Bell | None = None
-        #: The descriptor of the calls' client while some fork awaits replies; else -1.
-        self._watched = -1
+        #: Descriptors of the calls' client, and what to call for each, while a fork awaits replies.
+        self._watched: dict[int, Callable[[], None]] = {}
 
     # ------------------------------------------------------------------ forks
 
@@ -289,9 +289,8 @@ class Relay:
             self._accept(descriptor)
         elif descriptor in self._forks:
             self._read(self._forks[descriptor])
-        elif descriptor == self._watched:
-            if self._instance.asker is not None:
-                self._instance.asker.turn()
+        elif descriptor in self._watched:
+            self._watched[descriptor]()
         elif self._bell is not None:
             self._bell.silence()
 
@@ -439,12 +438,12 @@ class Relay:
         """Read replies while a fork awaits some."""
         asker = self._instance.asker
         is_awaiting = any(child.questions for child in self._forks.values())
-        descriptor = asker.descriptor if is_awaiting and asker is not None else -1
-        if descriptor == self._watched:
+        watched = asker.waits.handlers if is_awaiting and asker is not None else {}
+        if watched.keys() == self._watched.keys():
             return
-        if self._watched >= 0:
+        for descriptor in self._watched:
             with contextlib.suppress(OSError):  # it is closed
-                self._unwatch(self._watched)
-        self._watched = descriptor
-        if descriptor >= 0:
+                self._unwatch(descriptor)
+        self._watched = watched
+        for descriptor in watched:
             self._watch(descriptor)

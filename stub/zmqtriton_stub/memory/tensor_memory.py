@@ -388,12 +388,18 @@ class TensorMemory:
     # --------------------------------------------------------------- mappings
 
     def open(
-        self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool = False
+        self,
+        rows: list[Tensor],
+        *,
+        is_leased: bool,
+        takes_gpu: bool = False,
+        on_opened: Callable[[], object] = lambda: None,
     ) -> tuple[list[Tensor], list[Block]]:
         """Return the tensors with views for their references, and the blocks that these lie in.
 
         Leased ones are released when nothing reads them any more, also if this raises: Unavailable
-        if their memory is gone. Data on a GPU is copied to the CPU unless that is taken.
+        if their memory is gone. Data on a GPU is copied to the CPU unless that is taken. Calls
+        `on_opened` under the lock of the mappings, from when on `held` has the leases.
         """
         references, blocks = [], []
         for row in rows:
@@ -405,10 +411,12 @@ class TensorMemory:
         try:
             for owner, segment in self.mappings.missing(references):
                 self._map(owner, segment)
-            if self._gpus is not None:
-                rows = self._gpus.open(rows, is_leased=is_leased, takes_gpu=takes_gpu)
-                references = [row.data for row in rows if type(row.data) is Reference]
-            arrays = iter(self.mappings.open(references, is_leased=is_leased))
+            with self.mappings.lock:
+                if self._gpus is not None:
+                    rows = self._gpus.open(rows, is_leased=is_leased, takes_gpu=takes_gpu)
+                    references = [row.data for row in rows if type(row.data) is Reference]
+                arrays = iter(self.mappings.open(references, is_leased=is_leased))
+                on_opened()
         except BaseException:
             if is_leased:
                 self._released(blocks)

@@ -42,34 +42,37 @@ class BrokenPromiseError(AssertionError):
 
 def enabled(world: World, deaths: Iterable[str]) -> list[Action]:
     """Return the actions that are possible now; `deaths` has the names of who may die once."""
-    actions: list[Action] = []
     broker = world.broker
     assert broker is not None
+    actions: list[Action] = []
     for kind, router in (("stubs", broker.stubs), ("requests", broker.requests)):
         for serial, (incoming, _) in router.pipes.items():
             if incoming.messages:
                 actions.append(("to broker", kind, serial))
-    for serial, process in world.processes.items():
-        for kind, pipe in _incoming(process):
-            if pipe.messages:
-                actions.append(("from broker", kind, serial))
-        for index in range(len(process.programs)):
-            if process.is_enabled(index):
-                actions.append(("step", serial, index))
-        if process.epoch != world.epoch:
-            actions.append(("follow", serial))
-    if FRONTEND in world.processes and world.frontend.has_releases:
-        actions.append(("release", FRONTEND))
+    for process in world.processes.values():
+        actions += _of_process(world, process)
     if broker.sending.release_at_ns:
         actions.append(("release", 0))
     actions += [("bury", serial) for serial in world.unburied]
+    has_all = not world.unburied and len(world.processes) > len(world.serials)
     for name in deaths:
-        if name == "broker":
-            if world.epoch == 1:
-                actions.append(("kill", name))
-        elif not world.unburied and len(world.processes) > len(world.serials):
+        if has_all if name != "broker" else world.epoch == 1:
             actions.append(("kill", name))
     return actions
+
+
+def _of_process(world: World, process: Any) -> Iterator[Action]:
+    serial = process.serial
+    for kind, pipe in _incoming(process):
+        if pipe.messages:
+            yield "from broker", kind, serial
+    for index in range(len(process.programs)):
+        if process.is_enabled(index):
+            yield "step", serial, index
+    if process.epoch != world.epoch:
+        yield "follow", serial
+    if serial == FRONTEND and world.frontend.has_releases:
+        yield "release", FRONTEND
 
 
 def perform(world: World, action: Action) -> None:
@@ -257,7 +260,8 @@ def _readable(frames: list[bytes]) -> Any:
     """Return a message without the times in it."""
     message = wire.decode(frames[0])
     if type(message) is wire.Results:
-        message = message._replace(executed=[row[:1] for row in message.executed])
+        batches = [executed.batch for executed in message.executed]
+        return message._replace(executed=[]), batches, frames[1:]
     return message, frames[1:]
 
 

@@ -183,7 +183,8 @@ class _SegmentsOf:
             descriptor = self._supervisor.make(self._serial, question.segment, size)
             return wire.SegmentCreated(question.segment, size, 0, ""), descriptor
         descriptor = self._supervisor.open(question.owner, question.segment)
-        opened = wire.SegmentOpened(*question, os.fstat(descriptor).st_size)
+        size = os.fstat(descriptor).st_size
+        opened = wire.SegmentOpened(question.owner, question.segment, size)
         self.on_segment_opened(opened, descriptor)
         return self._answer
 
@@ -298,7 +299,7 @@ class StubProcess(Process):
             memory,
             lambda: {},
             lambda: None,
-            dial=lambda _: self._dial("requests"),  # type: ignore[arg-type,return-value]
+            dial=lambda _: self._dial("requests"),
         )
         instance.asker = asker
         asker.read_leases = link.turn
@@ -320,10 +321,10 @@ class StubProcess(Process):
 
     def enter(self) -> None:
         this_process.take_thread(self.instance)
-        link_module.Dealer = lambda _: self._dial("stubs")  # type: ignore[assignment,misc]
+        vars(link_module)["Dealer"] = lambda _: self._dial("stubs")
 
     def _dial(self, kind: str) -> Any:
-        outgoing, incoming = self.pipes[kind] = self.world.router(kind).connect(self.serial)
+        outgoing, _ = self.pipes[kind] = self.world.router(kind).connect(self.serial)
         self.dealers[kind] = dealer = FakeDealer(outgoing)
         dealer.descriptor = self.world.descriptor
         return dealer
@@ -569,6 +570,11 @@ class _Clock:
         return getattr(time, name)
 
 
+def _set_clock(clock: Any) -> None:
+    for module in (service_module, sending_module):
+        vars(module)["time"] = clock
+
+
 class World:
     """One broker after the other, a frontend, and a stub for each model."""
 
@@ -578,8 +584,7 @@ class World:
     def __init__(self, models: dict[str, Any], ensembles: dict[str, Any]) -> None:
         """Start all processes; `models` has the programs by the models' names."""
         self.now_ns = SECOND_NS
-        clock: Any = _Clock(self)
-        service_module.time = sending_module.time = clock
+        _set_clock(_Clock(self))
         self.supervisor = FakeSupervisor()
         self.configs = {name: _config(name) for name in models}
         self.configs |= {name: _ensemble(name, steps) for name, steps in ensembles.items()}
@@ -655,7 +660,7 @@ class World:
         for process in self.processes.values():
             process.forget()
         self.supervisor.close()
-        service_module.time = sending_module.time = time
+        _set_clock(time)
 
 
 def _config(name: str) -> dict[str, Any]:

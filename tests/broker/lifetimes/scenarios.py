@@ -7,6 +7,7 @@ taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from tests.broker.lifetimes.processes import FrontendProcess, Steps, StubProcess, World, content
@@ -114,7 +115,7 @@ def client(model: str, seed: int = 0, *, times: int = 1) -> Any:
             array = content(seed + number) if seed else None
             own_id = frontend.ask(model, array)
             del array
-            yield lambda own_id=own_id: own_id in frontend.replies
+            yield partial(frontend.replies.__contains__, own_id)
             found, _, _ = frontend.replies.pop(own_id)[-1]
             if found is not None and found.size > 1:
                 kept = frontend.keep(found, seed + number if seed else int(found.flat[0]))

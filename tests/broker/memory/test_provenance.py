@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import S2, BrokerHarness, F, S, request
+from tests.broker.world import S2, S3, BrokerHarness, F, S, request
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.wire import Block, Reference
 
 #: Where an input lies, in the memory of whoever asks.
@@ -83,6 +83,7 @@ def test_a_response_may_refer_to_its_stubs_own_memory_and_to_its_inputs(
 def keeping() -> BrokerHarness:
     """S executes a request with GIVEN, whose asker keeps that until it has read the answer."""
     world = BrokerHarness.serving(S)
+    world.expect_stub(S2)
     world.infer(F, request(1, flags=wire.KEEPS_INPUTS), body=_body_of(GIVEN))
     return world
 
@@ -237,4 +238,95 @@ def test_what_an_earlier_broker_knew_is_believed(world: BrokerHarness) -> None:
     world.infer(F, request(2, flags=wire.RESENT), body=_body_of())
 
     assert _ask(world, FORGED["block"], flags=wire.HAS_REFERENCES | wire.RESENT)
+    assert 0 == world.core.blocks.forged
+
+
+# ------------------------------------------------------- what no model is accused of
+# Memory of the dead, and what an earlier broker has given.
+
+
+#: A response of S3, which S has kept.
+KEPT = Reference(S3, 1, 1, 0, 100_000)
+GONE = (Unavailable.number, "the memory of a tensor is gone with the process that owned it")
+
+
+@pytest.fixture
+def bereaved(world: BrokerHarness) -> BrokerHarness:
+    """S has kept a response of a stub that has died."""
+    world.add_stub(S3, 2)
+    world.core.blocks.leases.lease(S, [_block(KEPT)])
+    world.kill_peer(S3)
+    return world
+
+
+def test_a_question_about_memory_of_the_dead_is_refused_without_an_accusation(
+    bereaved: BrokerHarness,
+) -> None:
+    assert not _ask(bereaved, OWN, KEPT)
+
+    [reply] = bereaved.finals(S, 5)
+    assert (GONE, 0) == ((reply.code, reply.text), bereaved.core.blocks.forged)
+
+
+def test_a_response_in_memory_of_the_dead_is_an_error_without_an_accusation(
+    bereaved: BrokerHarness,
+) -> None:
+    reply = _answer(bereaved, _answered(OWN, KEPT), _block(OWN), _block(KEPT))
+
+    assert (GONE, 0) == ((reply.code, reply.text), bereaved.core.blocks.forged)
+    assert {S: [_block(OWN)]} == bereaved.released_blocks
+
+
+def test_with_memory_of_the_dead_no_other_can_be_named(bereaved: BrokerHarness) -> None:
+    assert not _ask(bereaved, KEPT, FORGED["block"])
+
+    assert InternalError.number == bereaved.finals(S, 5)[0].code
+    assert 1 == bereaved.core.blocks.forged
+
+
+def _follow(*received: tuple[int, int], held: tuple[Block, ...] = ()) -> BrokerHarness:
+    """Return the next broker, to which all have reported; S has these requests and leases."""
+    world = BrokerHarness.serving(epoch=2)
+    world.add_generation(2, config={"name": "other"})
+    world.add_stub(S, received=[wire.RequestKey(*key) for key in received])
+    world.add_stub(S2, 2)
+    world.core.recovery.await_lease_reports()
+    for serial, blocks in ((F, ()), (S, held), (S2, ())):
+        world.core.recovery.take_held_blocks(serial, wire.HeldBlocks([*blocks], 1))
+    assert world.core.blocks.settled_epoch == 2
+    return world
+
+
+def test_an_input_may_be_passed_on_though_its_request_has_not_been_repeated_yet() -> None:
+    world = _follow((F, 1))
+
+    assert _ask(world, GIVEN)
+
+    world.infer(F, request(1, flags=wire.RESENT), body=_body_of(GIVEN))
+    assert _ask(world, GIVEN, own_id=6)
+    assert not _ask(world, FORGED["block"], own_id=7)
+    assert 1 == world.core.blocks.forged
+
+
+def test_the_input_of_a_request_that_is_not_repeated_any_more_is_no_fault_of_the_model() -> None:
+    dead = 99
+    world = _follow((dead, 1))
+
+    assert not _ask(world, GIVEN)
+
+    ended = "the request that a tensor came with has ended with the process that made it"
+    [reply] = world.finals(S, 5)
+    assert (Unavailable.number, ended) == (reply.code, reply.text)
+    assert 0 == world.core.blocks.forged
+
+
+def test_of_a_block_that_was_held_before_this_broker_all_may_be_passed_on_for_good() -> None:
+    whole = Reference(S2, 1, 1, 0, 100_000)
+    world = _follow(held=(_block(whole),))
+
+    # a part of it goes to others through this broker
+    assert _ask(world)
+    world.finish_batch(S2, answer=(_answered(whole._replace(size=10)), [_block(whole)]))
+
+    assert _ask(world, whole, own_id=6)
     assert 0 == world.core.blocks.forged

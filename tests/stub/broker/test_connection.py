@@ -8,6 +8,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.stub.fakes import LOAD, body
+from tests.stub.supervisor import FakeSupervisor
 from tests.support.routers import FakeRouter
 from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints, wire
@@ -163,6 +165,36 @@ def test_the_hello_comes_first_and_what_is_held_follows(world: World) -> None:
     assert [world.link.descriptor] == world.watched
     assert -1 == world.link.epoch
     world.welcome()
+
+
+class Asker:
+    """The calls of a model, with one reply that a thread is about to open."""
+
+    BLOCK = wire.Block(5, 1, 1)
+
+    def __init__(self, supervisor: FakeSupervisor) -> None:
+        self._lock = supervisor.memory.mappings.lock
+        self.can_be_opened: list[bool] = []
+
+    def open_blocks(self) -> list[wire.Block]:
+        return []
+
+    def unopened_blocks(self) -> list[wire.Block]:
+        with ThreadPoolExecutor(1) as thread:
+            self.can_be_opened.append(thread.submit(self._lock.acquire, False).result(30))
+        return [self.BLOCK]
+
+
+def test_no_reply_is_opened_while_leases_are_reported(world: World) -> None:
+    """Else it would be reported twice, or not at all."""
+    supervisor = FakeSupervisor()
+    asker: Any = Asker(supervisor)
+    world.instance.memory, world.instance.asker = supervisor.memory, asker
+
+    world.connect()
+    supervisor.close()
+
+    assert ([Asker.BLOCK], [False]) == (world.held_blocks, asker.can_be_opened)
 
 
 def test_where_nobody_listens_it_is_to_be_tried_again(world: World) -> None:

@@ -162,6 +162,47 @@ def test_a_model_that_looks_around_within_execute_says_hello_from_there(
     assert [executed.batch for executed in over.executed] == [5]
 
 
+#: Functions of a model that wait for something of ours, in threads that execute() joins.
+_WAITS = {
+    "a call": "call().exec()",
+    "a call in an event loop": "asyncio.run(wait_for_call())",
+    "a look at the request": "look(requests[0])",
+}
+
+
+@pytest.mark.parametrize("wait", _WAITS)
+def test_a_thread_says_hello_while_the_model_waits_for_it(
+    stub: RunningStub, tmp_path: Path, write_model: Write, wait: str
+) -> None:
+    begun = tmp_path / "begun"
+    code = f"""
+        import asyncio, threading, time
+        def call():
+            names = dict(model_name="other", inputs=[], requested_output_names=[])
+            return pb_utils.InferenceRequest(**names)
+        async def wait_for_call():
+            await call().async_exec()
+        def look(request):
+            while not request.is_cancelled():
+                time.sleep(0.001)
+        class TritonPythonModel:
+            def execute(self, requests):
+                thread = threading.Thread(target=lambda: {_WAITS[wait]})
+                thread.start()
+                open("{begun}", "w").close()
+                thread.join()
+    """
+    stub.start(write_model(code))
+    [own_id] = stub.send_batches([body(fp32("X"))], batch=5)
+    eventually(begun.exists, 30, "an execution")
+
+    for epoch in (2, 3):
+        stub.move_broker(epoch)
+        hello = stub.welcome_stub()
+
+        assert (hello.received, hello.is_executing) == ([wire.RequestKey(3, own_id)], 1)
+
+
 def test_it_names_exactly_what_it_has_begun(
     stub: RunningStub, tmp_path: Path, write_model: Write
 ) -> None:

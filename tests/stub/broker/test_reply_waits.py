@@ -37,18 +37,23 @@ class Loop:
 
 
 class World:
-    """A descriptor that announces replies, and one that announces duties."""
+    """A descriptor that announces replies, and two that announce duties: one beside the loop."""
 
     def __init__(self) -> None:
         self.replies, self.announce_reply = os.pipe()
         self.duty, self.announce_duty = os.pipe()
+        self.beside, self.announce_beside = os.pipe()
         self.attended: list[Any] = []
         self.turns = 0
         self.done: list[str] = []
         #: Those that get the next reply, first to last.
         self.owed: list[BlsCall] = []
         self.waits = ReplyWaits(
-            self.replies, self.turn, lambda: {self.duty: self.do_duty}, self.attended.__contains__
+            self.replies,
+            self.turn,
+            lambda: {self.duty: self.do_duty},
+            self.attended.__contains__,
+            {self.beside: self.do_beside},
         )
 
     def turn(self) -> None:
@@ -65,12 +70,17 @@ class World:
         os.read(self.duty, 1)
         self.done.append("duty")
 
+    def do_beside(self) -> None:
+        os.read(self.beside, 1)
+        self.done.append("beside")
+
     def reply_to(self, *calls: BlsCall) -> None:
         self.owed += calls
         os.write(self.announce_reply, b"x" * len(calls))
 
     def close(self) -> None:
-        for descriptor in (self.replies, self.announce_reply, self.duty, self.announce_duty):
+        ends = (self.replies, self.announce_reply, self.duty, self.announce_duty)
+        for descriptor in (*ends, self.beside, self.announce_beside):
             os.close(descriptor)
 
 
@@ -162,13 +172,29 @@ def test_a_loop_of_the_main_thread_that_attends_to_its_duties_anyway_reads_repli
     assert {world.replies} == loop.readers.keys()
 
 
-def test_a_loop_of_another_thread_has_no_duties(world: World) -> None:
+def test_a_thread_attends_beside_the_main_one_while_it_waits(world: World) -> None:
+    call, answers = _call(), list[Any]()
+    thread = threading.Thread(target=lambda: answers.append(world.waits.wait(call)))
+    thread.start()
+
+    os.write(world.announce_duty, b"x")
+    os.write(world.announce_beside, b"x")
+    eventually(lambda: world.done, 30)
+    assert ["beside"] == world.done
+    assert [] == answers
+
+    world.reply_to(call)
+    thread.join(30)
+    assert [REPLY] == answers
+
+
+def test_a_loop_of_another_thread_attends_beside_the_main_one(world: World) -> None:
     loop = Loop()
     thread = threading.Thread(target=world.waits.watch, args=[loop])
     thread.start()
     thread.join(30)
 
-    assert {world.replies} == loop.readers.keys()
+    assert {world.replies, world.beside} == loop.readers.keys()
 
 
 def test_loops_that_are_over_are_forgotten(world: World) -> None:

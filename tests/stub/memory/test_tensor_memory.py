@@ -169,6 +169,22 @@ def test_outputs_of_others_are_released_when_no_array_is_left(world: FakeSupervi
     assert blocks == world.released
 
 
+def test_no_thread_looks_between_a_lease_and_the_note_of_its_reply(world: FakeSupervisor) -> None:
+    reference = world.write(LARGE.tobytes())
+    seen: list[Any] = []
+
+    def look() -> None:
+        with ThreadPoolExecutor(1) as beside:
+            is_free = beside.submit(world.memory.mappings.lock.acquire, False).result(30)
+        seen.append((world.memory.held(), is_free))
+
+    _, blocks = world.memory.open(
+        [Tensor("X", 11, [50_000], reference)], is_leased=True, on_opened=look
+    )
+
+    assert [(blocks, False)] == seen
+
+
 def test_a_tensor_of_a_dead_process_is_an_error(world: FakeSupervisor) -> None:
     gone = wire.Reference(4, 1, 1, 0, 100_000)
 

@@ -3,19 +3,21 @@
 The account of leases keeps nothing leased to the dead; the owner's table is the authority. A stub
 may name its own memory, what it was given with a request that it still has, within those bounds,
 and what it holds a lease of: a fault in one model must not show it what others were sent. That is
-checked before memory is read or leased. Knows no sockets.
+checked before memory is read or leased. A model is accused of a fault only if no broker can have
+given it that memory: of the dead this broker does not know any more what they had lent, nor, before
+a request is repeated, what an earlier broker has sent with it. Knows no sockets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 
 from zmqtriton.broker.ensembles.runs import tensor_block
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.arena import block_of
-from zmqtriton_floor.errors import InternalError, ProtocolError
+from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import (
     BROKER,
     FINAL,
@@ -34,7 +36,11 @@ from zmqtriton_floor.wire import (
     references_in,
 )
 
-_FORGED = InternalError("the model referenced shared memory that it has no access to")
+_FORGED = "the model referenced shared memory that it has no access to"
+_GONE = "the memory of a tensor is gone with the process that owned it"
+_ENDED = "the request that a tensor came with has ended with the process that made it"
+#: The end of a range that no tensor reaches beyond.
+_EVERYTHING = 1 << 64
 #: The bytes of a block that a stub was given: where they begin and end. A Block is found by a
 #: plain tuple, too.
 _Extents = dict[tuple[int, int, int], tuple[int, int]]
@@ -44,31 +50,29 @@ class Provenance:
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
 
-    def may_answer(
+    def strange_in_answer(
         self,
         stub: int,
         request: InflightRequest,
         blocks: Iterable[Block],
         references: list[Reference],
-    ) -> bool:
-        """True if a response to this request may refer to these blocks."""
+    ) -> list[Block]:
+        """Return the blocks that a response to this request may not refer to."""
         # a lease for each reference, since each tensor is released by itself
         unnamed, foreign = [*blocks], []
         for reference in references:
             block = block_of(reference)
             if block not in unnamed:
-                return False
+                return [block]
             unnamed.remove(block)
         for block in set(blocks):
             if block.owner != stub:
                 foreign.append(block)
         if not foreign:
-            return True
+            return []
         extents = _input_extents([request])
-        for block in foreign:
-            if not self._has(stub, block, extents):
-                return False
-        return all(self._covers(stub, reference, extents) for reference in references)
+        strange = [block for block in foreign if not self._has(stub, block, extents)]
+        return strange or self._uncovered(stub, references, extents)
 
     def is_forwarded(
         self, request: InflightRequest, blocks: Iterable[Block], references: Iterable[Reference]
@@ -85,16 +89,13 @@ class Provenance:
                 return False
         return True
 
-    def may_ask(self, stub: int, requests: Iterable[InflightRequest], body: bytes) -> bool:
-        """True if a stub that has these requests may make this request of another model."""
-        try:
-            references = references_in(decode_request(body).inputs)
-        except ProtocolError:
-            return False
+    def strange_in_question(
+        self, stub: int, requests: Iterable[InflightRequest], references: list[Reference]
+    ) -> list[Block]:
+        """Return the blocks that a stub with these requests may not refer to in one of its own."""
         if all(reference.owner == stub for reference in references):
-            return True
-        extents = _input_extents(requests)
-        return all(self._covers(stub, reference, extents) for reference in references)
+            return []
+        return self._uncovered(stub, references, _input_extents(requests))
 
     def has(self, stub: int, requests: Iterable[InflightRequest], blocks: Iterable[Block]) -> bool:
         """True if a stub that has these requests may be given leases of all these blocks."""
@@ -103,6 +104,11 @@ class Provenance:
 
     def _has(self, stub: int, block: Block, extents: _Extents) -> bool:
         return block.owner == stub or block in extents or self._leases.has(stub, block)
+
+    def _uncovered(
+        self, stub: int, references: Iterable[Reference], extents: _Extents
+    ) -> list[Block]:
+        return [block_of(one) for one in references if not self._covers(stub, one, extents)]
 
     def _covers(self, stub: int, reference: Reference, extents: _Extents) -> bool:
         block, start, end = extent_of(reference)
@@ -163,11 +169,7 @@ class Leases:
             self._extents[block] = min(low, start), max(high, end)
 
     def covers(self, holder: int, block: Block, start: int, end: int) -> bool:
-        """True if a lease allows the holder to know of these bytes.
-
-        Of a block that an earlier broker has leased, nobody knows which bytes it was told of: all
-        are allowed.
-        """
+        """True if a lease allows the holder to know of these bytes."""
         low, high = self._extents.get(block, (start, end))
         return self.has(holder, block) and low <= start and end <= high
 
@@ -243,6 +245,9 @@ class Blocks:
         self._outbox = outbox
         #: The serials of living processes.
         self._living = living
+        #: Returns who had made those requests of an earlier broker's time that a stub has, and that
+        #: have not come again yet.
+        self.earlier_askers: Callable[[int], Collection[int]] = lambda stub: ()
 
     def admit_outcome(
         self, source: int, request: InflightRequest, outcome: Outcome, body: bytes
@@ -257,8 +262,8 @@ class Blocks:
         if not blocks:
             return outcome._replace(flags=flags), body
         # What an earlier broker allowed cannot be checked here.
-        is_right = bool(request.row.flags & RESENT) or not self._has_all_lease_reports
-        may_answer = self._provenance.may_answer
+        is_old = bool(request.row.flags & RESENT) or not self._has_all_lease_reports
+        refusal: ZmqTritonError | None = None
         try:
             references = references_in_response(body)
             if (
@@ -269,18 +274,19 @@ class Blocks:
             ):
                 flags |= HAS_REFERENCES | FORWARDED
                 return make(Outcome, (peer, own_id, code, text, flags, number, [])), body
-            is_right = is_right or may_answer(source, request, outcome.blocks, references)
+            if not is_old:
+                strange = self._provenance.strange_in_answer(source, request, blocks, references)
+                refusal = self._refusal(source, strange) if strange else None
         except ProtocolError:
-            references = []
-        if is_right:
+            references, refusal = [], None if is_old else self._accuse()
+        if refusal is None:
             self.lease_outcome(source, outcome)
             for reference in references:
                 self.leases.widen_extent(*extent_of(reference))
             flags |= HAS_REFERENCES
             return make(Outcome, (peer, own_id, code, text, flags, number, blocks)), body
-        self.forged += 1
         self.discard(source, outcome)
-        return outcome._replace(code=_FORGED.number, text=_FORGED.text, blocks=[]), b""
+        return outcome._replace(code=refusal.number, text=refusal.text, blocks=[]), b""
 
     @property
     def _has_all_lease_reports(self) -> bool:
@@ -291,9 +297,31 @@ class Blocks:
         is_old = not self._has_all_lease_reports or (row.flags & RESENT and self.epoch > 1)
         if asker is None or is_old:
             return
-        if not self._provenance.may_ask(asker.serial, [*asker.open_requests.values()], body):
-            self.forged += 1
-            raise InternalError(_FORGED.text)
+        try:
+            references = references_in(decode_request(body).inputs)
+        except ProtocolError:
+            raise self._accuse() from None
+        requests = [*asker.open_requests.values()]
+        strange = self._provenance.strange_in_question(asker.serial, requests, references)
+        refusal = self._refusal(asker.serial, strange) if strange else None
+        if refusal is not None:
+            raise refusal
+
+    def _refusal(self, stub: int, strange: list[Block]) -> ZmqTritonError | None:
+        """Return the error for memory that a stub was not given, as far as this broker knows.
+
+        None if it may have come with a request that is still to be repeated.
+        """
+        if all(block.owner not in self._living for block in strange):
+            return Unavailable(_GONE)
+        askers = self.earlier_askers(stub)
+        if any(peer in self._living for peer in askers):
+            return None
+        return Unavailable(_ENDED) if askers else self._accuse()
+
+    def _accuse(self) -> ZmqTritonError:
+        self.forged += 1
+        return InternalError(_FORGED)
 
     def lease_outcome(self, source: int, outcome: Outcome) -> None:
         """Lease the blocks of an outcome that is on its way from a stub."""
@@ -311,6 +339,15 @@ class Blocks:
         for block in living:
             self._outbox.leases.setdefault(block.owner, []).append(block)
         self.leases.lease(holder, living)
+
+    def take_report(self, holder: int, blocks: list[Block]) -> None:
+        """Lease what a process has held since the time of an earlier broker.
+
+        Which bytes it was told of, that one knew: all are allowed.
+        """
+        self.grant_lease(holder, blocks)
+        for block in blocks:
+            self.leases.widen_extent(block, 0, _EVERYTHING)
 
     def grant_requested_lease(self, holder: Instance, blocks: list[Block]) -> None:
         """Lease blocks before their holder answers the request that brought them."""

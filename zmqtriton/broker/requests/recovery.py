@@ -107,6 +107,7 @@ class Recovery:
         self._instances = instances
         self._blocks = blocks
         self._begun = begun
+        blocks.earlier_askers = self._askers_of
         #: The stub that has the request and will answer it.
         self._received: dict[RequestKey, int] = {}
         #: Outcomes that came before the request was repeated, in their order.
@@ -190,6 +191,10 @@ class Recovery:
             self._leftover_checks.append((now_ns + LEFTOVER_NS, route))
             self.timed = True
         said.append(saying)
+
+    def _askers_of(self, stub: int) -> set[int]:
+        """Return who had made the requests that a stub has and that have not come again yet."""
+        return {peer for (peer, _), its_stub in self._received.items() if its_stub == stub}
 
     def _is_asker(self, peer: int) -> bool:
         """True if a peer may repeat the request: it lives, and is not the earlier broker itself."""
@@ -358,7 +363,7 @@ class Recovery:
 
     def take_held_blocks(self, holder: int, message: HeldBlocks) -> None:
         """Take the report of what a process has held since before this broker."""
-        self._blocks.grant_lease(holder, message.blocks)
+        self._blocks.take_report(holder, message.blocks)
         if message.is_last:
             self._mark_reported(holder)
 

@@ -1,0 +1,60 @@
+"""The right to do the loop's duties: which thread may read the lifeline and change the broker.
+
+The loop's thread has it, and lends it while code of the model runs. In execute() that thread does
+the duties whenever it waits for something of ours: a reply, room in a stream, an answer of the
+supervisor. It may as well wait for something of the model's own, the end of a thread for one, that
+waits for something of ours. Then nothing comes any more once the broker has died: of the next one
+only the lifeline tells. So any thread that waits for something of ours does the duties, as soon as
+the lifeline has a message, if the right is to be had. No thread waits for it but the loop's, at the
+end of the model's code: a thread that finds it taken has nothing to do, since the one that has it
+comes to everything that was there when it began, and descriptors tell of the rest.
+
+So the loop's own steps between two executions see one broker from beginning to end. The right comes
+first in the order of locks: then those of metrics, of the connection to the broker or of calls, of
+responses. A thread that holds one of these takes the right only if it is free.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+
+class _Loan:
+    """The time in which code of the model runs in the loop's thread."""
+
+    def __init__(self, duties: LoopDuties) -> None:
+        self._duties = duties
+
+    def __enter__(self) -> None:
+        self._duties.give_back()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._duties.claim()
+
+
+class LoopDuties:
+    """The right, of which each instance has one."""
+
+    def __init__(self) -> None:
+        # a destructor may wait for a reply amid the loop's own steps
+        self._right = threading.RLock()
+        #: The time in which other threads may have it.
+        self.loan = _Loan(self)
+
+    def claim(self) -> None:
+        """Take the right; the loop's thread may have to wait until another one is done."""
+        self._right.acquire()
+
+    def take(self) -> bool:
+        """Take the right if it is to be had at once, and return whether it was."""
+        return self._right.acquire(False)
+
+    def give_back(self) -> None:
+        """Give the right back, once for each time that it was taken."""
+        self._right.release()
