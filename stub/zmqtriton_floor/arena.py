@@ -310,11 +310,11 @@ class Arena:
         used = self._used.get(block)
         return used.size if used is not None else 0
 
-    def doubt_leases(self, confirmed: Iterable[int] = ()) -> None:
+    def doubt_leases(self) -> None:
         """Doubt the leases that were given out through a dead broker; see Leases.doubt()."""
         with self._lock:
             self._apply_leases()
-            self.leases.doubt(confirmed)
+            self.leases.doubt()
 
     def _apply_leases(self) -> None:
         freed = self.leases.apply()

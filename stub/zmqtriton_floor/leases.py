@@ -94,18 +94,13 @@ class Leases:
         for block in blocks:
             self._changes.append((block, -1, -1, 0))
 
-    def doubt(self, confirmed: Iterable[int] = ()) -> None:
+    def doubt(self) -> None:
         """Doubt all leases given out through a broker that has died with the account of them.
 
-        The confirmed ones are excepted, which this process reports itself. Called under the arena's
-        lock, after `apply()`.
+        The next one grants those anew that it comes to know of: of blocks that a process reports,
+        and of answers that are repeated. Called under the arena's lock, after `apply()`.
         """
-        out, doubted = self._out, self._doubted
-        self._out = {}
-        for block in confirmed:
-            if out.get(block, 0) > 0:
-                out[block] -= 1
-                self._out[block] = self._out.get(block, 0) + 1
+        doubted, self._out, out = self._doubted, {}, self._out
         for block, count in out.items():
             doubted[block] = doubted.get(block, 0) + count
         # leases of the dead broker that these waited for may be lost: others may read the blocks

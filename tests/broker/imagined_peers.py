@@ -304,16 +304,12 @@ class FakeStub(FakePeer):
                 del self.pending[route]
         self.batches.clear()
         outcomes, bodies = self.answered.recall()
-        reported = [b.block for o in outcomes for b in o.blocks if b.owner == self.serial]
-        self.arena.doubt_leases(reported)
+        self.arena.doubt_leases()
         received = [wire.RequestKey(*route) for route in self.pending]
         fields = (received, outcomes, int(bool(self.executing)))
         self.send(wire.Hello(self.serial, TOKEN, self.epoch, *fields), bodies)
-        # Steps of ensembles: the earlier broker kept what they read.
         self._reported_blocks = {
-            route: [block_of(r) for r in references]
-            for route, references in self.pending.items()
-            if not route[0]
+            route: [block_of(r) for r in references] for route, references in self.pending.items()
         }
         self.report_held_blocks(
             [block for blocks in self._reported_blocks.values() for block in blocks]

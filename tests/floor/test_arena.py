@@ -142,19 +142,6 @@ def test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it(arena
     assert 0 == arena.used
 
 
-def test_what_the_next_broker_was_told_of_is_not_doubted(arena: Arena) -> None:
-    reported, later = (allocate(arena, 50_000).reference.block for _ in range(2))
-    arena.leases.send([reported])
-
-    arena.doubt_leases([reported])
-    arena.leases.send([later])
-    arena.leases.end_doubted()
-
-    assert 2 == arena.used
-    arena.leases.take_back([reported, later])
-    assert 0 == arena.used
-
-
 def test_of_two_readers_before_and_one_after_one_is_waited_for(arena: Arena) -> None:
     block = allocate(arena, 50_000).reference.block
     arena.leases.send([block])

@@ -152,32 +152,33 @@ class BrokerConnection:
                     pending.is_rescheduled = True
         if self.instance.states is not None:
             self.instance.states.clear()  # sequences have died with that broker
-        for pending in [p for p in self.pending.values() if p.is_rescheduled]:
-            pending.fail(_RESCHEDULED, _UNAVAILABLE_NUMBER)  # what has run is not begun anew
         self.batches.clear()
         for _ in range(len(self._outgoing)):
             item = self._outgoing.popleft()
             # Responses in the middle of a stream go on; what ends a request is told in the hello.
             if not isinstance(item, list) and not item[0].flags:
                 self._outgoing.append(item)
+        for pending in [p for p in self.pending.values() if p.is_rescheduled]:
+            pending.fail(_RESCHEDULED, _UNAVAILABLE_NUMBER)  # what has run is not begun anew
+            pending.leave_inputs()
 
     def _introduction(self, hello: wire.Hello) -> list[list[bytes]]:
         # in this order: a destructor may answer one of them at any moment
         received = list(self.pending)
         outcomes, bodies = self.answered.recall()
-        self._doubt(outcomes)
+        self._doubt()
         answered_routes = {(outcome.peer, outcome.id) for outcome in outcomes}
         routes = [wire.RequestKey(*route) for route in received if route not in answered_routes]
         return hellos(hello._replace(received=routes, unconfirmed=outcomes), bodies)
 
-    def _doubt(self, outcomes: list[wire.Outcome]) -> None:
+    def _doubt(self) -> None:
         """Doubt the leases given out: the next broker knows only of those that it is told."""
         memory, asker = self.instance.memory, self.instance.asker
         if memory is not None:
             if asker is not None:
                 # a step of an ensemble may read them long after the call was refused
                 memory.arena.leases.lend(memory.own(asker.open_blocks()))
-            memory.arena.doubt_leases(memory.own(block for o in outcomes for block in o.blocks))
+            memory.arena.doubt_leases()
 
     def _held(self) -> list[wire.HeldBlocks]:
         """Return the blocks of other processes that are read here."""

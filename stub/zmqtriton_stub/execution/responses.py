@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Protocol, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import ErrorCode, TritonModelException, clip
@@ -107,8 +108,8 @@ class Pending:
         self.blocks: list[wire.Block] = []
         #: Keeps leases of others' memory until the outcome is sent that passes it on.
         self.held: list[Any] = []
-        #: Nobody awaits the answer before the requester reuses that memory: a step of an ensemble
-        #: that died with the broker. Then the inputs must be released.
+        #: Leases of the inputs, which the next broker was told of: who has sent them, or keeps them
+        #: for the sake of who has, may have died with the last one.
         self.holds_inputs = False
         #: Those inputs, from the final outcome until that is sent.
         self.left_inputs: list[wire.Block] = []
@@ -279,14 +280,9 @@ class Pending:
             memory.free(blocks)
 
     def hold_inputs(self) -> list[wire.Block]:
-        """Hold the blocks of other processes that are read here and known to nobody else.
-
-        The broker has died.
-        """
-        if self.route[0]:
-            return []
+        """Hold the blocks that are read here, as the broker has died; return them."""
         self.holds_inputs = True
-        return self.blocks
+        return _in_arenas(self.blocks)
 
     def leave_inputs(self) -> None:
         """Leave the inputs: with the final outcome the requester may reuse their memory."""
@@ -298,7 +294,7 @@ class Pending:
                 if leased:
                     self._link.send([wire.encode(wire.Lease(leased))])
                 if self.holds_inputs:
-                    self.left_inputs = blocks
+                    self.left_inputs = _in_arenas(blocks)
 
     def release_inputs(self) -> None:
         """Release inputs of a lost request: an outcome that refers to them has been sent."""
@@ -377,6 +373,11 @@ class Pending:
         self._link.send([wire.encode(wire.Results([outcome], [])), body])
         self.held = []
         self.release_inputs()
+
+
+def _in_arenas(blocks: list[wire.Block]) -> list[wire.Block]:
+    """Return the blocks that have leases: those in regions of clients have none."""
+    return [block for block in blocks if block.segment < REGIONS_FROM]
 
 
 class InferenceResponseSender:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
 from tests.broker.lifetimes.explore import Exploration
 from tests.broker.lifetimes.scenarios import SCENARIOS, SMALL
 from tests.support.scenarios import scenario
+from zmqtriton.broker import sending, service
 from zmqtriton_frontends.tensors import payload, references
+from zmqtriton_stub import instance
+from zmqtriton_stub.broker import connection
 from zmqtriton_stub.memory import tensor_forwarding, tensor_memory
 
 #: Larger tensors lie in blocks here, and are passed on.
@@ -21,10 +25,15 @@ _deaths = pytest.mark.parametrize("deaths", ["none", "of the broker", "of any"])
 
 
 @pytest.fixture(autouse=True)
-def small_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let small tensors lie in blocks, and restore what a world changes in modules."""
     for module in (tensor_memory, payload, references):
         monkeypatch.setattr(module, "INLINE_BYTES", _INLINE_BYTES)
     monkeypatch.setattr(tensor_forwarding, "PASSED_BYTES", _INLINE_BYTES)
+    for changed, name in ((connection, "Dealer"), (service, "time"), (sending, "time")):
+        monkeypatch.setattr(changed, name, vars(changed)[name])
+    yield
+    instance.take_thread(None)
 
 
 def _who_dies(name: str, deaths: str) -> list[str]:

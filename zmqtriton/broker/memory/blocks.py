@@ -333,6 +333,12 @@ class Blocks:
         else:
             self._tell_owners(outcome.blocks)
 
+    def lease_repeated(self, source: int, outcome: Outcome) -> None:
+        """Lease a stub's blocks of an answer that it repeats: the leases of before are in doubt."""
+        own = [block for block in outcome.blocks if block.owner == source]
+        if own:
+            self._outbox.leases.setdefault(source, []).extend(own)
+
     def grant_lease(self, holder: int, blocks: list[Block]) -> None:
         """Lease a block whose reference will be used for longer than its owner would keep it."""
         living = [block for block in blocks if block.owner in self._living]

@@ -166,6 +166,7 @@ class Recovery:
             if not self._is_asker(peer):
                 self._outbox.cancel_execution(stub, (peer, own_id))
         for outcome, body in answered:
+            self._blocks.lease_repeated(stub, outcome)
             self._keep((outcome.peer, outcome.id), (stub, outcome, body), now_ns)
 
     def keep(self, stub: int, outcome: Outcome, body: bytes, now_ns: int) -> bool:
