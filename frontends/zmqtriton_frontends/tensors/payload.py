@@ -180,7 +180,7 @@ class Payload:
         self.arena = Arena.configured(serial, memory, is_gradual=True)
         self.keys = keys_of(memory.cache_secret)
         self.releases = Releases(release)
-        self.mappings = Mappings(is_private=False, on_release=self.releases.add)
+        self.mappings = Mappings.configured(memory, is_private=False, on_release=self.releases.add)
         self.segments = Segments(self.arena, self.mappings, tell)
         #: What each request without a final reply has placed, by its id.
         self.placed: dict[int, Placement] = {}

@@ -162,15 +162,9 @@ class TensorMemory:
         """Set up; a process that must outlive what clients do maps no regions of theirs."""
         self.arena = Arena(0)
         self.for_clients = ClientMemory(self.arena, _ENDLESS)
-        self.mappings = Mappings(is_private=True, on_release=self._released)
-        self.mappings.maps_regions = maps_regions
-        self.regions = RegionOutputs(
-            self.mappings,
-            self._map,
-            lambda *name: None if self._gpus is None else self._gpus.writable(*name),
-        )
+        self._maps_regions = maps_regions
+        self._set_up(Memory())
         self.outputs = MadeOutputs(self._allocate, lambda: self.arena.leases)
-        self.passing = TensorForwarding(self.mappings, self._lease_own)
         self.release: Callable[[wire.Release], None] = lambda message: None
         self._supervisor = supervisor
         supervisor.on_segment_opened = self._segment_opened
@@ -183,8 +177,26 @@ class TensorMemory:
         #: For requests to models with a cache; None if the server has no cache.
         self.keys: Keys | None = None
 
+    def _set_up(self, memory: Memory) -> None:
+        """Set up what reads the memory of others."""
+        self.mappings = Mappings.configured(memory, is_private=True, on_release=self._released)
+        self.mappings.maps_regions = self._maps_regions
+        self.regions = RegionOutputs(
+            self.mappings,
+            self._map,
+            lambda *name: None if self._gpus is None else self._gpus.writable(*name),
+        )
+        self.passing = TensorForwarding(self.mappings, self._lease_own)
+
+    def close(self) -> None:
+        """Drop the memory of others."""
+        self.mappings.close()
+
     def begin(self, serial: int, memory: Memory) -> None:
         """Begin: from here on others may hear of the arena's blocks."""
+        if memory.is_poisoned:
+            self.close()
+            self._set_up(memory)
         self.arena = Arena.configured(serial, memory)
         self.for_clients = ClientMemory(self.arena, memory.client_bytes + _BEYOND)
         self.keys = keys_of(memory.cache_secret)
