@@ -16,7 +16,7 @@ from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.slow]
 
 VALUES = np.ones(100_000, np.float32)
 
@@ -60,9 +60,7 @@ class TritonPythonModel:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(
-        tmp_path / "s", ["identity_fp32"], environment={"ZT_POISON": "1"}, frontends=()
-    )
+    server = Server(tmp_path / "s", ["identity_fp32"], environment={"ZT_POISON": "1"}, frontends=())
     server.write_model("too_early", CONFIG, TOO_EARLY)
     server.write_model("keeping", CONFIG, KEEPING)
     server.start()

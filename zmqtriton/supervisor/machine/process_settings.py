@@ -175,7 +175,7 @@ def _memory(options: Options, machine: Machine) -> Memory:
         python.segment_bytes,
         python.segment_step_bytes,
         client_bytes,
-        is_poisoned=machine.environment.get(_POISON, "") not in ("", "0"),
+        is_poisoned=_is_poisoned(machine.environment.get(_POISON, "")),
     )
 
 
@@ -292,6 +292,14 @@ def _grpc(options: Options, machine: Machine) -> frontends.Grpc:
         max_connection_age_grace=options.grpc_max_connection_age_grace,
         grpcio=machine.parts.get("grpcio", ""),
     )
+
+
+def _is_poisoned(text: str) -> bool:
+    """Return whether the value of ZT_POISON has processes fill their free memory."""
+    is_poisoned = text not in ("", "0")
+    if is_poisoned:
+        _log.info("%s: tensors are looked for that are read after their block is free", _POISON)
+    return is_poisoned
 
 
 def _held_requests(text: str) -> int:
