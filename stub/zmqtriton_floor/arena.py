@@ -250,10 +250,6 @@ class Arena:
     def configured(cls, owner: int, memory: Memory, *, is_gradual: bool = False) -> Arena:
         """Create an arena of these sizes."""
         first, step = memory.segment_bytes, memory.segment_step_bytes
-        if memory.is_poisoned:
-            from zmqtriton_floor.poison import PoisonedArena  # for debugging alone
-
-            cls = PoisonedArena
         return cls(owner, first_bytes=first, step_bytes=step, is_gradual=is_gradual)
 
     # ---------------------------------------------------------------- blocks

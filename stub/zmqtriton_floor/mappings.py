@@ -18,7 +18,6 @@ from typing import Any, Callable, Iterable, Sequence, Tuple
 
 from zmqtriton_floor.arena import PAGE, is_size_sealed
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable
-from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, make
 
 #: A segment: its owner and the owner's number for it.
@@ -136,17 +135,6 @@ class Mappings:
         self._on_release = on_release or (lambda blocks: None)
         self._segments: dict[Name, _Segment] = {}
         self.lock = threading.RLock()
-
-    @classmethod
-    def configured(
-        cls, memory: Memory, *, is_private: bool, on_release: Callable[[list[Block]], None]
-    ) -> Mappings:
-        """Create an empty set of the kind that a server's settings name."""
-        if memory.is_poisoned:
-            from zmqtriton_floor.poison import PoisonedMappings  # for debugging alone
-
-            cls = PoisonedMappings
-        return cls(is_private=is_private, on_release=on_release)
 
     # -------------------------------------------------------------- segments
 

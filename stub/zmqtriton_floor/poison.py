@@ -58,10 +58,16 @@ _CAUSES = 1024
 
 _log = logging.getLogger(__name__)
 
+
+def log(text: str) -> None:
+    """Log a finding in the name of this process."""
+    _log.error(text)
+
+
 #: Texts of all findings of this process.
 findings: list[str] = []
-#: The way of a finding to the log. An instance has one of its own.
-say: Callable[[str], object] = _log.error
+#: The way of a finding to the log. Instances have their own.
+say: Callable[[str], object] = log
 
 
 def report(text: str) -> None:
@@ -110,10 +116,10 @@ def place() -> str:
     names = []
     for frame in _frames():
         module = frame.f_globals.get("__name__", "").rpartition(".")[2]
-        known = frame.f_locals
-        facts = [f"{name}={known[name]}" for name in _FACTS if type(known.get(name)) is int]
-        told = f"({', '.join(facts)})" if facts else ""
-        names.append(f"{module}.{frame.f_code.co_name}:{frame.f_lineno}{told}")
+        values = frame.f_locals
+        facts = [f"{name}={values[name]}" for name in _FACTS if type(values.get(name)) is int]
+        request = f"({', '.join(facts)})" if facts else ""
+        names.append(f"{module}.{frame.f_code.co_name}:{frame.f_lineno}{request}")
         if len(names) == _DEPTH:
             break
     return " < ".join(names)
@@ -137,7 +143,7 @@ def _tensors_in(block: Block) -> str:
 
 
 class PoisonedLeases(Leases):
-    """Leases that know who has changed them."""
+    """Leases with the functions that have changed them."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Set up; call `changed` after each change that may have freed a block."""
@@ -244,8 +250,8 @@ class PoisonedArena(Arena):
         super().__init__(owner, **options)
         self._first_in = _Lock()
         self._lock: Any = self._first_in
-        self._known = PoisonedLeases(self._apply_soon)
-        self.leases = self._known
+        self._histories = PoisonedLeases(self._apply_soon)
+        self.leases = self._histories
         #: The oldest first.
         self._apart: deque[_Apart] = deque()
         self._apart_bytes = 0
@@ -253,7 +259,7 @@ class PoisonedArena(Arena):
         self._pid = os.getpid()
 
     def _apply_soon(self) -> None:
-        """Fill at once what has become free, unless a thread is in the middle of another step."""
+        """Fill free blocks at once, unless a thread is in the middle of another step."""
         if self._first_in.enter_first():
             try:
                 self._apply_leases()
@@ -268,7 +274,7 @@ class PoisonedArena(Arena):
                 segment.mend(offset, size)
                 segment.left_s = now_s
                 continue
-            line = Poison(self.owner, segment.number, block, self._known.causes[block]).encode()
+            line = Poison(self.owner, segment.number, block, self._histories.causes[block]).encode()
             filled = self._fill(segment, offset, size, line)
             self._apart.append(_Apart(block, segment, offset, size, filled, line, now_s))
             self._apart_bytes += size
@@ -297,7 +303,7 @@ class PoisonedArena(Arena):
                 report(
                     f"a block was written after it was free: block {apart.block} of segment "
                     f"{segment.number} of process {self.owner}, after byte {start - apart.offset}; "
-                    f"{self._known.cause(apart.block)}"
+                    f"{self._histories.cause(apart.block)}"
                 )
                 break
         segment.mend(apart.offset, apart.size)
@@ -308,11 +314,11 @@ class PoisonedArena(Arena):
             self._mend(self._apart[0])
 
     def _allocate(self, size: int, segments: Any) -> Allocation | None:
-        found = super()._allocate(size, segments)
-        while found is None and self._apart and self._is_over(self._apart[0]):
+        allocation = super()._allocate(size, segments)
+        while allocation is None and self._apart and self._is_over(self._apart[0]):
             self._mend(self._apart[0])
-            found = super()._allocate(size, segments)
-        return found
+            allocation = super()._allocate(size, segments)
+        return allocation
 
     def _is_over(self, apart: _Apart) -> bool:
         return apart.freed_s <= self._clock() - KEPT_S
@@ -355,7 +361,7 @@ class PoisonedArena(Arena):
                             report(
                                 f"a tensor was passed on after its block was free: block "
                                 f"{apart.block} of segment {segment.number} of process "
-                                f"{self.owner}, by {place()}; {self._known.cause(apart.block)}"
+                                f"{self.owner}, by {place()}; {self._histories.cause(apart.block)}"
                             )
         return reference
 
@@ -376,11 +382,11 @@ class PoisonedMappings(Mappings):
             return super()._open(block, low, high, leased, kept)
         reader = f"tensor {_tensors_in(block)}, opened by {place()}"
         segment = self._segments[block.owner, block.segment]
-        is_found = self._look(segment, block, low // PAGE * PAGE, reader, "when it was opened")
+        is_free = self._look(segment, block, low // PAGE * PAGE, reader, "when it was opened")
         opened = super()._open(block, low, high, leased, kept)
         for key in [key for key in segment.views if key not in self._readers]:
             self._readers[key] = reader
-            if is_found:
+            if is_free:
                 self._reported.add(key)
         self._look_at_all()
         return opened

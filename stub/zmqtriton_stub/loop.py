@@ -8,7 +8,6 @@ model.py, the socket to connection.py and what requests are owed to responses.py
 from __future__ import annotations
 
 import json
-import logging
 import os
 import select
 import threading
@@ -60,20 +59,6 @@ class _Failed(Exception):
 
 def _end_loop(_: wire.Finalize) -> NoReturn:
     raise _Finished
-
-
-def _log_poison() -> None:
-    """Log tensors that are read after their block is free in the name of the instance."""
-    from zmqtriton_floor import poison  # for debugging alone
-
-    def log(text: str) -> None:
-        here = this_process.here()
-        if here is None:  # a user's process that runs instances, too
-            logging.getLogger(poison.__name__).error(text)
-        else:
-            here.log("E", f"{text}, in {here.name}", 2)
-
-    poison.say = log
 
 
 def _change_logs(message: wire.LogSettings) -> None:
@@ -151,7 +136,7 @@ class Stub:
             self._settings = decode(StubSettings, self._bootstrap.settings)
             this_process.log_options = self._settings.log
             if self._settings.memory.is_poisoned:
-                _log_poison()
+                this_process.log_poison()
             self._memory.begin(self._bootstrap.serial, self._settings.memory)
             self._load(self._await(wire.LoadModel))
             self._connect()

@@ -182,7 +182,7 @@ def run(plan: Plan, directory: Path, kept: Path | None = None) -> int:
             day = Day(plan, world, nemesis, clients)
             day.run()
             print("supervisor:", sizes, "->", _sizes(server.pid))
-        for finding in poison.found_in(server.log_text()):
+        for finding in poison.findings_in(server.log_text()):
             world.break_promise(finding)
         report = Report(world, clients, day.steps, day.recoveries)
         report.print()

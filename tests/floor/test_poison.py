@@ -14,23 +14,30 @@ from tests.floor.test_arena import Clock, allocate, segment
 from zmqtriton_floor import poison
 from zmqtriton_floor.arena import IDLE_S, LARGE_BYTES, PAGE, Allocation, Arena
 from zmqtriton_floor.mappings import Mappings
-from zmqtriton_floor.poison import KEPT_BLOCKS, KEPT_S, LINE_BYTES, Poison, PoisonedArena
+from zmqtriton_floor.memory_kinds import make_arena, make_mappings
+from zmqtriton_floor.poison import (
+    KEPT_BLOCKS,
+    KEPT_S,
+    LINE_BYTES,
+    Poison,
+    PoisonedArena,
+    PoisonedMappings,
+)
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block
 
 pytestmark = pytest.mark.slow
 
 OWNER = 7
-MEMORY = Memory(is_poisoned=True)
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def findings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The findings of a test, which are none of its session's."""
-    findings: list[str] = []
-    monkeypatch.setattr(poison, "findings", findings)
+    texts: list[str] = []
+    monkeypatch.setattr(poison, "findings", texts)
     monkeypatch.setattr(poison, "say", lambda text: None)
-    return findings
+    return texts
 
 
 class Pair:
@@ -40,9 +47,7 @@ class Pair:
         self.clock = clock
         self.arena = PoisonedArena(OWNER, clock=clock)
         self.released: list[Block] = []
-        self.mappings = Mappings.configured(
-            MEMORY, is_private=is_private, on_release=self.released.extend
-        )
+        self.mappings = PoisonedMappings(is_private=is_private, on_release=self.released.extend)
 
     def write(self, data: bytes) -> Allocation:
         allocation = self.arena.allocate(len(data))
@@ -71,7 +76,7 @@ def arena(clock: Clock) -> PoisonedArena:
 
 
 @pytest.fixture(params=[False, True], ids=["shared", "private"])
-def pair(request: pytest.FixtureRequest, clock: Clock, found: list[str]) -> Iterator[Pair]:
+def pair(request: pytest.FixtureRequest, clock: Clock, findings: list[str]) -> Iterator[Pair]:
     pair = Pair(clock, is_private=request.param)
 
     yield pair
@@ -80,9 +85,13 @@ def pair(request: pytest.FixtureRequest, clock: Clock, found: list[str]) -> Iter
 
 
 def test_the_settings_of_a_process_choose_the_kind_of_its_memory() -> None:
-    assert type(Arena.configured(OWNER, Memory())) is Arena
-    assert type(Arena.configured(OWNER, MEMORY)) is PoisonedArena
-    assert type(Mappings.configured(Memory(), is_private=True, on_release=print)) is Mappings
+    for is_poisoned, arena, mappings in (
+        (False, Arena, Mappings),
+        (True, PoisonedArena, PoisonedMappings),
+    ):
+        memory = Memory(is_poisoned=is_poisoned)
+        assert arena is type(make_arena(OWNER, memory))
+        assert mappings is type(make_mappings(memory, is_private=True, on_release=print))
 
 
 def test_a_line_names_a_block_and_its_cause() -> None:
@@ -189,18 +198,17 @@ def test_a_segment_goes_back_with_its_abandoned_block(arena: PoisonedArena) -> N
     assert 0 == arena.bytes
 
 
-def test_memory_that_was_never_made_is_not_filled(clock: Clock, found: list[str]) -> None:
+def test_memory_that_was_never_made_is_not_filled(clock: Clock, findings: list[str]) -> None:
     arena = PoisonedArena(OWNER, is_gradual=True, clock=clock)
-    block, size = allocate(arena, 8 << 20), 8 << 20
+    block = allocate(arena, 8 << 20)
     arena.make(block.reference.block, PAGE)
 
     arena.leases.end([block.reference.block])
 
     assert poison.decode(bytes(block.view[:LINE_BYTES])) is not None
     assert poison.decode(bytes(block.view[PAGE : PAGE + LINE_BYTES])) is None
-    assert size == len(block.view)
     assert arena.trim(0)
-    assert not found
+    assert not findings
 
 
 def test_a_fork_fills_nothing_of_its_parent(arena: PoisonedArena) -> None:
@@ -217,7 +225,7 @@ def test_a_fork_fills_nothing_of_its_parent(arena: PoisonedArena) -> None:
 
 
 def test_an_owner_that_writes_to_a_free_block_is_found(
-    arena: PoisonedArena, found: list[str]
+    arena: PoisonedArena, findings: list[str]
 ) -> None:
     block = allocate(arena, PAGE)
     arena.leases.end([block.reference.block])
@@ -225,38 +233,40 @@ def test_an_owner_that_writes_to_a_free_block_is_found(
     block.view[100] = 1
     arena.trim(0)
 
-    [text] = found
+    [text] = findings
     assert text.startswith("a block was written after it was free: block 1 of segment 1")
     assert "the owner's lease ended" in text
 
 
 @pytest.mark.parametrize("change", ["end", "add", "send", "lend"])
 def test_a_lease_of_a_free_block_is_found(
-    arena: PoisonedArena, found: list[str], change: str
+    arena: PoisonedArena, findings: list[str], change: str
 ) -> None:
     block = allocate(arena, PAGE).reference.block
     arena.leases.end([block])
-    assert not found
+    assert not findings
 
     getattr(arena.leases, change)([block])
 
-    [text] = found
+    [text] = findings
     assert text.startswith(f"a lease of a free block: block {block}, ")
     assert "freed: the owner's lease ended" in text
 
 
-def test_a_reader_that_releases_a_free_block_is_not(arena: PoisonedArena, found: list[str]) -> None:
+def test_a_reader_that_releases_a_free_block_is_not(
+    arena: PoisonedArena, findings: list[str]
+) -> None:
     block = allocate(arena, PAGE).reference.block
     arena.leases.end([block])
 
     arena.leases.take_back([block, 12345])
     arena.leases.end([12345])
 
-    assert not found
+    assert not findings
 
 
 def test_an_owner_that_passes_on_a_free_block_is_found(
-    arena: PoisonedArena, found: list[str]
+    arena: PoisonedArena, findings: list[str]
 ) -> None:
     block = allocate(arena, 2 * PAGE)
     other = allocate(arena, 2 * PAGE)
@@ -266,11 +276,11 @@ def test_an_owner_that_passes_on_a_free_block_is_found(
     assert arena.locate(block.view[8:16]) is None
     assert arena.locate(other.view[8:16]) is not None
 
-    [text] = found
+    [text] = findings
     assert text.startswith("a tensor was passed on after its block was free: block 1 of segment 1")
 
 
-def test_threads_share_it(arena: PoisonedArena, found: list[str]) -> None:
+def test_threads_share_it(arena: PoisonedArena, findings: list[str]) -> None:
     allocate(arena, 1 << 20)  # the first segment
 
     def use(number: int) -> None:
@@ -287,30 +297,30 @@ def test_threads_share_it(arena: PoisonedArena, found: list[str]) -> None:
         list(pool.map(use, range(4)))
 
     assert arena.used == 1
-    assert not found
+    assert not findings
 
 
 # ------------------------------------------------------------------------------ readers
 
 
 def test_an_array_over_a_block_that_is_free_is_found_when_it_ends(
-    pair: Pair, found: list[str]
+    pair: Pair, findings: list[str]
 ) -> None:
     written = pair.write(b"x" * 3 * PAGE)
     array = pair.open(written)
 
     pair.arena.leases.end([written.reference.block])
-    assert not found
+    assert not findings
     del array
 
-    [text] = found
+    [text] = findings
     assert text.startswith("a tensor was read after its block was free: block 1 of segment 1 of")
     assert "when its last array ended" in text
     assert "freed: the owner's lease ended" in text
 
 
 def test_an_array_that_is_kept_is_found_when_another_one_begins(
-    pair: Pair, found: list[str]
+    pair: Pair, findings: list[str]
 ) -> None:
     kept, other = pair.write(b"x" * PAGE), pair.write(b"y" * PAGE)
     array = pair.open(kept)
@@ -319,28 +329,28 @@ def test_an_array_that_is_kept_is_found_when_another_one_begins(
     for _ in range(3):
         pair.open(other)
 
-    [text] = found  # once
+    [text] = findings  # once
     assert "while it was kept" in text
     del array
-    assert len(found) == 1
+    assert len(findings) == 1
 
 
 def test_a_block_that_is_free_already_is_found_when_it_is_opened(
-    pair: Pair, found: list[str]
+    pair: Pair, findings: list[str]
 ) -> None:
     written = pair.write(b"x" * PAGE)
     pair.arena.leases.end([written.reference.block])
 
     array = pair.open(written)
 
-    [text] = found
+    [text] = findings
     assert "seen when it was opened" in text
     del array
-    assert len(found) == 1
+    assert len(findings) == 1
 
 
 def test_an_array_whose_memory_is_that_of_a_later_block_is_found(
-    pair: Pair, found: list[str]
+    pair: Pair, findings: list[str]
 ) -> None:
     written = pair.write(b"x" * (1 << 20))
     array = pair.open(written)
@@ -352,12 +362,12 @@ def test_an_array_whose_memory_is_that_of_a_later_block_is_found(
     pair.arena.leases.end([later.reference.block])
     del array
 
-    [text] = found
+    [text] = findings
     assert "block 1 of segment 1 of process 7, now in block 2" in text
 
 
 def test_a_block_whose_owner_has_written_less_than_all_of_it_is_none(
-    pair: Pair, found: list[str]
+    pair: Pair, findings: list[str]
 ) -> None:
     first = pair.write(b"x" * (1 << 20))
     pair.arena.leases.end([first.reference.block])
@@ -369,10 +379,10 @@ def test_a_block_whose_owner_has_written_less_than_all_of_it_is_none(
 
     assert poison.decode(array[:LINE_BYTES].tobytes()) is not None
     del array
-    assert not found
+    assert not findings
 
 
-def test_a_reader_with_pages_of_its_own_is_none(clock: Clock, found: list[str]) -> None:
+def test_a_reader_with_pages_of_its_own_is_none(clock: Clock, findings: list[str]) -> None:
     pair = Pair(clock, is_private=True)
     written = pair.write(b"x" * PAGE)
     array = pair.open(written)
@@ -383,11 +393,11 @@ def test_a_reader_with_pages_of_its_own_is_none(clock: Clock, found: list[str]) 
     assert b"x" * PAGE == array.tobytes()
     del array
     gc.collect()
-    assert not found
+    assert not findings
     pair.mappings.close()
 
 
-def test_a_reader_that_has_changed_its_pages_is_found(clock: Clock, found: list[str]) -> None:
+def test_a_reader_that_has_changed_its_pages_is_found(clock: Clock, findings: list[str]) -> None:
     pair = Pair(clock, is_private=True)
     written = pair.write(b"x" * PAGE)
     array = pair.open(written)
@@ -396,11 +406,11 @@ def test_a_reader_that_has_changed_its_pages_is_found(clock: Clock, found: list[
     pair.arena.leases.end([written.reference.block])
     del array
 
-    assert len(found) == 1
+    assert len(findings) == 1
     pair.mappings.close()
 
 
-def test_a_free_block_is_found_before_it_is_passed_on(clock: Clock, found: list[str]) -> None:
+def test_a_free_block_is_found_before_it_is_passed_on(clock: Clock, findings: list[str]) -> None:
     pair = Pair(clock, is_private=True)
     written = pair.write(b"x" * PAGE)
     array = pair.open(written)
@@ -408,13 +418,13 @@ def test_a_free_block_is_found_before_it_is_passed_on(clock: Clock, found: list[
 
     assert pair.mappings.locate(memoryview(array)) is not None
 
-    assert len(found) == 1
+    assert len(findings) == 1
     del array
     pair.mappings.close()
 
 
 def test_a_segment_that_its_owner_has_dropped_is_not_looked_at(
-    pair: Pair, found: list[str]
+    pair: Pair, findings: list[str]
 ) -> None:
     written = pair.write(b"x" * PAGE)
     array = pair.open(written)
@@ -422,4 +432,4 @@ def test_a_segment_that_its_owner_has_dropped_is_not_looked_at(
 
     del array
 
-    assert not found
+    assert not findings

@@ -12,8 +12,8 @@ from zmqtriton_floor import poison
 _LINE = re.compile(rf".*{re.escape(poison.FOUND)}a (?:tensor was|block was|lease of) .*")
 
 
-def found_in(log: str) -> list[str]:
+def findings_in(log: str) -> list[str]:
     """Return the findings in a log, and those of this process since the last call."""
-    found = [*_LINE.findall(log), *poison.findings]
+    findings = [*_LINE.findall(log), *poison.findings]
     poison.findings.clear()
-    return found
+    return findings

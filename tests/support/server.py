@@ -447,7 +447,7 @@ class Server:
             self.stop()
         if error[0] is None:
             assert not (turns := long_turns(self.log_text())), (turns, self.log_text())
-            assert not (found := poison.found_in(self.log_text())), found
+            assert not (findings := poison.findings_in(self.log_text())), findings
 
 
 def choose_instances(model: Path) -> None:

@@ -71,7 +71,7 @@ class SharedServer(Server):
         finally:
             self._clear(files)
             self._is_lent = not is_first
-        assert not (found := poison.found_in(self.log_text())), found
+        assert not (findings := poison.findings_in(self.log_text())), findings
         # a stub that is just ending has no command line, and no role by it
         with suppress(AssertionError):
             eventually(lambda: processes == processes_now(), 60)

@@ -18,7 +18,8 @@ from zmqtriton_floor.arena import IDLE_S, INLINE_BYTES, Allocation, Arena, block
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.leases import Leases
-from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
+from zmqtriton_floor.mappings import REGIONS_FROM
+from zmqtriton_floor.memory_kinds import make_arena, make_mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, Tensor, make
 from zmqtriton_stub.memory import gpu
@@ -178,8 +179,8 @@ class TensorMemory:
         self.keys: Keys | None = None
 
     def _set_up(self, memory: Memory) -> None:
-        """Set up what reads the memory of others."""
-        self.mappings = Mappings.configured(memory, is_private=True, on_release=self._released)
+        """Set up the mappings of others' segments, and their users."""
+        self.mappings = make_mappings(memory, is_private=True, on_release=self._released)
         self.mappings.maps_regions = self._maps_regions
         self.regions = RegionOutputs(
             self.mappings,
@@ -197,7 +198,7 @@ class TensorMemory:
         if memory.is_poisoned:
             self.close()
             self._set_up(memory)
-        self.arena = Arena.configured(serial, memory)
+        self.arena = make_arena(serial, memory)
         self.for_clients = ClientMemory(self.arena, memory.client_bytes + _BEYOND)
         self.keys = keys_of(memory.cache_secret)
 

@@ -77,23 +77,25 @@ def _infer(server: Server, model: str) -> np.ndarray:
     return output
 
 
-def _found(server: Server, pattern: str) -> list[str]:
-    return [line for line in poison.found_in(server.log_text()) if re.search(pattern, line)]
+def _findings(server: Server, pattern: str) -> list[str]:
+    return [line for line in poison.findings_in(server.log_text()) if re.search(pattern, line)]
 
 
 def test_an_output_that_is_freed_too_early_is_named(server: Server) -> None:
     assert np.array_equal(VALUES, _infer(server, "identity_fp32"))
-    assert not poison.found_in(server.log_text())
+    assert not poison.findings_in(server.log_text())
 
     read = _infer(server, "too_early")
 
     assert not np.array_equal(VALUES + 1, read)
-    eventually(lambda: _found(server, "a tensor was read after"), 60, "a finding of the frontend")
-    [line] = _found(server, "a tensor was read after its block was free: block 1 of segment 1")
+    eventually(
+        lambda: _findings(server, "a tensor was read after"), 60, "a finding of the frontend"
+    )
+    [line] = _findings(server, "a tensor was read after its block was free: block 1 of segment 1")
     assert line.startswith("E")
     assert "tensor 'OUTPUT0', opened by" in line
     assert "freed: the owner's lease ended" in line
-    line = _found(server, "a lease of a free block: block 1")[0]
+    line = _findings(server, "a lease of a free block: block 1")[0]
     assert "in too_early_0" in line
 
 
@@ -101,8 +103,8 @@ def test_an_input_that_a_model_keeps_without_a_copy_is_named(server: Server) -> 
     for _ in range(2):
         assert np.array_equal(VALUES + 1, _infer(server, "keeping"))
 
-    eventually(lambda: _found(server, "while it was kept"), 60, "a finding of the instance")
-    line = _found(server, "while it was kept")[0]
+    eventually(lambda: _findings(server, "while it was kept"), 60, "a finding of the instance")
+    line = _findings(server, "while it was kept")[0]
     assert line.startswith("E")
     assert "tensor 'INPUT0', opened by" in line
     assert "freed: the owner's lease ended by payload.take_back" in line
