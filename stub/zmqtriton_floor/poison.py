@@ -49,8 +49,9 @@ _DEPTH = 4
 _PASSED_OVER = frozenset(
     (__name__, *(f"zmqtriton_floor.{name}" for name in ("arena", "leases", "mappings")))
 )
-#: Numbers of requests and processes in the functions of such a place.
-_FACTS = ("own_id", "peer", "source")
+#: Variables of the functions of such a place: numbers of requests and processes, and messages.
+_NUMBERS = ("own_id", "peer", "source")
+_MESSAGES = ("row", "work")
 #: Number of changes of a block's leases that are remembered.
 _CHANGES = 6
 #: Number of free blocks whose causes are remembered.
@@ -112,12 +113,14 @@ def _frames() -> Iterator[Any]:
 
 
 def place() -> str:
-    """Return the functions that have led here, the last one first, with their requests."""
+    """Return the functions that have led here, the last one first, with ids of their requests."""
     names = []
     for frame in _frames():
         module = frame.f_globals.get("__name__", "").rpartition(".")[2]
         values = frame.f_locals
-        facts = [f"{name}={values[name]}" for name in _FACTS if type(values.get(name)) is int]
+        facts = [f"{name}={values[name]}" for name in _NUMBERS if type(values.get(name)) is int]
+        ids = [getattr(values.get(name), "id", None) for name in _MESSAGES]
+        facts += [f"id={own_id}" for own_id in ids if type(own_id) is int]
         request = f"({', '.join(facts)})" if facts else ""
         names.append(f"{module}.{frame.f_code.co_name}:{frame.f_lineno}{request}")
         if len(names) == _DEPTH:
