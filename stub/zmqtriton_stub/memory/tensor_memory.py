@@ -355,13 +355,13 @@ class TensorMemory:
 
     def _allocate(self, size: int) -> Allocation:
         for _ in range(_TRIES):
-            allocation = self.arena.allocate(size)
+            allocation = self.arena.allocate(size) or self._grow(size)
             if allocation is not None:
                 return allocation
-            self._grow(size)
         raise Unavailable("Failed to allocate shared memory.")
 
-    def _grow(self, size: int) -> None:
+    def _grow(self, size: int) -> Allocation | None:
+        """Make room, or return a block that is free by now. Raises Unavailable if there is none."""
         for is_last_try in (False, True):
             request = self.arena.segment_request(size, is_scarce=is_last_try)
             answer = self._supervisor.ask(request, (request.segment,))
@@ -371,14 +371,18 @@ class TensorMemory:
                         request, NO_ANSWER if answer is None else answer[0].text
                     )
                 self.arena.add(request, answer[1])
-                return
+                return None
             except Unavailable:
                 # if it was made in spite of that, it would count, and stay, for ever
                 idle = self.arena.trim(0)
                 self._drop([wire.FreeSegment(request.segment), *idle])
                 can_ask_for_less = request.size > block_bytes(size)
+                allocation = self.arena.allocate(size)
+                if allocation is not None:  # a block was freed, or is not kept apart any more
+                    return allocation
                 if is_last_try or answer is None or not (idle or can_ask_for_less):
                     raise
+        return None
 
     def trim(self) -> float | None:
         """Give back segments that have been empty for a while; return in how many seconds to again.
