@@ -29,7 +29,7 @@ from zmqtriton_floor.wire import Block, FreeSegment, Reference, Tensor
 #: The beginning of each finding in the log.
 FOUND = "poison: "
 
-#: A free block is not used again within this time, unless more of them are kept apart.
+#: Time within which a free block is not used again, and the most that is kept apart so.
 KEPT_S = 2.0
 KEPT_BLOCKS = 64
 KEPT_BYTES = 32 << 20
@@ -39,7 +39,7 @@ LINE_BYTES = 1024
 #: The head of that text: a mark, owner, segment and block, and the length of the cause.
 _HEAD = struct.Struct("<16s3QH")
 _MARK = b"\x7fZT-FREE-BLOCK\x7f\x7f"
-#: The rest. As a number it is tiny, and not zero.
+#: Filler of the rest: as a number it is tiny, and not zero.
 _FILL = b"\xa5"
 #: The unit of filling and comparing.
 _STEP_BYTES = 64 * LINE_BYTES
@@ -83,7 +83,7 @@ class Poison(NamedTuple):
     owner: int
     segment: int
     block: int
-    #: The changes of its leases, the last one first.
+    #: Changes of its leases, the last one first.
     cause: str
 
     def encode(self) -> bytes:
@@ -103,7 +103,7 @@ def decode(line: bytes) -> Poison | None:
 
 
 def _frames() -> Iterator[Any]:
-    """Iterate over the server's functions that run, the last one first, but those of memory."""
+    """Iterate over the running functions of the server, the last one first, without memory."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -113,7 +113,7 @@ def _frames() -> Iterator[Any]:
 
 
 def place() -> str:
-    """Return the functions that have led here, the last one first, with ids of their requests."""
+    """Return a description of the running functions, the last one first, with ids of requests."""
     names = []
     for frame in _frames():
         module = frame.f_globals.get("__name__", "").rpartition(".")[2]
@@ -153,7 +153,7 @@ class PoisonedLeases(Leases):
         super().__init__()
         self._changed = changed
         self._history: dict[int, deque[str]] = {}
-        #: The causes by free block, the oldest first.
+        #: Causes by free block, the oldest first.
         self.causes: dict[int, str] = {}
 
     def begin(self, block: int) -> None:
@@ -240,7 +240,7 @@ class _Apart(NamedTuple):
     segment: Any
     offset: int
     size: int
-    #: The bytes that are filled, from its beginning on.
+    #: Number of bytes that are filled, from its beginning on.
     filled: int
     line: bytes
     freed_s: float
@@ -255,7 +255,7 @@ class PoisonedArena(Arena):
         self._lock: Any = self._first_in
         self._histories = PoisonedLeases(self._apply_soon)
         self.leases = self._histories
-        #: The oldest first.
+        #: Free blocks that are not used again yet, the oldest first.
         self._apart: deque[_Apart] = deque()
         self._apart_bytes = 0
         #: A fork has the memory of its parent, which only that may fill.
@@ -374,7 +374,7 @@ class PoisonedMappings(Mappings):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        #: The tensors and the readers of views, by the id() of these.
+        #: Tensors and readers of views, by the id() of the view.
         self._readers: dict[int, str] = {}
         self._reported: set[int] = set()
 
@@ -431,7 +431,7 @@ class PoisonedMappings(Mappings):
 
     def _look_at(self, view: Any, when: str) -> None:
         segment, block = view.segment, view.block
-        # whose owner has dropped the segment it is not filled any more, and its file is closed
+        # a segment that its owner has dropped is not filled any more, and its file is closed
         if (
             not view.is_own
             and id(view) not in self._reported

@@ -361,7 +361,10 @@ class TensorMemory:
         raise Unavailable("Failed to allocate shared memory.")
 
     def _grow(self, size: int) -> Allocation | None:
-        """Make room, or return a block that is free by now. Raises Unavailable if there is none."""
+        """Add a segment, or return a block that is free by now.
+
+        Raises Unavailable if memory is short.
+        """
         for is_last_try in (False, True):
             request = self.arena.segment_request(size, is_scarce=is_last_try)
             answer = self._supervisor.ask(request, (request.segment,))
