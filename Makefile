@@ -20,7 +20,7 @@ peer_pythons := '>=3.10,<3.13'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb release \
-	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-pythons fleet-kills mutants machines report
+	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-poison test-pythons fleet-kills mutants machines report
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -59,6 +59,11 @@ test-pythons: .venv/test.stamp
 test-instances: .venv/test.stamp
 	set -e; for kind in forks threads; do ZT_INSTANCES=$$kind $(bin)/python -m pytest -n $(JOBS) $(DIST) \
 		tests/system/model_api tests/conformance/test_replay.py $(ARGS); done
+
+# Files of large tensors, by servers that fill free blocks and name who reads them.
+test-poison: .venv/test.stamp
+	ZT_POISON=1 $(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS) $$($(call marked,large_tensors)) \
+		tests/system/faults/test_broker_death_memory.py
 
 # Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
 # A process for each, as models have: some do not bear others.
@@ -100,11 +105,11 @@ bench: .venv-bench/stamp
 growth: .venv-bench/stamp
 	.venv-bench/bin/python -m tests.bench.growth $(ARGS)
 
-# With SEED: random faults for MINUTES, in an order that the seed decides.
+# With SEED: random faults for MINUTES, in an order that the seed decides. Reads of free memory are found.
 MINUTES ?= 20
 
 faults: .venv/test.stamp
-	$(bin)/python -m tests.faults.$(if $(SEED),chaos --seed $(SEED) --minutes $(MINUTES),run) $(ARGS)
+	ZT_POISON=1 $(bin)/python -m tests.faults.$(if $(SEED),chaos --seed $(SEED) --minutes $(MINUTES),run) $(ARGS)
 
 # Hostile clients beside honest ones.
 attacks: .venv/test.stamp

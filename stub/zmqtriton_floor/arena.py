@@ -124,11 +124,12 @@ class _Pages:
     def __init__(self, descriptor: int, memory: mmap.mmap) -> None:
         self._descriptor = descriptor
         self._memory = memory
-        self._made = 0
+        #: The bytes that are made.
+        self.made = 0
 
     def make(self, end: int) -> None:
         """Make all pages before this position. Raises OSError if memory is short."""
-        start, end = self._made, min(-(-end // PAGE) * PAGE, len(self._memory))
+        start, end = self.made, min(-(-end // PAGE) * PAGE, len(self._memory))
         if end <= start:
             return
         try:  # populate() could not write to a sealed file
@@ -141,7 +142,7 @@ class _Pages:
         except OSError as error:  # an older kernel does this at the first write to each page
             if error.errno not in {errno.EINVAL, *_NO_SUCH_CALL}:
                 raise
-        self._made = end
+        self.made = end
         if end == len(self._memory):
             self.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -122,6 +123,19 @@ def test_each_option_is_told_to_a_process_or_is_the_supervisors_own(option: str)
     changed = settings(**{**beside, option: _other(option, getattr(Options(**beside), option))})
 
     assert (option in _OWN) is (_documents(settings(**beside)) == _documents(changed))
+
+
+@pytest.mark.parametrize(("value", "is_poisoned"), [("1", True), ("0", False), ("", False)])
+def test_owners_of_memory_get_the_switch_of_poison(value: str, is_poisoned: bool) -> None:
+    documents = _documents(settings(environment={"ZT_POISON": value}))
+
+    memories = [
+        memory
+        for document in list(documents.values())[:-1]
+        if (memory := json.loads(document).get("memory")) is not None
+    ]
+    assert len(memories) == len(documents) - 3  # the supervisor, the broker and the tracer
+    assert {is_poisoned} == {memory["is_poisoned"] for memory in memories}
 
 
 def _classes(cls: Any) -> Iterator[Any]:

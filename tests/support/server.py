@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
-from tests.support import stub_user
+from tests.support import poison, stub_user
 from tests.support.loops.long_turns import long_turns
 from tests.support.waiting import eventually
 
@@ -447,6 +447,7 @@ class Server:
             self.stop()
         if error[0] is None:
             assert not (turns := long_turns(self.log_text())), (turns, self.log_text())
+            assert not (findings := poison.findings_in(self.log_text())), findings
 
 
 def choose_instances(model: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.addons.ctl.system.commands import ctl
+from tests.support import poison
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -70,6 +71,7 @@ class SharedServer(Server):
         finally:
             self._clear(files)
             self._is_lent = not is_first
+        assert not (findings := poison.findings_in(self.log_text())), findings
         # a stub that is just ending has no command line, and no role by it
         with suppress(AssertionError):
             eventually(lambda: processes == processes_now(), 60)

@@ -21,7 +21,7 @@ from zmqtriton_floor.arena import INLINE_BYTES, LARGE_BYTES, Allocation, Arena, 
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.leases import Leases
-from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.memory_kinds import make_arena, make_mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody, Tensor, make
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -177,10 +177,10 @@ class Payload:
         release: Callable[[wire.Release], None],
     ) -> None:
         """Set up; `tell` sends to the supervisor, `release` to the broker."""
-        self.arena = Arena.configured(serial, memory, is_gradual=True)
+        self.arena = make_arena(serial, memory, is_gradual=True)
         self.keys = keys_of(memory.cache_secret)
         self.releases = Releases(release)
-        self.mappings = Mappings(is_private=False, on_release=self.releases.add)
+        self.mappings = make_mappings(memory, is_private=False, on_release=self.releases.add)
         self.segments = Segments(self.arena, self.mappings, tell)
         #: What each request without a final reply has placed, by its id.
         self.placed: dict[int, Placement] = {}

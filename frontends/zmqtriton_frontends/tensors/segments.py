@@ -73,6 +73,9 @@ class Segments:
                 # If it was made in spite of that, it would count, and be there, for ever.
                 idle = self._arena.trim(0)
                 self._free([wire.FreeSegment(request.segment), *idle])
+                allocation = self._arena.allocate(size)
+                if allocation is not None:  # a block was freed, or is not kept apart any more
+                    return allocation
                 if is_last_try or not idle:
                     raise
         allocation = self._arena.allocate(size)

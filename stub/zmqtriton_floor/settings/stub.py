@@ -17,6 +17,8 @@ class Memory(NamedTuple):
     client_bytes: int = 1 << 62
     #: Of its keys in the response cache, as hex; "": there is no cache.
     cache_secret: str = ""
+    #: Free blocks are filled, and reads of them are logged; see zmqtriton_floor.poison.
+    is_poisoned: bool = False
 
 
 class StubSettings(NamedTuple):

@@ -18,7 +18,8 @@ from zmqtriton_floor.arena import IDLE_S, INLINE_BYTES, Allocation, Arena, block
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.leases import Leases
-from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
+from zmqtriton_floor.mappings import REGIONS_FROM
+from zmqtriton_floor.memory_kinds import make_arena, make_mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, Tensor, make
 from zmqtriton_stub.memory import gpu
@@ -162,15 +163,9 @@ class TensorMemory:
         """Set up; a process that must outlive what clients do maps no regions of theirs."""
         self.arena = Arena(0)
         self.for_clients = ClientMemory(self.arena, _ENDLESS)
-        self.mappings = Mappings(is_private=True, on_release=self._released)
-        self.mappings.maps_regions = maps_regions
-        self.regions = RegionOutputs(
-            self.mappings,
-            self._map,
-            lambda *name: None if self._gpus is None else self._gpus.writable(*name),
-        )
+        self._maps_regions = maps_regions
+        self._set_up(Memory())
         self.outputs = MadeOutputs(self._allocate, lambda: self.arena.leases)
-        self.passing = TensorForwarding(self.mappings, self._lease_own)
         self.release: Callable[[wire.Release], None] = lambda message: None
         self._supervisor = supervisor
         supervisor.on_segment_opened = self._segment_opened
@@ -183,9 +178,27 @@ class TensorMemory:
         #: For requests to models with a cache; None if the server has no cache.
         self.keys: Keys | None = None
 
+    def _set_up(self, memory: Memory) -> None:
+        """Set up the mappings of others' segments, and their users."""
+        self.mappings = make_mappings(memory, is_private=True, on_release=self._released)
+        self.mappings.maps_regions = self._maps_regions
+        self.regions = RegionOutputs(
+            self.mappings,
+            self._map,
+            lambda *name: None if self._gpus is None else self._gpus.writable(*name),
+        )
+        self.passing = TensorForwarding(self.mappings, self._lease_own)
+
+    def close(self) -> None:
+        """Drop the memory of others."""
+        self.mappings.close()
+
     def begin(self, serial: int, memory: Memory) -> None:
         """Begin: from here on others may hear of the arena's blocks."""
-        self.arena = Arena.configured(serial, memory)
+        if memory.is_poisoned:
+            self.close()
+            self._set_up(memory)
+        self.arena = make_arena(serial, memory)
         self.for_clients = ClientMemory(self.arena, memory.client_bytes + _BEYOND)
         self.keys = keys_of(memory.cache_secret)
 
@@ -342,13 +355,16 @@ class TensorMemory:
 
     def _allocate(self, size: int) -> Allocation:
         for _ in range(_TRIES):
-            allocation = self.arena.allocate(size)
+            allocation = self.arena.allocate(size) or self._grow(size)
             if allocation is not None:
                 return allocation
-            self._grow(size)
         raise Unavailable("Failed to allocate shared memory.")
 
-    def _grow(self, size: int) -> None:
+    def _grow(self, size: int) -> Allocation | None:
+        """Add a segment, or return a block that is free by now.
+
+        Raises Unavailable if memory is short.
+        """
         for is_last_try in (False, True):
             request = self.arena.segment_request(size, is_scarce=is_last_try)
             answer = self._supervisor.ask(request, (request.segment,))
@@ -358,14 +374,18 @@ class TensorMemory:
                         request, NO_ANSWER if answer is None else answer[0].text
                     )
                 self.arena.add(request, answer[1])
-                return
+                return None
             except Unavailable:
                 # if it was made in spite of that, it would count, and stay, for ever
                 idle = self.arena.trim(0)
                 self._drop([wire.FreeSegment(request.segment), *idle])
                 can_ask_for_less = request.size > block_bytes(size)
+                allocation = self.arena.allocate(size)
+                if allocation is not None:  # a block was freed, or is not kept apart any more
+                    return allocation
                 if is_last_try or answer is None or not (idle or can_ask_for_less):
                     raise
+        return None
 
     def trim(self) -> float | None:
         """Give back segments that have been empty for a while; return in how many seconds to again.

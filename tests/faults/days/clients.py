@@ -93,7 +93,7 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
     server = Server(
         directory,
         models=MODELS,
-        environment=calls.environment,
+        environment={**calls.environment, "ZT_POISON": "1"},
         options=[
             *of_mode[mode],
             *OPTIONS,

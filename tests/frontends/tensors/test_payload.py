@@ -327,6 +327,21 @@ async def test_short_memory_is_an_error_of_the_request(world: World, /) -> None:
 
 
 @scenario(run)
+async def test_blocks_that_are_kept_apart_are_used_before_memory_is_called_short(
+    world: World, /
+) -> None:
+    world.payload = Payload(3, Memory(is_poisoned=True), world._hear, world._release)
+    for own_id in (1, 2):
+        await world.send(bytes(500_000), own_id=own_id)
+    world.payload.answered(1)
+    world.refusal = "There is none."
+
+    await world.send(bytes(500_000), own_id=3)
+
+    assert 2 == world.payload.arena.used
+
+
+@scenario(run)
 async def test_empty_segments_are_given_back_before_memory_is_called_short(world: World, /) -> None:
     await world.send(bytes(20_000_000), own_id=1)
     world.payload.answered(1)

@@ -105,6 +105,19 @@ def test_short_memory_is_an_error_and_leaves_nothing(world: FakeSupervisor) -> N
     assert 1 == world.memory.arena.used
 
 
+def test_blocks_that_are_kept_apart_are_used_before_memory_is_called_short(
+    world: FakeSupervisor,
+) -> None:
+    world.memory.begin(9, Memory(is_poisoned=True))
+    _, blocks = world.memory.place([_row(bytes(500_000)), _row(bytes(500_000))])
+    world.memory.free(blocks[:1])
+    world.refusal = "There is none."
+
+    world.memory.place([_row(bytes(500_000))])
+
+    assert 2 == world.memory.arena.used
+
+
 def test_where_room_for_more_is_refused_it_asks_for_just_enough(world: FakeSupervisor) -> None:
     world.max_segment_bytes = 500_000
 

@@ -22,7 +22,7 @@ from tests.support.waiting import eventually, value_at_rest
 from tests.support.waits.endless_requests import send_endless_body, send_endless_message
 from tests.system.attacks.connections import connect, is_served
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 MIB = 1 << 20
 LIMIT = 256 * MIB

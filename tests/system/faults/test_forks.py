@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 from zmqtriton_floor import execution_progress
 
-pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
 
 
 # ------------------------------------------------------------------------------- forks

@@ -25,7 +25,7 @@ from tests.support.scraping import sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 MODEL = "identity_fp32"
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
-pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
 
 SHARED = True
 

@@ -15,7 +15,7 @@ from tests.support.scripted import string_parameter
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 SHARED = True
 FORKS = string_parameter("INSTANCES", "forks")

@@ -10,7 +10,7 @@ import pytest
 from tests.support import scripted
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 SHARED = True
 

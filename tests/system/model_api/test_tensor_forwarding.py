@@ -17,7 +17,7 @@ from tests.support.process_memory import segments
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
 
 SHARED = KILLS = True
 

@@ -12,7 +12,7 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway.streams import StreamItem
 
-pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
 
 #: Sends `count` responses, each by a thread of its request's own; logs when it is cancelled.
 COUNTING = """

@@ -33,7 +33,7 @@ from tests.support.scraping import cancelled_requests, pending_requests
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 SHARED = KILLS = True
 

@@ -16,7 +16,7 @@ from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.scenarios import scenario
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 SHARED = True
 

@@ -26,7 +26,7 @@ from tests.support.raw_http import raw_request
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 COUNT = 1 << 18
 SIZE = 4 * COUNT

@@ -21,7 +21,7 @@ from tritonclient.utils import InferenceServerException
 from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.server import Server
 
-pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
 
 PROCESSES = ("--http-workers=2", "--grpc-processes=2")
 #: Each on a connection of its own; the kernel gives all of them to one process once in 2^15 runs.

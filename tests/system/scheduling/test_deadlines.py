@@ -19,7 +19,7 @@ from tests.support.scripted import ASYNC, DECOUPLED, add_model, open_stream, str
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 SHARED = True
 #: In so many seconds a request is executed by the last of three models, however busy a machine is.

@@ -14,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 _START, _END = 1, 2
 

@@ -10,7 +10,7 @@ from tests.support import scripted
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 _CACHED = "response_cache { enable: true }\n"
 #: Says how often the instance has executed this one.

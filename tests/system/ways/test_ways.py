@@ -43,7 +43,7 @@ from tests.system.ways.ways import (
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 HTTP = (HttpWay, JsonWay, ChunkedWay, PackedWay)
 GRPC = (GrpcWay, PackedGrpcWay)

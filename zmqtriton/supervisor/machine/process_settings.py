@@ -51,6 +51,8 @@ _MOVE_WITHIN_S = 3600.0
 #: The number of requests that a model's batcher waits for before it begins: sizes of batches are
 #: then the same each time.
 _HOLD_BACK = "TRITONSERVER_DELAY_SCHEDULER"
+#: Any value but 0 has all processes look for tensors that are read after their block is free.
+_POISON = "ZT_POISON"
 
 #: The field of the options for each socket's port.
 _PORTS = {
@@ -169,7 +171,12 @@ def _memory(options: Options, machine: Machine) -> Memory:
     client_bytes = options.client_memory_byte_size or max(
         _LEAST_CLIENT_BYTES, int(machine.available_bytes * _CLIENT_SHARE)
     )
-    return Memory(python.segment_bytes, python.segment_step_bytes, client_bytes)
+    return Memory(
+        python.segment_bytes,
+        python.segment_step_bytes,
+        client_bytes,
+        is_poisoned=_is_poisoned(machine.environment.get(_POISON, "")),
+    )
 
 
 def _cache(options: Options, machine: Machine) -> Cache:
@@ -285,6 +292,14 @@ def _grpc(options: Options, machine: Machine) -> frontends.Grpc:
         max_connection_age_grace=options.grpc_max_connection_age_grace,
         grpcio=machine.parts.get("grpcio", ""),
     )
+
+
+def _is_poisoned(text: str) -> bool:
+    """Return whether the value of ZT_POISON has processes fill their free memory."""
+    is_poisoned = text not in ("", "0")
+    if is_poisoned:
+        _log.info("%s: tensors are looked for that are read after their block is free", _POISON)
+    return is_poisoned
 
 
 def _held_requests(text: str) -> int:

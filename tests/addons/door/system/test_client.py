@@ -26,7 +26,7 @@ from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 FRONTENDS = ()
 

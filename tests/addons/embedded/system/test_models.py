@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 from zmqtriton_floor.errors import Cancelled, InternalError, InvalidArgument, NotFound
 from zmqtriton_frontends.tensors import payload
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 _LOADED = ("identity_fp32", "add_sub", "string_upper", "tokens", "raising", "bls_sync", "doubled")
 

@@ -1,0 +1,466 @@
+"""Shared memory of a server that looks for tensors which are read after their block is free.
+
+For debugging: the variable ZT_POISON in the environment of a server switches it on for all its
+processes. An owner fills a free block with a text that names the block and what has ended its
+leases, and keeps it apart for a while. A reader looks into the files of its arrays whenever an
+array begins or ends. A process logs each finding as an error that begins with FOUND.
+
+Nothing of this is in the way of a plain server: arenas and mappings are chosen once, when a process
+begins.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import struct
+import sys
+import threading
+from collections import deque
+from typing import Any, Callable, Iterable, Iterator
+
+from zmqtriton_floor.arena import IDLE_S, PAGE, Allocation, Arena
+from zmqtriton_floor.leases import Leases
+from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
+from zmqtriton_floor.process.named_tuples import NamedTuple
+from zmqtriton_floor.wire import Block, FreeSegment, Reference, Tensor
+
+#: The beginning of each finding in the log.
+FOUND = "poison: "
+
+#: Time within which a free block is not used again, and the most that is kept apart so.
+KEPT_S = 2.0
+KEPT_BLOCKS = 64
+KEPT_BYTES = 32 << 20
+
+#: The size of the text that is repeated over a block: a fraction of a page.
+LINE_BYTES = 1024
+#: The head of that text: a mark, owner, segment and block, and the length of the cause.
+_HEAD = struct.Struct("<16s3QH")
+_MARK = b"\x7fZT-FREE-BLOCK\x7f\x7f"
+#: Filler of the rest: as a number it is tiny, and not zero.
+_FILL = b"\xa5"
+#: The unit of filling and comparing.
+_STEP_BYTES = 64 * LINE_BYTES
+#: Number of functions that name a place in the code.
+_DEPTH = 4
+#: Modules whose functions are the same in every place.
+_PASSED_OVER = frozenset(
+    (__name__, *(f"zmqtriton_floor.{name}" for name in ("arena", "leases", "mappings")))
+)
+#: Variables of the functions of such a place: numbers of requests and processes, and messages.
+_NUMBERS = ("own_id", "peer", "source")
+_MESSAGES = ("row", "work")
+#: Number of changes of a block's leases that are remembered.
+_CHANGES = 6
+#: Number of free blocks whose causes are remembered.
+_CAUSES = 1024
+
+_log = logging.getLogger(__name__)
+
+
+def log(text: str) -> None:
+    """Log a finding in the name of this process."""
+    _log.error(text)
+
+
+#: Texts of all findings of this process.
+findings: list[str] = []
+#: The way of a finding to the log. Instances have their own.
+say: Callable[[str], object] = log
+
+
+def report(text: str) -> None:
+    """Log a finding."""
+    findings.append(text)
+    say(FOUND + text)
+
+
+class Poison(NamedTuple):
+    """The text that fills a free block."""
+
+    owner: int
+    segment: int
+    block: int
+    #: Changes of its leases, the last one first.
+    cause: str
+
+    def encode(self) -> bytes:
+        """Return it as a line of LINE_BYTES."""
+        cause = self.cause.encode("ascii", "replace")[: LINE_BYTES - _HEAD.size]
+        head = _HEAD.pack(_MARK, self.owner, self.segment, self.block, len(cause))
+        return (head + cause).ljust(LINE_BYTES, _FILL)
+
+
+def decode(line: bytes) -> Poison | None:
+    """Return the poison that a line holds; None if it holds something else."""
+    if len(line) < _HEAD.size or not line.startswith(_MARK):
+        return None
+    _, owner, segment, block, size = _HEAD.unpack_from(line)
+    cause = line[_HEAD.size : _HEAD.size + size].decode("ascii", "replace")
+    return Poison(owner, segment, block, cause)
+
+
+def _frames() -> Iterator[Any]:
+    """Iterate over the running functions of the server, the last one first, without memory."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith("zmqtriton") and name not in _PASSED_OVER:
+            yield frame
+        frame = frame.f_back
+
+
+def place() -> str:
+    """Return a description of the running functions, the last one first, with ids of requests."""
+    names = []
+    for frame in _frames():
+        module = frame.f_globals.get("__name__", "").rpartition(".")[2]
+        values = frame.f_locals
+        facts = [f"{name}={values[name]}" for name in _NUMBERS if type(values.get(name)) is int]
+        ids = [getattr(values.get(name), "id", None) for name in _MESSAGES]
+        facts += [f"id={own_id}" for own_id in ids if type(own_id) is int]
+        request = f"({', '.join(facts)})" if facts else ""
+        names.append(f"{module}.{frame.f_code.co_name}:{frame.f_lineno}{request}")
+        if len(names) == _DEPTH:
+            break
+    return " < ".join(names)
+
+
+def _tensors_in(block: Block) -> str:
+    """Return the names of the tensors in a block that the callers are about to open.
+
+    They are looked for in the variables of functions, so that plain calls carry no names.
+    """
+    names = []
+    for frame, _ in zip(_frames(), range(_DEPTH)):
+        for value in list(frame.f_locals.values()):
+            rows = getattr(value, "outputs", None) or getattr(value, "inputs", None)
+            for row in value if type(value) is list else rows if type(rows) is list else ():
+                if type(row) is Tensor and type(row.data) is Reference and row.data[:3] == block:
+                    names.append(row.name)
+        if names:
+            break
+    return ", ".join(repr(name) for name in dict.fromkeys(names)) or "without a name"
+
+
+class PoisonedLeases(Leases):
+    """Leases with the functions that have changed them."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """Set up; call `changed` after each change that may have freed a block."""
+        super().__init__()
+        self._changed = changed
+        self._history: dict[int, deque[str]] = {}
+        #: Causes by free block, the oldest first.
+        self.causes: dict[int, str] = {}
+
+    def begin(self, block: int) -> None:
+        super().begin(block)
+        self._history[block] = deque(["allocated by " + place()], _CHANGES)
+
+    def add(self, blocks: Iterable[int]) -> None:
+        super().add(self._noted(blocks, "one more lease by"))
+
+    def end(self, blocks: Iterable[int], after: int = 0) -> None:
+        super().end(self._noted(blocks, "the owner's lease ended by"), after)
+        self._changed()
+
+    def send(self, blocks: Iterable[int]) -> None:
+        super().send(self._noted(blocks, "sent by"))
+
+    def lend(self, blocks: Iterable[int]) -> None:
+        super().lend(self._noted(blocks, "lent by"))
+
+    def take_leases(self, blocks: Iterable[int]) -> None:
+        # of answers that are repeated after a broker's death, which may have been read before it
+        super().take_leases(self._noted(blocks, "lent by the broker, by way of", is_own=False))
+        self._changed()
+
+    def take_back(self, blocks: Iterable[int]) -> None:
+        super().take_back(self._noted(blocks, "released by a reader, by way of", is_own=False))
+        self._changed()
+
+    def end_doubted(self) -> None:
+        self._noted(self._doubted, "in doubt after a broker's death, and ended by")
+        super().end_doubted()
+        self._changed()
+
+    def _noted(self, blocks: Iterable[int], what: str, *, is_own: bool = True) -> list[int]:
+        """Note a change, and return its blocks; report those that are free already."""
+        noted = list(blocks)
+        text = f"{what} {place()}" if noted else ""
+        for block in noted:
+            history = self._history.get(block)
+            if history is not None:
+                history.append(text)
+            elif is_own and block in self.causes:
+                report(f"a lease of a free block: block {block}, {text}; {self.cause(block)}")
+        return noted
+
+    def cause(self, block: int) -> str:
+        """Return the cause of a block's end."""
+        return f"freed: {self.causes.get(block, 'long ago')}"
+
+    def apply(self) -> list[int]:
+        freed = super().apply()
+        for block in freed:
+            self.causes[block] = "; before: ".join(reversed(self._history.pop(block, ())))
+            if len(self.causes) > _CAUSES:
+                del self.causes[next(iter(self.causes))]
+        return freed
+
+
+class _Lock:
+    """A reentrant lock that knows whether its thread has it already."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        self._lock.release()
+
+    def enter_first(self) -> bool:
+        """Enter without waiting, unless a thread is inside, be it this one."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        if self._depth:
+            self._lock.release()
+            return False
+        self._depth += 1
+        return True
+
+
+class _Apart(NamedTuple):
+    """A free block that is not used again yet."""
+
+    block: int
+    segment: Any
+    offset: int
+    size: int
+    #: Number of bytes that are filled, from its beginning on.
+    filled: int
+    line: bytes
+    freed_s: float
+
+
+class PoisonedArena(Arena):
+    """An arena that fills free blocks, and keeps them apart for a while."""
+
+    def __init__(self, owner: int, **options: Any) -> None:
+        super().__init__(owner, **options)
+        self._first_in = _Lock()
+        self._lock: Any = self._first_in
+        self._histories = PoisonedLeases(self._apply_soon)
+        self.leases = self._histories
+        #: Free blocks that are not used again yet, the oldest first.
+        self._apart: deque[_Apart] = deque()
+        self._apart_bytes = 0
+        #: A fork has the memory of its parent, which only that may fill.
+        self._pid = os.getpid()
+
+    def _apply_soon(self) -> None:
+        """Fill free blocks at once, unless a thread is in the middle of another step."""
+        if self._first_in.enter_first():
+            try:
+                self._apply_leases()
+            finally:
+                self._first_in.__exit__()
+
+    def _apply_leases(self) -> None:
+        now_s = self._clock()
+        for block in self.leases.apply():
+            segment, offset, size = self._used.pop(block)
+            if self.segments.get(segment.number) is not segment or self._pid != os.getpid():
+                segment.mend(offset, size)
+                segment.left_s = now_s
+                continue
+            line = Poison(self.owner, segment.number, block, self._histories.causes[block]).encode()
+            filled = self._fill(segment, offset, size, line)
+            self._apart.append(_Apart(block, segment, offset, size, filled, line, now_s))
+            self._apart_bytes += size
+        while len(self._apart) > KEPT_BLOCKS or self._apart_bytes > KEPT_BYTES:
+            self._mend(self._apart[0])
+
+    @staticmethod
+    def _fill(segment: Any, offset: int, size: int, line: bytes) -> int:
+        """Fill a block as far as it has memory, and return that size."""
+        end = offset + size if segment.pages is None else min(offset + size, segment.pages.made)
+        step, memory = line * (_STEP_BYTES // LINE_BYTES), segment.memory
+        for start in range(offset, end, _STEP_BYTES):
+            stop = min(start + _STEP_BYTES, end)
+            memory[start:stop] = step[: stop - start]
+        return max(0, end - offset)
+
+    def _mend(self, apart: _Apart) -> None:
+        """Let a block be used again."""
+        self._apart.remove(apart)
+        self._apart_bytes -= apart.size
+        segment, end = apart.segment, apart.offset + apart.filled
+        step = apart.line * (_STEP_BYTES // LINE_BYTES)
+        for start in range(apart.offset, end, _STEP_BYTES):
+            stop = min(start + _STEP_BYTES, end)
+            if segment.memory[start:stop] != step[: stop - start]:
+                report(
+                    f"a block was written after it was free: block {apart.block} of segment "
+                    f"{segment.number} of process {self.owner}, after byte {start - apart.offset}; "
+                    f"{self._histories.cause(apart.block)}"
+                )
+                break
+        segment.mend(apart.offset, apart.size)
+        segment.left_s = max(segment.left_s, apart.freed_s)
+
+    def _mend_until(self, freed_s: float) -> None:
+        while self._apart and self._apart[0].freed_s <= freed_s:
+            self._mend(self._apart[0])
+
+    def _allocate(self, size: int, segments: Any) -> Allocation | None:
+        allocation = super()._allocate(size, segments)
+        while allocation is None and self._apart and self._is_over(self._apart[0]):
+            self._mend(self._apart[0])
+            allocation = super()._allocate(size, segments)
+        return allocation
+
+    def _is_over(self, apart: _Apart) -> bool:
+        return apart.freed_s <= self._clock() - KEPT_S
+
+    def abandon(self, block: int) -> list[FreeSegment]:
+        with self._first_in:
+            given_up = super().abandon(block)
+            for apart in list(self._apart):
+                segment = apart.segment
+                if apart.block == block and not segment.is_pool:
+                    self._mend(apart)
+                    if segment.is_empty:
+                        given_up.append(self._give_up(segment))
+        return given_up
+
+    def trim(self, idle_s: float = IDLE_S) -> list[FreeSegment]:
+        with self._first_in:
+            if not self._is_inside:
+                self._apply_leases()
+                self._mend_until(self._clock() - idle_s)
+            return super().trim(idle_s)
+
+    def next_trim_s(self) -> float | None:
+        with self._first_in:
+            next_s = super().next_trim_s()
+            if not self._apart:
+                return next_s
+            own_s = max(0.0, self._apart[0].freed_s + IDLE_S - self._clock())
+            return own_s if next_s is None else min(next_s, own_s)
+
+    def locate(self, view: memoryview) -> Reference | None:
+        reference = super().locate(view)
+        if reference is None:
+            with self._first_in:
+                for apart in self._apart:
+                    segment = apart.segment
+                    if view.obj is segment.memory and segment.address:
+                        data = ctypes.addressof(ctypes.c_char.from_buffer(view)) - segment.address
+                        if apart.offset <= data < apart.offset + apart.size:
+                            report(
+                                f"a tensor was passed on after its block was free: block "
+                                f"{apart.block} of segment {segment.number} of process "
+                                f"{self.owner}, by {place()}; {self._histories.cause(apart.block)}"
+                            )
+        return reference
+
+
+class PoisonedMappings(Mappings):
+    """Mappings that look for poison under their arrays."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        #: Tensors and readers of views, by the id() of the view.
+        self._readers: dict[int, str] = {}
+        self._reported: set[int] = set()
+
+    def _open(
+        self, block: Block, low: int, high: int, leased: list[Block], kept: object
+    ) -> tuple[int, Any]:
+        if block.segment >= REGIONS_FROM:
+            return super()._open(block, low, high, leased, kept)
+        reader = f"tensor {_tensors_in(block)}, opened by {place()}"
+        segment = self._segments[block.owner, block.segment]
+        is_free = self._look(segment, block, low // PAGE * PAGE, reader, "when it was opened")
+        opened = super()._open(block, low, high, leased, kept)
+        for key in [key for key in segment.views if key not in self._readers]:
+            self._readers[key] = reader
+            if is_free:
+                self._reported.add(key)
+        self._look_at_all()
+        return opened
+
+    def _close(self, view: Any) -> None:
+        # a destructor must not wait
+        if self.lock.acquire(blocking=False):
+            try:
+                self._look_at(view, "when its last array ended")
+                self._look_at_all()
+            finally:
+                self.lock.release()
+        super()._close(view)
+        self._readers.pop(id(view), None)
+        self._reported.discard(id(view))
+
+    def detach(self, blocks: Iterable[Block]) -> None:
+        blocks = list(blocks)
+        with self.lock:
+            self._look_at_all()
+            super().detach(blocks)
+            for segment in self._segments.values():
+                for view in list(segment.views.values()):
+                    # one whose array has just ended is read no more
+                    if view.block in blocks:
+                        view.is_own = True
+
+    def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
+        with self.lock:
+            self._look_at_all()
+            return super().locate(data)
+
+    def _look_at_all(self) -> None:
+        """Look at all arrays that may still be read."""
+        for segment in list(self._segments.values()):
+            for view in list(segment.views.values()):
+                if view() is not None:
+                    self._look_at(view, f"while it was kept, during {place()}")
+
+    def _look_at(self, view: Any, when: str) -> None:
+        segment, block = view.segment, view.block
+        # a segment that its owner has dropped is not filled any more, and its file is closed
+        if (
+            not view.is_own
+            and id(view) not in self._reported
+            and self._segments.get((block.owner, block.segment)) is segment
+        ):
+            reader = self._readers.get(id(view), "unknown")
+            if self._look(segment, block, view.start, reader, when):
+                self._reported.add(id(view))
+
+    def _look(self, segment: Any, block: Block, start: int, reader: str, when: str) -> bool:
+        """Report a view whose block is free, or is in the memory of a later one that is."""
+        if block.segment >= REGIONS_FROM or not segment.size:
+            return False
+        if self._is_private:  # not its own copies of pages
+            line = os.pread(segment.descriptor, LINE_BYTES, start)
+        else:
+            line = segment.memory[start : start + LINE_BYTES]
+        poison = decode(line)
+        if poison is None or poison[:2] != block[:2] or poison.block < block.block:
+            return False
+        later = "" if poison.block == block.block else f", now in block {poison.block}"
+        report(
+            f"a tensor was read after its block was free: block {block.block} of segment "
+            f"{block.segment} of process {block.owner}{later}, {reader}; seen {when}; "
+            f"freed: {poison.cause}"
+        )
+        return True
