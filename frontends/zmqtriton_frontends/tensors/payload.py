@@ -17,7 +17,15 @@ from contextlib import ExitStack
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES, LARGE_BYTES, Allocation, Arena, block_of, held
+from zmqtriton_floor.arena import (
+    INLINE_BYTES,
+    LARGE_BYTES,
+    USERS_FROM,
+    Allocation,
+    Arena,
+    block_of,
+    held,
+)
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.leases import Leases
@@ -243,6 +251,12 @@ class Payload:
         # an answer that its stub writes elsewhere is not one for others
         is_keyed = self.keys is not None and request.claim is None and request.model.is_hashed
         return Placement(self.arena, self.keys if is_keyed else None)
+
+    def is_lent(self, data: Any) -> bool:
+        """True for data of a request that its sender may change once it has the answer."""
+        reference = self.arena.locate(data) if type(data) is memoryview else None
+        is_users = reference is not None and reference.segment >= USERS_FROM
+        return is_users or type(data) is RegionContents
 
     def sent(self, own_id: int, placed: Placement) -> None:
         """Note that a request with placed tensors is in flight until answered() is called."""
