@@ -276,7 +276,7 @@ class Guest:
         """
         self._check_open()  # a fork must not write to the arena of its parent
         gateway = self.gateway
-        model = gateway.catalogue.known(name, version)
+        model = gateway.catalogue.look_up(name, version)
         inputs = OwnInputs(gateway.payload.arena, self._allocate)
         return inputs.own(request, {} if model is None else model.config), inputs.kept
 

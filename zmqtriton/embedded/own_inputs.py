@@ -50,7 +50,7 @@ class OwnInputs:
         self.kept: list[Any] = []
 
     def own(self, request: InferenceRequest, config: Mapping[str, Any]) -> InferenceRequest:
-        """Return an equal request that nobody else can change.
+        """Return an equal request that other code cannot change.
 
         `config` is that of its model, and empty where it is unknown. Raises InvalidArgument for
         inputs that this model cannot have.

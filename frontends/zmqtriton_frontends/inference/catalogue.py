@@ -299,7 +299,7 @@ class Catalogue:
         model = self._models.get(name, {}).get(version)
         return model.config if model is not None else {}
 
-    def known(self, name: str, version: str = "") -> ModelVersion | None:
+    def look_up(self, name: str, version: str = "") -> ModelVersion | None:
         """Return the version that a request would get now; None if there may be none.
 
         Other threads may call this.

@@ -224,10 +224,10 @@ def test_an_input_is_lent_unless_responses_are_written_over_it(
     other = os.memfd_create("other")
     for descriptor in (memory.descriptor, other):
         os.ftruncate(descriptor, 4 * LARGE)
-    for number, (known, descriptor) in enumerate(
+    for number, (label, descriptor) in enumerate(
         [("r", memory.descriptor), ("another name", memory.descriptor), ("another file", other)]
     ):
-        message = AddRegion(10 + number, known, 0, 4 * LARGE, can_be_mapped=1)
+        message = AddRegion(10 + number, label, 0, 4 * LARGE, can_be_mapped=1)
         memory.regions.add(message, os.dup(descriptor))
     os.close(other)
     tensor = Tensor("I", UINT8, [LARGE], RegionSlice("r", 0, LARGE))
