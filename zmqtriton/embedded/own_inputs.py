@@ -18,7 +18,8 @@ import numpy as np
 from zmqtriton.embedded.requests import InferenceRequest
 from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena
 from zmqtriton_floor.arrays import to_array, types_of, view_of
-from zmqtriton_floor.wire import Tensor
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME
+from zmqtriton_floor.wire import Tensor, make
 
 #: Bytes of memory that are made at once: other threads have to wait for that.
 _STEP_BYTES = 4 << 20
@@ -72,17 +73,19 @@ class OwnInputs:
         if not (is_array or data_type):
             return deepcopy(value)  # the loop knows its type
         array = to_array(name, value, data_type)
-        if array.dtype.kind in _TEXTS or array.dtype.hasobject or array.nbytes <= INLINE_BYTES:
+        if array.dtype.kind in _TEXTS or array.dtype.hasobject:
             return array.copy()
-        view = view_of(array)
-        if view is not None and self._arena.locate(view) is not None:
+        is_large = array.nbytes > INLINE_BYTES
+        if is_large and (view := view_of(array)) is not None and self._arena.locate(view):
             return array
-        whole = self._room(array.nbytes)
+        datatype = BY_CONFIG_NAME.get(data_type)
+        if datatype is None or datatype.numpy is None or array.dtype != datatype.numpy:
+            return array.copy()  # the loop converts or refuses it
+        whole = self._room(array.nbytes) if is_large else None
         if whole is None:
-            return array.copy()
-        own = whole.view(array.dtype).reshape(array.shape)
-        np.copyto(own, array)
-        return own
+            return make(Tensor, (name, datatype.number, list(array.shape), array.tobytes()))
+        np.copyto(whole.view(array.dtype).reshape(array.shape), array)
+        return make(Tensor, (name, datatype.number, list(array.shape), self._kept_view(whole)))
 
     def _own_bytes(self, data: Any) -> Any:
         """Return the bytes of a tensor, which may be of a type that numpy lacks."""
@@ -92,8 +95,13 @@ class OwnInputs:
         if whole is None:
             return bytes(data)
         np.copyto(whole, np.frombuffer(data, np.uint8))
+        return self._kept_view(whole)
+
+    def _kept_view(self, whole: Any) -> memoryview:
+        """Return the bytes of a block as the arena knows them, and keep it."""
         self.kept.append(whole)
-        return view_of(whole)
+        view: memoryview = whole.base
+        return view
 
     def _room(self, size: int) -> Any:
         """Return an array over a new block; None if memory is short, which the loop reports."""
