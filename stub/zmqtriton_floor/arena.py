@@ -45,6 +45,10 @@ _MAX_POOL_SEGMENT = 16 << 20
 #: An empty segment is given back after this time.
 IDLE_S = 5.0
 
+#: Segments from this number on have arrays of a user's code, which may write to them at any time.
+#: Nothing there can be passed on: an answer that refers to it would change.
+USERS_FROM = 1 << 31
+
 
 # The kernel's numbers: not every Python that models bring along has names for them.
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
@@ -166,6 +170,7 @@ class _Segment:
         now_s: float,
     ) -> None:
         self.number = number
+        self.is_users = number >= USERS_FROM
         self.size = size
         self.memory = memory
         #: None if all of them are there.
@@ -254,8 +259,11 @@ class Arena:
 
     # ---------------------------------------------------------------- blocks
 
-    def allocate(self, size: int, gpu: int = HOST) -> Allocation | None:
-        """Allocate a block; None if there is no room, and the arena has to grow first."""
+    def allocate(self, size: int, gpu: int = HOST, *, is_users: bool = False) -> Allocation | None:
+        """Allocate a block; None if there is no room, and the arena has to grow first.
+
+        It `is_users` if a user's code writes to it at any time.
+        """
         with self._lock:
             # A destructor, in the thread that is in the middle of this very function.
             if self._is_inside:
@@ -263,18 +271,23 @@ class Arena:
             self._is_inside = True
             try:
                 self._apply_leases()
-                return self._allocate(size, self.segments if gpu == HOST else self._those_of(gpu))
+                segments = self.segments if gpu == HOST else self._those_of(gpu)
+                return self._allocate(size, segments, is_users)
             finally:
                 self._is_inside = False
 
     def _those_of(self, gpu: int) -> dict[int, _Segment]:
         return self.segments if gpu == HOST else self._on_gpus.setdefault(gpu, {})
 
-    def _allocate(self, size: int, segments: dict[int, _Segment]) -> Allocation | None:
+    def _allocate(
+        self, size: int, segments: dict[int, _Segment], is_users: bool
+    ) -> Allocation | None:
         room = block_bytes(size)
+        is_pool = room <= LARGE_BYTES
         candidates = segments.values()
-        for segment in candidates if room <= LARGE_BYTES else self._large(room, candidates):
-            offset = segment.cut(room) if segment.is_pool == (room <= LARGE_BYTES) else None
+        for segment in candidates if is_pool else self._large(room, candidates):
+            is_right = segment.is_pool == is_pool and segment.is_users == is_users
+            offset = segment.cut(room) if is_right else None
             if offset is not None:
                 self._last_block = number = self._last_block + 1
                 self._used[number] = make(_Used, (segment, offset, room))
@@ -347,7 +360,7 @@ class Arena:
     # -------------------------------------------------------------- segments
 
     def segment_request(
-        self, size: int, gpu: int = HOST, *, is_scarce: bool = False
+        self, size: int, gpu: int = HOST, *, is_scarce: bool = False, is_users: bool = False
     ) -> CreateSegment:
         """Return the segment that would make room for a block of this size.
 
@@ -355,10 +368,12 @@ class Arena:
         """
         room = block_bytes(size)
         with self._lock:
-            self._last_segment = number = self._last_segment + 1
+            self._last_segment += 1
+            number = self._last_segment + USERS_FROM * is_users
             self._requests[number] = is_pool = room <= LARGE_BYTES
             if is_pool and not is_scarce:
-                pool = sum(s.size for s in self._those_of(gpu).values() if s.is_pool)
+                those = self._those_of(gpu).values()
+                pool = sum(s.size for s in those if s.is_pool and s.is_users == is_users)
                 step = max(self._step_bytes, min(pool, _MAX_POOL_SEGMENT))
                 room = max(room, step if pool else self._first_bytes)
                 room = -(-room // PAGE) * PAGE

@@ -23,14 +23,19 @@ _NUMBERS = "biuf"
 
 def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> List[Tensor]:
     """Return the inputs of a request to the model with this configuration."""
-    dtypes = {entry["name"]: entry.get("data_type", "") for entry in config.get("input", ())}
-    return [_tensor(name, value, dtypes.get(name, "")) for name, value in inputs.items()]
+    types = types_of(config)
+    return [_tensor(name, value, types.get(name, "")) for name, value in inputs.items()]
+
+
+def types_of(config: Mapping[str, Any]) -> Dict[str, str]:
+    """Return the datatypes of a model's inputs, as its configuration names them."""
+    return {entry["name"]: entry.get("data_type", "") for entry in config.get("input", ())}
 
 
 def _tensor(name: str, value: Any, data_type: str) -> Tensor:
     if type(value) is Tensor:
         return value
-    array = _array(name, value, data_type)
+    array = to_array(name, value, data_type)
     if array.dtype.kind == "U":
         array = array.astype(np.object_)
     try:
@@ -42,7 +47,8 @@ def _tensor(name: str, value: Any, data_type: str) -> Tensor:
     return Tensor(name, number, list(array.shape), data)
 
 
-def _array(name: str, value: Any, data_type: str) -> Any:
+def to_array(name: str, value: Any, data_type: str) -> Any:
+    """Return a value as an array for an input of this type, over its own memory if it fits."""
     datatype = BY_CONFIG_NAME.get(data_type)
     dtype = None if datatype is None or datatype.number == BYTES else datatype.numpy
     if not isinstance(value, np.ndarray):

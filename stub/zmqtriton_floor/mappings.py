@@ -16,7 +16,7 @@ import weakref
 from contextlib import suppress
 from typing import Any, Callable, Iterable, Sequence, Tuple
 
-from zmqtriton_floor.arena import PAGE, is_size_sealed
+from zmqtriton_floor.arena import PAGE, USERS_FROM, is_size_sealed
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable
 from zmqtriton_floor.wire import Block, Reference, make
 
@@ -318,7 +318,7 @@ class Mappings:
         """Return the reference of these bytes, and whether it is leased, or None.
 
         There is none if the bytes are not in an open block, are not as the owner has written them,
-        or may still be changed by a client.
+        or may still be changed by a client or by a user's code.
         """
         pagemap, size = self._pagemap, data.nbytes
         if pagemap is None or data.readonly or not self._segments:
@@ -327,7 +327,7 @@ class Mappings:
         with self.lock:
             for (_, number), segment in self._segments.items():
                 start = address - segment.address
-                if number < REGIONS_FROM and 0 <= start < segment.size:
+                if number < USERS_FROM and 0 <= start < segment.size:
                     for view in list(segment.views.values()):
                         if view.start <= start and start + size <= view.end and not view.is_own:
                             if not pagemap.is_unwritten(address, size):

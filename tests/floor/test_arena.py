@@ -21,6 +21,7 @@ from zmqtriton_floor.arena import (
     IDLE_S,
     LARGE_BYTES,
     PAGE,
+    USERS_FROM,
     Allocation,
     Arena,
     block_bytes,
@@ -28,6 +29,7 @@ from zmqtriton_floor.arena import (
     seal_size,
 )
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.settings.stub import Memory
 
 
@@ -113,6 +115,20 @@ def test_a_stale_name_frees_nothing(arena: Arena) -> None:
 
     assert 1 == arena.used
     assert second.offset != allocate(arena, 100_000).reference.offset
+
+
+def test_what_a_users_code_writes_to_shares_no_segment_with_other_blocks(arena: Arena) -> None:
+    for size in (100, 5_000_000):
+        other = allocate(arena, size).reference
+        assert arena.allocate(size, is_users=True) is None  # though there is room
+        request = arena.segment_request(size, is_users=True)
+        arena.add(request, segment(request.size))
+
+        allocation = arena.allocate(size, is_users=True)
+
+        assert allocation is not None
+        assert other.segment < USERS_FROM <= allocation.reference.segment < REGIONS_FROM
+        assert allocation.reference == arena.locate(allocation.view)
 
 
 def test_a_block_is_free_when_each_of_its_leases_has_ended(arena: Arena) -> None:

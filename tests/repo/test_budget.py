@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 44_100,
     "tests": 63_000,
-    "tests/addons": 33_510,
+    "tests/addons": 33_740,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 90,
@@ -50,7 +50,7 @@ STATEMENTS = {
     f"{ADDONS}metrics": 1_020,
     f"{ADDONS}history": 290,
     f"{ADDONS}scaling": 360,
-    "zmqtriton/embedded": 850,
+    "zmqtriton/embedded": 930,
     "zmqtriton/pytriton": 2_780,
     f"{ADDONS}routes": 1_050,
     f"{ADDONS}tools": 5_890,

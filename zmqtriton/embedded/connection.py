@@ -10,7 +10,6 @@ import json
 import math
 import os
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -23,10 +22,10 @@ from zmqtriton.control_client import ServerSelector, own_name
 from zmqtriton.control_client import connect as connect_client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.model import Model
+from zmqtriton.embedded.own_inputs import array_over
 from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_addons.metrics.scraper import Scraper
-from zmqtriton_floor.arena import Allocation, Arena
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import load, on_behalf_of
@@ -90,7 +89,8 @@ class Responses:
         self._until_s = None if within_s is None else time.monotonic() + within_s
         #: None when there is nothing more to come.
         self._coming: Coming | None = None
-        self._stream = PendingStream(guest.entrance, name, version, request, guest.streams)
+        request, kept = guest.own(name, version, request)
+        self._stream = PendingStream(guest.entrance, name, version, request, kept, guest.streams)
         self._await(self._stream.begin)
 
     def __repr__(self) -> str:
@@ -264,11 +264,12 @@ class Connection:
     def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Any:
         """Return a new array in the memory that models read: as an input it is not copied.
 
+        Do not write to it between a request and its last response. Responses never change with it.
         Its contents are undefined. Raises Unavailable if there is no memory.
         """
         payload = self._guest.gateway.payload
-        room = self._guest.wait(payload.segments.allocate(size_of(shape, dtype)))
-        return array_in(payload.arena, room, shape, dtype)
+        room = self._guest.wait(payload.segments.allocate(size_of(shape, dtype), is_users=True))
+        return array_over(payload.arena, room).view(dtype).reshape(shape)
 
     # ------------------------------------------------------------ the models
 
@@ -377,10 +378,3 @@ def size_of(shape: Sequence[int], dtype: Any) -> int:
     if kind.hasobject:
         raise TypeError(f"{kind} has no bytes to share")
     return int(math.prod(shape) * kind.itemsize)
-
-
-def array_in(arena: Arena, room: Allocation, shape: Sequence[int], dtype: Any) -> Any:
-    """Return an array in this room, which is free when nothing refers to the array any more."""
-    whole = np.frombuffer(room.view, np.uint8)  # a block begins with a page
-    weakref.finalize(whole, arena.leases.end, [room.reference.block])
-    return whole.view(dtype).reshape(shape)

@@ -22,8 +22,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from zmqtriton.embedded.hosted_process import Descriptors, HostedProcess, ProcessOfClass
+from zmqtriton.embedded.own_inputs import OwnInputs
 from zmqtriton.embedded.pending_stream import PendingStream
+from zmqtriton.embedded.requests import InferenceRequest
 from zmqtriton_floor import wire
+from zmqtriton_floor.arena import Allocation
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.lifeline import Lifeline
@@ -253,12 +256,38 @@ class Guest:
 
     def _give(self, give: Callable[[], _T]) -> _T:
         """Give the loop something to do, which it does though it may be the last."""
+        with self._lock:
+            self._check_open()
+            return give()
+
+    def _check_open(self) -> None:
         if os.getpid() != self._pid:
             raise Unavailable(_FORKED)
-        with self._lock:
-            if self._problem:
-                raise Unavailable(self._problem)
-            return give()
+        if self._problem:
+            raise Unavailable(self._problem)
+
+    def own(
+        self, name: str, version: str, request: InferenceRequest
+    ) -> tuple[InferenceRequest, list[Any]]:
+        """Return a request to a model that its sender cannot change, and what to hold for it.
+
+        Hold that until the request is sent. Raises InvalidArgument for inputs that the model cannot
+        have, and Unavailable without a connection.
+        """
+        self._check_open()  # a fork must not write to the arena of its parent
+        gateway = self.gateway
+        model = gateway.catalogue.look_up(name, version)
+        inputs = OwnInputs(gateway.payload.arena, self._allocate)
+        return inputs.own(request, {} if model is None else model.config), inputs.kept
+
+    def _allocate(self, size: int) -> Allocation | None:
+        """Return a block of the arena, where the loop has to make memory for it or not."""
+        payload = self.gateway.payload
+        room = payload.arena.allocate(size)
+        if room is None and threading.current_thread() is not self._thread:
+            with suppress(Unavailable):
+                room = self.wait(payload.segments.allocate(size))
+        return room
 
     def wait(self, work: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
         """Run this in the loop, and wait; cancelled if the time is over or this is interrupted."""

@@ -54,10 +54,10 @@ class Model:
     ) -> Iterator[InferenceResponse]:
         """Iterate over the responses: one, or those that a decoupled model sends.
 
-        The request is under way when this returns; over a socket, large inputs must not change
-        before the first response is there. Closing the iterator, or dropping it, cancels the
-        request. Raises the server's error where there is no response, and TimeoutError when the
-        request's deadline has passed.
+        The request is under way when this returns, so its inputs may change; over a socket, large
+        ones must not before the first response is there. Closing the iterator, or dropping it,
+        cancels the request. Raises the server's error where there is no response, and TimeoutError
+        when the request's deadline has passed.
         """
         return self._channel.infer(self.name, self.version, merged(request, inputs, options))
 

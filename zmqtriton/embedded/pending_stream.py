@@ -108,6 +108,7 @@ class PendingStream(PendingRequest):
         "_coming",
         "_deadline_ns",
         "_entrance",
+        "_kept",
         "_model",
         "_name",
         "_open",
@@ -123,13 +124,18 @@ class PendingStream(PendingRequest):
         name: str,
         version: str,
         request: InferenceRequest,
+        kept: list[Any],
         among: set[PendingStream],
     ) -> None:
-        """Set up; `among` are those that are going on, which end with the connection."""
+        """Set up; `kept` is held until the request is sent.
+
+        `among` are those that are going on, which end with the connection.
+        """
         super().__init__(entrance.gateway)
         self._entrance = entrance
         self._name = name, version
         self._request = request
+        self._kept = kept
         self._open = among
         #: The version that answers, which may be a canary.
         self._model: ModelVersion
@@ -152,11 +158,17 @@ class PendingStream(PendingRequest):
 
     def start(self, checked: CheckedRequest) -> None:
         self._model = checked.model
+        checked = checked._replace(on_asked=self._drop_inputs)
         if checked.model.signature.is_decoupled:
             self._stream = self._entrance.responses(checked)
             self.wait(_next(self._stream), self._take_item)
         else:
             self._send(checked)
+
+    def _drop_inputs(self) -> None:
+        """Drop the inputs: they are where models read them, or none will."""
+        self._request = self._request._replace(inputs={})
+        self._kept = []
 
     def proceed(self, coming: Coming) -> None:
         """Have the future get the response of a stream that follows."""
@@ -192,6 +204,7 @@ class PendingStream(PendingRequest):
 
     def _refuse(self, error: Exception) -> None:
         self._open.discard(self)
+        self._drop_inputs()
         coming, self._coming = self._coming, None
         if coming is not None:
             coming.set_exception(error)

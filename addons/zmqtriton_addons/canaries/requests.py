@@ -18,7 +18,7 @@ from zmqtriton_floor.routing import goes_to_canary, is_copied
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask, Content, Division
 from zmqtriton_frontends.gateway import Gateway, PendingRequest, Sender
-from zmqtriton_frontends.inference import Canary, CheckedRequest, Copy, ModelVersion, RegionContents
+from zmqtriton_frontends.inference import Canary, CheckedRequest, Copy, ModelVersion
 
 VERB = "canary.compared"
 #: The result of a copy that is not sent, or whose answer is not compared.
@@ -200,8 +200,9 @@ class _Copy(PendingRequest):
         self._shadows.copies += 1
         size = sum(len(tensor.data) for tensor in request.body.inputs)
         # its client may change these once it has its answer
-        is_lent = any(type(tensor.data) is RegionContents for tensor in request.body.inputs)
-        if is_lent or self._shadows.copies > MAX_COPIES or not self._hold(size):
+        is_lent = self._gateway.payload.is_lent
+        has_lent = any(is_lent(tensor.data) for tensor in request.body.inputs)
+        if has_lent or self._shadows.copies > MAX_COPIES or not self._hold(size):
             self._end(SKIPPED)
             return
         try:

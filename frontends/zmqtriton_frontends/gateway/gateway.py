@@ -194,6 +194,7 @@ class Gateway:
         """
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
+                claim.keep_inputs(request.body.inputs)
                 lending = request.without_places()
                 if claim.is_on_gpu:
                     lending = lending.with_claim(claim, lends_files=False)

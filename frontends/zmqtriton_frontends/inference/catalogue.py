@@ -299,6 +299,15 @@ class Catalogue:
         model = self._models.get(name, {}).get(version)
         return model.config if model is not None else {}
 
+    def look_up(self, name: str, version: str = "") -> ModelVersion | None:
+        """Return the version that a request would get now; None if there may be none.
+
+        Other threads may call this.
+        """
+        if not version:
+            return self._newest.get(name)
+        return self._models.get(name, {}).get(int(version)) if version.isdecimal() else None
+
     def find(self, name: str, version: str = "") -> ModelVersion:
         """Find the version for a request.
 

@@ -266,12 +266,14 @@ class RegionContents:
     To be used with `with`: meanwhile the region stays.
     """
 
-    __slots__ = ("_position", "_size", "region")
+    __slots__ = ("_position", "_size", "is_stored_over", "region")
 
     def __init__(self, region: Region, position: int, size: int) -> None:
         self.region = region
         self._position = position
         self._size = size
+        #: Responses are written there while the model may still read the input.
+        self.is_stored_over = False
 
     def __len__(self) -> int:
         return self._size
@@ -285,7 +287,7 @@ class RegionContents:
         """
         region, position, size = self.region, self._position, self._size
         is_aligned = region.is_on_gpu or position % _ALIGNMENT == 0
-        if not (region.can_be_mapped and is_aligned):
+        if self.is_stored_over or not (region.can_be_mapped and is_aligned):
             return None
         if region.is_closed:
             raise _not_found(region.name)
@@ -307,6 +309,11 @@ class RegionContents:
         """Read from there into a view. Raises InvalidArgument if the client has truncated it."""
         self._check_open()
         self.region.read(self._position + start, view)
+
+    def overlaps(self, region: Region, start: int, end: int) -> bool:
+        """Return whether responses that are written to this part of a region change the input."""
+        low = self._position
+        return _have_same_bytes(region, start, end, self.region, low, low + self._size)
 
     def _check_open(self) -> None:
         if self.region.is_closed:
@@ -373,6 +380,19 @@ class Claim:
             places.append(row)
         return loans, places
 
+    def keep_inputs(self, inputs: Iterable[Tensor]) -> None:
+        """Have inputs read before the request is sent that responses of a stream are written over.
+
+        A stub that maps such an input would see the first response in it, and answer that.
+        """
+        for tensor in inputs:
+            data = tensor.data
+            if type(data) is RegionContents:
+                for region, place in self._places.values():
+                    start = region.offset + place.offset
+                    if data.overlaps(region, start, start + place.size):
+                        data.is_stored_over = True
+
     def store(self, response: ResponseBody) -> ResponseBody:
         """Write the outputs to their places; the response keeps them without data.
 
@@ -406,7 +426,14 @@ def _overlaps(region: Region, place: Place, loans: Iterable[Loan]) -> bool:
     """True if a place shares bytes with one of the loans, whatever the names of their regions."""
     start, end = place.offset, place.offset + place.size
     for other, lent in loans:
-        is_apart = lent.offset + lent.size <= start or end <= lent.offset
-        if not (is_apart or other.is_on_gpu) and region.is_same_file(other):
+        if _have_same_bytes(region, start, end, other, lent.offset, lent.offset + lent.size):
             return True
     return False
+
+
+def _have_same_bytes(
+    region: Region, start: int, end: int, other: Region, low: int, high: int
+) -> bool:
+    """True if two parts of files have bytes in common; a GPU's memory is never one of them."""
+    is_apart = high <= start or end <= low
+    return not (is_apart or other.is_on_gpu) and region.is_same_file(other)

@@ -17,7 +17,15 @@ from contextlib import ExitStack
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES, LARGE_BYTES, Allocation, Arena, block_of, held
+from zmqtriton_floor.arena import (
+    INLINE_BYTES,
+    LARGE_BYTES,
+    USERS_FROM,
+    Allocation,
+    Arena,
+    block_of,
+    held,
+)
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.leases import Leases
@@ -63,12 +71,26 @@ class KeptBlocks:
 class Placement:
     """A body for stubs, with references in place of large tensors."""
 
-    __slots__ = ("_arena", "_inputs", "_keys", "_parts", "blocks", "body", "cache_key", "loans")
+    __slots__ = (
+        "_arena",
+        "_inputs",
+        "_keys",
+        "_lends",
+        "_parts",
+        "blocks",
+        "body",
+        "cache_key",
+        "loans",
+    )
 
-    def __init__(self, arena: Arena, keys: Keys | None) -> None:
-        """Set up; `keys` make the key of its answer in the response cache."""
+    def __init__(self, arena: Arena, keys: Keys | None, *, lends: bool = True) -> None:
+        """Set up; `keys` make the key of its answer in the response cache.
+
+        Memory of clients is copied unless it `lends`.
+        """
         self._arena = arena
         self._keys = keys
+        self._lends = lends
         #: The tensors that are placed, and their parts of the key.
         self._inputs: list[Tensor] = []
         self._parts: list[bytes] = []
@@ -132,7 +154,7 @@ class Placement:
     def _lend(self, contents: RegionContents) -> Reference | None:
         if contents.region.is_on_gpu:
             self._keys = None  # nobody here can digest it
-        elif self._keys is not None:
+        elif self._keys is not None or not self._lends:
             return None  # what gets a key must not be a client's, which may change it
         reference = contents.lend(self._arena.owner, self.loans[-1] if self.loans else None)
         if reference is not None:
@@ -242,7 +264,15 @@ class Payload:
     def _placement(self, request: CheckedRequest) -> Placement:
         # an answer that its stub writes elsewhere is not one for others
         is_keyed = self.keys is not None and request.claim is None and request.model.is_hashed
-        return Placement(self.arena, self.keys if is_keyed else None)
+        # a client has its memory back at a deadline, but its sequence goes on with what was read
+        may_last = bool(request.options.deadline_ns) and request.model.has_sequences
+        return Placement(self.arena, self.keys if is_keyed else None, lends=not may_last)
+
+    def is_lent(self, data: Any) -> bool:
+        """True for data of a request that its sender may change once it has the answer."""
+        reference = self.arena.locate(data) if type(data) is memoryview else None
+        is_users = reference is not None and reference.segment >= USERS_FROM
+        return is_users or type(data) is RegionContents
 
     def sent(self, own_id: int, placed: Placement) -> None:
         """Note that a request with placed tensors is in flight until answered() is called."""

@@ -47,20 +47,25 @@ class Segments:
 
     # ----------------------------------------------------------------- arena
 
-    async def allocate(self, size: int) -> Allocation:
-        """Raises Unavailable where memory is short."""
-        allocation = self._arena.allocate(size)
+    async def allocate(self, size: int, *, is_users: bool = False) -> Allocation:
+        """Allocate a block, which a user's code may write to at any time if it `is_users`.
+
+        Raises Unavailable where memory is short.
+        """
+        allocation = self._arena.allocate(size, is_users=is_users)
         if allocation is None:
-            # One after the other, since a new segment is often enough for all that wait.
+            # One after the other, since a new segment is often enough for all that wait. Threads
+            # of a guest may take its room before this does.
             async with self._growing:
-                allocation = self._arena.allocate(size) or await self._grow(size)
+                while (allocation := self._arena.allocate(size, is_users=is_users)) is None:
+                    await self._grow(size, is_users)
         if self._trim_timer is None:
             self._trim_timer = self._loop.call_later(IDLE_S, self._trim)
         return allocation
 
-    async def _grow(self, size: int) -> Allocation:
+    async def _grow(self, size: int, is_users: bool) -> None:
         for is_last_try in (False, True):
-            request = self._arena.segment_request(size)
+            request = self._arena.segment_request(size, is_users=is_users)
             created, descriptor = await self._await_created(request)
             try:
                 if descriptor is None:
@@ -68,7 +73,7 @@ class Segments:
                         request, _NO_ANSWER if created is None else created.text
                     )
                 self._arena.add(request, descriptor)
-                break
+                return
             except Unavailable:
                 # If it was made in spite of that, it would count, and be there, for ever.
                 idle = self._arena.trim(0)
@@ -78,9 +83,6 @@ class Segments:
                     return allocation
                 if is_last_try or not idle:
                     raise
-        allocation = self._arena.allocate(size)
-        assert allocation is not None, "a segment made for a block has room for it"
-        return allocation
 
     async def _await_created(self, request: wire.CreateSegment) -> _Answer:
         answer = self._answers[(request.segment,)] = self._loop.create_future()

@@ -117,6 +117,29 @@ def test_arrays_come_back_as_they_were(server: tritonserver.Server, name: str, g
     assert np.array_equal(expected, np.from_dlpack(tensor))
 
 
+@pytest.mark.parametrize("length", [16, 300_000])
+@pytest.mark.parametrize("data_type", [DataType.FP16, DataType.BF16])
+def test_memory_may_change_when_infer_has_returned(
+    server: tritonserver.Server, data_type: DataType, length: int
+) -> None:
+    name = data_type.name.lower()
+    numbers = np.random.default_rng(3).integers(0, 1000, length, np.uint16).reshape(1, -1)
+    memory, expected = numbers.copy(), numbers.copy()
+    buffer = tritonserver.MemoryBuffer.from_dlpack(memory)
+    inputs = {f"{name}_input": Tensor(data_type, [1, length], buffer)}
+    list(server.model("identity").infer(inputs=inputs))  # memory is made for it
+    goes_on = threading.Event()
+
+    server.running.connection._guest.soon(goes_on.wait, 60)
+    responses = server.model("identity").infer(inputs=inputs)
+    memory[:] = 0
+    goes_on.set()
+
+    [response] = responses
+    back = response.outputs[f"{name}_output"].to_memory()
+    assert np.array_equal(expected, np.frombuffer(back, np.uint16).reshape(1, -1))
+
+
 def test_texts_and_bfloat16_come_back_too(server: tritonserver.Server) -> None:
     halves = np.array([0x3F80, 0x4000], np.uint16)
     given = Tensor(DataType.BF16, [1, 2], tritonserver.MemoryBuffer.from_dlpack(halves))

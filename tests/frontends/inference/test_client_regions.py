@@ -202,6 +202,43 @@ def test_a_region_that_was_never_known_is_left_already(memory: Memory) -> None:
 
 
 # ------------------------------------------------------------------------- gpu regions
+# Inputs that a stream's outputs are written over.
+
+
+LARGE = 1 << 17
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "is_lent"),
+    [
+        ("r", 0, False),
+        ("r", LARGE - 1, False),
+        ("r", LARGE, True),
+        ("another name", LARGE // 2, False),
+        ("another file", 0, True),
+    ],
+)
+def test_an_input_is_lent_unless_responses_are_written_over_it(
+    memory: Memory, name: str, offset: int, is_lent: bool
+) -> None:
+    other = os.memfd_create("other")
+    for descriptor in (memory.descriptor, other):
+        os.ftruncate(descriptor, 4 * LARGE)
+    for number, (label, descriptor) in enumerate(
+        [("r", memory.descriptor), ("another name", memory.descriptor), ("another file", other)]
+    ):
+        message = AddRegion(10 + number, label, 0, 4 * LARGE, can_be_mapped=1)
+        memory.regions.add(message, os.dup(descriptor))
+    os.close(other)
+    tensor = Tensor("I", UINT8, [LARGE], RegionSlice("r", 0, LARGE))
+    inputs = memory.regions.fill(RequestBody("", {}, [], [tensor])).inputs
+
+    with memory.regions.claim({"O": RegionSlice(name, offset, LARGE)}) as claim:
+        claim.keep_inputs(inputs)
+
+    assert is_lent == (inputs[0].data.lend(5, None) is not None)
+
+
 # Clients' memory on GPUs in a frontend, which lends it and touches nothing of it.
 
 

@@ -9,6 +9,7 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
@@ -191,6 +192,26 @@ async def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once(world: 
     assert 2 == world.payload.arena.used
     world.payload.answered(2)
     assert 1 == world.payload.arena.used
+
+
+@scenario(run)
+async def test_memory_is_made_once_more_where_a_thread_has_taken_it(world: World, /) -> None:
+    arena = world.payload.arena
+    add = arena.add
+    taken: list[Any] = []
+
+    def taking(made: Any, descriptor: int) -> None:
+        add(made, descriptor)
+        if not taken:
+            thread = threading.Thread(target=lambda: taken.append(arena.allocate(made.size)))
+            thread.start()
+            thread.join()
+
+    arena.add = taking  # type: ignore[method-assign]
+    room = await world.payload.segments.allocate(100_000)
+
+    assert taken[0] is not None
+    assert room.reference.segment != taken[0].reference.segment
 
 
 @scenario(run)

@@ -36,6 +36,45 @@ MODELS = ["held", "identity_fp32"]
 OPTIONS = ("--http-workers=1",)
 FRONTENDS = ()
 
+_TOTAL_CONFIG = """
+backend: "python"
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
+sequence_batching { max_sequence_idle_microseconds: 600000000 }
+"""
+#: The sum of all inputs of a sequence. With the parameter `path` it reads when the test says so.
+_TOTAL = """
+import json
+import os
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    total = 0.0
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        path = json.loads(request.parameters()).get("path")
+        if path:
+            open(path + ".begun", "w").close()
+            while not os.path.exists(path + ".go"):
+                time.sleep(0.002)
+        tensor = pb_utils.get_input_tensor_by_name(request, "INPUT0")
+        self.total += float(tensor.as_numpy().sum(dtype=np.float64))
+        output = pb_utils.Tensor("OUTPUT0", np.array([self.total], np.float32))
+        return pb_utils.InferenceResponse([output])
+"""
+
+
+def prepare(server: Server) -> None:
+    server.write_model("total", _TOTAL_CONFIG, _TOTAL)
+
+
 _URL = "/v2/systemsharedmemory"
 _numbers = itertools.count(1)
 
@@ -408,6 +447,30 @@ def test_nobody_writes_to_a_region_after_the_answer_that_the_deadline_has_passed
 
     assert {0.0} == region.output()
     region.register()
+
+
+def test_a_sequence_goes_on_with_what_a_request_had_when_its_deadline_passed(
+    region: Region,
+) -> None:
+    for number, within_s in enumerate((0.5, 2, 8, 32), 1):  # until the model has begun in time
+        path = region.server.scratch / f"sequence{number}"
+        sequence = {"sequence_id": number, "sequence_start": True, "path": str(path)}
+        document = {"inputs": request()["inputs"], "parameters": sequence}
+        region.write(1.0)
+        headers = {"X_Request_Timeout": str(within_s), "Connection": "close"}
+        body = json.dumps(document).encode()
+        with socket.create_connection(("127.0.0.1", region.server.http_port)) as client:
+            client.sendall(raw_request("POST", "/v2/models/total/infer", body, **headers))
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 504")
+        if Path(f"{path}.begun").exists():
+            break
+
+    region.write(5.0)  # for the next request
+    Path(f"{path}.go").touch()
+    document["parameters"] = {"sequence_id": number, "sequence_end": True}
+    status, answer = region.server.request_json("/v2/models/total/infer", document)
+
+    assert (200, [6.0 * COUNT]) == (status, answer["outputs"][0]["data"])
 
 
 # ---------------------------------------------------------------------- deaths

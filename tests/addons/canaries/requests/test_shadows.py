@@ -46,11 +46,18 @@ def input_of(data: Any) -> Tensor:
     return Tensor("X", 11, [1], data)
 
 
+class FakePayload:
+    """Knows what is lent by its kind alone."""
+
+    def is_lent(self, data: Any) -> bool:
+        return type(data) is RegionContents
+
+
 class FakeGateway:
     """Answers when the test says so."""
 
     def __init__(self) -> None:
-        self.payload: Any = None
+        self.payload: Any = FakePayload()
         self.catalogue: Any = None
         self.order: list[str] = []
         #: Requests of clients, and copies.

@@ -18,6 +18,7 @@ import zmqtriton
 from tests.support.server import ROOT
 from tests.support.server import Server as Repository
 from tests.support.waiting import eventually
+from zmqtriton.embedded import own_inputs
 from zmqtriton_floor.errors import Cancelled, InternalError, InvalidArgument, NotFound
 from zmqtriton_frontends.tensors import payload
 
@@ -196,14 +197,18 @@ def test_an_array_of_the_server_is_not_copied(
     server: zmqtriton.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies: list[int] = []
-    copy = payload.copy
+    copy, array_over = payload.copy, own_inputs.array_over
 
     def counting(data: Any, view: memoryview, start: int, end: int) -> None:
         copies.append(end - start)
         copy(data, view, start, end)
 
-    for module in (payload, payload):
-        monkeypatch.setattr(module, "copy", counting)
+    def counting_room(arena: Any, room: Any) -> Any:
+        copies.append(room.reference.size)
+        return array_over(arena, room)
+
+    monkeypatch.setattr(payload, "copy", counting)
+    monkeypatch.setattr(own_inputs, "array_over", counting_room)
     for _ in range(3):
         block = server.empty((4, 1 << 20))
         block[:] = np.arange(4)[:, None]
