@@ -154,11 +154,14 @@ def test_the_server_is_open_when_each_process_serves_something(service: str) -> 
     world = SupervisorHarness(make_blueprint("m"), control_mode="none")
     world.start()
     worker = world.fork_http_worker()
-    world.receive(world.serial("metrics"), wire.Listening("Metrics Service", "0.0.0.0:8002"))
+    world.receive(
+        world.serial("metrics"),
+        wire.Opened([wire.ServiceAddress("Metrics Service", "0.0.0.0:8002")]),
+    )
     assert (False, []) == (world.core.is_open, world.told_open)
 
     for _ in range(2):
-        world.receive(worker, wire.Listening(service, "0.0.0.0:8080"))
+        world.receive(worker, wire.Opened([wire.ServiceAddress(service, "0.0.0.0:8080")]))
 
     assert world.core.is_open
     [log] = world.told_open

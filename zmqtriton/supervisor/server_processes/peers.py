@@ -1,6 +1,6 @@
 """The broker and the frontends: their start, their replacements, and what they are told.
 
-The broker starts first; frontends wait for it and listen when `Opening` says so. Processes that
+The broker starts first; frontends wait for it and listen when `opening` says so. Processes that
 die are replaced; a broker that dies again and again ends the server. Gunicorn forks its processes
 itself: they appear as children of the arbiter. Does no I/O.
 """
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zmqtriton import addons
-from zmqtriton.supervisor.actions import AdmitGuest, PrepareToListen, Send, Signal, Spawn, TellOpen
+from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.opening import Opening
 from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
 from zmqtriton.supervisor.server_processes.roles import (
     ANNOUNCER,
@@ -31,10 +31,10 @@ from zmqtriton.supervisor.server_processes.roles import (
     CATALOGUE_ROLES,
     CLIENT_FACING_ROLES,
     FORK_SERVER,
-    GRPC,
     GUEST,
     HTTP,
     METRICS,
+    OPENING_ROLES,
     READINESS_ROLES,
     SERVING_ROLES,
 )
@@ -53,17 +53,8 @@ _SILENT = "the metrics process does not answer"
 
 #: Gets its answer, or why there is none.
 AnswerCallback = Callable[[Any], None]
-#: The services that processes report as open, by role; one of them is enough.
-_SERVICES = {
-    ARBITER: frozenset({"HTTPService", "Sagemaker HTTPService", "Vertex AI HTTPService"}),
-    GRPC: frozenset({"GRPCInferenceService"}),
-    **{name: frozenset({s.title}) for name, s in addons.local_services().items()},
-    METRICS: frozenset({"Metrics Service", "Agent Check"}),
-}
-#: These open after gRPC, as in Triton: a client that finds the server ready over HTTP may use gRPC.
-_OPENING_LAST = frozenset({ARBITER, HTTP})
-#: If gRPC does not come up in this time, HTTP opens without it.
-_AWAIT_GRPC_S = 5.0
+#: Seconds after which a process that has not opened is named in the log and in the status.
+OPEN_WITHIN_S = 10.0
 
 
 @dataclass
@@ -81,6 +72,8 @@ class Peer:
     alive_since_s: float = 0.0
     restarts: int = 0
     last_death_reason: Reason | None = None
+    #: When it was sent Listen, on the plan's clock; None before that, and once it has opened.
+    opens_since_s: float | None = None
 
 
 class Peers:
@@ -178,7 +171,7 @@ class Peers:
         if peer.role in READINESS_ROLES and self._is_leaving:
             self._plan.enqueue(Send(peer.serial, wire.Retire(0, 0, int(self.has_successor))))
         if self.opening.has_reached(peer.role):
-            self._plan.enqueue(Send(peer.serial, wire.Listen()))
+            self._send_listen(peer)
 
     def process_frozen(self, peer: Peer) -> None:
         """Replace a process that was stopped by a signal."""
@@ -252,7 +245,8 @@ class Peers:
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
             self._before = ()
             self._plan.log("V", f"every stub is spawned: {message.reason.text}")
-        elif isinstance(message, wire.Listening):
+        elif isinstance(message, wire.Opened):
+            self._mark_open(peer)
             self.opening.record(peer.role, message)
             if self.opening.is_complete:
                 self.port_sharing.begin()
@@ -272,7 +266,41 @@ class Peers:
     def _tell_to_listen(self, is_meant: Callable[[str], bool]) -> None:
         for peer in self._peers.values():
             if peer.is_introduced and peer.role != BROKER and is_meant(peer.role):
-                self._plan.enqueue(Send(peer.serial, wire.Listen()))
+                self._send_listen(peer)
+
+    def _send_listen(self, peer: Peer) -> None:
+        self._plan.enqueue(Send(peer.serial, wire.Listen()))
+        if peer.role in OPENING_ROLES:
+            peer.opens_since_s = self._plan.now_s
+            self._plan.call_later(OPEN_WITHIN_S, partial(self._report_silence, peer))
+
+    def _mark_open(self, peer: Peer) -> None:
+        peer.opens_since_s = None
+        if peer.role == HTTP:
+            for arbiter in self._peers.values():
+                if arbiter.role == ARBITER:
+                    arbiter.opens_since_s = None
+
+    def _silence(self, peer: Peer) -> str:
+        """Return that a process has not opened in time, in words; "" if it has, or may yet."""
+        since_s = peer.opens_since_s
+        if self.is_stopping or since_s is None or self._plan.now_s - since_s < OPEN_WITHIN_S:
+            return ""
+        took_s = self._plan.now_s - since_s
+        return f"the {peer.role} process {peer.pid} has not opened after {took_s:.0f} s"
+
+    def _report_silence(self, peer: Peer) -> None:
+        text = self._silence(peer) if peer.serial in self._peers else ""
+        if text:
+            self._plan.log("E", text)
+
+    def troubles(self) -> list[dict[str, Any]]:
+        """Return a row about each process that does not do its work, with a text for people."""
+        return [
+            {"role": peer.role, "pid": peer.pid, "text": text}
+            for peer in self._peers.values()
+            if (text := self._silence(peer))
+        ]
 
     def leave(self) -> None:
         """Let frontends tell their clients to go: the server stops."""
@@ -349,67 +377,3 @@ class MetricsProcess:
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting(answer)
-
-
-class Opening:
-    """The opening of the services: gRPC first, then HTTP, and the open ones."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        roles: Collection[str],
-        tell_to_listen: Callable[[Callable[[str], bool]], None],
-    ) -> None:
-        """Set up; `tell_to_listen` has the processes listen whose role passes a test."""
-        self._plan = plan
-        self._roles = roles
-        self._has_begun = self._includes_last = False
-        self._listening: set[tuple[str, str]] = set()
-        self._tell_to_listen = tell_to_listen
-        #: Calls what it is given when clients may connect.
-        self.prepare: Callable[[Callable[[], None]], None] = lambda then: then()
-        #: Called when they can connect to every service.
-        self.on_complete: Callable[[], None] = lambda: None
-
-    def begin(self) -> None:
-        """Let clients connect, after the preparation."""
-        self.prepare(self._begin)
-
-    def _begin(self) -> None:
-        self._has_begun = True
-        self._plan.enqueue(PrepareToListen())
-        self._tell_to_listen(lambda role: role not in _OPENING_LAST)
-        if GRPC in self._roles:
-            self._plan.call_later(_AWAIT_GRPC_S, self._open_last)
-        else:
-            self._open_last()
-
-    def _open_last(self) -> None:
-        if not self._includes_last:
-            self._includes_last = True
-            self._tell_to_listen(lambda role: role in _OPENING_LAST)
-
-    def has_reached(self, role: str) -> bool:
-        """True if a new process of this role listens at once."""
-        return self._includes_last or (self._has_begun and role not in _OPENING_LAST)
-
-    def record(self, role: str, message: wire.Listening) -> None:
-        """A process has opened its service."""
-        where = (message.service, message.address)
-        if where not in self._listening:
-            was_complete = self.is_complete
-            self._listening.add(where)
-            self._plan.log("I", f"Started {message.service} at {message.address}")
-            if self.is_complete and not was_complete:
-                self._plan.enqueue(TellOpen())
-                self.on_complete()
-        if role == GRPC:
-            self._open_last()
-
-    @property
-    def is_complete(self) -> bool:
-        """True once every service has opened; it stays True while one is replaced."""
-        opened = {service for service, _ in self._listening}
-        return self._has_begun and not any(
-            opened.isdisjoint(_SERVICES[role]) for role in self._roles if role in _SERVICES
-        )
