@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,11 @@ SAMPLES = {
     "access-log": ("--access-log={directory}/access.jsonl",),
     "agent-check-port": ("--agent-check-port={port}",),
     "allow-sagemaker": ("--allow-sagemaker=true", "--sagemaker-port={port}"),
-    "allow-vertex-ai": ("--allow-vertex-ai=true", "--vertex-ai-port={port}"),
+    "allow-vertex-ai": (
+        "--allow-vertex-ai=true",
+        "--vertex-ai-port={port}",
+        "--vertex-ai-default-model=add_sub",
+    ),
     "announce": ("--announce={directory}/announcement.json",),
     "capture": ("--capture=add_sub", "--capture-to={directory}/captures"),
     "grpc-processes": ("--grpc-processes=2",),
@@ -43,6 +48,8 @@ SAMPLES = {
 ENVIRONMENT = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
 #: Options by which `replace` and zmqtriton.Server() start a server.
 _OF_STARTS = {"take-over", "one-by-one", "owner-descriptor"}
+#: Options that have processes load other code.
+_LOADED = {"allow-openai", "grpc-transport", "load-on-demand"}
 #: Options that leave nothing to turn on in their part of the server.
 REMOVALS = {"allow-http", "allow-grpc", "allow-metrics"}
 
@@ -78,8 +85,19 @@ def switches() -> Iterator[str]:
             yield option.name
 
 
+def pairs() -> Iterator[tuple[str, str]]:
+    """Iterate over pairs of switches that change processes, listeners, or what these load."""
+    without, here = shape([]), Path("/tmp")
+    changing = [
+        name
+        for name in switches()
+        if name in _LOADED or shape(words_of(OPTIONS_BY_NAME[name], here)) != without
+    ]
+    yield from combinations(sorted(changing), 2)
+
+
 def all_words(directory: Path) -> list[str]:
     """Return the words that turn all switches on at the same time."""
-    names = [name for name in switches() if name not in REMOVALS | {"capture"}]
+    names = [name for name in switches() if name not in REMOVALS]
     words = [word for name in names for word in words_of(OPTIONS_BY_NAME[name], directory)]
     return [*dict.fromkeys(words)]

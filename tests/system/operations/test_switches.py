@@ -23,7 +23,8 @@ import zmqtriton
 from tests.support.server import MODELS_DIRECTORY, Server, free_ports
 from tests.support.service_manager import Manager
 from tests.support.waiting import eventually
-from tests.system.operations.switches import ENVIRONMENT, all_words, switches, words_of
+from tests.system.operations import kinds
+from tests.system.operations.switches import ENVIRONMENT, all_words, pairs, switches, words_of
 from zmqtriton import addons
 from zmqtriton.control_client import ServerSelector, connect
 from zmqtriton.options import OPTIONS_BY_NAME
@@ -60,9 +61,11 @@ def opened(directory: Path, words: Sequence[str]) -> Iterator[Server]:
 def server_of(directory: Path, words: Sequence[str], environment: dict[str, str]) -> Server:
     """Return a server whose usual frontends are those that the words leave it."""
     own = {"grpc", "metrics"} - {n for n in ("grpc", "metrics") if f"--allow-{n}=false" in words}
-    return Server(
-        directory / "s", ["add_sub"], options=words, environment=environment, frontends=own
+    server = Server(
+        directory / "s", kinds.MODELS, options=words, environment=environment, frontends=own
     )
+    kinds.add_models(server)
+    return server
 
 
 @contextmanager
@@ -102,6 +105,14 @@ def accepts(place: str) -> bool:
     host, _, port = place.rpartition(":")
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(place if family == socket.AF_UNIX else (host, int(port))) == 0
+
+
+def check_requests(server: Server, words: Sequence[str]) -> None:
+    """Check that a request of each kind succeeds, and that no process has died of one."""
+    for check in kinds.kinds_of(words).values():
+        check(server)
+    status = json.loads(ctl(server, "status", "-o", "json"))
+    assert [] == [row for row in status["processes"] if row.get("restarts")]
 
 
 def check_replace(server: Server) -> None:
@@ -175,10 +186,45 @@ def test_a_server_opens_with_all_switches_for_whoever_waits(
 ) -> None:
     for variable in ENVIRONMENT.items():
         monkeypatch.setenv(*variable)
-    with opened(tmp_path, all_words(tmp_path)) as server:
+    words = all_words(tmp_path)
+    with opened(tmp_path, words) as server:
         check_waiters(server)
+        check_requests(server, words)
         check_replace(server)
     (again := tmp_path / "again").mkdir()
     words = all_words(again)
     check_run(again, words)
     check_embedded(again, words)
+
+
+@pytest.mark.long(
+    "system/operations/test_switches.py::test_a_server_opens_with_each_switch",
+    "system/operations/test_switches.py::test_a_server_opens_with_all_switches_for_whoever_waits",
+)
+@pytest.mark.parametrize("name", SWITCHES)
+def test_each_switch_lets_whoever_waits_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for variable in ENVIRONMENT.items():
+        monkeypatch.setenv(*variable)
+    words = words_of(OPTIONS_BY_NAME[name], tmp_path)
+    with opened(tmp_path, words) as server:
+        check_replace(server)
+    (again := tmp_path / "again").mkdir()
+    words = words_of(OPTIONS_BY_NAME[name], again)
+    if name != "allow-http":  # `zmqtriton run` prints requests of HTTP
+        check_run(again, words)
+    check_embedded(again, words)
+
+
+@pytest.mark.long(
+    "system/operations/test_switches.py::test_a_server_opens_with_all_switches_for_whoever_waits"
+)
+@pytest.mark.parametrize("names", list(pairs()), ids="+".join)
+def test_a_pair_of_switches_serves_each_kind_of_request(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    words = [word for name in names for word in words_of(OPTIONS_BY_NAME[name], tmp_path)]
+    with opened(tmp_path, words) as server:
+        check_waiters(server)
+        check_requests(server, words)
