@@ -145,7 +145,7 @@ class Core:
             status=self.status,
             succession=succession,
             on_call=self._control_calls(info, succession).handle,
-            confirm_broker=self._context.audience.confirm_broker,
+            confirm=self._acknowledgements.sync,
         )
 
     def _surroundings(

@@ -177,6 +177,10 @@ class Peers:
         """Replace a process that was stopped by a signal."""
         text = f"the {peer.role} process {peer.pid} was stopped by a signal and is killed"
         self._plan.log("E", text)
+        self.kill(peer)
+
+    def kill(self, peer: Peer) -> None:
+        """Kill a process, or leave a guest; Gunicorn's workers have the group of their arbiter."""
         self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
 
     def process_ended(self, peer: Peer, reason: Reason) -> None:
