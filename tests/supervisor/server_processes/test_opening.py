@@ -98,3 +98,65 @@ def test_a_process_that_is_not_to_open_yet_is_not_named() -> None:
     assert not world.has_logged("has not opened")
     world.stop().advance(20.0)
     assert not world.has_logged("has not opened")
+
+
+# ------------------------------------------------------------------- deaths in a row
+# A process that dies again and again is started seldom, and named.
+
+
+def die_after(world: SupervisorHarness, role: str, seconds: float, within_s: float) -> list[int]:
+    """Let each process of a role die so long after its start; return how many did each minute."""
+    minutes = [0] * (int(within_s) // 60)
+    began_s = world.now_s
+    due: dict[int, float] = {}
+    while world.now_s - began_s < within_s:
+        for serial in world.living(role):
+            if due.setdefault(serial, world.now_s + seconds) <= world.now_s:
+                minutes[int(world.now_s - began_s) // 60] += 1
+                world.kill_process(serial, "exited with status 1")
+        world.advance(0.5)
+    return minutes
+
+
+@pytest.mark.parametrize("role", ["grpc", "metrics"])
+def test_a_process_that_never_opens_is_started_ever_more_seldom(role: str) -> None:
+    world = serving("grpc", "metrics", "http-arbiter")
+    world.is_grpc_up = False
+    world.kill_process(world.serial(role))
+
+    minutes = die_after(world, role, 1.5, 600)
+
+    assert 10 >= minutes[0], minutes
+    assert 2 >= max(minutes[-5:]), minutes
+    [text] = [each for each in silent_in(world) if role in each]
+    assert text.startswith(f"the {role} process dies again and again, ")
+    assert text.endswith(" times lately; the last time: exited with status 1")
+    assert text in world.call("identity").result["ready"]
+
+
+@pytest.mark.addons
+def test_a_process_that_opens_and_dies_is_named_until_it_lives_again() -> None:
+    world = serving("jobs")
+    for _ in range(3):
+        world.receive(world.serial("jobs"), wire.Opened([])).advance(2.0)
+        assert [] == silent_in(world)
+        world.kill_process(world.serial("jobs"), "exited with status 1")
+        world.advance(1.0)
+
+    world.receive(world.serial("jobs"), wire.Opened([]))
+
+    [text] = silent_in(world)
+    assert "the jobs process dies again and again, 3 times lately" in text
+    world.advance(61.0)
+    assert [] == silent_in(world)
+
+
+def test_processes_of_gunicorn_that_die_are_named_with_their_arbiter() -> None:
+    world = serving("http-arbiter")
+    for _ in range(4):
+        worker = world.fork_http_worker()
+        world.kill_process(worker, "exited with status 1")
+
+    [text] = silent_in(world)
+
+    assert "the http process dies again and again, 4 times lately" in text

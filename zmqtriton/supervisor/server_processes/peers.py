@@ -57,7 +57,7 @@ AnswerCallback = Callable[[Any], None]
 OPEN_WITHIN_S = 10.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Peer:
     """A process that is neither the supervisor nor a stub."""
 
@@ -72,6 +72,8 @@ class Peer:
     alive_since_s: float = 0.0
     restarts: int = 0
     last_death_reason: Reason | None = None
+    #: When it has opened, on the plan's clock; None before that.
+    opened_s: float | None = None
     #: When it was sent Listen, on the plan's clock; None before that, and once it has opened.
     opens_since_s: float | None = None
 
@@ -105,6 +107,10 @@ class Peers:
         self.opening = Opening(plan, self._roles, self._tell_to_listen)
         self.port_sharing = PortSharing(plan, is_shared=shares_ports)
         self.metrics_process = MetricsProcess(plan, self._roles, self._serials)
+        #: Dead processes whose successors wait for their turn, by serial.
+        self._resting: dict[int, Peer] = {}
+        #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
+        self._worker_deaths, self._worker_reason = Backoff(), ""
         #: When the last broker that had come up died.
         self._last_broker_s: float | None = None
         #: Frontends tell their clients to go; they end; all other processes end.
@@ -185,7 +191,7 @@ class Peers:
 
     def process_ended(self, peer: Peer, reason: Reason) -> None:
         del self._peers[peer.serial]
-        had_worked = self._plan.now_s - peer.alive_since_s >= PROVEN_AFTER_S
+        had_worked = self._has_worked(peer)
         if peer.role == BROKER:
             if self._introductions.is_broker_ready:
                 had_worked = True
@@ -198,13 +204,26 @@ class Peers:
         if not self._is_wanted(peer.role):
             return
         self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason.text}")
+        peer.last_death_reason = reason
+        if peer.role == HTTP:
+            self._worker_deaths.record_death(self._plan.now_s, had_worked=had_worked)
+            self._worker_reason = reason.text
         if peer.backoff is not None:
             peer.backoff.record_death(self._plan.now_s, had_worked=had_worked)
             if peer.role == BROKER and self._is_broker_given_up(peer.backoff):
                 self._plan.log("E", "no broker comes up any more; the server ends")
                 self.is_broker_lost = True
                 return
+            self._resting[peer.serial] = peer
             self._plan.call_later(peer.backoff.pause_s, lambda: self._replace(peer, reason))
+
+    def _has_worked(self, peer: Peer) -> bool:
+        """True if a process has done its work, so that its death is no sign of a start that fails.
+
+        One that should open and has not has done nothing, however long that took.
+        """
+        since_s = peer.opened_s if peer.role in OPENING_ROLES else peer.alive_since_s
+        return since_s is not None and self._plan.now_s - since_s >= PROVEN_AFTER_S
 
     def _is_broker_given_up(self, backoff: Backoff) -> bool:
         """True if no broker has ever come up, or none for a while."""
@@ -222,6 +241,7 @@ class Peers:
         return not (self._is_finishing if role == BROKER else self.is_stopping)
 
     def _replace(self, dead: Peer, reason: Reason) -> None:
+        del self._resting[dead.serial]
         if self._is_wanted(dead.role):
             serial, restarts = self._plan.new_serial(), dead.restarts + 1
             self._spawn(
@@ -279,11 +299,13 @@ class Peers:
             self._plan.call_later(OPEN_WITHIN_S, partial(self._report_silence, peer))
 
     def _mark_open(self, peer: Peer) -> None:
-        peer.opens_since_s = None
+        opened = [peer]
         if peer.role == HTTP:
-            for arbiter in self._peers.values():
-                if arbiter.role == ARBITER:
-                    arbiter.opens_since_s = None
+            opened += [each for each in self._peers.values() if each.role == ARBITER]
+        for each in opened:
+            each.opens_since_s = None
+            if each.opened_s is None:
+                each.opened_s = self._plan.now_s
 
     def _silence(self, peer: Peer) -> str:
         """Return that a process has not opened in time, in words; "" if it has, or may yet."""
@@ -300,11 +322,25 @@ class Peers:
 
     def troubles(self) -> list[dict[str, Any]]:
         """Return a row about each process that does not do its work, with a text for people."""
+        troubled = {
+            peer: text
+            for peer in (*self._peers.values(), *self._resting.values())
+            if (text := self._deaths(peer) or self._silence(peer))
+        }
         return [
-            {"role": peer.role, "pid": peer.pid, "text": text}
-            for peer in self._peers.values()
-            if (text := self._silence(peer))
+            {"role": peer.role, "pid": peer.pid, "text": text} for peer, text in troubled.items()
         ]
+
+    def _deaths(self, peer: Peer) -> str:
+        """Return that processes of this kind die again and again, in words, or ""."""
+        if self.is_stopping or peer.backoff is None:
+            return ""
+        reason = peer.last_death_reason
+        count = 0 if reason is None else peer.backoff.deaths_of_late(self._plan.now_s)
+        if count and reason is not None:
+            return _describe_deaths(peer.role, count, reason.text)
+        count = self._worker_deaths.deaths_of_late(self._plan.now_s)
+        return _describe_deaths(HTTP, count, self._worker_reason) if peer.role == ARBITER else ""
 
     def leave(self) -> None:
         """Let frontends tell their clients to go: the server stops."""
@@ -339,6 +375,12 @@ class Peers:
         self._plan.enqueue(Send(peer.serial, wire.Shutdown(within_ms)))
         if peer.role == ARBITER:
             self._plan.enqueue(Signal(peer.serial, int(signal.SIGTERM)))
+
+
+def _describe_deaths(role: str, count: int, reason: str) -> str:
+    if not count:
+        return ""
+    return f"the {role} process dies again and again, {count} times lately; the last time: {reason}"
 
 
 class MetricsProcess:
