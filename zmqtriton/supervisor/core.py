@@ -320,6 +320,8 @@ class Core:
         """End the server in order."""
         if self.is_stopping:
             return
+        # a listener that this server shut down would be shut in the other one, which may stay
+        self._peers.has_successor |= self.events.succession.has_other
         self._stopping.begin(status)
         self._features.tell(lambda each: each.stop())
         for model in self.models.values():

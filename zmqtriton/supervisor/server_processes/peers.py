@@ -115,7 +115,7 @@ class Peers:
         self._last_broker_s: float | None = None
         #: Frontends tell their clients to go; they end; all other processes end.
         self._is_leaving = self.is_stopping = self._is_finishing = False
-        #: Another server has the sockets, and serves them.
+        #: Another server has the sockets, and serves them or will.
         self.has_successor = False
         #: No broker comes up any more.
         self.is_broker_lost = False
