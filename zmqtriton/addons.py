@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -60,14 +60,12 @@ _OWN_ROWS = f"{OWN_PACKAGE}.table"
 
 
 class LocalService(NamedTuple):
-    """A service of a process of our own add-ons, at a socket for clients on this machine.
+    """A service of a process of our own add-ons, most of them at a socket on this machine.
 
     The process, its role and the socket in the runtime directory have one name. The rest are fields
     of the options, which stand in the core's table; so other packages cannot declare any.
     """
 
-    #: Its name in the log, and in what its process reports as open.
-    title: str
     #: Turns it on.
     switch: str
     #: Admits a group of users; "": the server's own user alone connects.
@@ -82,6 +80,8 @@ class LocalService(NamedTuple):
     metrics: str = ""
     #: Returns what is wrong with the options, or ""; asked if it is on.
     check: str = ""
+    #: Whether clients on this machine connect to it.
+    has_socket: bool = True
 
 
 _log = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ def part(name: str) -> str:
 
 def local_services() -> dict[str, LocalService]:
     """Return the services of our own add-ons on this machine, by name."""
-    services: Mapping[str, Mapping[str, str]]
+    services: Mapping[str, Mapping[str, Any]]
     services = getattr(_own_declarations(), "LOCAL_SERVICES", {})
     return {name: LocalService(**service) for name, service in services.items()}
 

@@ -5,6 +5,8 @@ Only text, since each command and each start of the server reads it.
 
 from __future__ import annotations
 
+from typing import Any
+
 TABLES: dict[str, dict[str, str]] = {
     "zmqtriton.commands": {
         "completion": "zmqtriton_addons.commands.completion:run_completion",
@@ -135,18 +137,17 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 
-#: Services for clients on this machine, by the names of their processes; the values, but for the
-#: title in the log, are fields of the options.
-LOCAL_SERVICES = {
+#: Services for clients on this machine, by the names of their processes; the values are mostly
+#: fields of the options.
+LOCAL_SERVICES: dict[str, dict[str, Any]] = {
     "door": {
-        "title": "ZMQDoor",
         "switch": "zmq_door",
         "group": "zmq_door_group",
         "restrictions": "zmq_door_restricted",
     },
-    "routes": {"title": "Routes", "switch": "routes"},
+    # it has no clients of its own: frontends send requests to the models that it loads
+    "routes": {"switch": "routes", "has_socket": False},
     "jobs": {
-        "title": "Jobs",
         "switch": "jobs",
         "options": (
             "state_directory",
@@ -159,13 +160,11 @@ LOCAL_SERVICES = {
         "metrics": "zmqtriton_addons.jobs.metrics:metrics",
     },
     "access_log": {
-        "title": "AccessLog",
         "switch": "access_log",
         "step": "zmqtriton_addons.access_log.step:access_log",
         "check": "zmqtriton_addons.access_log:problem",
     },
     "capture": {
-        "title": "Capture",
         "switch": "capture",
         "options": ("capture_to", "capture_byte_size"),
         "step": "zmqtriton_addons.capture.step:capture",
@@ -173,20 +172,17 @@ LOCAL_SERVICES = {
         "metrics": "zmqtriton_addons.capture.figures:metrics",
     },
     "token_metrics": {
-        "title": "TokenMetrics",
         "switch": "token_metrics",
         "step": "zmqtriton_addons.token_metrics.step:count_tokens_of",
         "metrics": "zmqtriton_addons.token_metrics.figures:metrics",
     },
     "otlp_metrics": {
-        "title": "OtlpMetrics",
         "switch": "otlp_metrics",
         "options": ("otlp_metrics_interval_secs",),
         "check": "zmqtriton_addons.otlp_metrics:problem",
         "metrics": "zmqtriton_addons.otlp_metrics:metrics",
     },
     "otlp_logs": {
-        "title": "OtlpLogs",
         "switch": "otlp_logs",
         "check": "zmqtriton_addons.otlp_logs:problem",
         "metrics": "zmqtriton_addons.otlp_logs:metrics",

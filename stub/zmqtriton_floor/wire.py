@@ -202,6 +202,13 @@ class WaitEdge(NamedTuple):
     received: Count  # replies when this was observed; one more removes the edge
 
 
+class ServiceAddress(NamedTuple):
+    """A service of a process, and the address that clients connect to."""
+
+    service: Name
+    address: Name
+
+
 # ------------------------------------------------- messages to the broker
 
 
@@ -662,11 +669,10 @@ class RemoveRegion(NamedTuple):
     number: Count
 
 
-class Listening(NamedTuple):
-    """A frontend accepts connections."""
+class Opened(NamedTuple):
+    """Answers Listen: the process does its work, and clients can connect to its services."""
 
-    service: Name
-    address: Name
+    services: list[ServiceAddress]  # empty if it has no clients of its own
 
 
 class RegionReleased(NamedTuple):
@@ -812,7 +818,7 @@ _KINDS: tuple[type[Any], ...] = (
     Shutdown,
     Synced,
     Call,
-    Listening,
+    Opened,
     WorkerForked,
     ConfigCompleted,
     ModelLoaded,
@@ -869,6 +875,7 @@ ROWS: tuple[type[Any], ...] = (
     RequestKey,
     WaitEdge,
     Reason,
+    ServiceAddress,
 )
 
 

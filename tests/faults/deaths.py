@@ -346,16 +346,16 @@ def check_http(server: Server, load: Load, max_wrong: int) -> None:
 
 def kill_grpc(server: Server) -> float:
     """One round; milliseconds until a new connection is answered."""
-    eventually(lambda: _is_live(server), 30, "gRPC answers")
+    eventually(lambda: is_live(server), 30, "gRPC answers")
     [pid] = server.pids()["grpc"]
     killed_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), 30, "its end")
-    eventually(lambda: _is_live(server), 30, "gRPC answers again")
+    eventually(lambda: is_live(server), 30, "gRPC answers again")
     return _since_ms(killed_ns)
 
 
-def _is_live(server: Server) -> bool:
+def is_live(server: Server) -> bool:
     with grpc.insecure_channel(server.grpc_address) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
         try:

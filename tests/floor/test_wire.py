@@ -63,7 +63,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Shutdown(30_000),
     wire.Synced(9),
     wire.Call(4, "index", "{}"),
-    wire.Listening("HTTPService", "0.0.0.0:8000"),
+    wire.Opened([wire.ServiceAddress("HTTPService", "0.0.0.0:8000")]),
     wire.WorkerForked(42),
     wire.ConfigCompleted("{}"),
     wire.ModelLoaded(),

@@ -70,7 +70,7 @@ class FakeServer:
         #: (the peer's identity, the request), in the order of arrival; and ids that were cancelled.
         self.requests: list[tuple[bytes, wire.Request]] = []
         self.cancelled: list[int] = []
-        self.listening: list[wire.Listening] = []
+        self.opened: list[wire.Opened] = []
         self.synced: list[wire.Synced] = []
         #: Pids that gunicorn forked.
         self.worker_pids: list[int] = []
@@ -120,7 +120,7 @@ class FakeServer:
         """Introduces the process, lets it accept connections, and waits until it does."""
         self.introduce(role)
         self.send(wire.Listen())
-        eventually(lambda: self.listening, 60, "Listening")
+        eventually(lambda: self.opened, 60, "Opened")
 
     def introduce(self, role: str) -> None:
         with self._lock:
@@ -189,8 +189,8 @@ class FakeServer:
             self._introduce(own, len(self._lifelines), "http")
             own.send(wire.Listen())
             self.worker_pids.append(message.pid)
-        elif isinstance(message, wire.Listening):
-            self.listening.append(message)
+        elif isinstance(message, wire.Opened):
+            self.opened.append(message)
         elif isinstance(message, wire.Synced):
             self.synced.append(message)
         elif isinstance(message, wire.Call):

@@ -53,11 +53,11 @@ STATEMENTS = {
     "zmqtriton/embedded": 930,
     "zmqtriton/pytriton": 2_780,
     f"{ADDONS}routes": 1_050,
-    f"{ADDONS}tools": 5_890,
+    f"{ADDONS}tools": 5_900,
     f"{ADDONS}tritonserver": 870,
     f"{ADDONS}web_apis": 3_020,
     f"{ADDONS}web_sockets": 500,
-    f"{ADDONS}jobs": 2_020,
+    f"{ADDONS}jobs": 2_030,
     f"{ADDONS}batches": 940,
 }
 #: The modules of core and add-ons.

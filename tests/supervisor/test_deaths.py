@@ -244,7 +244,7 @@ def test_a_frozen_stub_is_killed_and_replaced(world: SupervisorHarness) -> None:
         wire.Synced(0),
         wire.Drained(1),
         wire.ExecutionOverdue(4, because("?")),
-        wire.Listening("HTTPService", "here"),
+        wire.Opened([wire.ServiceAddress("HTTPService", "here")]),
         wire.WorkerForked(1),
         wire.ThreadEnded(1),
     ],

@@ -104,7 +104,7 @@ def _documents(server_settings: Settings) -> dict[str, str]:
     own = (
         server_settings.trace,
         server_settings.log_file,
-        server_settings.local_services,
+        server_settings.local_sockets,
         server_settings.model_load_gpu_limit,
     )
     return {**documents, "supervisor": repr((*own, sorted(server_settings.cache_secrets)))}

@@ -139,6 +139,16 @@ def test_old_deaths_do_not_count(backoff: Backoff) -> None:
     assert (1, 0.0) == (backoff.consecutive_deaths, backoff.pause_s)
 
 
+def test_a_pause_stays_at_its_limit_while_nothing_works(backoff: Backoff) -> None:
+    now_s, pauses = 0.0, []
+    for _ in range(200):
+        backoff.record_death(now_s)
+        pauses.append(backoff.pause_s)
+        now_s += backoff.pause_s + 2.0
+
+    assert {MAX_PAUSE_S} == {*pauses[10:]}
+
+
 def test_what_had_worked_is_restarted_at_once_time_after_time(backoff: Backoff) -> None:
     for number in range(MAX_QUICK_RESTARTS):
         backoff.record_death(number * 1.5, had_worked=True)

@@ -403,7 +403,9 @@ class SupervisorHarness:
             document = json.dumps({"model_stats": self.model_stats, "zmqtriton": self.broker_stats})
             self._reply(serial, wire.Statistics(message.id, 0, "", document))
         elif isinstance(message, wire.Listen) and role == "grpc" and self.is_grpc_up:
-            self._reply(serial, wire.Listening("GRPCInferenceService", "0.0.0.0:1"))
+            self._reply(
+                serial, wire.Opened([wire.ServiceAddress("GRPCInferenceService", "0.0.0.0:1")])
+            )
         elif isinstance(message, wire.RemoveRegion) and message.number not in self.used_regions:
             self._reply(serial, wire.RegionReleased(message.number))
         elif isinstance(message, wire.Retire) and role == "broker":

@@ -147,7 +147,13 @@ class Server(Connection):
         if status is not None:
             raise Unavailable(f"the server has ended with {status}; its log says why")
         if time.monotonic() > deadline_s:
-            raise Unavailable("the server is not ready in time")
+            raise Unavailable(f"the server is not ready in time{self._describe_progress()}")
+
+    def _describe_progress(self) -> str:
+        """Return what the server lacks, in words of its own; "" before it can be asked."""
+        if not hasattr(self, "_guest"):
+            return ""
+        return f": {self.call('identity')['ready']}"
 
 
 def command_words(options: Mapping[str, Any]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The pause before a process that died is started again.
 
 A process that had worked is started again at once, unless that happens so often that the machine
-does nothing but starting it. One that dies before it has worked waits twice as long each time, and
-is given up after several deaths within a minute. Older deaths do not count.
+does nothing but starting it. One that dies before it has worked waits twice as long each time, up
+to a limit, and may be given up after several deaths within a minute.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ WINDOW_S = 60.0
 MAX_DEATHS = 5
 #: As many restarts as this cost less than a tenth of a core, and are made at once.
 MAX_QUICK_RESTARTS = 30
+#: As many deaths within a minute are named for people.
+MANY_DEATHS = 3
 #: A process that has lived this long has worked, even if nobody asked it anything.
 PROVEN_AFTER_S = 1.0
 #: The pause before the second restart, and the longest pause.
@@ -28,15 +30,24 @@ class Backoff:
         #: not.
         self._in_a_row: deque[float] = deque()
         self._all: deque[float] = deque()
+        #: Deaths of processes that had not worked, in a row and however long ago: a few pauses are
+        #: longer than the window. A process that lives for a whole window ends the row.
+        self._fruitless = 0
+        #: When a process that dies has lived for a window.
+        self._proven_s = 0.0
 
     def record_death(self, now_s: float, *, had_worked: bool = False) -> None:
         """Record the death of a process."""
         if had_worked:
             self._in_a_row.clear()
+        if had_worked or now_s >= self._proven_s:
+            self._fruitless = 0
+        self._fruitless += 1
         for deaths in (self._in_a_row, self._all):
             deaths.append(now_s)
             while deaths[0] <= now_s - WINDOW_S:
                 deaths.popleft()
+        self._proven_s = now_s + self.pause_s + WINDOW_S
 
     @property
     def consecutive_deaths(self) -> int:
@@ -49,5 +60,13 @@ class Backoff:
 
     @property
     def pause_s(self) -> float:
-        earlier = max(len(self._in_a_row) - 1, len(self._all) - MAX_QUICK_RESTARTS)
-        return min(self._max_pause_s, FIRST_PAUSE_S * 2.0 ** (earlier - 1)) if earlier > 0 else 0.0
+        earlier = max(self._fruitless - 1, len(self._all) - MAX_QUICK_RESTARTS)
+        # the exponent is bounded: a process may die for months
+        factor = 2.0 ** min(earlier - 1, 32)
+        return min(self._max_pause_s, FIRST_PAUSE_S * factor) if earlier > 0 else 0.0
+
+    def deaths_of_late(self, now_s: float) -> int:
+        """Return the number of deaths if they are worth a word: many lately, or none but deaths."""
+        recent = sum(death_s > now_s - WINDOW_S for death_s in self._all)
+        count = max(self._fruitless if recent else 0, recent)
+        return count if count >= MANY_DEATHS else 0

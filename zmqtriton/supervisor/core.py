@@ -145,7 +145,7 @@ class Core:
             status=self.status,
             succession=succession,
             on_call=self._control_calls(info, succession).handle,
-            confirm_broker=self._context.audience.confirm_broker,
+            confirm=self._acknowledgements.sync,
         )
 
     def _surroundings(
@@ -320,6 +320,8 @@ class Core:
         """End the server in order."""
         if self.is_stopping:
             return
+        # a listener that this server shut down would be shut in the other one, which may stay
+        self._peers.has_successor |= self.events.succession.has_other
         self._stopping.begin(status)
         self._features.tell(lambda each: each.stop())
         for model in self.models.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.preparations import HelperOwner
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.server_processes.peers import Peer, Peers
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
@@ -28,6 +28,9 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: A dying process closes its connections before its death is seen.
 _DEATH_WITHIN_S = 0.2
+#: Seconds in which a living process answers, on a busy machine as well.
+_ANSWER_WITHIN_S = 10.0
+_LOST = "its connection to the broker has ended"
 #: A stub in another state has closed the connection itself, or is about to end.
 _CONNECTED_STATES = frozenset({InstanceState.LOADING, InstanceState.READY, InstanceState.DRAINING})
 
@@ -50,7 +53,7 @@ class EventRouter:
         status: ServerStatus,
         succession: Succession,
         on_call: Callable[[int, wire.Call], None],
-        confirm_broker: Callable[[Callable[[], None]], None],
+        confirm: Callable[[Iterable[int], Callable[[], None]], None],
     ) -> None:
         self._plan = plan
         self._models = models
@@ -71,7 +74,7 @@ class EventRouter:
             introductions,
             lambda serial: self.find_stub(serial)[1],
             self._tell_stub,
-            confirm_broker,
+            confirm,
         )
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
@@ -230,8 +233,10 @@ class EventRouter:
 class LostConnections:
     """Connections to the broker that have ended between living processes.
 
-    A stub is killed and replaced, which takes milliseconds. A frontend has clients, so the broker
-    is replaced instead: everybody connects to the next one and repeats what is unanswered.
+    The process is killed and replaced, for its fault is the usual one. A process that answers its
+    lifeline is alive; one that dies only takes its time. If the broker loses two living processes
+    at once, the fault is the broker's, which is replaced: all processes connect to the next one and
+    repeat what is unanswered.
     """
 
     def __init__(
@@ -241,34 +246,85 @@ class LostConnections:
         introductions: Introductions,
         find_instance: Callable[[int], Instance | None],
         tell_stub: Callable[[int, states.Event], None],
-        confirm_broker: Callable[[Callable[[], None]], None],
+        confirm: Callable[[Iterable[int], Callable[[], None]], None],
     ) -> None:
+        """Set up; `confirm` calls back when these processes have answered, or are dead."""
         self._plan = plan
         self._peers = peers
         self._introductions = introductions
         self._find_instance = find_instance
         self._tell_stub = tell_stub
-        self._confirm_broker = confirm_broker
+        self._confirm = confirm
+        #: Serials of processes of which it is not known yet whether they live.
+        self._open: set[int] = set()
+        #: Living processes that wait until all others are known.
+        self._torn: list[Peer] = []
 
     def on_lost(self, serial: int) -> None:
         """The broker has lost its connection to this process."""
         broker = self._introductions.broker_serial
-        replace = partial(self._replace, serial, broker)
+        self._open.add(serial)
+        ask = partial(self._ask, serial, broker)
         # A busy supervisor sees the time before the death; by the broker's answer it has seen both.
-        self._plan.call_later(_DEATH_WITHIN_S, lambda: self._confirm_broker(replace))
+        self._plan.call_later(_DEATH_WITHIN_S, lambda: self._confirm([broker], ask))
 
-    def _replace(self, serial: int, broker: int) -> None:
-        if broker != self._introductions.broker_serial:
-            return
+    def _ask(self, serial: int, broker: int) -> None:
+        """Ask a process that has not died yet whether it lives."""
         instance = self._find_instance(serial)
-        if instance is not None and instance.state in _CONNECTED_STATES:
-            text = "its connection to the broker has ended"
-            reason = Reason.of(Kind.CONNECTION_LOST, text)
-            about = f"stub {instance.name} is killed: {text}"
+        is_over = broker != self._introductions.broker_serial
+        if instance is not None and not is_over:
+            self._kill_stub(serial, instance)
+        peer = self._peers.find_peer(serial)
+        if peer is None or is_over:
+            self._open.discard(serial)
+            self._judge()
+            return
+        self._confirm([serial], partial(self._resolve, peer, broker))
+        self._plan.call_later(_ANSWER_WITHIN_S, partial(self._end_silent, peer, broker))
+
+    def _kill_stub(self, serial: int, instance: Instance) -> None:
+        if instance.state in _CONNECTED_STATES:
+            reason = Reason.of(Kind.CONNECTION_LOST, _LOST)
+            about = f"stub {instance.name} is killed: {_LOST}"
             self._plan.log("E", about, model=instance.model, version=instance.version)
             self._tell_stub(serial, states.KillRequested(reason))
-        peer = self._peers.find_peer(serial)
-        if peer is not None and self._peers.find_peer(broker) and not self._peers.is_stopping:
-            text = f"the connection to the {peer.role} process {peer.pid} has ended"
-            self._plan.log("E", f"the broker is replaced: {text}")
+
+    def _resolve(self, peer: Peer, broker: int) -> None:
+        """A process has answered, or has ended."""
+        if peer.serial in self._open:
+            self._open.discard(peer.serial)
+            if broker == self._introductions.broker_serial:
+                self._torn.append(peer)
+            self._judge()
+
+    def _end_silent(self, peer: Peer, broker: int) -> None:
+        """Kill a process that neither answers nor ends."""
+        if peer.serial in self._open:
+            self._open.discard(peer.serial)
+            if broker == self._introductions.broker_serial:
+                self._kill(peer)
+            self._judge()
+
+    def _judge(self) -> None:
+        """Decide when it is known of all who lives."""
+        if self._open:
+            return
+        torn, self._torn = self._torn, []
+        torn = [peer for peer in torn if self._peers.find_peer(peer.serial) is peer]
+        if not torn or self._peers.is_stopping:
+            return
+        if len(torn) > 1:
+            self._replace_broker(torn)
+        else:
+            self._kill(torn[0])
+
+    def _kill(self, peer: Peer) -> None:
+        self._plan.log("E", f"the {peer.role} process {peer.pid} is killed: {_LOST}")
+        self._peers.kill(peer)
+
+    def _replace_broker(self, torn: Iterable[Peer]) -> None:
+        names = ", ".join(f"the {peer.role} process {peer.pid}" for peer in torn)
+        self._plan.log("E", f"the broker is replaced: it has lost its connections to {names}")
+        broker = self._introductions.broker_serial
+        if self._peers.find_peer(broker):
             self._plan.enqueue(Signal(broker, int(signal.SIGKILL), group=True))

@@ -47,7 +47,7 @@ class Settings:
     trace: TraceOptions = field(default_factory=TraceOptions)
     log_file: str = ""
     #: Those that this server has, by name.
-    local_services: tuple[str, ...] = ()
+    local_sockets: tuple[str, ...] = ()
     #: (GPU, fraction of its memory)
     model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
 

@@ -75,9 +75,16 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
             others = f" and {more} more; `zmqtriton-ctl explain` says why" if more > 0 else ""
             return f"{', '.join(unready[:_MAX_NAMED])}{others}"
         if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
-            return "its ports are not open yet"
+            return _why_not_open(client)
         drains = client.call("status", timeout_s=QUICK_TIMEOUT_S).get("drains", ())
         return "it drains" if any("model" not in drain for drain in drains) else ""
+
+
+def _why_not_open(client: Client) -> str:
+    """Return that ports are not open, with the processes that should open them."""
+    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    silent = [row["text"] for row in status.get("process_troubles", ())]
+    return "; ".join(["its ports are not open yet", *silent])
 
 
 def _describe(entry: dict[str, Any]) -> str:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ from zmqtriton_addons.routes import names
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway, load, on_behalf_of
-from zmqtriton_frontends.serving import Service, run_local
+from zmqtriton_frontends.serving import Service, run
 
 _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.25
@@ -71,9 +70,7 @@ class _Attempt(NamedTuple):
 
 
 class RoutesService(Service):
-    def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
-        """Set up; clients come by HTTP alone, so the socket is closed."""
-        listener.close()
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         #: The generation whose code was looked at, and the code if it has routes, by model.
         self._looked: dict[str, int] = {}
@@ -265,7 +262,7 @@ def _files_of(code: Code, config: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def main() -> int:
-    return run_local("zmqtriton-routes", RoutesService)
+    return run("zmqtriton-routes", [], lambda gateway, _: RoutesService(gateway), is_small=True)
 
 
 if __name__ == "__main__":

@@ -398,10 +398,10 @@ class Gateway:
 
     # --------------------------------------------------------------- control
 
-    def listening(self, service: str, address: str) -> None:
-        """Tell the supervisor that clients can connect."""
+    def opened(self, services: Iterable[tuple[str, str]]) -> None:
+        """Report to the supervisor that this process works, and where clients can connect."""
         self._supervisor.watch_loop(self.call)
-        self._supervisor.send(wire.Listening(service, address))
+        self._supervisor.send(wire.Opened([wire.ServiceAddress(*each) for each in services]))
 
     def _take_from_supervisor(self, message: Any, descriptors: list[int]) -> None:
         kind = type(message)

@@ -62,6 +62,14 @@ class Listener:
         if not opening.cancelled() and (error := opening.exception()) is not None:
             _log.warning("no connections can be accepted: %s", error)
 
+    def check(self) -> None:
+        """Listen again if another process that has the socket has shut it down, and log that."""
+        is_listening = self._bound.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if self._server is not None and not is_listening:
+            _log.error("the listener at %s was shut down elsewhere; it listens again", self.address)
+            self._stop()
+            self.resume()
+
     def leave(self) -> None:
         """Accept nothing any more; clients that connect wait for another server."""
         self._is_closed = True
@@ -122,6 +130,9 @@ class Listeners:
 
     def check(self) -> None:
         """Do the work of each second."""
+        if not self._gateway.is_stopping:
+            for listener in self.all:
+                listener.check()
         if self._handshakes is not None:
             self._handshakes.renew()
 

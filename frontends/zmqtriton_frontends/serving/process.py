@@ -139,8 +139,8 @@ class ServingProcess:
         # what exists now lives as long as the process; the collector need not look at it again
         gc.collect()
         gc.freeze()
-        for name, address in listening:
-            gateway.listening(name, address)
+        # of a service without clients of its own as well: the server is open once all have opened
+        gateway.opened(listening)
 
         def leave() -> None:
             service.leave(gateway.is_stopping or gateway.catalogue.is_draining)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.addons.metrics.test_exposition import stat
 from tests.frontends.fake_server import FakeServer
+from zmqtriton_floor import wire
 
 MODULE = "zmqtriton_addons.metrics"
 
@@ -42,9 +43,8 @@ def test_a_scrape_asks_the_broker(server: FakeServer) -> None:
     assert "zmqtriton_leased_blocks 4\n" in text
     assert "zmqtriton_unanswered_requests 5\n" in text
     assert "zmqtriton_refused_requests_total 6\n" in text
-    assert [(m.service, m.address) for m in server.listening] == [
-        ("Metrics Service", f"127.0.0.1:{server.port}")
-    ]
+    [opened] = server.opened
+    assert opened.services == [wire.ServiceAddress("Metrics Service", f"127.0.0.1:{server.port}")]
 
 
 @pytest.mark.system

@@ -532,11 +532,11 @@ async def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(world: 
 
 @scenario(play)
 async def test_the_supervisor_hears_where_clients_can_connect(world: Around, /) -> None:
-    world.gateway.listening("Metrics Service", "0.0.0.0:8002")
+    world.gateway.opened([("Metrics Service", "0.0.0.0:8002")])
 
     assert world.lifeline.wait(PATIENCE_S)
     heard = [message for message, _ in world.lifeline.receive()]
-    assert wire.Listening("Metrics Service", "0.0.0.0:8002") in heard
+    assert wire.Opened([wire.ServiceAddress("Metrics Service", "0.0.0.0:8002")]) in heard
 
 
 @scenario(asyncio.run)

@@ -42,8 +42,8 @@ def born(
 def opened(frontend: FakeServer) -> str:
     """Let it listen; return the address that it says."""
     frontend.send(wire.Listen())
-    eventually(lambda: frontend.listening, 60, "Listening")
-    [said] = frontend.listening
+    eventually(lambda: frontend.opened, 60, "Opened")
+    [said] = [each for message in frontend.opened for each in message.services]
     assert said.service == "GRPCInferenceService"
     return said.address
 

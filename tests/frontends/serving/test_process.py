@@ -43,8 +43,8 @@ class FakeGateway:
     async def call(self, verb: str, arguments: dict[str, Any]) -> None:
         """Take a report."""
 
-    def listening(self, service: str, address: str) -> None:
-        self.events.append((service, address))
+    def opened(self, services: list[tuple[str, str]]) -> None:
+        self.events.extend(services)
 
     def give_up(self) -> None:
         self.events.append("give up")

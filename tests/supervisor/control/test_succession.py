@@ -221,6 +221,27 @@ def test_a_new_server_that_dies_leaves_nothing_behind(pair: TakeOver, has_asked:
     assert pair.old.call("unload", {"model": "m"}).result is None
 
 
+@pytest.mark.parametrize("who", ["old", "new"])
+def test_a_server_that_stops_leaves_the_sockets_to_the_other_one(pair: TakeOver, who: str) -> None:
+    """Shut down here, a listener would be shut there as well."""
+    pair.start()
+    stopped, other = (pair.old, pair.new) if who == "old" else (pair.new, pair.old)
+
+    stopped.stop()
+
+    assert [wire.Retire(0, 0, 1)] == stopped.messages_to("grpc", wire.Retire)
+    assert [] == other.messages_to("grpc", wire.Retire)
+
+
+def test_a_server_whose_successor_has_died_closes_its_sockets(pair: TakeOver) -> None:
+    pair.start()
+    pair.end_new()
+
+    pair.old.stop()
+
+    assert [wire.Retire(0)] == pair.old.messages_to("grpc", wire.Retire)
+
+
 def test_two_servers_do_not_take_over_at_once() -> None:
     _, text = take_over().old.call("succession.sockets").error
 

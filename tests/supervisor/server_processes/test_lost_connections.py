@@ -58,18 +58,87 @@ def test_a_stub_that_is_about_to_connect_or_to_end_is_left_alone(
     assert not world.has_logged("is killed")
 
 
-def test_the_broker_is_replaced_for_a_frontend_which_has_clients(
-    world: SupervisorHarness,
-) -> None:
-    broker, frontend, stub = (world.serial(role) for role in ("broker", "grpc", "m_0_0"))
+@pytest.mark.parametrize("role", ["grpc", "metrics"])
+def test_a_frontend_is_killed_and_replaced(world: SupervisorHarness, role: str) -> None:
+    broker, frontend, stub = (world.serial(each) for each in ("broker", role, "m_0_0"))
 
     lose(world, frontend)
     world.advance(_DEATH_IS_SEEN_S)
 
+    assert {broker, stub} <= world.alive
+    assert frontend not in world.alive
+    assert world.serial(role) > frontend
+    assert world.has_logged("is killed: its connection to the broker has ended")
+
+
+def test_a_process_of_gunicorn_is_killed_alone(world: SupervisorHarness) -> None:
+    worker, arbiter, broker = (
+        world.fork_http_worker(),
+        world.serial("http-arbiter"),
+        world.serial("broker"),
+    )
+
+    lose(world, worker)
+    world.advance(_DEATH_IS_SEEN_S)
+
+    assert worker not in world.alive
+    assert {arbiter, broker} <= world.alive
+
+
+def test_a_broker_that_loses_two_living_processes_at_once_is_replaced(
+    world: SupervisorHarness,
+) -> None:
+    broker, one, other = (world.serial(role) for role in ("broker", "grpc", "metrics"))
+
+    lose(world, one)
+    world.advance(0.1)
+    lose(world, other)
+    world.advance(_DEATH_IS_SEEN_S)
+
     assert broker not in world.alive
-    assert {frontend, stub} <= world.alive
-    assert world.serial("broker") > broker
-    assert world.has_logged("the broker is replaced: the connection to the grpc process")
+    assert {one, other} <= world.alive
+    assert world.has_logged("the broker is replaced: it has lost its connections to the grpc")
+
+
+def test_processes_that_lose_their_connections_one_by_one_cost_no_broker(
+    world: SupervisorHarness,
+) -> None:
+    broker = world.serial("broker")
+
+    for role in ("grpc", "metrics") * 5:
+        lose(world, world.serial(role))
+        world.advance(4.0)
+
+    assert broker in world.alive
+    assert not world.has_logged("is replaced")
+
+
+def test_a_process_that_takes_long_to_die_costs_no_broker(world: SupervisorHarness) -> None:
+    broker = world.serial("broker")
+    for _ in range(20):
+        frontend = world.serial("grpc")
+        world.silent.add(frontend)
+        lose(world, frontend)
+        world.advance(4.0)
+        world.kill_process(frontend, "exited with status 1")
+        world.advance(40.0)
+
+    assert broker in world.alive
+    assert not world.has_logged("is killed")
+    assert not world.has_logged("is replaced")
+
+
+def test_a_process_that_neither_answers_nor_dies_is_killed(world: SupervisorHarness) -> None:
+    broker, frontend = world.serial("broker"), world.serial("grpc")
+    world.silent.add(frontend)
+
+    lose(world, frontend)
+    world.advance(_DEATH_IS_SEEN_S)
+    assert frontend in world.alive
+    world.advance(10.0)
+
+    assert frontend not in world.alive
+    assert broker in world.alive
 
 
 def test_a_process_that_has_died_meanwhile_concerns_nobody(world: SupervisorHarness) -> None:
@@ -154,11 +223,14 @@ def test_the_server_is_open_when_each_process_serves_something(service: str) -> 
     world = SupervisorHarness(make_blueprint("m"), control_mode="none")
     world.start()
     worker = world.fork_http_worker()
-    world.receive(world.serial("metrics"), wire.Listening("Metrics Service", "0.0.0.0:8002"))
+    world.receive(
+        world.serial("metrics"),
+        wire.Opened([wire.ServiceAddress("Metrics Service", "0.0.0.0:8002")]),
+    )
     assert (False, []) == (world.core.is_open, world.told_open)
 
     for _ in range(2):
-        world.receive(worker, wire.Listening(service, "0.0.0.0:8080"))
+        world.receive(worker, wire.Opened([wire.ServiceAddress(service, "0.0.0.0:8080")]))
 
     assert world.core.is_open
     [log] = world.told_open

@@ -263,7 +263,7 @@ def serving(*, is_shared: bool = True) -> SupervisorHarness:
         (world.fork_http_worker(), "HTTPService"),
         (world.serial("metrics"), "Metrics Service"),
     ):
-        world.receive(serial, wire.Listening(service, "127.0.0.1:8000"))
+        world.receive(serial, wire.Opened([wire.ServiceAddress(service, "127.0.0.1:8000")]))
     return world
 
 

@@ -126,8 +126,10 @@ READY = "READY=1\nSTATUS=1 of 1 model versions are ready"
 
 def listen(world: SupervisorHarness) -> None:
     for role, service in (("grpc", "GRPCInferenceService"), ("metrics", "Metrics Service")):
-        world.receive(world.serial(role), wire.Listening(service, "0.0.0.0:1"))
-    world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
+        world.receive(world.serial(role), wire.Opened([wire.ServiceAddress(service, "0.0.0.0:1")]))
+    world.receive(
+        world.fork_http_worker(), wire.Opened([wire.ServiceAddress("HTTPService", "0.0.0.0:2")])
+    )
 
 
 @pytest.fixture
@@ -140,11 +142,13 @@ def world() -> SupervisorHarness:
 def test_ready_is_said_when_models_were_tried_and_all_services_listen() -> None:
     world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0).start()
     for role, service in (("grpc", "GRPCInferenceService"), ("metrics", "Metrics Service")):
-        world.receive(world.serial(role), wire.Listening(service, "0.0.0.0:1"))
+        world.receive(world.serial(role), wire.Opened([wire.ServiceAddress(service, "0.0.0.0:1")]))
     assert [] == world.service_manager_texts
 
     for _ in range(2):
-        world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
+        world.receive(
+            world.fork_http_worker(), wire.Opened([wire.ServiceAddress("HTTPService", "0.0.0.0:2")])
+        )
         assert [READY] == world.service_manager_texts
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.faults import deaths
+from tests.faults.load import Load
 from tests.faults.mixed_clients import StreamClient
 from tests.support.foreign_sockets import confuse, needs_pidfd_getfd, tear
 from tests.support.server import Server
@@ -66,43 +70,95 @@ def test_an_idle_stub_is_replaced(server: Server, break_off: Break) -> None:
         pytest.param(
             "grpc",
             marks=pytest.mark.long(
-                "system/faults/test_torn_connections.py::test_frontends_are_connected_again_and_no_request_is_lost",
-                "supervisor/server_processes/test_lost_connections.py::test_the_broker_is_replaced_for_a_frontend_which_has_clients",
+                "system/faults/test_torn_connections.py::test_a_frontend_is_replaced_and_the_broker_stays",
+                "supervisor/server_processes/test_lost_connections.py::test_a_frontend_is_killed_and_replaced",
             ),
         ),
         pytest.param(
             "metrics",
             marks=pytest.mark.long(
-                "system/faults/test_torn_connections.py::test_frontends_are_connected_again_and_no_request_is_lost"
+                "system/faults/test_torn_connections.py::test_a_frontend_is_replaced_and_the_broker_stays"
             ),
         ),
     ],
 )
-def test_frontends_are_connected_again_and_no_request_is_lost(
+def test_a_frontend_is_replaced_and_the_broker_stays(
     server: Server, break_off: Break, role: str
 ) -> None:
     [broker], stubs = server.pids()["broker"], server.stub_pids("journal")
-    frontends = server.pids()[role]
+    pid = deaths.http_worker_pid(server) if role == "http" else server.pids()[role][0]
+    number = len(server.log_text())
     with deaths.mixed_load(server) as loads:
         eventually(lambda: all(len(load.answers) > 20 for load in loads), 30, "answers")
 
-        assert sum(break_off(broker, pid) for pid in frontends)
+        assert break_off(broker, pid)
+
+        eventually(lambda: not is_of(server, role, pid), 60, "the process is gone")
+        eventually(lambda: has_successor(server, role, pid), 60, "another one")
+        await_answers(loads)
+    wrong = deaths.check_executed_once(server, deaths.answers_of(loads), 0)
+
+    # its clients lose what they have asked of it; the others lose nothing
+    assert role == "http" or [] == wrong
+    assert [broker] == server.pids()["broker"]
+    assert sorted(stubs) == sorted(server.stub_pids("journal"))
+    assert f"the {role} process {pid} is killed: its connection" in server.log_text()[number:]
+
+
+def is_of(server: Server, role: str, pid: int) -> bool:
+    return pid in server.pids().get(role, [])
+
+
+def has_successor(server: Server, role: str, pid: int) -> bool:
+    """Return True if the role has as many processes as before, and none of this number."""
+    pids = server.pids().get(role, [])
+    return len(pids) == (2 if role == "http" else 1) and pid not in pids
+
+
+def await_answers(loads: list[Load]) -> None:
+    """Wait until each load has more answers than now."""
+    counts = [sum(answer.is_right for answer in load.answers) for load in loads]
+
+    def has_more() -> bool:
+        now = [sum(answer.is_right for answer in load.answers) for load in loads]
+        return all(n > before + 20 for n, before in zip(now, counts, strict=True))
+
+    eventually(has_more, 60, "answers again")
+
+
+@BREAK
+def test_a_broker_that_loses_two_frontends_is_replaced_and_no_request_is_lost(
+    server: Server, break_off: Break
+) -> None:
+    [broker], stubs = server.pids()["broker"], server.stub_pids("journal")
+    before = {role: server.pids()[role] for role in ("http", "grpc")}
+    with deaths.mixed_load(server) as loads:
+        eventually(lambda: all(len(load.answers) > 20 for load in loads), 30, "answers")
+
+        with halted(server.pid):  # so that it sees both at once
+            for pid in (deaths.http_worker_pid(server), before["grpc"][0]):
+                assert break_off(broker, pid)
 
         eventually(
             lambda: server.pids().get("broker", [broker]) not in ([], [broker]),
             30,
             "another broker",
         )
-        counts = [len(load.answers) for load in loads]
-        eventually(
-            lambda: all(len(o.answers) > n + 20 for o, n in zip(loads, counts, strict=True)),
-            30,
-            "answers again",
-        )
+        await_answers(loads)
     failed = deaths.check_broker(server, loads, stubs, kills=1)
 
-    assert frontends == server.pids()[role]
+    assert before == {role: server.pids()[role] for role in before}
     assert failed <= 2
+
+
+@contextmanager
+def halted(pid: int) -> Iterator[None]:
+    """Stop a process by a signal until the end of the block."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @BREAK

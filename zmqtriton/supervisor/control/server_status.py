@@ -192,7 +192,8 @@ class ServerStatus:
             ready += f", not {', '.join(missing[:_MAX_NAMES])}{more}"
         if self._stopping.has_begun:
             return f"stopping; {ready}"
-        return "; ".join([*self._features.phases, ready])
+        of_processes = [row["text"] for row in self._peers.troubles()]
+        return "; ".join([*self._features.phases, ready, *of_processes])
 
     def _describe_templates(self) -> list[dict[str, Any]]:
         return [
@@ -241,6 +242,7 @@ class ServerStatus:
             ),
             "loads": load_seconds(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],
+            "process_troubles": self._peers.troubles(),
         }
         return document | self._features.describe(counts)
 
@@ -261,7 +263,7 @@ def describe_server(settings: Settings, directory: str, ready: str) -> dict[str,
         for name, service in services.items()
         if service.is_served
     }
-    addresses |= {name: local_service_path(directory, name) for name in settings.local_services}
+    addresses |= {name: local_service_path(directory, name) for name in settings.local_sockets}
     return {
         "id": frontend.server.id,
         "version": frontend.server.zmqtriton_version,

@@ -218,6 +218,11 @@ class Succession:
 
     # ------------------------------------------------------------------- changes
 
+    @property
+    def has_other(self) -> bool:
+        """True while another server has the same sockets, before this one or after it."""
+        return self._other != 0
+
     def is_other(self, caller: int) -> bool:
         return caller == self._other and caller != 0
 

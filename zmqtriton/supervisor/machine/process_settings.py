@@ -161,7 +161,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
         cache_secrets=cache_secrets() if options.cache_config else {},
         trace=trace,
         log_file=options.log_file,
-        local_services=tuple(services_of(options)),
+        local_sockets=tuple(n for n, s in services_of(options).items() if s.has_socket),
         model_load_gpu_limit=options.model_load_gpu_limit,
     )
 

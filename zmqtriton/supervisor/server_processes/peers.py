@@ -1,6 +1,6 @@
 """The broker and the frontends: their start, their replacements, and what they are told.
 
-The broker starts first; frontends wait for it and listen when `Opening` says so. Processes that
+The broker starts first; frontends wait for it and listen when `opening` says so. Processes that
 die are replaced; a broker that dies again and again ends the server. Gunicorn forks its processes
 itself: they appear as children of the arbiter. Does no I/O.
 """
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zmqtriton import addons
-from zmqtriton.supervisor.actions import AdmitGuest, PrepareToListen, Send, Signal, Spawn, TellOpen
+from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.opening import Opening
 from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
 from zmqtriton.supervisor.server_processes.roles import (
     ANNOUNCER,
@@ -31,10 +31,10 @@ from zmqtriton.supervisor.server_processes.roles import (
     CATALOGUE_ROLES,
     CLIENT_FACING_ROLES,
     FORK_SERVER,
-    GRPC,
     GUEST,
     HTTP,
     METRICS,
+    OPENING_ROLES,
     READINESS_ROLES,
     SERVING_ROLES,
 )
@@ -53,20 +53,11 @@ _SILENT = "the metrics process does not answer"
 
 #: Gets its answer, or why there is none.
 AnswerCallback = Callable[[Any], None]
-#: The services that processes report as open, by role; one of them is enough.
-_SERVICES = {
-    ARBITER: frozenset({"HTTPService", "Sagemaker HTTPService", "Vertex AI HTTPService"}),
-    GRPC: frozenset({"GRPCInferenceService"}),
-    **{name: frozenset({s.title}) for name, s in addons.local_services().items()},
-    METRICS: frozenset({"Metrics Service", "Agent Check"}),
-}
-#: These open after gRPC, as in Triton: a client that finds the server ready over HTTP may use gRPC.
-_OPENING_LAST = frozenset({ARBITER, HTTP})
-#: If gRPC does not come up in this time, HTTP opens without it.
-_AWAIT_GRPC_S = 5.0
+#: Seconds after which a process that has not opened is named in the log and in the status.
+OPEN_WITHIN_S = 10.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Peer:
     """A process that is neither the supervisor nor a stub."""
 
@@ -81,6 +72,10 @@ class Peer:
     alive_since_s: float = 0.0
     restarts: int = 0
     last_death_reason: Reason | None = None
+    #: When it has opened, on the plan's clock; None before that.
+    opened_s: float | None = None
+    #: When it was sent Listen, on the plan's clock; None before that, and once it has opened.
+    opens_since_s: float | None = None
 
 
 class Peers:
@@ -112,11 +107,15 @@ class Peers:
         self.opening = Opening(plan, self._roles, self._tell_to_listen)
         self.port_sharing = PortSharing(plan, is_shared=shares_ports)
         self.metrics_process = MetricsProcess(plan, self._roles, self._serials)
+        #: Dead processes whose successors wait for their turn, by serial.
+        self._resting: dict[int, Peer] = {}
+        #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
+        self._worker_deaths, self._worker_reason = Backoff(), ""
         #: When the last broker that had come up died.
         self._last_broker_s: float | None = None
         #: Frontends tell their clients to go; they end; all other processes end.
         self._is_leaving = self.is_stopping = self._is_finishing = False
-        #: Another server has the sockets, and serves them.
+        #: Another server has the sockets, and serves them or will.
         self.has_successor = False
         #: No broker comes up any more.
         self.is_broker_lost = False
@@ -178,17 +177,21 @@ class Peers:
         if peer.role in READINESS_ROLES and self._is_leaving:
             self._plan.enqueue(Send(peer.serial, wire.Retire(0, 0, int(self.has_successor))))
         if self.opening.has_reached(peer.role):
-            self._plan.enqueue(Send(peer.serial, wire.Listen()))
+            self._send_listen(peer)
 
     def process_frozen(self, peer: Peer) -> None:
         """Replace a process that was stopped by a signal."""
         text = f"the {peer.role} process {peer.pid} was stopped by a signal and is killed"
         self._plan.log("E", text)
+        self.kill(peer)
+
+    def kill(self, peer: Peer) -> None:
+        """Kill a process, or leave a guest; Gunicorn's workers have the group of their arbiter."""
         self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
 
     def process_ended(self, peer: Peer, reason: Reason) -> None:
         del self._peers[peer.serial]
-        had_worked = self._plan.now_s - peer.alive_since_s >= PROVEN_AFTER_S
+        had_worked = self._has_worked(peer)
         if peer.role == BROKER:
             if self._introductions.is_broker_ready:
                 had_worked = True
@@ -201,13 +204,26 @@ class Peers:
         if not self._is_wanted(peer.role):
             return
         self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason.text}")
+        peer.last_death_reason = reason
+        if peer.role == HTTP:
+            self._worker_deaths.record_death(self._plan.now_s, had_worked=had_worked)
+            self._worker_reason = reason.text
         if peer.backoff is not None:
             peer.backoff.record_death(self._plan.now_s, had_worked=had_worked)
             if peer.role == BROKER and self._is_broker_given_up(peer.backoff):
                 self._plan.log("E", "no broker comes up any more; the server ends")
                 self.is_broker_lost = True
                 return
+            self._resting[peer.serial] = peer
             self._plan.call_later(peer.backoff.pause_s, lambda: self._replace(peer, reason))
+
+    def _has_worked(self, peer: Peer) -> bool:
+        """True if a process has done its work, so that its death is no sign of a start that fails.
+
+        One that should open and has not has done nothing, however long that took.
+        """
+        since_s = peer.opened_s if peer.role in OPENING_ROLES else peer.alive_since_s
+        return since_s is not None and self._plan.now_s - since_s >= PROVEN_AFTER_S
 
     def _is_broker_given_up(self, backoff: Backoff) -> bool:
         """True if no broker has ever come up, or none for a while."""
@@ -225,6 +241,7 @@ class Peers:
         return not (self._is_finishing if role == BROKER else self.is_stopping)
 
     def _replace(self, dead: Peer, reason: Reason) -> None:
+        del self._resting[dead.serial]
         if self._is_wanted(dead.role):
             serial, restarts = self._plan.new_serial(), dead.restarts + 1
             self._spawn(
@@ -252,7 +269,8 @@ class Peers:
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
             self._before = ()
             self._plan.log("V", f"every stub is spawned: {message.reason.text}")
-        elif isinstance(message, wire.Listening):
+        elif isinstance(message, wire.Opened):
+            self._mark_open(peer)
             self.opening.record(peer.role, message)
             if self.opening.is_complete:
                 self.port_sharing.begin()
@@ -272,7 +290,57 @@ class Peers:
     def _tell_to_listen(self, is_meant: Callable[[str], bool]) -> None:
         for peer in self._peers.values():
             if peer.is_introduced and peer.role != BROKER and is_meant(peer.role):
-                self._plan.enqueue(Send(peer.serial, wire.Listen()))
+                self._send_listen(peer)
+
+    def _send_listen(self, peer: Peer) -> None:
+        self._plan.enqueue(Send(peer.serial, wire.Listen()))
+        if peer.role in OPENING_ROLES:
+            peer.opens_since_s = self._plan.now_s
+            self._plan.call_later(OPEN_WITHIN_S, partial(self._report_silence, peer))
+
+    def _mark_open(self, peer: Peer) -> None:
+        opened = [peer]
+        if peer.role == HTTP:
+            opened += [each for each in self._peers.values() if each.role == ARBITER]
+        for each in opened:
+            each.opens_since_s = None
+            if each.opened_s is None:
+                each.opened_s = self._plan.now_s
+
+    def _silence(self, peer: Peer) -> str:
+        """Return that a process has not opened in time, in words; "" if it has, or may yet."""
+        since_s = peer.opens_since_s
+        if self.is_stopping or since_s is None or self._plan.now_s - since_s < OPEN_WITHIN_S:
+            return ""
+        took_s = self._plan.now_s - since_s
+        return f"the {peer.role} process {peer.pid} has not opened after {took_s:.0f} s"
+
+    def _report_silence(self, peer: Peer) -> None:
+        text = self._silence(peer) if peer.serial in self._peers else ""
+        if text:
+            self._plan.log("E", text)
+
+    def troubles(self) -> list[dict[str, Any]]:
+        """Return a row about each process that does not do its work, with a text for people."""
+        troubled = {
+            peer: text
+            for peer in (*self._peers.values(), *self._resting.values())
+            if (text := self._deaths(peer) or self._silence(peer))
+        }
+        return [
+            {"role": peer.role, "pid": peer.pid, "text": text} for peer, text in troubled.items()
+        ]
+
+    def _deaths(self, peer: Peer) -> str:
+        """Return that processes of this kind die again and again, in words, or ""."""
+        if self.is_stopping or peer.backoff is None:
+            return ""
+        reason = peer.last_death_reason
+        count = 0 if reason is None else peer.backoff.deaths_of_late(self._plan.now_s)
+        if count and reason is not None:
+            return _describe_deaths(peer.role, count, reason.text)
+        count = self._worker_deaths.deaths_of_late(self._plan.now_s)
+        return _describe_deaths(HTTP, count, self._worker_reason) if peer.role == ARBITER else ""
 
     def leave(self) -> None:
         """Let frontends tell their clients to go: the server stops."""
@@ -307,6 +375,12 @@ class Peers:
         self._plan.enqueue(Send(peer.serial, wire.Shutdown(within_ms)))
         if peer.role == ARBITER:
             self._plan.enqueue(Signal(peer.serial, int(signal.SIGTERM)))
+
+
+def _describe_deaths(role: str, count: int, reason: str) -> str:
+    if not count:
+        return ""
+    return f"the {role} process dies again and again, {count} times lately; the last time: {reason}"
 
 
 class MetricsProcess:
@@ -349,67 +423,3 @@ class MetricsProcess:
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting(answer)
-
-
-class Opening:
-    """The opening of the services: gRPC first, then HTTP, and the open ones."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        roles: Collection[str],
-        tell_to_listen: Callable[[Callable[[str], bool]], None],
-    ) -> None:
-        """Set up; `tell_to_listen` has the processes listen whose role passes a test."""
-        self._plan = plan
-        self._roles = roles
-        self._has_begun = self._includes_last = False
-        self._listening: set[tuple[str, str]] = set()
-        self._tell_to_listen = tell_to_listen
-        #: Calls what it is given when clients may connect.
-        self.prepare: Callable[[Callable[[], None]], None] = lambda then: then()
-        #: Called when they can connect to every service.
-        self.on_complete: Callable[[], None] = lambda: None
-
-    def begin(self) -> None:
-        """Let clients connect, after the preparation."""
-        self.prepare(self._begin)
-
-    def _begin(self) -> None:
-        self._has_begun = True
-        self._plan.enqueue(PrepareToListen())
-        self._tell_to_listen(lambda role: role not in _OPENING_LAST)
-        if GRPC in self._roles:
-            self._plan.call_later(_AWAIT_GRPC_S, self._open_last)
-        else:
-            self._open_last()
-
-    def _open_last(self) -> None:
-        if not self._includes_last:
-            self._includes_last = True
-            self._tell_to_listen(lambda role: role in _OPENING_LAST)
-
-    def has_reached(self, role: str) -> bool:
-        """True if a new process of this role listens at once."""
-        return self._includes_last or (self._has_begun and role not in _OPENING_LAST)
-
-    def record(self, role: str, message: wire.Listening) -> None:
-        """A process has opened its service."""
-        where = (message.service, message.address)
-        if where not in self._listening:
-            was_complete = self.is_complete
-            self._listening.add(where)
-            self._plan.log("I", f"Started {message.service} at {message.address}")
-            if self.is_complete and not was_complete:
-                self._plan.enqueue(TellOpen())
-                self.on_complete()
-        if role == GRPC:
-            self._open_last()
-
-    @property
-    def is_complete(self) -> bool:
-        """True once every service has opened; it stays True while one is replaced."""
-        opened = {service for service, _ in self._listening}
-        return self._has_begun and not any(
-            opened.isdisjoint(_SERVICES[role]) for role in self._roles if role in _SERVICES
-        )

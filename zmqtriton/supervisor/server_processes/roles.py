@@ -20,6 +20,8 @@ FORK_SERVER = "fork-server"
 ADD_ON = "add-on:"
 #: Processes of our own add-ons that serve clients on this machine.
 LOCAL_SERVICES = frozenset(addons.local_services())
+#: Processes of them that listen at a socket in the runtime directory.
+LOCAL_SOCKETS = frozenset(n for n, s in addons.local_services().items() if s.has_socket)
 
 
 class _RolesWithAddOns:
@@ -40,6 +42,9 @@ BROKERED_ROLES = _RolesWithAddOns(*_KEEP_CATALOGUES, "stub")
 #: Roles that serve requests: a change holds only when they know of it. A guest may be halted by a
 #: debugger, and nobody waits for it.
 SERVING_ROLES = LOCAL_SERVICES | {HTTP, GRPC}
+#: Roles that report to have opened; the arbiter does by the processes that it forks. The server is
+#: open when each role has.
+OPENING_ROLES = SERVING_ROLES | {ARBITER, METRICS}
 #: Roles that tell balancers whether the server is ready.
 READINESS_ROLES = SERVING_ROLES | {METRICS, ANNOUNCER}
 #: They end before the models do; metrics can be read until the end.

@@ -26,6 +26,8 @@ from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Access, build, routes
 from zmqtriton_frontends.inference import CheckedRequest, Stages
 
+#: Options of services whose routes this process does not serve.
+_WITHOUT = ("jobs", "routes")
 _STEP = "zmqtriton_addons.jobs.process.execution:lowest_priority"
 #: Texts of refusals of requests that no model has begun.
 _NOT_BEGUN = (OVERLOADED, "is not at ready state", "has no available versions", "is stopping")
@@ -132,8 +134,11 @@ class Execution:
         if tokens:
             access.tokens = JobTokens(tokens)
             access.tokens.watch()
-        # requests of jobs take this step, too, and its routes make no jobs
-        server = settings.server._replace(service_options=())
+        # requests of jobs take this step, too, and its routes make no jobs; the steps of other
+        # services need their options
+        rows = settings.server.service_options
+        kept = tuple(row for row in rows if row[0] not in _WITHOUT)
+        server = settings.server._replace(service_options=kept)
         gateway.settings = settings._replace(server=server, steps=(*settings.steps, _STEP))
         self._application: Any = build(gateway, routes(gateway), access)
 

@@ -40,7 +40,7 @@ from zmqtriton_addons.tools.doctor import (
 from zmqtriton_addons.tools.doctor.reading import ROOT
 from zmqtriton_addons.tools.doctor.servers import is_forbidden
 from zmqtriton_addons.tools.doctor.systemd import read_unit_options
-from zmqtriton_addons.tools.explaining.causes import judge_pressure
+from zmqtriton_addons.tools.explaining.causes import judge_pressure, judge_processes
 from zmqtriton_floor.errors import ZmqTritonError
 
 _ORDER = list(Severity)
@@ -66,6 +66,8 @@ class Server:
     pressure: Sequence[Mapping[str, Any]] | None = None
     #: Its processes for which others have waited.
     slow_loops: Sequence[Mapping[str, Any]] = ()
+    #: Its processes that do not do their work.
+    process_troubles: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
         min((one["started_s"] for one in processes if one.get("started_s")), default=0.0),
         pressure,
         status.get("slow_loops", ()),
+        status.get("process_troubles", ()),
     )
     return server, {row["option"]: row["value"] for row in rows}, status.get("repositories", [])
 
@@ -244,6 +247,7 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the pressure on the machine": machine.judge_machine(
             server.pressure if server else None, root
         ),
+        "the processes of the server": judge_processes(server.process_troubles if server else ()),
         "the loops of the server": judge_pressure(server.slow_loops if server else ()),
         "the memory of the machine": machine.judge_memory(pid, root),
         "the swap": machine.judge_swap(names, root),

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.findings import Finding, warning
+from zmqtriton.findings import Finding, error, warning
 from zmqtriton_floor.reasons import Kind, Reason
 
 _RESTART = "zmqtriton-ctl restart {model}"
@@ -454,6 +454,18 @@ def _place(reason: Reason) -> str:
 
 def _typed(commands: Iterable[str], model: str) -> Iterable[str]:
     return (command.format(model=model) for command in commands)
+
+
+def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Return a finding about each process of the server that does not do its work."""
+    for row in rows:
+        yield error(
+            row["text"],
+            "The other processes serve. The log has the reason; a restart of the server starts the "
+            "process again.",
+            "zmqtriton-ctl logs",
+            "zmqtriton-ctl status",
+        )
 
 
 def judge_pressure(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:

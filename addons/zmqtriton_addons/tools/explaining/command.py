@@ -25,7 +25,7 @@ from zmqtriton_addons.ctl import (
 )
 from zmqtriton_addons.ctl.stacks import read_stacks
 from zmqtriton_addons.routes import names
-from zmqtriton_addons.tools.explaining.causes import judge_pressure
+from zmqtriton_addons.tools.explaining.causes import judge_pressure, judge_processes
 from zmqtriton_addons.tools.explaining.directories import Directories
 from zmqtriton_addons.tools.explaining.facts import Facts
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models
@@ -105,8 +105,10 @@ def _explain_troubled(server: _Server) -> list[tuple[str, list[Finding]]]:
 
 def _explain_all(server: _Server) -> list[tuple[str, list[Finding]]]:
     """Return the findings about models, and about the machine if it is short of something."""
+    of_processes = [*judge_processes(server.status.get("process_troubles", ()))]
     of_machine = [*judge_pressure(server.read_pressure())]
-    return [*_explain_troubled(server), *([("the machine", of_machine)] if of_machine else ())]
+    more = [("the server", of_processes), ("the machine", of_machine)]
+    return [*_explain_troubled(server), *(each for each in more if each[1])]
 
 
 def _explain(server: _Server, model: str, version: int) -> list[tuple[str, list[Finding]]]:

@@ -110,7 +110,7 @@ def test_requests_on_one_connection_are_answered_and_say_little_of_the_server(
             assert document["outputs"][0]["data"] == [1.5, 2.5]
             assert response.getheader("Server") is None
             assert response.getheader("Connection") is None
-    assert [m.address for m in server.listening] == [f"127.0.0.1:{server.port}"]
+    assert [s.address for m in server.opened for s in m.services] == [f"127.0.0.1:{server.port}"]
 
 
 def test_a_body_may_come_in_chunks_and_wait_for_100_continue(server: FakeServer) -> None:
@@ -264,7 +264,7 @@ def test_a_process_that_dies_is_replaced_and_has_a_lifeline_of_its_own(
 
     eventually(lambda: len(server.worker_pids) == 2, 30.0, "a second process")
 
-    eventually(lambda: len(server.listening) == 2, 30.0, "it listening")
+    eventually(lambda: len(server.opened) == 2, 30.0, "it listening")
     with connection(server) as client:
         assert ask(client)[0] == 200
 
@@ -280,7 +280,7 @@ def test_several_processes_share_the_port(tmp_path: Path) -> None:
     with FakeServer(tmp_path, "zmqtriton_frontends.http_api", http_workers=2) as server:
         server.open()
 
-        eventually(lambda: len(server.listening) == 2, 30.0, "two processes")
+        eventually(lambda: len(server.opened) == 2, 30.0, "two processes")
 
         assert len(set(server.worker_pids)) == 2
         with connection(server) as client:

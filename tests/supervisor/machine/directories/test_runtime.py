@@ -346,10 +346,10 @@ def test_a_directory_that_somebody_else_has_made_is_not_taken(
 
 
 #: Any options of these kinds do.
-_FIRST = LocalService("First", "allow_openai", "announce_host", "http_restricted_api")
+_FIRST = LocalService("allow_openai", "announce_host", "http_restricted_api")
 
 
-_SECOND = LocalService("Second", "allow_sagemaker", "id", "grpc_restricted_protocol")
+_SECOND = LocalService("allow_sagemaker", "id", "grpc_restricted_protocol")
 
 
 _BOTH = Options(allow_openai=True, allow_sagemaker=True, announce_host="", id="")

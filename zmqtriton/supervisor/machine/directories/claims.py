@@ -26,7 +26,7 @@ from zmqtriton.supervisor.machine.directories.runtime import (
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.machine.processes.children import Children
-from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
+from zmqtriton.supervisor.server_processes.roles import LOCAL_SOCKETS
 from zmqtriton_floor import lazy_names
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import InvalidArgument
@@ -34,7 +34,7 @@ from zmqtriton_floor.errors import InvalidArgument
 _log = logging.getLogger(__name__)
 
 #: Those that listen in the directory, at sockets of their own or at one that they inherit.
-_LISTENING_ROLES = ("broker", *LOCAL_SERVICES, "tracer")
+_LISTENING_ROLES = ("broker", *LOCAL_SOCKETS, "tracer")
 
 
 class Claims(NamedTuple):
@@ -165,7 +165,7 @@ class DirectoryMending:
 
     def _bind_local_services(self) -> None:
         runtime = self._claims.runtime.path
-        for name in LOCAL_SERVICES:
+        for name in LOCAL_SOCKETS:
             with suppress(FileNotFoundError):
                 os.unlink(local_service_path(str(runtime), name))
         services = bind_local_services(self._options, runtime, self._claims.users.group)

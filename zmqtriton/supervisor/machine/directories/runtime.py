@@ -343,6 +343,8 @@ def bind_local_services(
     admitted = models
     try:
         for name, service in services_of(options).items():
+            if not service.has_socket:
+                continue
             group = _group_of(options, service, admitted)
             admitted = admitted if group is None else group
             sockets[name] = _bind(name, service, directory, group)

@@ -501,7 +501,11 @@ class Children:
             if number == signal.SIGABRT and processes.signal_thread(child.pid, child.thread):
                 return  # by Python's report the one that hangs is the current thread
             child = self._children.get(child.host)
-        if child is None or child.is_guest:
+        if child is None:
+            return
+        if child.is_guest:
+            if number == signal.SIGKILL:  # it is the user's process, which goes on without us
+                self._remove_child(child, processes.ended("the server has left it"))
             return
         if child.guest:
             self.guests.signal(child, number)

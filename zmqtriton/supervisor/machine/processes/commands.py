@@ -20,7 +20,7 @@ from zmqtriton.options import Options
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
-from zmqtriton.supervisor.server_processes.roles import ADD_ON, LOCAL_SERVICES
+from zmqtriton.supervisor.server_processes.roles import ADD_ON, LOCAL_SOCKETS
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import InternalError
@@ -33,7 +33,7 @@ _MODULES = {
     "grpc": "zmqtriton_frontends.grpc_api",
 }
 #: The roles that listen on an inherited socket; gRPC unless grpcio serves it.
-_ROLES_WITH_SOCKET = LOCAL_SERVICES | {"http-arbiter", "grpc", "metrics"}
+_ROLES_WITH_SOCKET = LOCAL_SOCKETS | {"http-arbiter", "grpc", "metrics"}
 _log = logging.getLogger(__name__)
 
 #: What libraries need to find their files, devices and settings.

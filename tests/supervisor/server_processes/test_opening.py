@@ -1,0 +1,162 @@
+"""The server is open when a process of each role has opened; one that says nothing is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
+from zmqtriton_floor import wire
+
+READY = "1 of 1 model versions are ready"
+
+
+def serving(*roles: str) -> SupervisorHarness:
+    policy = {"control_mode": "none", "watchdog_interval_s": 2.0}
+    return SupervisorHarness(make_blueprint("m"), frontend_roles=roles, **policy).start()
+
+
+def silent_in(world: SupervisorHarness) -> list[str]:
+    """Return what the status has of processes that do not do their work."""
+    status: dict[str, Any] = world.call("status").result
+    return [row["text"] for row in status["process_troubles"]]
+
+
+@pytest.mark.addons
+@pytest.mark.parametrize("role", sorted(LOCAL_SERVICES))
+def test_a_process_without_a_service_of_its_own_opens(role: str) -> None:
+    world = serving(role)
+    assert (False, []) == (world.core.is_open, world.told_open)
+
+    world.receive(world.serial(role), wire.Opened([]))
+
+    assert world.core.is_open
+    assert 1 == len(world.told_open)
+    assert f"READY=1\nSTATUS={READY}" in world.service_manager_texts
+
+
+@pytest.mark.addons
+def test_the_server_waits_for_the_last_of_its_processes() -> None:
+    world = serving("http-arbiter", "grpc", "routes", "jobs", "metrics")
+    for role in ("metrics", "jobs"):
+        world.receive(world.serial(role), wire.Opened([]))
+    world.receive(world.fork_http_worker(), wire.Opened([]))
+    assert not world.core.is_open
+
+    world.receive(world.serial("routes"), wire.Opened([]))
+
+    assert world.core.is_open
+
+
+@pytest.mark.addons
+def test_a_process_that_says_nothing_is_named_in_the_log_and_in_the_status() -> None:
+    world = serving("routes", "metrics")
+    world.receive(world.serial("metrics"), wire.Opened([]))
+    assert [] == silent_in(world)
+
+    world.advance(11.0)
+
+    pid = next(p["pid"] for p in world.call("status").result["processes"] if p["role"] == "routes")
+    text = f"the routes process {pid} has not opened after"
+    assert f"E {text} 10 s" in world.log
+    assert [f"{text} 11 s"] == silent_in(world)
+    assert f"{READY}; {text} 11 s" == world.call("identity").result["ready"]
+    world.receive(world.serial("routes"), wire.Opened([]))
+    assert [] == silent_in(world)
+    assert READY == world.call("identity").result["ready"]
+
+
+@pytest.mark.addons
+def test_so_is_one_that_takes_the_place_of_another() -> None:
+    world = serving("routes")
+    world.receive(world.serial("routes"), wire.Opened([])).advance(2.0)
+
+    world.kill_process(world.serial("routes")).advance(11.0)
+
+    assert world.core.is_open
+    [text] = silent_in(world)
+    assert text.startswith("the routes process ")
+
+
+def test_the_arbiter_has_opened_when_a_process_that_it_forked_has() -> None:
+    world = serving("http-arbiter").advance(11.0)
+    [text] = silent_in(world)
+    assert text.startswith("the http-arbiter process ")
+
+    world.receive(world.fork_http_worker(), wire.Opened([]))
+
+    assert [] == silent_in(world)
+    assert world.core.is_open
+
+
+def test_a_process_that_is_not_to_open_yet_is_not_named() -> None:
+    world = serving("grpc", "metrics")
+    world.silent.add(world.serial("broker"))
+
+    assert not world.has_logged("has not opened")
+    world.stop().advance(20.0)
+    assert not world.has_logged("has not opened")
+
+
+# ------------------------------------------------------------------- deaths in a row
+# A process that dies again and again is started seldom, and named.
+
+
+def die_after(world: SupervisorHarness, role: str, seconds: float, within_s: float) -> list[int]:
+    """Let each process of a role die so long after its start; return how many did each minute."""
+    minutes = [0] * (int(within_s) // 60)
+    began_s = world.now_s
+    due: dict[int, float] = {}
+    while world.now_s - began_s < within_s:
+        for serial in world.living(role):
+            if due.setdefault(serial, world.now_s + seconds) <= world.now_s:
+                minutes[int(world.now_s - began_s) // 60] += 1
+                world.kill_process(serial, "exited with status 1")
+        world.advance(0.5)
+    return minutes
+
+
+@pytest.mark.parametrize("role", ["grpc", "metrics"])
+def test_a_process_that_never_opens_is_started_ever_more_seldom(role: str) -> None:
+    world = serving("grpc", "metrics", "http-arbiter")
+    world.is_grpc_up = False
+    world.kill_process(world.serial(role))
+
+    minutes = die_after(world, role, 1.5, 600)
+
+    assert 10 >= minutes[0], minutes
+    assert 2 >= max(minutes[-5:]), minutes
+    [text] = [each for each in silent_in(world) if role in each]
+    assert text.startswith(f"the {role} process dies again and again, ")
+    assert text.endswith(" times lately; the last time: exited with status 1")
+    assert text in world.call("identity").result["ready"]
+
+
+@pytest.mark.addons
+def test_a_process_that_opens_and_dies_is_named_until_it_lives_again() -> None:
+    world = serving("jobs")
+    for _ in range(3):
+        world.receive(world.serial("jobs"), wire.Opened([])).advance(2.0)
+        assert [] == silent_in(world)
+        world.kill_process(world.serial("jobs"), "exited with status 1")
+        world.advance(1.0)
+
+    world.receive(world.serial("jobs"), wire.Opened([]))
+
+    [text] = silent_in(world)
+    assert "the jobs process dies again and again, 3 times lately" in text
+    world.advance(61.0)
+    assert [] == silent_in(world)
+
+
+def test_processes_of_gunicorn_that_die_are_named_with_their_arbiter() -> None:
+    world = serving("http-arbiter")
+    for _ in range(4):
+        worker = world.fork_http_worker()
+        world.kill_process(worker, "exited with status 1")
+
+    [text] = silent_in(world)
+
+    assert "the http process dies again and again, 4 times lately" in text

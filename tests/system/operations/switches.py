@@ -1,0 +1,103 @@
+"""The switches of a server: options that start a process, open a listener, or turn on an add-on.
+
+The table of options has them, so a new one is tested without a line here. An option that needs a
+value that no default and no kind gives has a sample.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from tests.support.server import free_ports
+from zmqtriton.command_line import parse_words
+from zmqtriton.options import OPTIONS_BY_NAME, Options
+from zmqtriton.options.kinds import Arity, Option
+from zmqtriton.supervisor.machine.listeners import all_ports
+from zmqtriton.supervisor.machine.process_settings import read_policy
+
+#: An address at which this machine has no server.
+_NOWHERE = "http://127.0.0.1:9"
+#: Words by option; {directory} is a directory and {port} a free port.
+SAMPLES = {
+    "access-log": ("--access-log={directory}/access.jsonl",),
+    "agent-check-port": ("--agent-check-port={port}",),
+    "allow-sagemaker": ("--allow-sagemaker=true", "--sagemaker-port={port}"),
+    "allow-vertex-ai": (
+        "--allow-vertex-ai=true",
+        "--vertex-ai-port={port}",
+        "--vertex-ai-default-model=add_sub",
+    ),
+    "announce": ("--announce={directory}/announcement.json",),
+    "capture": ("--capture=add_sub", "--capture-to={directory}/captures"),
+    "grpc-processes": ("--grpc-processes=2",),
+    "grpc-transport": ("--grpc-transport=grpcio",),
+    "load-on-demand": (
+        "--load-on-demand",
+        "--model-control-mode=explicit",
+        "--load-model=add_sub",
+    ),
+    "otlp-logs": (f"--otlp-logs={_NOWHERE}",),
+    "otlp-metrics": (f"--otlp-metrics={_NOWHERE}",),
+    "trace-config": ("--trace-config=mode=triton", "--trace-config=triton,file={directory}/spans"),
+}
+#: Variables that one of them needs.
+ENVIRONMENT = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
+#: Options by which `replace` and zmqtriton.Server() start a server.
+_OF_STARTS = {"take-over", "one-by-one", "owner-descriptor"}
+#: Options that have processes load other code.
+_LOADED = {"allow-openai", "grpc-transport", "load-on-demand"}
+#: Options that leave nothing to turn on in their part of the server.
+REMOVALS = {"allow-http", "allow-grpc", "allow-metrics"}
+
+
+def words_of(option: Option, directory: Path) -> list[str]:
+    """Return words that give the option another value than its default; none if none is known."""
+    if option.name in SAMPLES:
+        [port] = free_ports(1)
+        return [word.format(directory=directory, port=port) for word in SAMPLES[option.name]]
+    default = getattr(Options(), option.field_name, None)
+    if option.arity is Arity.SWITCH:
+        return [f"--{option.name}"]
+    if option.name in REMOVALS and default is not None:
+        return [f"--{option.name}={str(not default).lower()}"]
+    return []
+
+
+def shape(words: list[str]) -> Any:
+    """Return the processes and the listeners of a server with these words."""
+    options = parse_words(["--model-repository=.", "--http-address=127.0.0.1", *words])
+    return Counter(read_policy(options).frontend_roles), set(all_ports(options))
+
+
+def switches() -> Iterator[str]:
+    """Iterate over the names of the options that are switches."""
+    without, here = shape([]), Path("/tmp")
+    for option in OPTIONS_BY_NAME.values():
+        words = words_of(option, here)
+        if not words or option.name in _OF_STARTS:
+            continue
+        is_meant = option.arity is Arity.SWITCH or option.name in SAMPLES
+        if is_meant or shape(words) != without:
+            yield option.name
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """Iterate over pairs of switches that change processes, listeners, or what these load."""
+    without, here = shape([]), Path("/tmp")
+    changing = [
+        name
+        for name in switches()
+        if name in _LOADED or shape(words_of(OPTIONS_BY_NAME[name], here)) != without
+    ]
+    yield from combinations(sorted(changing), 2)
+
+
+def all_words(directory: Path) -> list[str]:
+    """Return the words that turn all switches on at the same time."""
+    names = [name for name in switches() if name not in REMOVALS]
+    words = [word for name in names for word in words_of(OPTIONS_BY_NAME[name], directory)]
+    return [*dict.fromkeys(words)]

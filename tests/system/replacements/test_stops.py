@@ -1,0 +1,130 @@
+"""A signal to the old or the new server at each moment of a take-over: a server serves, or none."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults.deaths import is_live
+from tests.faults.replacements.ways import ByTakeOver
+from tests.support.server import Server, ask_add_sub, is_open, tensor
+from tests.support.waiting import eventually
+from tests.system.replacements.replacing import SMALL
+from tests.system.replacements.test_take_over import keep_sequences
+
+pytestmark = pytest.mark.system
+
+#: The moments of a take-over, each with what one of the servers logs then; True for the old one.
+MOMENTS = {
+    "the new one has the sockets": (False, "takes over from"),
+    "it loads its models": (False, "loading: "),
+    "it has loaded them": (False, "successfully loaded 'add_sub'"),
+    "it listens over gRPC": (False, "Started GRPCInferenceService"),
+    "it listens over HTTP": (False, "Started HTTPService"),
+    "the old one leaves": (True, "this one leaves"),
+    "the old one closes": (True, "All models are stopped"),
+}
+
+
+def send(connection: http.client.HTTPConnection, **parameters: bool) -> int:
+    """Send a request of a sequence over a kept connection; return the status."""
+    inputs = [tensor("VALUE", "INT32", [1], [1, 1])]
+    document = {"parameters": {"sequence_id": 7, **parameters}, "inputs": inputs}
+    connection.request("POST", "/v2/models/sequences/infer", json.dumps(document))
+    response = connection.getresponse()
+    response.read()
+    return response.status
+
+
+def serves(server: Server) -> bool:
+    """Return True if new connections of HTTP and gRPC are answered.
+
+    Processes of a server that was killed may have accepted one and end a moment later.
+    """
+    try:
+        return ask_add_sub(server) == 200 and is_live(server)
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def test_a_server_that_is_stopped_during_a_take_over_leaves_the_listeners(tmp_path: Path) -> None:
+    way = ByTakeOver(tmp_path, SMALL)
+    old, new = way.next(), way.next()
+    way.servers += [old, new]
+    keep_sequences(old)
+    imports = new.block_imports("add_sub")
+    imports.touch()
+    try:
+        old.start()
+        with closing(http.client.HTTPConnection("127.0.0.1", way.http_port)) as connection:
+            assert 200 == send(connection, sequence_start=True)
+            new.launch()
+            eventually(lambda: "loading: " in new.log_text(), 60, "it loads")
+            os.kill(old.pid, signal.SIGTERM)
+            eventually(lambda: "Waiting for in-flight" in old.log_text(), 60, "it stops")
+            imports.unlink()
+            eventually(lambda: "Started HTTPService" in new.log_text(), 60, "it listens")
+
+            assert 200 == send(connection, sequence_end=True)
+        assert 0 == old.wait(60), old.log_text()[-3000:]
+
+        assert serves(new)
+        assert "shut down elsewhere" not in new.log_text()
+    finally:
+        way.close()
+
+
+@pytest.mark.long(
+    "system/replacements/test_stops.py::test_a_server_that_is_stopped_during_a_take_over_leaves_the_listeners",
+    "supervisor/control/test_succession.py::test_a_server_that_stops_leaves_the_sockets_to_the_other_one",
+    "frontends/serving/test_listener.py::test_a_listener_that_was_shut_down_elsewhere_listens_again",
+)
+@pytest.mark.parametrize("who", ["old", "new"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_signal_at_each_moment_leaves_a_server_that_serves(
+    tmp_path: Path, moment: str, number: signal.Signals, who: str
+) -> None:
+    way = ByTakeOver(tmp_path, SMALL)
+    way.start()
+    [old] = way.servers
+    new = way.next()
+    way.servers.append(new)
+    is_of_old, text = MOMENTS[moment]
+    hit, other = (old, new) if who == "old" else (new, old)
+    new.launch()
+    try:
+        eventually(lambda: text in (old if is_of_old else new).log_text(), 60, moment)
+        if hit.returncode is None:
+            os.kill(hit.pid, number)
+        if number == signal.SIGSTOP:
+            eventually(lambda: has_stopped(hit.pid), 60, "it has stopped")
+            os.kill(hit.pid, signal.SIGCONT)
+            eventually(lambda: old.returncode is not None, 120, "the old one has ended")
+            eventually(lambda: serves(new), 60, "the new one serves")
+            return
+        eventually(lambda: hit.returncode is not None, 120, "it has ended")
+        if who == "new" and "this one leaves" in old.log_text():
+            # the old one was on its way when the new one went
+            eventually(lambda: old.returncode is not None, 120, "so has the old one")
+            eventually(lambda: not is_open(way.http_port), 60, "the port is closed")
+            return
+        eventually(lambda: serves(other), 120, f"{other.log_text()[-3000:]}")
+        assert other.returncode is None
+    finally:
+        way.close()
+
+
+def has_stopped(pid: int) -> bool:
+    """Return True if a process has stopped, or has ended before it could."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
