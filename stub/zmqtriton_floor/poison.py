@@ -321,11 +321,11 @@ class PoisonedArena(Arena):
         while self._apart and self._apart[0].freed_s <= freed_s:
             self._mend(self._apart[0])
 
-    def _allocate(self, size: int, segments: Any) -> Allocation | None:
-        allocation = super()._allocate(size, segments)
+    def _allocate(self, size: int, segments: Any, is_users: bool) -> Allocation | None:
+        allocation = super()._allocate(size, segments, is_users)
         while allocation is None and self._apart and self._is_over(self._apart[0]):
             self._mend(self._apart[0])
-            allocation = super()._allocate(size, segments)
+            allocation = super()._allocate(size, segments, is_users)
         return allocation
 
     def _is_over(self, apart: _Apart) -> bool:

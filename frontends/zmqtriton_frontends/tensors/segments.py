@@ -57,13 +57,15 @@ class Segments:
             # One after the other, since a new segment is often enough for all that wait. Threads
             # of a guest may take its room before this does.
             async with self._growing:
-                while (allocation := self._arena.allocate(size, is_users=is_users)) is None:
-                    await self._grow(size, is_users)
+                while allocation is None:
+                    allocation = self._arena.allocate(size, is_users=is_users)
+                    allocation = allocation or await self._grow(size, is_users)
         if self._trim_timer is None:
             self._trim_timer = self._loop.call_later(IDLE_S, self._trim)
         return allocation
 
-    async def _grow(self, size: int, is_users: bool) -> None:
+    async def _grow(self, size: int, is_users: bool) -> Allocation | None:
+        """Add a segment; return a block if there is room after all. Raises Unavailable."""
         for is_last_try in (False, True):
             request = self._arena.segment_request(size, is_users=is_users)
             created, descriptor = await self._await_created(request)
@@ -73,16 +75,17 @@ class Segments:
                         request, _NO_ANSWER if created is None else created.text
                     )
                 self._arena.add(request, descriptor)
-                return
+                return None
             except Unavailable:
                 # If it was made in spite of that, it would count, and be there, for ever.
                 idle = self._arena.trim(0)
                 self._free([wire.FreeSegment(request.segment), *idle])
-                allocation = self._arena.allocate(size)
+                allocation = self._arena.allocate(size, is_users=is_users)
                 if allocation is not None:  # a block was freed, or is not kept apart any more
                     return allocation
                 if is_last_try or not idle:
                     raise
+        return None
 
     async def _await_created(self, request: wire.CreateSegment) -> _Answer:
         answer = self._answers[(request.segment,)] = self._loop.create_future()
