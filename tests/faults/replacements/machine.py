@@ -151,6 +151,12 @@ class ByReload(OnMachine):
     _COMMAND = ("systemctl", "reload", "zmqtriton")
 
 
+class ByReloadBehindSockets(ByReload):
+    """The same behind the sockets of zmqtriton.socket, which are systemd's."""
+
+    _UNITS = ("zmqtriton.socket", "zmqtriton.service")
+
+
 class ByRestart(OnMachine):
     """`systemctl restart` behind the sockets of zmqtriton.socket."""
 
