@@ -156,7 +156,9 @@ class Service:
             log=log,
             on_open=on_open,
         )
-        self._signals = own_process.Signals(self._core.stop_requested, log.reopen)
+        self._signals = own_process.Signals(
+            self._core.stop_requested, log.reopen, has_log_file=bool(options.log_file)
+        )
 
     def _claim_storage(self, url: str) -> str:
         """Return the directory for copies of models in stores, made at the first need."""

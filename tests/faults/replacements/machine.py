@@ -44,7 +44,7 @@ pivot_root . old
 umount -l /old
 exec env -i container=other /lib/systemd/systemd --log-target=null --show-status=0
 """
-_SOCKETS = "[Socket]\nListenStream=\nListenStream=0.0.0.0:{}\nListenStream=0.0.0.0:{}\n"
+_SOCKETS = "[Socket]\nListenStream=\nListenStream=127.0.0.1:{}\nListenStream=127.0.0.1:{}\n"
 
 
 class OnMachine(Way):
