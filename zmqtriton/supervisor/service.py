@@ -21,6 +21,7 @@ from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.machine import (
     capacity,
+    clock,
     listeners,
     log_ring,
     own_process,
@@ -56,9 +57,10 @@ _END_WITHIN_S = 5.0
 
 def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None) -> int:
     """Run the server and return the exit status; `on_open` is called when all services are open."""
-    to_stderr = take_over_output()
     try:
+        # before anything needs what the machine may lack, such as a thread
         own_process.set_up(options)
+        to_stderr = take_over_output()
         secrets.hide_from_command_line(options)
         options = secrets.resolve_key_files(options)
         start_checks.check_certificates(options)
@@ -190,6 +192,7 @@ class Service:
             loop_turns=self._turns.document,
             start=own_process.start(self._options),
             claim_storage=self._claim_storage,
+            clock_step_s=clock.step_s,
         )
 
     def follow(self, predecessor: predecessors.Predecessor) -> None:
@@ -219,7 +222,7 @@ class Service:
         # the models of a program that has started this server come from the program
         if self._options.owner_descriptor < 0 or self._options.model_control_mode != "explicit":
             self._model_files.repositories.find_warnings(partial(_log.warning, "%s"))
-        self._core.start(time.time())
+        self._core.start(clock.now_s())
         self.runner.run_all()
         self._turns.watch()
         while self.runner.exit_status is None:

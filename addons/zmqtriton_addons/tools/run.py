@@ -21,6 +21,7 @@ from zmqtriton.options import Options
 from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
 from zmqtriton.supervisor import OpenedServer
 from zmqtriton_addons.tools.checking.sources import SourceFact, check_sources
+from zmqtriton_addons.tools.ctl_command import ctl_command
 from zmqtriton_addons.tools.new_model.client_code import curl_text
 from zmqtriton_addons.tools.new_model.draft import Draft, Kind, TensorSpec
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
@@ -33,7 +34,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     """Return the text; without a configuration the model could not be loaded."""
     word = shlex.quote(name)
     if not config:
-        again = "save it again" if options.reload else f"zmqtriton-ctl load {word}"
+        again = "save it again" if options.reload else f"{ctl_command()} load {word}"
         return (
             f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
         )
@@ -44,7 +45,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     after = (
         "It is loaded again whenever its files are saved."
         if options.reload
-        else f"After a change `zmqtriton-ctl load --server {port} {word}` loads it again."
+        else f"After a change `{ctl_command()} load --server {port} {word}` loads it again."
     )
     ask = f"In another terminal:\n\n{lines}\n" if lines else ""
     return f"\n{name} is served. {ask}A browser finds it on {url}. {after} Ctrl-C stops it.\n\n"
@@ -55,7 +56,7 @@ def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iter
     if line := curl_text(draft, url.removeprefix("http://")):
         yield line
     if draft.kind is Kind.PLAIN:
-        yield f"zmqtriton-ctl infer --server {port} {shlex.quote(name)} --zeros"
+        yield f"{ctl_command()} infer --server {port} {shlex.quote(name)} --zeros"
 
 
 def _draft(name: str, config: Mapping[str, Any]) -> Draft:
