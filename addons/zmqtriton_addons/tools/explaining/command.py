@@ -228,6 +228,7 @@ class _Server:
             memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
             problems=problems,
             directories=directories,
+            steps=self._steps(facts),
             routes_path="" if is_overview else self._routes_path(model),
             silent_repositories=self._directories.silent,
             load_phase=""
@@ -235,6 +236,14 @@ class _Server:
             else self._load_phases.get(model, ""),
         )
         return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
+
+    def _steps(self, facts: Facts) -> Sequence[str]:
+        """Return the models of an ensemble's steps, if it has had requests."""
+        if facts.stubs or not any(row.get("succeeded") for row in facts.rows("counts")):
+            return ()
+        config = self._ask("config", {"model": facts.model})
+        steps = config.get("ensemble_scheduling", {}).get("step", ())
+        return sorted({step["model_name"] for step in steps})
 
     def _routes_path(self, model: str) -> str:
         """Return where the model's own routes are served; "" if they are not."""

@@ -36,6 +36,18 @@ _CALLER = "/zmqtriton_stub/model.py"
 _BETWEEN = re.compile(r"<frozen |.*/(importlib|asyncio)/|.*/selectors\.py$")
 
 
+class StepTimes(NamedTuple):
+    """The mean times of the requests to the model of an ensemble's step."""
+
+    model: str
+    queue_ms: float
+    compute_ms: float
+
+    @property
+    def whole_ms(self) -> float:
+        return self.queue_ms + self.compute_ms
+
+
 @dataclass(frozen=True)
 class Facts:
     """The answers of the server, and what the model's directory shows."""
@@ -64,6 +76,8 @@ class Facts:
     directories: Sequence[str] = ()
     #: What the load that is under way does.
     load_phase: str = ""
+    #: The models of an ensemble's steps; none of another model.
+    steps: Sequence[str] = ()
     #: The path at which its own routes are served; "" without any.
     routes_path: str = ""
     #: Repositories that have not answered, in which it may have more.
@@ -150,12 +164,39 @@ class Facts:
 
     @property
     def scale_command(self) -> str:
-        """Return the command that gives the model one more instance."""
-        return f"zmqtriton-ctl scale {self.word} {len(self.stubs) + 1}"
+        """Return the command that gives the model one more instance; an ensemble has none."""
+        if self.steps:
+            slowest = self.slowest_step
+            return self._scale(slowest.model) if slowest else f"zmqtriton-ctl stats {self.word}"
+        return self._scale(self.model)
+
+    def _scale(self, model: str) -> str:
+        processes = self.status.get("processes") or ()
+        count = sum(row["role"] == "stub" and row.get("model") == model for row in processes)
+        word = shlex.quote(model)
+        if not count and model != self.model:  # an ensemble itself
+            return f"zmqtriton-ctl explain {word}"
+        return f"zmqtriton-ctl scale {word} {count + 1}"
+
+    @property
+    def slowest_step(self) -> StepTimes | None:
+        """Return the step of an ensemble that takes the most of a request's time."""
+        times = [
+            StepTimes(row["model"], queue_ms(row), row["compute_ns"] / row["executed"] / 1e6)
+            for row in self.status.get("counts") or ()
+            if row["model"] in self.steps and row.get("executed")
+        ]
+        return max(times, key=lambda step: step.whole_ms, default=None)
 
     @property
     def logs_command(self) -> str:
         return f"zmqtriton-ctl logs {self.word}"
+
+
+def queue_ms(row: Document) -> float:
+    """Return how long a request waits in the queue, on average."""
+    count = row.get("executed") or row["succeeded"]
+    return row.get("queue_ns", 0) / count / 1e6 if count else 0.0
 
 
 def _has_work(row: Document) -> bool:

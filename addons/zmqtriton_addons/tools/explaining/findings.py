@@ -17,7 +17,7 @@ from zmqtriton_addons.tools.explaining.causes import (
     reason_of,
 )
 from zmqtriton_addons.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
-from zmqtriton_addons.tools.explaining.requests import find_in_requests
+from zmqtriton_addons.tools.explaining.requests import find_in_requests, find_slowest_step
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -47,6 +47,8 @@ def find_all(facts: Facts) -> list[Finding]:
     ]
     findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
     findings += [*_memory_findings(facts), *_budget_findings(facts)]
+    if not facts.is_overview:
+        findings += find_slowest_step(facts)
     if facts.routes_path:
         findings.append(note(f"its routes are served at {facts.routes_path}", ""))
     findings += [

@@ -362,14 +362,47 @@ def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
 
 def test_requests_that_stand_still_differ_from_those_that_wait() -> None:
     hanging = {"counts": [counts(unanswered=2)]}
-    waiting = {"counts": [counts(succeeded=10, executions=10, success_ns=9e9, busy_s=0.5)]}
+    figures = {"succeeded": 10, "executions": 10, "success_ns": 9e9, "busy_s": 0.5}
+    waiting = {"counts": [counts(**figures, executed=10, queue_ns=8.5e9)]}
+    # an instance that streams is free while its streams last
+    streaming = {"counts": [counts(**figures, executed=10, queue_ns=1e6)]}
 
     stands = first(Facts("m", index=[READY], status=hanging, later=hanging))
     waits = first(Facts("m", index=[READY], status=waiting))
 
     assert "it hangs or is slow: 2 requests in progress" in stands.text
     assert "max_execution_seconds" in stands.advice
-    assert "requests take 900.0 ms, and only 50.0 ms of that in the model" == waits.text
+    assert "requests take 900.0 ms, and 850.0 ms of that in the queue" == waits.text
+    assert "zmqtriton-ctl scale m 1" in waits.commands
+    assert "nothing is wrong" in first(Facts("m", index=[READY], status=streaming)).text
+
+
+def test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled() -> None:
+    def step(model: str, wait_ns: float, compute_ns: float) -> dict[str, Any]:
+        figures = {"succeeded": 10, "executed": 10, "queue_ns": wait_ns, "compute_ns": compute_ns}
+        return {**counts(**figures), "model": model}
+
+    steps = [step("fast", 0, 1e7), step("slow", 5e9, 4e9), step("other", 9e9, 9e9)]
+    processes = [{**stub(), "model": "slow"}, {**stub(), "model": "slow"}]
+    waits = counts(succeeded=10, executed=10, success_ns=9e9, queue_ns=8e9)
+    computes = {**waits, "queue_ns": 1e9}
+    refused = {**computes, "failed": 4, "refusals": {"max_queue_size": 4}}
+    facts = Facts("m", index=[READY], steps=["fast", "slow", "unasked"])
+
+    def findings(row: dict[str, Any]) -> list[Finding]:
+        return find_all(replace(facts, status={"counts": [row, *steps], "processes": processes}))
+
+    waiting, slowest = findings(waits)
+    nothing, again = findings(computes)
+    full = findings(refused)[0]
+
+    text = "requests take 900.0 ms, and 800.0 ms of that in the queues of its steps, the most at"
+    assert f"{text} 'slow'" == waiting.text
+    assert "zmqtriton-ctl scale slow 3" in waiting.commands
+    assert ("zmqtriton-ctl scale slow 3",) == full.commands
+    assert "nothing is wrong" in nothing.text
+    text = "its slowest step is 'slow': a request to it takes 900.0 ms, 500.0 ms of that in the"
+    assert f"{text} queue" == slowest.text == again.text
 
 
 def test_what_stands_still_is_told_with_its_place() -> None:
