@@ -229,6 +229,7 @@ class _Server:
             problems=problems,
             directories=directories,
             steps=self._steps(facts),
+            routes_log=self._routes_log(model),
             routes_path="" if is_overview else self._routes_path(model),
             silent_repositories=self._directories.silent,
             load_phase=""
@@ -244,6 +245,10 @@ class _Server:
         config = self._ask("config", {"model": facts.model})
         steps = config.get("ensemble_scheduling", {}).get("step", ())
         return sorted({step["model_name"] for step in steps})
+
+    def _routes_log(self, model: str) -> Sequence[Any]:
+        routed = model + names.SUFFIX
+        return self._log(routed) if any(e["name"] == routed for e in self.index) else ()
 
     def _routes_path(self, model: str) -> str:
         """Return where the model's own routes are served; "" if they are not."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.findings import Finding
 from zmqtriton_addons.ctl import format_duration
-from zmqtriton_addons.tools.explaining.causes import place_text
+from zmqtriton_addons.tools.explaining.causes import own_frame, place_text
 from zmqtriton_addons.tools.explaining.sharing import Memory
 
 #: An overview of all models leaves out trouble that is over for so long, if little came of it.
@@ -80,6 +80,8 @@ class Facts:
     steps: Sequence[str] = ()
     #: The path at which its own routes are served; "" without any.
     routes_path: str = ""
+    #: Lines of the log about these routes, oldest first.
+    routes_log: Sequence[Document] = ()
     #: Repositories that have not answered, in which it may have more.
     silent_repositories: Sequence[str] = ()
     now_s: float = 0.0
@@ -117,6 +119,13 @@ class Facts:
             if entry["name"] == self.model
             and (not self.version or entry.get("version") == str(self.version))
         ]
+
+    @property
+    def aborted_versions(self) -> set[int]:
+        """Versions whose trial was aborted, so that they are not meant to serve."""
+        rows = self.status.get("canaries", {}).get("models", ())
+        own = [row for row in rows if row["model"] == self.model]
+        return {row["canary"] for row in own if row["phase"] == "ABORTED"}
 
     def _is_meant(self, row: Document) -> bool:
         versions = (0, row.get("version", self.version))
@@ -232,9 +241,7 @@ def find_place(lines: Iterable[str]) -> str:
     for stack in _stacks(lines):
         frames = _frames_of_model(stack)
         if frames:
-            directory = frames[0].file.rpartition("/")[0]
-            own = [frame for frame in frames if frame.file.startswith(f"{directory}/")]
-            return place_text(*own[-1])
+            return place_text(*own_frame(frames[::-1]))
     return ""
 
 

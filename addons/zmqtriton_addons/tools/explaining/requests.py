@@ -88,7 +88,10 @@ def find_in_requests(facts: Facts) -> Iterator[Finding]:
 
 def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Finding]:
     failures = [
-        (line, match[1]) for line in facts.log if (match := _FAILED_REQUEST.search(_unescape(line)))
+        (line, match[1])
+        for line in facts.log
+        if line.get("version") not in facts.aborted_versions
+        and (match := _FAILED_REQUEST.search(_unescape(line)))
     ]
     faults = sum(row.get("faults", 0) - _overdue(row) for row in counts)
     total = sum(map(answered, counts))
@@ -228,7 +231,8 @@ def _hanging(facts: Facts, row: Document, stub: Document, command: str) -> Findi
     long = format_duration(stub["executing_s"])
     usual_s = row["usual_execution_ns"] / 1e9
     text = f"instance {stub['instance']} hangs or is slow{place}: one execution lasts for {long}"
-    return warning(f"{text}, where others take {brief(usual_s)}", _ENDS_BY_ITSELF, command)
+    restart = f"zmqtriton-ctl restart {facts.word} --instance {shlex.quote(stub['instance'])}"
+    return warning(f"{text}, where others take {brief(usual_s)}", _ENDS_BY_ITSELF, command, restart)
 
 
 def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
