@@ -294,6 +294,7 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton_addons.cockpit",
+            "zmqtriton_addons.web_apis.json_example",
             "zmqtriton_frontends.access",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
@@ -645,7 +646,7 @@ LAYERS = (
     ),
     Layer("zmqtriton_addons", (), (), "is a name"),
     Layer("zmqtriton_addons.tools", (), (), "is a name"),
-    Layer("zmqtriton_addons.web_apis", (), (), "is a name"),
+    Layer("zmqtriton_addons.web_apis", (_FLOOR,), (), "knows inputs that are JSON"),
     Layer(
         "zmqtriton_addons.web_apis.clouds",
         (
@@ -734,6 +735,7 @@ LAYERS = (
             "zmqtriton_addons.tools.checking",
             "zmqtriton_addons.tools.new_model",
             "zmqtriton_addons.tools.run",
+            "zmqtriton_addons.web_apis.json_example",
         ),
         (),
         "reads a file as a model and starts the server with it",

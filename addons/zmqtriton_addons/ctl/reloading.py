@@ -100,7 +100,8 @@ def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any
         return [one for one in _stubs(client, model) if instance in ("", one["instance"])]
 
     before = {stub["serial"] for stub in stubs()}
-    arguments = {"model": model, "wait": not no_wait, "instance": instance}
+    arguments = {"model": model, "wait": not no_wait}
+    arguments |= {"instance": instance} if instance else {}
     if no_wait:
         return client.call("restart", arguments, QUICK_TIMEOUT_S)
     with shown_load(client, model):

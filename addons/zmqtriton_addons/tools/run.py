@@ -15,15 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.command_line import read_options
+from zmqtriton.command_line import ctl_command, read_options
 from zmqtriton.config import ConfigError, parse_text, read_text
 from zmqtriton.options import Options
 from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
 from zmqtriton.supervisor import OpenedServer
 from zmqtriton_addons.tools.checking.sources import SourceFact, check_sources
-from zmqtriton_addons.tools.ctl_command import ctl_command
 from zmqtriton_addons.tools.new_model.client_code import curl_text
 from zmqtriton_addons.tools.new_model.draft import Draft, Kind, TensorSpec
+from zmqtriton_addons.web_apis import json_example
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -71,7 +71,7 @@ def _draft(name: str, config: Mapping[str, Any]) -> Draft:
     return Draft(
         name,
         kind,
-        tuple(map(_tensor, needed)),
+        tuple(_with_example(config, _tensor(entry)) for entry in needed),
         tuple(map(_tensor, config.get("output", []))),
         int(config.get("max_batch_size", 0)),
     )
@@ -80,6 +80,12 @@ def _draft(name: str, config: Mapping[str, Any]) -> Draft:
 def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
     dims = tuple(int(dim) for dim in entry["dims"])
     return TensorSpec(entry["name"], BY_CONFIG_NAME[entry["data_type"]], dims)
+
+
+def _with_example(config: Mapping[str, Any], tensor: TensorSpec) -> TensorSpec:
+    """Return the tensor with a text that its model can read, if that is JSON."""
+    text = json_example(config, tensor.name) if tensor.is_text else ""
+    return tensor._replace(text=text) if text else tensor
 
 
 _CLASS = "TritonPythonModel"

@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from zmqtriton.command_line import read_options
+from zmqtriton.command_line import ctl_command, read_options
 from zmqtriton.supervisor import OpenedServer
-from zmqtriton_addons.tools.ctl_command import ctl_command
 from zmqtriton_addons.tools.examples import copy_missing
 
 MODELS = Path(__file__).parent / "models"

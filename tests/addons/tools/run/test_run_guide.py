@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from zmqtriton.command_line import ctl_command
 from zmqtriton.options import Options, parse
 from zmqtriton_addons.tools import demo
-from zmqtriton_addons.tools.ctl_command import ctl_command
 from zmqtriton_addons.tools.run import guide
 
 pytestmark = pytest.mark.slow
@@ -66,3 +67,18 @@ def test_a_command_that_the_shell_does_not_find_is_a_path(
     assert f"{ctl_command()} status" in demo.guide(tmp_path, "127.0.0.1:8000")
     program.unlink()
     assert [sys.executable, "-m", "zmqtriton.ctl.main"] == shlex.split(ctl_command())
+
+
+def test_a_chat_gets_json_that_its_model_can_read() -> None:
+    config = {
+        "input": [{"name": name, "data_type": "TYPE_STRING", "dims": ["1"]} for name in "AB"],
+        "output": CONFIG["output"],
+        "parameters": {"openai_messages_input": {"string_value": "A"}},
+    }
+
+    said = guide("m", options("127.0.0.1"), 8000, config)
+
+    words = shlex.split(next(line for line in said.splitlines() if line.startswith("  curl")))
+    chat, text = (entry["data"][0] for entry in json.loads(words[-1])["inputs"])
+    assert [{"role": "user", "content": "hello"}] == json.loads(chat)
+    assert "hello" == text
