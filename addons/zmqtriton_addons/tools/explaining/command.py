@@ -57,7 +57,7 @@ _NOTE = _SEVERITIES.index(Severity.NOTE)
 def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
     """Say why MODEL is not ready, fails or is slow, and what to do about it.
 
-    Without MODEL, look at all models; those in trouble are shown, the worst first.
+    Without MODEL, look at all models and at the server; what is in trouble is shown, the worst first.
     """
     with LiveLine(f"explain {model}".rstrip()) as line:
         explained = run_with_client(
@@ -74,7 +74,7 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
         )
         return
     if not explained:
-        click.echo("all models are as they should be")
+        click.echo("the server and all models are as they should be")
     for number, (name, findings) in enumerate(explained):
         lines = [line for finding in findings for line in finding.lines(name)]
         click.echo("\n" * bool(number) + "\n".join(lines))
@@ -105,8 +105,12 @@ def _explain_troubled(server: _Server) -> list[tuple[str, list[Finding]]]:
 
 def _explain_all(server: _Server) -> list[tuple[str, list[Finding]]]:
     """Return the findings about models, and about the machine if it is short of something."""
-    of_machine = [*judge_pressure(server.read_pressure())]
-    return [*_explain_troubled(server), *([("the machine", of_machine)] if of_machine else ())]
+    explained = _explain_troubled(server)
+    if of_server := server.examine():
+        explained.append(("the server", of_server))
+    if of_machine := [*judge_pressure(server.read_pressure())]:
+        explained.append(("the machine", of_machine))
+    return explained
 
 
 def _explain(server: _Server, model: str, version: int) -> list[tuple[str, list[Finding]]]:
@@ -199,6 +203,19 @@ class _Server:
     def _latest(self) -> Mapping[str, Any]:
         latest: Mapping[str, Any] = self._ask("latest")
         return latest
+
+    def examine(self) -> list[Finding]:
+        """Return what the doctor would say of the server itself."""
+        # only now: the doctor explains models, too
+        from zmqtriton_addons.tools.doctor.examination import examine_server
+
+        if not self._left_s:
+            self.is_slow = True
+            return []
+        self._show("looks at the server")
+        with suppress(ZmqTritonError, NoServerError):  # it may be of an older version
+            return examine_server(self._client)
+        return []
 
     def in_use(self) -> list[str]:
         """Return the models that serve or should: not those that sleep or were unloaded."""
