@@ -207,8 +207,8 @@ class Operations(Feature):
         """End one instance, which comes back, and leave the others of its model alone."""
         named = [(g, i) for g, i in instances if i.name == name]
         if not named:
-            known = ", ".join(sorted({i.name for _, i in instances})) or "none"
-            raise InvalidArgument(f"model '{model}' has no instance '{name}'; it has {known}")
+            names = ", ".join(sorted({i.name for _, i in instances})) or "none"
+            raise InvalidArgument(f"model '{model}' has no instance '{name}'; it has {names}")
         alive = [(g, i) for g, i in named if i.state in _LIVING_STATES]
         for generation, instance in alive:
             generation.handle(instance, KillRequested(_REASON))

@@ -1035,6 +1035,7 @@ LAYERS = (
             "zmqtriton.config",
             "zmqtriton.control_client",
             "zmqtriton.environments",
+            "zmqtriton.file_names",
             "zmqtriton.long_steps",
             "zmqtriton.options",
             "zmqtriton.repository",

@@ -90,7 +90,7 @@ class SupervisorHarness:
         features = policy.pop("features", all_features())
         self.core = Core(Policy(**policy), server, features, pid=1)
         self.models = {model.name: model for model in models}
-        #: By how much the wall clock was set.
+        #: Seconds by which the wall clock was set.
         self.clock_step_s = 0.0
         #: Reads the log.
         self.log_lines: Callable[[str, int, int], dict[str, Any]] = lambda *arguments: {}

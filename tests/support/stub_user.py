@@ -45,7 +45,7 @@ def why_not(user: str = "nobody") -> str:
         return "only root runs models as another user"
     if missing := [tool for tool in ("setpriv", "unshare", "mount") if not shutil.which(tool)]:
         return f"{missing[0]} is missing"
-    # by a shell, since setpriv itself starts what only root may reach
+    # a shell is between, since setpriv itself starts what only root may reach
     words = ["setpriv", f"--reuid={user}", "--clear-groups", "sh", "-c", 'exec "$@"', "sh"]
     words += [sys.executable, "-c", "import zmqtriton"]
     done = subprocess.run(within_reach(words), capture_output=True, text=True, check=False)

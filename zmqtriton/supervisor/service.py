@@ -21,7 +21,6 @@ from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.machine import (
     capacity,
-    clock,
     listeners,
     log_ring,
     own_process,
@@ -192,7 +191,7 @@ class Service:
             loop_turns=self._turns.document,
             start=own_process.start(self._options),
             claim_storage=self._claim_storage,
-            clock_step_s=clock.step_s,
+            clock_step_s=own_process.clock_step_s,
         )
 
     def follow(self, predecessor: predecessors.Predecessor) -> None:
@@ -222,7 +221,7 @@ class Service:
         # the models of a program that has started this server come from the program
         if self._options.owner_descriptor < 0 or self._options.model_control_mode != "explicit":
             self._model_files.repositories.find_warnings(partial(_log.warning, "%s"))
-        self._core.start(clock.now_s())
+        self._core.start(own_process.now_s())
         self.runner.run_all()
         self._turns.watch()
         while self.runner.exit_status is None:

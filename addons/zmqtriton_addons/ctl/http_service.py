@@ -19,7 +19,7 @@ from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, NotFound, 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
 
-#: Of a line of an event.
+#: The beginning of a line of an event.
 _DATA = b"data:"
 _USUAL_PORTS = {"http": 80, "https": 443}
 _SHOWN_BYTES = 60
@@ -134,7 +134,7 @@ class HttpService:
 
 def _refusal(status: int, body: bytes) -> ZmqTritonError:
     try:
-        # of a stream that has not begun it is an event
+        # a stream that has not begun is refused by an event
         text = str(json.loads(body.removeprefix(_DATA))["error"])
     except (ValueError, KeyError, TypeError):
         text = body.decode("utf-8", "replace").strip()

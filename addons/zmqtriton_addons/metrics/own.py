@@ -237,12 +237,12 @@ def render_load(load: MachineLoad) -> str:
 def render_certificates(files: Mapping[str, str]) -> str:
     """Return the text for the certificates by service; "" without any that can be read."""
     ends_s = {service: not_after_s(path) for service, path in files.items()}
-    known = {service: each for service, each in ends_s.items() if math.isfinite(each)}
-    if not known:
+    finite = {service: each for service, each in ends_s.items() if math.isfinite(each)}
+    if not finite:
         return ""
     text = "When the certificate of a service ends, in seconds since 1970"
     lines = [*_family("certificate_not_after_seconds", text, "gauge")]
-    lines += _values("certificate_not_after_seconds", "service", known)
+    lines += _values("certificate_not_after_seconds", "service", finite)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from zmqtriton_floor.signature import config_parameter
 
-#: By the parameter that names the input: the name without the parameter, and an example.
+#: The name of an input without the parameter that names it, and an example, by parameter.
 _JSON_INPUTS: Mapping[str, tuple[str, object]] = {
     "openai_messages_input": ("messages", [{"role": "user", "content": "hello"}]),
     "openai_sampling_parameters_input": ("sampling_parameters", {"max_tokens": 16}),

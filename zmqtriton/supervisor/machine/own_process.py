@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import capacity, fitness, start_checks
+from zmqtriton.supervisor.machine import capacity, clock, fitness, start_checks
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton_floor import prctl
 from zmqtriton_floor.process.loop_turns import LoopTurns
@@ -73,6 +73,16 @@ def warn(options: Options) -> None:
 def max_instances() -> int:
     """Return how many instances there may be with the descriptors that this process may have."""
     return capacity.max_instances(capacity.descriptor_limit())
+
+
+def now_s() -> float:
+    """Return the time by the wall clock as it was set at the start of this process."""
+    return clock.now_s()
+
+
+def clock_step_s() -> float:
+    """Return by how much the wall clock was set since then."""
+    return clock.step_s()
 
 
 def measured_loop() -> LoopTurns:

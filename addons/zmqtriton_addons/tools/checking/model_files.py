@@ -20,7 +20,7 @@ from zmqtriton.config import FieldPath, Problem, parameter_text
 #: Fields of onnx.proto: of a model its graph, of that its tensors, of these their names.
 _GRAPH, _INITIALIZER, _INPUT, _OUTPUT = 7, 5, 11, 12
 _INITIALIZER_NAME, _VALUE_NAME, _VALUE_TYPE = 8, 1, 2
-#: Of a type: what it is if it is no tensor, and of a sequence its elements' type.
+#: Fields of a type that is no tensor, and the field of a sequence for its elements' type.
 _SEQUENCE, _MAP, _ELEMENT = 4, 5, 1
 _MAPS = "maps"
 #: The remedy for classifiers of scikit-learn, whose converter adds a ZipMap.

@@ -272,7 +272,7 @@ _OF_SERVER = (
 
 
 def examine_server(client: Client) -> list[Finding]:
-    """Return what is wrong with a server itself, whatever its models say."""
+    """Return the findings about a server itself, without those about its models."""
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
     processes = status["processes"]
@@ -284,8 +284,8 @@ def examine_server(client: Client) -> list[Finding]:
         log=describe_log(status.get("log", {})),
     )
     subjects = list_subjects(Target({row["option"]: row["value"] for row in rows}, server=server))
-    found = examine({name: subjects[name] for name in _OF_SERVER})
-    return [finding for finding in found if finding.severity is not Severity.NOTE]
+    findings = examine({name: subjects[name] for name in _OF_SERVER})
+    return [finding for finding in findings if finding.severity is not Severity.NOTE]
 
 
 def examine(subjects: Mapping[str, Iterable[Finding]]) -> list[Finding]:

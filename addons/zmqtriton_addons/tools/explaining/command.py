@@ -57,7 +57,7 @@ _NOTE = _SEVERITIES.index(Severity.NOTE)
 def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
     """Say why MODEL is not ready, fails or is slow, and what to do about it.
 
-    Without MODEL, look at all models and at the server; what is in trouble is shown, the worst first.
+    Without MODEL, look at the server and all its models; troubles are shown, the worst first.
     """
     with LiveLine(f"explain {model}".rstrip()) as line:
         explained = run_with_client(
