@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hypothesis
+import psutil
 import pytest
 from _pytest.outcomes import Skipped
 from hypothesis.internal.conjecture import providers
@@ -212,6 +213,21 @@ def find_tool(*names: str, package: str = "") -> str:
         if path := shutil.which(name, path=os.pathsep.join(places)):
             return path
     skip_missing(" or ".join(names) + (f" (Debian's package {package})" if package else ""))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Skip a test that looks into processes of the server, if that is for root alone.
+
+    They hide their memory from other processes of their user: /proc/PID has files of root's.
+    """
+    try:
+        return (yield)
+    except (PermissionError, psutil.AccessDenied) as error:
+        path = str(getattr(error, "filename", None) or "/proc/")
+        if not os.geteuid() or not path.startswith("/proc/"):
+            raise
+        skip_missing(f"root's sight of hidden processes: {error}")
 
 
 @pytest.hookimpl(wrapper=True)

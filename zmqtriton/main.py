@@ -8,9 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from zmqtriton import addons, standard_output
+from zmqtriton import addons, file_names, standard_output
 from zmqtriton.command_line import read_options
-from zmqtriton_floor import lazy_names, prctl
+
+try:
+    from zmqtriton_floor import lazy_names, prctl
+except ImportError as error:  # the text says what this Python lacks
+    sys.exit(f"error: {error}")
 
 #: What follows the image in `docker run IMAGE tritonserver --model-repository=…` and in KServe's
 #: runtime: Triton's image has no program of its own, and ours has this one.
@@ -19,6 +23,8 @@ _PROGRAM = "tritonserver"
 
 def main(arguments: list[str] | None = None) -> int:
     standard_output.open_closed()
+    if arguments is None:
+        file_names.read_as_utf8()
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == [_PROGRAM]:
         words = words[1:]

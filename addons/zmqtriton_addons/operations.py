@@ -7,7 +7,7 @@ clients control what is loaded; elsewhere the command line decides what is serve
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -183,6 +183,9 @@ class Operations(Feature):
         name, answer = required_model_name(call.arguments), call.answer
         model = self._server.models.get(name)
         instances = list(self._instances(name))
+        if only := call.arguments.get("instance", ""):
+            self._restart_one(name, only, instances, answer)
+            return
         alive = [(g, i) for g, i in instances if i.state in _LIVING_STATES]
         is_loading = model is not None and model.cancel_load(_REASON)
         if alive and not is_loading:
@@ -193,6 +196,23 @@ class Operations(Feature):
             answer(0)
         else:
             self._load(name, answer, waits=call.arguments.get("wait", True))
+
+    def _restart_one(
+        self,
+        model: str,
+        name: str,
+        instances: Sequence[tuple[Generation, Instance]],
+        answer: Callable[[Any], None],
+    ) -> None:
+        """End one instance, which comes back, and leave the others of its model alone."""
+        named = [(g, i) for g, i in instances if i.name == name]
+        if not named:
+            names = ", ".join(sorted({i.name for _, i in instances})) or "none"
+            raise InvalidArgument(f"model '{model}' has no instance '{name}'; it has {names}")
+        alive = [(g, i) for g, i in named if i.state in _LIVING_STATES]
+        for generation, instance in alive:
+            generation.handle(instance, KillRequested(_REASON))
+        answer(len(alive))
 
     def _load(self, name: str, answer: Callable[[Any], None], *, waits: bool) -> None:
         if waits:

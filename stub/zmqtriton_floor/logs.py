@@ -78,6 +78,10 @@ _HIDDEN = re.compile(
 )
 
 
+#: The same of a line for people, with the control characters that JSON escapes but tabs.
+_CONTROLS_SHOWN = re.compile(f"[\x00-\x08\x0a-\x1f]|{_HIDDEN.pattern}")
+
+
 def _escape(hidden: re.Match[str]) -> str:
     return json.dumps(hidden[0])[1:-1] if hidden[0] != "\x7f" else "\\u007f"
 
@@ -157,8 +161,10 @@ class Formatter(logging.Formatter):
     the line is about, for the form of JSON.
     """
 
-    def __init__(self, *, is_journal: bool = False) -> None:
+    def __init__(self, *, is_journal: bool = False, is_terminal: bool = False) -> None:
         super().__init__()
+        #: A person reads the stream.
+        self._is_terminal = is_terminal
         self.form = "default"
         self._is_escaped = os.environ.get(_ESCAPES, "").upper() not in ("0", "FALSE")
         #: journald reads the stream; it makes a record of each line.
@@ -183,13 +189,24 @@ class Formatter(logging.Formatter):
         else:
             whole = _head(level, origin, record.created, self.form)
             if text or raw is None:
-                whole += quote(text) if self._is_escaped else text
+                whole += self._show(text) if self._is_escaped else text
             if raw is not None:
                 whole += f"\n{raw}\n"
         if not self._is_journal:
             return whole
         mark = f"<{_PRIORITIES[level]}>"
         return "\n".join(mark + part for part in whole.splitlines() if part)
+
+    def _show(self, text: str) -> str:
+        """Return the text quoted; on a terminal each line of several, such as of a traceback.
+
+        No line but the first can look like the head of a record.
+        """
+        if not self._is_terminal or "\n" not in text:
+            return quote(text)
+        first, *others = text.rstrip("\n").split("\n")
+        shown = (_CONTROLS_SHOWN.sub(_escape, other) for other in others)
+        return "\n    ".join([quote(first), *shown])
 
 
 class LogOptions(NamedTuple):
@@ -375,7 +392,7 @@ def configure(
     """
     if stream is None:
         stream = take_over_output()
-    formatter = Formatter(is_journal=is_journal(stream))
+    formatter = Formatter(is_journal=is_journal(stream), is_terminal=_is_terminal(stream))
     if isinstance(stream, LineStream):
         stream.form = formatter.format_own
     handler = Stream(stream, max_lines)
@@ -400,6 +417,13 @@ def is_journal(stream: Output) -> bool:
     except (OSError, ValueError):
         return False
     return bool(named) and named == f"{status.st_dev}:{status.st_ino}"
+
+
+def _is_terminal(stream: Output) -> bool:
+    try:
+        return os.isatty(stream.fileno())
+    except (OSError, ValueError):
+        return False
 
 
 def change(options: LogOptions) -> None:

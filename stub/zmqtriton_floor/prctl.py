@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import errno
 import os
 import signal
@@ -11,6 +10,14 @@ import sys
 import threading
 from functools import lru_cache
 from typing import Callable, Mapping, NoReturn, Sequence
+
+try:
+    import ctypes
+except ImportError as error:
+    raise ImportError(
+        f"{sys.executable} has no ctypes ({error}): build this Python again where libffi's headers "
+        "are installed (libffi-dev, libffi-devel)"
+    ) from error
 
 _SET_PDEATHSIG = 1
 _SET_DUMPABLE = 4

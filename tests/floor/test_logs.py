@@ -228,6 +228,19 @@ def test_tritons_variable_has_headings_as_they_are(
     assert logs.Formatter().format(record).endswith(f'core.py:7] {heading}\nname: "m"\n')
 
 
+def test_on_a_terminal_a_traceback_has_lines_that_are_no_heads() -> None:
+    text = "it fails: Traceback:\n  File \"m.py\", line 1\nKeyError: '\x1b[1m\u202e'\n"
+    record = logging.LogRecord("x", logging.ERROR, "/a/b.py", 1, text, None, None)
+
+    shown = logs.Formatter(is_terminal=True).format(record).split("\n")
+
+    assert shown[0].endswith('b.py:1] "it fails: Traceback:"')
+    assert ['      File "m.py", line 1', "    KeyError: '\\u001b[1m\\u202e'"] == shown[1:]
+    assert logs.Formatter().format(record).endswith(logs.quote(text))
+    record.msg = "one line"
+    assert logs.Formatter(is_terminal=True).format(record).endswith('b.py:1] "one line"')
+
+
 @pytest.mark.row("I17")
 def test_journald_gets_one_record_for_each_line_with_its_priority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -294,6 +294,7 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton_addons.cockpit",
+            "zmqtriton_addons.web_apis.json_example",
             "zmqtriton_frontends.access",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
@@ -645,7 +646,7 @@ LAYERS = (
     ),
     Layer("zmqtriton_addons", (), (), "is a name"),
     Layer("zmqtriton_addons.tools", (), (), "is a name"),
-    Layer("zmqtriton_addons.web_apis", (), (), "is a name"),
+    Layer("zmqtriton_addons.web_apis", (_FLOOR,), (), "knows inputs that are JSON"),
     Layer(
         "zmqtriton_addons.web_apis.clouds",
         (
@@ -734,6 +735,7 @@ LAYERS = (
             "zmqtriton_addons.tools.checking",
             "zmqtriton_addons.tools.new_model",
             "zmqtriton_addons.tools.run",
+            "zmqtriton_addons.web_apis.json_example",
         ),
         (),
         "reads a file as a model and starts the server with it",
@@ -749,6 +751,7 @@ LAYERS = (
             "zmqtriton.findings",
             "zmqtriton_addons.tools.checking",
             "zmqtriton_addons.memory.readings",
+            "zmqtriton_addons.tools.doctor.examination.examine_server",
             "zmqtriton_addons.tools.explaining",
         ),
         ("click",),
@@ -931,6 +934,7 @@ LAYERS = (
             "zmqtriton.environments",
             "zmqtriton.findings",
             "zmqtriton.options",
+            "zmqtriton.repository.default_root",
             "zmqtriton.runtime_places",
             "zmqtriton.supervisor",
             "zmqtriton_addons.tools.explaining.causes",
@@ -1031,6 +1035,7 @@ LAYERS = (
             "zmqtriton.config",
             "zmqtriton.control_client",
             "zmqtriton.environments",
+            "zmqtriton.file_names",
             "zmqtriton.long_steps",
             "zmqtriton.options",
             "zmqtriton.repository",

@@ -65,6 +65,7 @@ SURFACE = {
     "zmqtriton_frontends.http1": "requests of HTTP/1.1, read from bytes, and heads of responses",
     "zmqtriton_frontends.process": "a frontend's memory and connections, and slow clients",
     "zmqtriton_frontends.process.codecs": "codings of bodies",
+    "zmqtriton_frontends.process.handshakes": "when a certificate ends",
     "zmqtriton_frontends.process.hosts": "names that a server answers to",
     "zmqtriton_frontends.process.request_log": "the log of a frontend",
     "zmqtriton_frontends.serving": "the life of a process that serves",

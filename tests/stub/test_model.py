@@ -13,7 +13,7 @@ from tests.stub.fakes import LOAD
 from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_stub.api import pb_utils
-from zmqtriton_stub.api.errors import describe
+from zmqtriton_stub.api.errors import describe, reason_of
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.model import Model, import_class
 
@@ -152,6 +152,33 @@ def test_an_exception_at_import_shows_the_model_s_frames(write_model: Write) -> 
     assert describe(_failure(directory)).startswith(
         f"KeyError: 'x'\n\nAt:\n  {file}(3): fall\n  {file}(4): <module>\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        ("import json\njson.loads('{')", ("model.py", 3)),
+        ("from . import beside\nbeside.fall()", ("beside.py", 2)),
+        ("import library\nlibrary.fall()", ("model.py", 5)),
+    ],
+    ids=["a library", "a module of its own", "a library below its directory"],
+)
+def test_the_place_of_an_exception_is_the_models_own_line(
+    write_model: Write, tmp_path: Path, call: str, place: tuple[str, int]
+) -> None:
+    packages = tmp_path / "m" / "1" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    fall = "def fall():\n    raise KeyError('x')\n"
+    (packages / "library.py").write_text(fall)
+    if "library" in call:
+        call = f"import sys\nsys.path.append({str(packages)!r})\n{call}"
+
+    error = _failure(write_model(call, beside=fall))
+    while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename == __file__:
+        error.__traceback__ = error.__traceback__.tb_next  # a stub catches it itself
+    values = reason_of(error).values
+
+    assert place == (Path(values["file"]).name, values["line"])
 
 
 def test_of_a_deep_recursion_both_ends_are_shown(write_model: Write) -> None:

@@ -85,10 +85,13 @@ class SupervisorHarness:
             gpus=policy.pop("gpus", ()),
             max_instances=policy.pop("max_instances", float("inf")),
             log_lines=lambda *arguments: self.log_lines(*arguments),
+            clock_step_s=lambda: self.clock_step_s,
         )
         features = policy.pop("features", all_features())
         self.core = Core(Policy(**policy), server, features, pid=1)
         self.models = {model.name: model for model in models}
+        #: Seconds by which the wall clock was set.
+        self.clock_step_s = 0.0
         #: Reads the log.
         self.log_lines: Callable[[str, int, int], dict[str, Any]] = lambda *arguments: {}
         #: Reads models of real directories, in place of those above.

@@ -1,8 +1,8 @@
 """Runs the server's models as another user: all of a session's, with `ZT_STUB_USER=nobody`.
 
-That user must reach the interpreter, and those of models, which may lie in root's home. Such a
-server gets a view of the file system of its own, in which that home may be entered; the machine's
-stays as it is.
+That user must reach the interpreter, those of models, and this checkout, which may lie in root's
+home or in another closed directory. Such a server gets a view of the file system of its own, in
+which these may be entered; the machine's stays as it is.
 """
 
 from __future__ import annotations
@@ -12,26 +12,31 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 #: The user of all servers of this session; "" is the one who tests.
 EVERYWHERE = os.environ.get("ZT_STUB_USER", "")
-#: Makes a directory's entries part of one that everybody may enter, then becomes its arguments.
-_OPEN_HOME = """
+#: Makes entries of directories, up to `--`, part of ones that everybody may enter, then becomes
+#: the other arguments.
+_OPEN = """
 set -e
-home=$1; shift
 mount --make-rprivate /
-mount -t tmpfs -o mode=755 tmpfs /mnt
-for entry in "$home"/.[!.]* "$home"/*; do
-    [ -e "$entry" ] || continue
-    place=/mnt/${entry##*/}
-    if [ -d "$entry" ]; then mkdir "$place"; else : > "$place"; fi
-    mount --bind "$entry" "$place"
+while [ "$1" != -- ]; do
+    closed=$1; shift
+    mount -t tmpfs -o mode=755 tmpfs /mnt
+    for entry in "$closed"/.[!.]* "$closed"/*; do
+        [ -e "$entry" ] || continue
+        place=/mnt/${entry##*/}
+        if [ -d "$entry" ]; then mkdir "$place"; else : > "$place"; fi
+        mount --bind "$entry" "$place"
+    done
+    mount --move /mnt "$closed"
 done
-mount --move /mnt "$home"
+shift
 exec "$@"
 """
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def why_not(user: str = "nobody") -> str:
@@ -40,26 +45,28 @@ def why_not(user: str = "nobody") -> str:
         return "only root runs models as another user"
     if missing := [tool for tool in ("setpriv", "unshare", "mount") if not shutil.which(tool)]:
         return f"{missing[0]} is missing"
-    words = ["setpriv", f"--reuid={user}", "--clear-groups", sys.executable, "-c", ""]
+    # a shell is between, since setpriv itself starts what only root may reach
+    words = ["setpriv", f"--reuid={user}", "--clear-groups", "sh", "-c", 'exec "$@"', "sh"]
+    words += [sys.executable, "-c", "import zmqtriton"]
     done = subprocess.run(within_reach(words), capture_output=True, text=True, check=False)
     return f"{user} cannot run {sys.executable}: {done.stderr}" if done.returncode else ""
 
 
 def within_reach(command: Sequence[str]) -> list[str]:
     """The command, where needed in a view in which everybody reaches the interpreters."""
-    interpreter, another = Path(os.path.realpath(sys.executable)), Path.home() / "interpreter"
-    closed = _closed_directory(interpreter) or _closed_directory(another)
-    if closed is None:
+    interpreter, home = Path(os.path.realpath(sys.executable)), Path.home()
+    paths = (interpreter, Path(sys.executable), _ROOT / "tests", home / "interpreter")
+    closed = dict.fromkeys(str(each) for path in paths for each in _closed_directories(path))
+    if not closed:
         return list(command)
-    return ["unshare", "--mount", "sh", "-c", _OPEN_HOME, "sh", str(closed), *command]
+    return ["unshare", "--mount", "sh", "-c", _OPEN, "sh", *closed, "--", *command]
 
 
-def _closed_directory(path: Path) -> Path | None:
-    """The first directory on the way that others may not enter."""
+def _closed_directories(path: Path) -> Iterator[Path]:
+    """Yield the directories on the way that others may not enter, the outermost first."""
     for parent in reversed(path.parents):
         if not parent.stat().st_mode & stat.S_IXOTH:
-            return parent
-    return None
+            yield parent
 
 
 def open_up(directory: Path) -> None:

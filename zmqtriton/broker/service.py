@@ -58,10 +58,10 @@ class Hellos:
         """Return the whole hello, and its bodies; None if another part follows."""
         before = self._begun.pop(connection, None)
         if before is not None:
-            told, earlier = before
+            reported, earlier = before
             part = part._replace(
-                received=told.received + part.received,
-                unconfirmed=told.unconfirmed + part.unconfirmed,
+                received=reported.received + part.received,
+                unconfirmed=reported.unconfirmed + part.unconfirmed,
             )
             bodies = earlier + bodies
         if part.is_continued:

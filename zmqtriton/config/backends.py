@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.files import path_inside
+from zmqtriton.config.files import path_inside, special_file_text
 from zmqtriton_floor.errors import InternalError, closest_match
 from zmqtriton_floor.reasons import Kind
 
@@ -302,6 +302,8 @@ def _python_model_file(config: Any, model_dir: Path, version: int) -> Path:
         raise InternalError(f"Model name must end with '.py'. Model name is \"{filename}\".")
     path = _path_in_repository(config, filename, model_dir, version)
     if not path.is_file():
+        if text := special_file_text(path):
+            raise ConfigError(Problem(text, kind=Kind.FILE_MISSING, values={"path": str(path)}))
         others = sorted(p.name for p in path.parent.glob("*.py"))
         meant = others[0] if len(others) == 1 else closest_match(path.name, others)
         text, values = f"Python model file not found in '{path}'", {"path": str(path)}

@@ -37,6 +37,16 @@ class ClientFiles(NamedTuple):
     chat_template: str = ""
 
 
+def special_file_text(path: Path) -> str:
+    """Return why this is no file to read, if it is a pipe or the like; "" if it is not there."""
+    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device"}
+    try:
+        kind = kinds.get(stat.S_IFMT(path.stat().st_mode))
+    except OSError:
+        return ""
+    return f"'{path}' is {kind}, not a file" if kind else ""
+
+
 def path_inside(directory: Path, name: str, *boundaries: Path) -> Path | None:
     """Return `directory`/`name`, or None if that is outside all boundaries."""
     if not is_name_inside(name):

@@ -1,7 +1,12 @@
 """The program `zmqtriton-ctl`, whose code is an add-on; this is the name that starts it."""
 
-from zmqtriton_addons.ctl.main import cli as cli
-from zmqtriton_addons.ctl.main import main as main
+import sys
+
+try:
+    from zmqtriton_addons.ctl.main import cli as cli
+    from zmqtriton_addons.ctl.main import main as main
+except ImportError as error:  # the text says what is missing
+    sys.exit(f"error: {error}")
 
 if __name__ == "__main__":
     main()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.files import resolves_inside
+from zmqtriton.config.files import resolves_inside, special_file_text
 from zmqtriton.repository.file_state import file_state
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, closest_match
 from zmqtriton_floor.reasons import Kind, Reason
@@ -299,6 +299,19 @@ def find_versions(path: Path, repository: Path, warnings: list[str]) -> dict[int
     return versions
 
 
+def unnamed_directories(repository: Path) -> list[str]:
+    """Return a warning of each directory that no client could name."""
+    try:
+        names = os.listdir(repository)
+    except OSError:
+        return []  # the listing of the models reports that
+    return [
+        f"{os.fsencode(repository / name)!r} is left out: its name is not UTF-8"
+        for name in sorted(names)
+        if not is_utf8_name(name) and (repository / name).is_dir()
+    ]
+
+
 def repository_hint(repository: Path) -> str:
     """Return the probable meaning of a directory without models, or "". Raises InternalError."""
     inside = subdirectories(repository)
@@ -454,7 +467,8 @@ def scan_single_file(name: str, file: Path, config_name: str = "") -> ScannedMod
     data.
     """
     if not file.is_file():
-        error = InternalError(f"Python model file not found in '{file}'")
+        text = special_file_text(file) or f"Python model file not found in '{file}'"
+        error = InternalError(text)
         raise error.because(Kind.FILE_MISSING, path=str(file))
     directory = file.parent
     config_path = find_config(directory, config_name)

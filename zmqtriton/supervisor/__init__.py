@@ -23,7 +23,7 @@ _NAMES = {
     "machine.gpus": "NvmlError chosen_gpus list_nvml_gpus nvml_device nvml_library "
     "used_nvml_memory visible_gpus",
     "machine.fitness": "lacks",
-    "machine.ports": "describe_listener",
+    "machine.ports": "describe_listener waits_in_systemd",
     "machine.python_settings": "check_settings",
     "machine.quotas": "NoControlGroups",
     "machine.start_checks": "find_problems",
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
         used_nvml_memory,
         visible_gpus,
     )
-    from zmqtriton.supervisor.machine.ports import describe_listener
+    from zmqtriton.supervisor.machine.ports import describe_listener, waits_in_systemd
     from zmqtriton.supervisor.machine.python_settings import check_settings
     from zmqtriton.supervisor.machine.quotas import NoControlGroups
     from zmqtriton.supervisor.machine.start_checks import find_problems

@@ -56,9 +56,10 @@ _END_WITHIN_S = 5.0
 
 def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None) -> int:
     """Run the server and return the exit status; `on_open` is called when all services are open."""
-    to_stderr = take_over_output()
     try:
+        # before anything needs what the machine may lack, such as a thread
         own_process.set_up(options)
+        to_stderr = take_over_output()
         secrets.hide_from_command_line(options)
         options = secrets.resolve_key_files(options)
         start_checks.check_certificates(options)
@@ -156,7 +157,9 @@ class Service:
             log=log,
             on_open=on_open,
         )
-        self._signals = own_process.Signals(self._core.stop_requested, log.reopen)
+        self._signals = own_process.Signals(
+            self._core.stop_requested, log.reopen, has_log_file=bool(options.log_file)
+        )
 
     def _claim_storage(self, url: str) -> str:
         """Return the directory for copies of models in stores, made at the first need."""
@@ -188,6 +191,7 @@ class Service:
             loop_turns=self._turns.document,
             start=own_process.start(self._options),
             claim_storage=self._claim_storage,
+            clock_step_s=own_process.clock_step_s,
         )
 
     def follow(self, predecessor: predecessors.Predecessor) -> None:
@@ -217,7 +221,7 @@ class Service:
         # the models of a program that has started this server come from the program
         if self._options.owner_descriptor < 0 or self._options.model_control_mode != "explicit":
             self._model_files.repositories.find_warnings(partial(_log.warning, "%s"))
-        self._core.start(time.time())
+        self._core.start(own_process.now_s())
         self.runner.run_all()
         self._turns.watch()
         while self.runner.exit_status is None:

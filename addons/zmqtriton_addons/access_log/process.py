@@ -93,6 +93,8 @@ class LogFile:
             os.close(self._file)
             self._file = -1
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        # it was there at the start; a cleaner, or a mount that is gone, has taken it
+        os.makedirs(os.path.dirname(self._path), 0o750, exist_ok=True)
         self._file = os.open(self._path, flags, 0o640)
 
     def _append(self, lines: bytes) -> None:

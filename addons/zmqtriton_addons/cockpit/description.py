@@ -14,6 +14,7 @@ from typing import Any
 import falcon.asgi
 
 from zmqtriton_addons.cockpit.openapi_text import OPERATIONS, SCHEMAS
+from zmqtriton_addons.web_apis import json_example
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.signature import Input, Signature
 from zmqtriton_floor.token_file import Grant
@@ -28,6 +29,7 @@ from zmqtriton_frontends.http_api import (
     need_of_route,
 )
 from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference import ModelVersion
 
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
 _JSON = "application/json"
@@ -39,10 +41,10 @@ _MAX_ELEMENTS = 64
 _TEXT = "a few words of text"
 #: What makes an example of a responder's body.
 _EXAMPLES: dict[str, Example] = {
-    "AsgiInferences.infer": lambda model: _infer_example(model.signature),
-    "Generate.generate": lambda model: _generate_example(model.signature),
-    "Generate.generate_stream": lambda model: _generate_example(model.signature),
-    "InferStream.infer_stream": lambda model: _infer_example(model.signature),
+    "AsgiInferences.infer": lambda model: _infer_example(model),
+    "Generate.generate": lambda model: _generate_example(model),
+    "Generate.generate_stream": lambda model: _generate_example(model),
+    "InferStream.infer_stream": lambda model: _infer_example(model),
 }
 #: They answer any number of times; each other responder needs exactly one response.
 _STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream"})
@@ -203,9 +205,9 @@ def _reference(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _infer_example(signature: Signature) -> dict[str, Any] | None:
+def _infer_example(model: ModelVersion) -> dict[str, Any] | None:
     """Return the JSON of an inference; None if JSON could not carry it or nobody would read it."""
-    inputs = _required(signature)
+    inputs = _required(model.signature)
     if not _is_presentable(inputs):
         return None
     return {
@@ -214,21 +216,21 @@ def _infer_example(signature: Signature) -> dict[str, Any] | None:
                 "name": declaration.name,
                 "shape": _shape(declaration),
                 "datatype": BY_NUMBER[declaration.datatype].name,
-                "data": _elements(declaration),
+                "data": _elements(model, declaration),
             }
             for declaration in inputs
         ]
     }
 
 
-def _generate_example(signature: Signature) -> dict[str, Any] | None:
+def _generate_example(model: ModelVersion) -> dict[str, Any] | None:
     """Return the flat JSON of generate; None as of an inference."""
-    inputs = _required(signature)
+    inputs = _required(model.signature)
     if not _is_presentable(inputs):
         return None
     document = {}
     for declaration in inputs:
-        elements = _elements(declaration)
+        elements = _elements(model, declaration)
         document[declaration.name] = elements[0] if len(elements) == 1 else elements
     return document
 
@@ -249,10 +251,10 @@ def _shape(declaration: Input) -> list[int]:
     return [1 if dim < 0 else dim for dim in declaration.dims]
 
 
-def _elements(declaration: Input) -> list[Any]:
+def _elements(model: ModelVersion, declaration: Input) -> list[Any]:
     count = count_elements(_shape(declaration))
     if declaration.datatype == BYTES:
-        return [_TEXT] * count
+        return [json_example(model.config, declaration.name) or _TEXT] * count
     kind = BY_NUMBER[declaration.datatype].json_kind
     if kind == "boolean":
         return [index % 2 == 1 for index in range(count)]

@@ -7,7 +7,8 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -18,6 +19,8 @@ from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, NotFound, 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
 
+#: The beginning of a line of an event.
+_DATA = b"data:"
 _USUAL_PORTS = {"http": 80, "https": 443}
 _SHOWN_BYTES = 60
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -65,10 +68,35 @@ class HttpService:
 
         Raises the server's refusal, DeadlineExceeded, and NoServerError if nobody answers there.
         """
-        named = {**self._headers, **(headers or {})}
+        with self._errors(), self._open(path, body, headers or {}) as answer:
+            return Answer(
+                {name.lower(): text for name, text in answer.headers.items()}, answer.read()
+            )
+
+    def stream(self, path: str, body: bytes, headers: Mapping[str, str]) -> Iterator[Any]:
+        """Yield the documents of a stream of events. Raises as `request` does."""
+        with self._errors(), self._open(path, body, headers) as answer:
+            for line in answer:
+                if line.startswith(_DATA):
+                    yield json.loads(line[len(_DATA) :])
+
+    @contextmanager
+    def _open(
+        self, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
+        named = {**self._headers, **headers}
         request = urllib.request.Request(f"{self.url}{path}", body, named)
         try:
-            return self._exchange(request)
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                yield answer
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read()) from None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
         except TimeoutError:
             raise self._late() from None
         except urllib.error.URLError as error:
@@ -82,15 +110,6 @@ class HttpService:
         except http.client.HTTPException:
             hint = "if it has TLS, name it by --url https://HOST:PORT"
             raise NoServerError(f"{self.url} does not speak HTTP; {hint}") from None
-
-    def _exchange(self, request: urllib.request.Request) -> Answer:
-        try:
-            with self._opener.open(request, timeout=self._timeout_s) as answer:
-                headers = {name.lower(): value for name, value in answer.headers.items()}
-                return Answer(headers, answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refusal(error.code, error.read()) from None
 
     def raw_request(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         """Return the bytes of a POST, for those who send it themselves to `address`."""
@@ -115,7 +134,8 @@ class HttpService:
 
 def _refusal(status: int, body: bytes) -> ZmqTritonError:
     try:
-        text = str(json.loads(body)["error"])
+        # a stream that has not begun is refused by an event
+        text = str(json.loads(body.removeprefix(_DATA))["error"])
     except (ValueError, KeyError, TypeError):
         text = body.decode("utf-8", "replace").strip()
     return RefusedRequest(f"{text.rstrip()} (HTTP {status})".lstrip(), status)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -36,6 +36,7 @@ from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument
 _USUAL_WIDTH = 100
 #: Refusals that say themselves what is missing.
 _ABOUT_ACCESS = (401, 403)
+_FAILED = 500
 _PARAMETERS = (
     click.argument("model", type=MODEL),
     click.argument("inputs", nargs=-1, metavar="[NAME=VALUE]..."),
@@ -83,10 +84,12 @@ class PreparedRequest(NamedTuple):
     #: A piece for each input; none if the values are in the document.
     pieces: tuple[bytes, ...]
 
-    def encode(self) -> tuple[bytes, dict[str, str]]:
-        """Return the body for HTTP, and its headers."""
-        binary = {"parameters": {"binary_data_output": True, **self.document.get("parameters", {})}}
-        head = json.dumps({**self.document, **binary}).encode()
+    def encode(self, *, is_stream: bool = False) -> tuple[bytes, dict[str, str]]:
+        """Return the body for HTTP, and its headers; streams answer with JSON alone."""
+        parameters = self.document.get("parameters", {})
+        if not is_stream:
+            parameters = {"binary_data_output": True, **parameters}
+        head = json.dumps({**self.document, "parameters": parameters}).encode()
         headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(head))}
         return head + b"".join(self.pieces), headers
 
@@ -188,7 +191,7 @@ def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
 @form_option
 @click.pass_context
 def infer(context: click.Context, request_options: RequestOptions, form: str) -> None:
-    """Ask MODEL and print its outputs.
+    """Ask MODEL and print its outputs; those of a decoupled model one by one, as they come.
 
     VALUE is a number, several with commas, a text, a list in JSON, or @FILE: a .npy file, or
     any file for an input of BYTES. Shapes and types are the model's. --json reads an object of
@@ -196,9 +199,15 @@ def infer(context: click.Context, request_options: RequestOptions, form: str) ->
     """
 
     def question(client: Client) -> dict[str, Any]:
-        service = request_options.service(client)
+        service, path = request_options.service(client), request_options.path
         try:
-            return _ask(service, request_options.path, request_options.prepare(service))
+            request = request_options.prepare(service)
+            if _is_decoupled(service, path):
+                show = _print if form == "table" else _ignore
+                return {
+                    "responses": [_shown(each, show) for each in _stream(service, path, request)]
+                }
+            return _ask(service, path, request)
         except (DeadlineExceeded, RefusedRequest) as error:
             check_name(client, request_options.model)
             if isinstance(error, RefusedRequest) and error.status in _ABOUT_ACCESS:
@@ -207,10 +216,42 @@ def infer(context: click.Context, request_options: RequestOptions, form: str) ->
             raise RefusedRequest(f"{error.text.rstrip()}; {hint}") from None
 
     answer = run_with_client(context, question)
-    if form == "table":
+    if "responses" not in answer and form == "table":
         _print(answer)
-    else:
+    elif "responses" not in answer:
         print_document(form, _to_document(answer))
+    elif form != "table":
+        print_document(form, {"responses": [*map(_to_document, answer["responses"])]})
+    elif not answer["responses"]:
+        click.echo("the stream has ended without a response")
+
+
+def _is_decoupled(service: HttpService, path: str) -> bool:
+    try:
+        config = service.request(f"{path}/config").json()
+    except RefusedRequest:
+        return False  # it may not be read; the answer to the request says the rest
+    return bool(config.get("model_transaction_policy", {}).get("decoupled"))
+
+
+def _stream(service: HttpService, path: str, request: PreparedRequest) -> Iterator[dict[str, Any]]:
+    """Yield the responses of a stream. Raises RefusedRequest for its error."""
+    body, headers = request.encode(is_stream=True)
+    began_s = time.perf_counter()
+    for document in service.stream(f"{path}/infer_stream", body, headers):
+        if "error" in document:
+            raise RefusedRequest(str(document["error"]), _FAILED)
+        took_s = time.perf_counter() - began_s
+        yield {**_with_arrays(document), "seconds": round(took_s, 6)}
+
+
+def _shown(answer: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    show(answer)
+    return answer
+
+
+def _ignore(answer: dict[str, Any]) -> None:
+    """Print it later, with the others."""
 
 
 def _ask(service: HttpService, path: str, request: PreparedRequest) -> dict[str, Any]:
@@ -219,6 +260,16 @@ def _ask(service: HttpService, path: str, request: PreparedRequest) -> dict[str,
     answer = service.request(f"{path}/infer", body, headers)
     took_s = time.perf_counter() - began_s
     return {**_read_answer(answer), "seconds": round(took_s, 6)}
+
+
+def _with_arrays(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a response in JSON with arrays as data."""
+    import numpy as np
+
+    for output in document.get("outputs", ()):
+        kind = np.object_ if output["datatype"] == "BYTES" else None
+        output["data"] = np.array(output.get("data", []), kind).reshape(output["shape"])
+    return document
 
 
 def _read_answer(answer: Answer) -> dict[str, Any]:

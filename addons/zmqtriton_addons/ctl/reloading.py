@@ -27,9 +27,15 @@ _LOOK_EVERY_S = 0.1
 @click.command()
 @click.argument("model", type=MODEL)
 @click.option("--no-wait", is_flag=True, help="Return before the new processes are ready.")
+@click.option(
+    "--instance",
+    default="",
+    metavar="NAME",
+    help="Restart this instance alone, as `status` names it, such as m_0_0.",
+)
 @with_format
 @click.pass_context
-def restart(context: click.Context, model: str, no_wait: bool, form: str) -> None:
+def restart(context: click.Context, *, model: str, no_wait: bool, instance: str, form: str) -> None:
     """Restart the processes of MODEL, and wait until it is ready; the requests they execute fail.
 
     For a model that hangs, and for one that was given up because it died too often. A load that is
@@ -37,11 +43,14 @@ def restart(context: click.Context, model: str, no_wait: bool, form: str) -> Non
     control mode. Use `reload` to take changed files into use without a failure.
     """
     ended = run_with_client(
-        context, lambda client: _restart(client, model, no_wait=no_wait), to_change=True
+        context,
+        lambda client: _restart(client, model, instance=instance, no_wait=no_wait),
+        to_change=True,
     )
     loaded = "its load has begun" if no_wait else "loaded"
     what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else loaded
     document = {"model": model, "result": "restarted", "ended": ended}
+    document |= {"instance": instance} if instance else {}
     print_result(form, document, f"restarted {model}: {what}")
 
 
@@ -84,15 +93,20 @@ def _reload(client: Client, model: str) -> Any:
         return client.call("reload", {"model": model})
 
 
-def _restart(client: Client, model: str, *, no_wait: bool) -> Any:
+def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any:
     check_name(client, model)
-    before = {stub["serial"] for stub in _stubs(client, model)}
+
+    def stubs() -> list[dict[str, Any]]:
+        return [one for one in _stubs(client, model) if instance in ("", one["instance"])]
+
+    before = {stub["serial"] for stub in stubs()}
     arguments = {"model": model, "wait": not no_wait}
+    arguments |= {"instance": instance} if instance else {}
     if no_wait:
         return client.call("restart", arguments, QUICK_TIMEOUT_S)
     with shown_load(client, model):
         ended = client.call("restart", arguments)
-        while ended and not _is_back(_stubs(client, model), before):
+        while ended and not _is_back(stubs(), before):
             time.sleep(_LOOK_EVERY_S)
     return ended
 

@@ -79,7 +79,10 @@ def _read_value(text: str, info: TensorInfo) -> Any:
     if text.startswith("@"):
         return _read_file(Path(text[1:]), info)
     if info.datatype.number == BYTES:
-        return _to_array(_parse_list(text, lambda word: word), info)
+        parsed = _parse_list(text, lambda word: word)
+        if any(isinstance(each, dict) for each in parsed):  # a text that is JSON itself: a chat
+            parsed = [text]
+        return _to_array(parsed, info)
     return _to_array(_parse_list(text, lambda word: _parse_number(word, info)), info)
 
 

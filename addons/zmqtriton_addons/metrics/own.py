@@ -6,6 +6,7 @@ what each is good for.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 from zmqtriton_addons.metrics.machine import MachineLoad
 from zmqtriton_addons.metrics.model_metrics import Series, head, labels_text, number
 from zmqtriton_addons.metrics.processes import Key, ModelUse, Use
+from zmqtriton_frontends.process.handshakes import not_after_s
 
 #: Instances in these states end for good.
 _LEAVING = frozenset({"DRAINING", "STOPPING", "STOPPED"})
@@ -229,6 +231,18 @@ def render_load(load: MachineLoad) -> str:
     text = "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]"
     lines += [*_family("neighbours_cpu_ratio", text, "gauge")]
     lines += [f"zmqtriton_neighbours_cpu_ratio {number(share)}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def render_certificates(files: Mapping[str, str]) -> str:
+    """Return the text for the certificates by service; "" without any that can be read."""
+    ends_s = {service: not_after_s(path) for service, path in files.items()}
+    finite = {service: each for service, each in ends_s.items() if math.isfinite(each)}
+    if not finite:
+        return ""
+    text = "When the certificate of a service ends, in seconds since 1970"
+    lines = [*_family("certificate_not_after_seconds", text, "gauge")]
+    lines += _values("certificate_not_after_seconds", "service", finite)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from zmqtriton_addons.metrics import (
     clients,
@@ -38,6 +40,8 @@ class Scraper:
         self._load = load
         self._busyness = own.Busyness(interval_s)
         self._use = ModelUse()
+        #: The files of certificates by service; None before the options are known.
+        self._certificates: dict[str, str] | None = None
         self._has_latencies = gateway.settings.metrics.has_counters
         self._of_services = [
             lazy_names.load_reference(reference)(gateway)
@@ -50,6 +54,8 @@ class Scraper:
         statistics, status = await asyncio.gather(
             gateway.statistics(kind=wire.PAGE), gateway.call("status", {})
         )
+        if self._certificates is None:
+            self._certificates = _certificates(await gateway.call("options", {}))
         for stat in statistics["model_stats"]:
             load_s = status.get("loads", {}).get(stat["name"], {}).get(stat["version"])
             if load_s is not None:
@@ -65,6 +71,7 @@ class Scraper:
                 own.render_load(self._load) if self._load is not None else "",
                 readiness.render(gateway.catalogue),
                 own.render(statistics["zmqtriton"], status),
+                own.render_certificates(self._certificates),
                 readiness.render_troubles(status, config_of),
                 clients.render(status, refusals.counts),
                 latencies.render_turns(status),
@@ -77,3 +84,12 @@ class Scraper:
                 ),
             )
         )
+
+
+def _certificates(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    options = {row["option"]: row["value"] for row in rows}
+    return {
+        service: options[f"{service}-server-cert"]
+        for service in ("http", "grpc")
+        if options.get(f"{service}-use-ssl") and options.get(f"{service}-server-cert")
+    }

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.command_line import read_options
+from zmqtriton.command_line import ctl_command, read_options
 from zmqtriton.config import ConfigError, parse_text, read_text
 from zmqtriton.options import Options
 from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
@@ -23,6 +23,7 @@ from zmqtriton.supervisor import OpenedServer
 from zmqtriton_addons.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_addons.tools.new_model.client_code import curl_text
 from zmqtriton_addons.tools.new_model.draft import Draft, Kind, TensorSpec
+from zmqtriton_addons.web_apis import json_example
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -33,7 +34,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     """Return the text; without a configuration the model could not be loaded."""
     word = shlex.quote(name)
     if not config:
-        again = "save it again" if options.reload else f"zmqtriton-ctl load {word}"
+        again = "save it again" if options.reload else f"{ctl_command()} load {word}"
         return (
             f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
         )
@@ -44,7 +45,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     after = (
         "It is loaded again whenever its files are saved."
         if options.reload
-        else f"After a change `zmqtriton-ctl load --server {port} {word}` loads it again."
+        else f"After a change `{ctl_command()} load --server {port} {word}` loads it again."
     )
     ask = f"In another terminal:\n\n{lines}\n" if lines else ""
     return f"\n{name} is served. {ask}A browser finds it on {url}. {after} Ctrl-C stops it.\n\n"
@@ -55,7 +56,7 @@ def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iter
     if line := curl_text(draft, url.removeprefix("http://")):
         yield line
     if draft.kind is Kind.PLAIN:
-        yield f"zmqtriton-ctl infer --server {port} {shlex.quote(name)} --zeros"
+        yield f"{ctl_command()} infer --server {port} {shlex.quote(name)} --zeros"
 
 
 def _draft(name: str, config: Mapping[str, Any]) -> Draft:
@@ -70,7 +71,7 @@ def _draft(name: str, config: Mapping[str, Any]) -> Draft:
     return Draft(
         name,
         kind,
-        tuple(map(_tensor, needed)),
+        tuple(_with_example(config, _tensor(entry)) for entry in needed),
         tuple(map(_tensor, config.get("output", []))),
         int(config.get("max_batch_size", 0)),
     )
@@ -79,6 +80,12 @@ def _draft(name: str, config: Mapping[str, Any]) -> Draft:
 def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
     dims = tuple(int(dim) for dim in entry["dims"])
     return TensorSpec(entry["name"], BY_CONFIG_NAME[entry["data_type"]], dims)
+
+
+def _with_example(config: Mapping[str, Any], tensor: TensorSpec) -> TensorSpec:
+    """Return the tensor with a text that its model can read, if that is JSON."""
+    text = json_example(config, tensor.name) if tensor.is_text else ""
+    return tensor._replace(text=text) if text else tensor
 
 
 _CLASS = "TritonPythonModel"

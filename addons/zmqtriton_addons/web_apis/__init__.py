@@ -1,1 +1,29 @@
-"""APIs of the web that others have defined, as extensions of the HTTP frontend."""
+"""APIs of the web that others have defined, as extensions of the HTTP frontend.
+
+Of their inputs only this is known elsewhere: some texts are JSON, and what one may look like.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from zmqtriton_floor.signature import config_parameter
+
+#: The name of an input without the parameter that names it, and an example, by parameter.
+_JSON_INPUTS: Mapping[str, tuple[str, object]] = {
+    "openai_messages_input": ("messages", [{"role": "user", "content": "hello"}]),
+    "openai_sampling_parameters_input": ("sampling_parameters", {"max_tokens": 16}),
+    "openai_tools_input": ("tools", []),
+    "openai_tool_choice_input": ("tool_choice", "auto"),
+    "openai_response_format_input": ("response_format", {"type": "text"}),
+}
+
+
+def json_example(config: Mapping[str, Any], name: str) -> str:
+    """Return JSON that a model can read in its input of this name; "" if that is no JSON."""
+    for parameter, (usual, example) in _JSON_INPUTS.items():
+        if name == (config_parameter(config, parameter) or usual):
+            return json.dumps(example)
+    return ""

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import ssl
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -59,6 +61,7 @@ class Certificates:
         self.root = tls.root_cert
         self._service = service
         self._seen = self._look()
+        self._warn_of_its_end()
         #: Why the newest files cannot be used; "" if they are in use.
         self._problem = ""
 
@@ -100,10 +103,30 @@ class Certificates:
             return None
         self._problem = ""
         _log.info("the certificate of %s was renewed", self._service)
+        self._warn_of_its_end()
         return made
+
+    def _warn_of_its_end(self) -> None:
+        """Log an error if the certificate has expired: clients refuse it."""
+        ends_s = not_after_s(self.cert)
+        if ends_s <= time.time():
+            day = time.strftime("%Y-%m-%d", time.gmtime(ends_s))
+            _log.error(
+                "the certificate of %s has expired, on %s: %s", self._service, day, self.cert
+            )
 
     def _look(self) -> list[tuple[int, ...]]:
         return [_mark(path) for path in (self.cert, self.key, self.root) if path]
+
+
+def not_after_s(path: str) -> float:
+    """Return when a certificate ends, by the wall clock; infinity if that cannot be read."""
+    try:
+        # the one function of the standard library that reads the dates of a file
+        document = ssl._ssl._test_decode_cert(path)  # type: ignore[attr-defined]
+        return float(ssl.cert_time_to_seconds(document["notAfter"]))
+    except (OSError, KeyError, ValueError):
+        return math.inf
 
 
 def _mark(path: str) -> tuple[int, ...]:

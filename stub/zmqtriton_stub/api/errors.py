@@ -28,6 +28,8 @@ _MAX_FRAMES = 10
 _Frame = Tuple[str, int, str]
 #: The part of an exception's first line that is a value of its reason.
 _MAX_MESSAGE = 1024
+#: The folder of libraries, also of those in an environment below the model's directory.
+_PACKAGES = f"{os.sep}site-packages{os.sep}"
 #: The limit of the wire's type Text.
 _MAX_TEXT = 1 << 16
 
@@ -121,7 +123,7 @@ def reason_of(error: BaseException) -> Reason:
     text = describe(error)
     if _is_complaint(error):
         return Reason.of(Kind.OTHER, text)
-    file, line, function = next(iter(_all_frames(error)), ("", 0, ""))
+    file, line, function = _own_frame(_all_frames(error))
     return Reason.of(
         Kind.EXCEPTION,
         text,
@@ -131,6 +133,18 @@ def reason_of(error: BaseException) -> Reason:
         line=line,
         function=function,
     )
+
+
+def _own_frame(frames: list[_Frame]) -> _Frame:
+    """Return the innermost frame that is the model's own, and not of a library that it calls."""
+    if not frames:
+        return ("", 0, "")
+    directory = os.path.join(os.path.dirname(frames[-1][0]), "")
+    for frame in frames:
+        inside = frame[0][len(directory) - 1 :]
+        if frame[0].startswith(directory) and _PACKAGES not in inside:
+            return frame
+    return frames[-1]
 
 
 def _message(error: BaseException) -> str:

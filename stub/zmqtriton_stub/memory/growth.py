@@ -1,8 +1,9 @@
 """The growth of this process's own memory from execution to execution, which a leak makes steady.
 
 Looked at after so many executions, not after so much time: first what a model makes when it begins
-to work is left out, then looks are taken farther and farther apart, so that they cost nothing and a
-slow leak is found, too. Memory that is shared with others, such as that of tensors, does not count.
+to work is left out, unless it is very much; then looks are taken farther and farther apart, so that
+they cost nothing and a slow leak is found, too. Memory that is shared with others, such as that of
+tensors, does not count.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from zmqtriton_floor.wire import MemoryGrowth
 
 #: The executions before the first look, and between the first looks.
 WARM_UP, FIRST_STEP = 100, 32
+#: The same during the warm-up, where only much growth counts.
+EARLY, EARLY_STEP = 8, 4
 #: From here on the oldest looks are dropped.
 _LONGEST_STEP = 1 << 17
 #: So many intervals are judged together, of which one may be without growth.
 _INTERVALS = 8
 #: Less is no trouble: in all, and as a share of what there was.
 _LEAST_BYTES, _LEAST_SHARE = 64 << 20, 0.25
+#: The same of growth during the warm-up.
+_MUCH_BYTES, _MUCH_SHARE = 512 << 20, 1.0
 #: The second half of the intervals has at least this share of the growth of the first.
 _LASTING = 0.5
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -37,8 +42,8 @@ class GrowthWatch:
     def __init__(self, read: Callable[[], int] = read_own_bytes) -> None:
         self._read = read
         #: The number of executions after which to look next.
-        self.due = WARM_UP
-        self._step = FIRST_STEP
+        self.due = EARLY
+        self._step = EARLY_STEP
         #: Executions and bytes at each look.
         self._looks: List[Tuple[int, int]] = []
         self._has_grown = False
@@ -46,8 +51,15 @@ class GrowthWatch:
     def look(self, executions: int) -> Optional[MemoryGrowth]:
         """Look, after so many executions; return the verdict if it has changed."""
         looks = self._looks
+        if self._is_early and executions >= WARM_UP:
+            looks.clear()
+            self._step = FIRST_STEP
         looks.append((executions, self._read()))
         changed = self._judge() if len(looks) > _INTERVALS else None
+        if self._is_early:
+            del looks[:-_INTERVALS]
+            self.due = min(WARM_UP, executions + self._step)
+            return changed
         if len(looks) > _INTERVALS:
             # half of them stay: every other one, or the newest
             if self._step < _LONGEST_STEP:
@@ -58,9 +70,14 @@ class GrowthWatch:
         self.due = executions + self._step
         return changed
 
+    @property
+    def _is_early(self) -> bool:
+        return self._step < FIRST_STEP
+
     def _judge(self) -> Optional[MemoryGrowth]:
         (begun, before), (ended, after) = self._looks[0], self._looks[-1]
-        if _is_steady([each for _, each in self._looks]):
+        least = (_MUCH_BYTES, _MUCH_SHARE) if self._is_early else (_LEAST_BYTES, _LEAST_SHARE)
+        if _is_steady([each for _, each in self._looks], *least):
             self._has_grown = True
             return MemoryGrowth(ended - begun, before, after)
         if not self._has_grown:
@@ -69,10 +86,10 @@ class GrowthWatch:
         return _NO_GROWTH
 
 
-def _is_steady(sizes: List[int]) -> bool:
+def _is_steady(sizes: List[int], least_bytes: int, least_share: float) -> bool:
     """Return True if memory has grown by much, and in about all intervals alike."""
     total = sizes[-1] - sizes[0]
-    if total < max(_LEAST_BYTES, _LEAST_SHARE * sizes[0]):
+    if total < max(least_bytes, least_share * sizes[0]):
         return False
     grown = [after - before for before, after in zip(sizes, sizes[1:])]
     middle = len(grown) // 2

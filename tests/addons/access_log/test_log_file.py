@@ -62,3 +62,22 @@ def test_a_file_that_cannot_be_is_told_at_the_start(
 
     assert problem({"access_log": path}).startswith(f"'--access-log={path}': ")
     assert "" == problem({"access_log": "log"})
+
+
+def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "log"
+    path.parent.mkdir()
+    file = LogFile(str(path))
+    file.write(b"1\n")
+    eventually(path.exists, 30)
+    path.unlink()
+    path.parent.rmdir()
+
+    def writes_again() -> bool:
+        file.write(b"2\n")
+        return path.exists()
+
+    eventually(writes_again, 30)
+    file.end()
+    eventually(lambda: file.has_ended, 30)
+    assert 0 == file.dropped

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -218,6 +219,17 @@ def test_an_example_is_what_its_model_accepts() -> None:
         signature: Signature = gateway.catalogue.find(name).signature
         signature.check(generate_request.read(value, signature.inputs))
     assert {"NEEDED"} == examples(document, "generate")["optional"].keys()
+
+
+def test_an_example_of_a_chat_is_json() -> None:
+    gateway = FakeGateway()
+    inputs = [tensor_config(name, "STRING", [1]) for name in ("messages", "prompt")]
+    gateway.catalogue.update(version_info("chat", input=inputs))
+
+    example = examples(described(gateway), "generate")["chat"]
+
+    assert [{"role": "user", "content": "hello"}] == json.loads(example["messages"])
+    assert "a few words of text" == example["prompt"]
 
 
 OPTIONAL = [

@@ -54,6 +54,21 @@ def test_a_model_is_restarted_in_every_mode(world: SupervisorHarness) -> None:
     assert world.has_logged("has died: it was restarted by an operator; it is started again")
 
 
+def test_one_instance_is_restarted_and_its_neighbour_goes_on() -> None:
+    world = SupervisorHarness(make_blueprint("m", instances=2), control_mode="none").start()
+    hung, well = world.serial("m_0_0"), world.serial("m_0_1")
+
+    unknown = world.call("restart", {"model": "m", "instance": "m_1"})
+    done = world.call("restart", {"model": "m", "instance": "m_0_0"})
+
+    assert "model 'm' has no instance 'm_1'; it has m_0_0, m_0_1" in unknown.error[1]
+    assert 1 == done.result
+    world.advance(1.0)
+    assert hung not in world.alive
+    assert world.serial("m_0_0") != hung
+    assert world.serial("m_0_1") == well
+
+
 def test_a_model_that_was_given_up_is_loaded(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = "ValueError: no"
     world.kill_process(world.serial("m_0_0")).advance(600.0)

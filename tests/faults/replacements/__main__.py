@@ -31,7 +31,7 @@ from tests.faults.replacements.libraries import (
     library_crowd,
     missing_programs,
 )
-from tests.faults.replacements.machine import ByReload, ByRestart, OnMachine
+from tests.faults.replacements.machine import ByReload, ByReloadBehindSockets, ByRestart, OnMachine
 from tests.faults.replacements.proxied import BehindProxy, ByEnvoy, ByFixedHaproxy, ByHaproxy
 from tests.faults.replacements.ways import (
     ByCommand,
@@ -53,6 +53,7 @@ WAYS: Mapping[str, Callable[[Path], Way]] = {
     "one-by-one": OneByOne,
     "systemd": BySystemd,
     "systemd-reload": ByReload,
+    "systemd-reload-sockets": ByReloadBehindSockets,
     "systemd-restart": ByRestart,
     "two-servers": OnOnePort,
     "haproxy": ByFixedHaproxy,

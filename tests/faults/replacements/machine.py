@@ -44,7 +44,7 @@ pivot_root . old
 umount -l /old
 exec env -i container=other /lib/systemd/systemd --log-target=null --show-status=0
 """
-_SOCKETS = "[Socket]\nListenStream=\nListenStream=0.0.0.0:{}\nListenStream=0.0.0.0:{}\n"
+_SOCKETS = "[Socket]\nListenStream=\nListenStream=127.0.0.1:{}\nListenStream=127.0.0.1:{}\n"
 
 
 class OnMachine(Way):
@@ -149,6 +149,12 @@ class ByReload(OnMachine):
     """`systemctl reload`, by which the new server takes over from the old."""
 
     _COMMAND = ("systemctl", "reload", "zmqtriton")
+
+
+class ByReloadBehindSockets(ByReload):
+    """The same behind the sockets of zmqtriton.socket, which are systemd's."""
+
+    _UNITS = ("zmqtriton.socket", "zmqtriton.service")
 
 
 class ByRestart(OnMachine):

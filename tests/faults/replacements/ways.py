@@ -49,7 +49,7 @@ for number, descriptor in enumerate(descriptors[: len(names)]):
     os.dup2(descriptor, 3 + number)
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(names))}
 os.environ["LISTEN_FDNAMES"] = ":".join(names)
-os.execv(sys.argv[3], sys.argv[3:])
+os.execvp(sys.argv[3], sys.argv[3:])
 """
 
 

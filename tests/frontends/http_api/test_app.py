@@ -398,11 +398,13 @@ def ask(headers: dict[str, str], path: str = "/v2/models/identity/infer") -> tup
 
 @pytest.mark.parametrize("headers", UNASKED, ids=str)
 def test_a_foreign_page_gets_nothing_executed_that_its_browser_did_not_ask_for(
-    headers: dict[str, str],
+    headers: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     status, error, executed = ask(headers)
 
     assert (403, 0) == (status, executed)
+    [line] = [one.getMessage() for one in caplog.records if "is refused" in one.getMessage()]
+    assert line.startswith(f"a page of '{headers['Origin']}' is refused: This API is not open to")
     assert "This API is not open to web pages, allow one with --http-allowed-origin" == error
 
 

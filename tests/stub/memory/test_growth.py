@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from zmqtriton_floor.wire import MemoryGrowth
-from zmqtriton_stub.memory.growth import FIRST_STEP, WARM_UP, GrowthWatch, read_own_bytes
+from zmqtriton_stub.memory.growth import (
+    EARLY,
+    EARLY_STEP,
+    FIRST_STEP,
+    WARM_UP,
+    GrowthWatch,
+    read_own_bytes,
+)
 
 MIB = 1 << 20
 
@@ -31,6 +38,20 @@ def test_a_leak_is_told_with_its_sizes() -> None:
 
     ended = WARM_UP + 8 * FIRST_STEP
     assert MemoryGrowth(8 * FIRST_STEP, (26 + 2 * WARM_UP) * MIB, (26 + 2 * ended) * MIB) == growth
+
+
+def test_a_large_leak_is_told_within_the_warm_up() -> None:
+    growth, *_ = watch(lambda n: (26 + 20 * n) * MIB, 60)
+
+    assert growth.executions == 8 * EARLY_STEP == (growth.after - growth.before) / MIB / 20
+    assert growth.before == (26 + 20 * EARLY) * MIB
+
+
+def test_a_large_warm_up_is_taken_back() -> None:
+    first, *others = watch(lambda n: (26 + 20 * min(n, 60)) * MIB, 1000)
+
+    assert first.executions
+    assert [MemoryGrowth(0, 0, 0)] == others[-1:]
 
 
 def test_a_slow_leak_is_told_when_it_has_become_much() -> None:
@@ -84,7 +105,7 @@ def test_looks_become_rare(monkeypatch: pytest.MonkeyPatch) -> None:
             yield watch.due
             watch.look(watch.due)
 
-    assert len([*looks(10_000)]) < 40
+    assert len([*looks(10_000)]) < 60
     assert len([*looks(100_000_000)]) < 900
 
 

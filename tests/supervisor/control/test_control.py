@@ -127,6 +127,15 @@ def test_the_code_of_what_serves_is_told_where_it_lies(world: SupervisorHarness)
     assert {} == code("m")
 
 
+def test_a_process_has_its_age_whenever_the_wall_clock_is_set(world: SupervisorHarness) -> None:
+    world.clock_step_s = 3600.0
+
+    processes = world.call("status").result["processes"]
+
+    assert {4600.0} == {process["started_s"] for process in processes}
+    assert 4600.0 == world.call("identity").result["started_s"]
+
+
 def test_the_status_shows_every_process(world: SupervisorHarness) -> None:
     world.kill_process(world.serial("m_0_0")).tick()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import tempfile
@@ -150,6 +151,23 @@ def test_a_port_is_shared_by_servers_that_both_say_so(name: str, service: str) -
         listeners.bind_all(options(**{f"{name}_port": port}))
     for held in (first, second):
         listeners.close_all(held)
+
+
+def test_an_address_of_ipv6_on_a_machine_without_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = socket.socket
+
+    def open_socket(family: int = socket.AF_INET, *arguments: Any, **values: Any) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+        return real(family, *arguments, **values)
+
+    monkeypatch.setattr(socket, "socket", open_socket)
+
+    text = "'::' is of IPv6, which this machine has not - name another address with --http-address"
+    with pytest.raises(PortError, match=text):
+        listeners.bind_all(options(http_address="::"))
 
 
 @pytest.fixture

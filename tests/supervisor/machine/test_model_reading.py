@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.floor.reasons import text_of
 from tests.supervisor.readings import Readings
+from tests.support.refusals import refusal
 from tests.support.scripted import string_parameter
 from zmqtriton import addons
 from zmqtriton.addons import Package
@@ -20,6 +22,7 @@ from zmqtriton.environments.demand import (
 )
 from zmqtriton.options import Options
 from zmqtriton.options.values import ModelFile
+from zmqtriton.repository.scan import scan_single_file
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import BackendCode, Blueprint, ReadFailure
 from zmqtriton_floor.errors import AlreadyExists, InternalError, InvalidArgument, NotFound
@@ -151,6 +154,20 @@ def test_a_missing_file_is_the_problem_of_its_version(tmp_path: Path) -> None:
         text_of(blueprint.versions[1].problem)
         == f"Python model file not found in '{model}/1/model.py'"
     )
+
+
+@pytest.mark.parametrize("is_alone", [False, True], ids=["in a repository", "alone"])
+def test_a_pipe_in_place_of_the_file_is_named(tmp_path: Path, is_alone: bool) -> None:
+    file = add(tmp_path, "m") / "1" / "model.py"
+    file.unlink()
+    os.mkfifo(file)
+
+    if is_alone:
+        text = refusal(InternalError, scan_single_file, "m", file)
+    else:
+        text = text_of(read(tmp_path, "m").versions[1].problem)
+
+    assert f"'{file}' is a named pipe, not a file" == text
 
 
 def test_a_model_without_versions_has_none(tmp_path: Path) -> None:

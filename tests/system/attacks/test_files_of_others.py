@@ -93,7 +93,8 @@ def serving(*options: str, user: int = ROOT) -> Iterator[Server]:
         )
         if user != ROOT:
             setpriv = find_tool("setpriv", package="util-linux")
-            server.wrapper = [setpriv, f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+            words = [setpriv, f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+            server.wrapper = stub_user.within_reach(words)
         stub_user.open_up(directory)
         with server:
             yield server
@@ -136,7 +137,7 @@ def file() -> Iterator[Path]:
 def ask_door(server: Server, user: int) -> str:
     path = f"{server.directory.parent}/r/door"
     done = subprocess.run(
-        [sys.executable, "-c", _DOOR_CLIENT, path, str(user), KEY],
+        stub_user.within_reach([sys.executable, "-c", _DOOR_CLIENT, path, str(user), KEY]),
         cwd=ROOT_DIRECTORY,
         capture_output=True,
         text=True,
@@ -150,8 +151,9 @@ def ask_door(server: Server, user: int) -> str:
 def ask(server: Server, kind: str, user: int, *, own_mode: str = "") -> str:
     """Return what became of a client of that user, with a region of its own if it has a mode."""
     address = server.url[7:] if kind == "http" else server.grpc_address
+    client = [sys.executable, "-c", _CLIENT, kind, address, str(user), KEY, own_mode]
     done = subprocess.run(
-        [sys.executable, "-c", _CLIENT, kind, address, str(user), KEY, own_mode],
+        stub_user.within_reach(client),
         capture_output=True,
         text=True,
         check=False,

@@ -15,7 +15,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
-from tests.conftest import find_tool
+from tests.conftest import find_tool, skip_missing
 from tests.support import stub_user
 from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.machines import forbidden_calls
@@ -126,13 +126,20 @@ _NUMBER = 40_000 + os.getpid() % 20_000
 _NOBODY_ELSE = (f"--reuid={_NUMBER}", f"--regid={_NUMBER}", "--clear-groups")
 
 
+def _need_user_of_its_own() -> None:
+    """Skip a test of a limit that counts all processes of a user, those of the tests among them."""
+    if os.geteuid():
+        skip_missing("root, who starts a server as a user without other processes,")
+
+
 def _limited_server(directory: Path, *limits: str, models: Sequence[str] = (MODEL,)) -> Server:
     """A server that has a limit, of processes too, if root or whoever else starts it."""
     server = Server(directory, models=models, frontends=["grpc"])
     server.wrapper = [find_tool("prlimit", package="util-linux"), *limits]
     if not os.geteuid():
         setpriv = find_tool("setpriv", package="util-linux")
-        server.wrapper = [setpriv, *_NOBODY_ELSE, *server.wrapper]
+        by_user = [setpriv, *_NOBODY_ELSE, *server.wrapper]
+        server.wrapper = stub_user.within_reach(by_user)
         stub_user.open_up(directory)
     return server
 
@@ -198,6 +205,7 @@ def _error_of_stream(server: Server) -> str:
 def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_process(
     tmp_path: Path,
 ) -> None:
+    _need_user_of_its_own()
     refusal = "No thread is to be had for this request (see ulimit -u, pids.max); retry later"
     models = ["identity_fp32", "counting"]
     with _limited_server(tmp_path / "s", "--nproc=100:100", models=models) as server:
@@ -220,6 +228,7 @@ def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_proce
     "supervisor/machine/fitness/test_start_checks.py::test_programs_say_in_their_own_words_that_they_cannot_have_a_thread",
 )
 def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_path: Path) -> None:
+    _need_user_of_its_own()
     with _limited_server(tmp_path / "s", "--nproc=40:40") as server:
         server.edit_config(MODEL, "count: 1", "count: 40")
 

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.replacements.ways import ByTakeOver, InOneDirectory
+from tests.faults.replacements.ways import ByTakeOver, InOneDirectory, Systemd
+from tests.support import stub_user
+from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import SMALL, pids_in
 from zmqtriton.control_client import ServerSelector, connect
@@ -172,3 +174,44 @@ def test_a_new_server_whose_predecessor_is_killed_serves_all_the_same(way: InOne
             os.kill(pid, signal.SIGTERM)
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
         way.close()
+
+
+#: A view of /proc that hides the processes of other users, and a user who is not root there.
+_HIDDEN = 'mount -t proc -o hidepid=2 proc /proc; exec setpriv --reuid=nobody --clear-groups "$@"'
+
+
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["seen", "hidden"])
+def test_a_server_behind_sockets_of_systemd_is_replaced_by_a_command(
+    tmp_path: Path, is_hidden: bool
+) -> None:
+    if is_hidden and (reason := stub_user.why_not()):
+        pytest.skip(reason)
+    runtime = tmp_path / "run"
+    options = (*SMALL, f"--runtime-directory={runtime}")
+    server = Server(tmp_path / "s", ["add_sub"], options=options, stub_user="")
+    systemd = Systemd(server, "http,grpc")
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", f"--runtime-directory={runtime}"]
+    if is_hidden:
+        stub_user.open_up(tmp_path)
+        tmp_path.chmod(0o777)
+        view = ["env", f"HOME={tmp_path}", "unshare", "--mount", "sh", "-c", _HIDDEN, "sh"]
+        server.wrapper = stub_user.within_reach(view)
+    systemd.start()
+    pid = server.pid
+    try:
+        eventually(server.is_ready, 60, "it serves")
+        if is_hidden:
+            view = ["nsenter", f"--target={pid}", "--mount", "setpriv", "--reuid=nobody"]
+            command = [*view, "--clear-groups", *command]
+        done = subprocess.run(
+            [*command, "replace", "-o", "json"], capture_output=True, text=True, check=False
+        )
+        assert 0 == done.returncode, done.stderr
+        pid = json.loads(done.stdout)["pid"]
+        assert 0 == server.wait(60)
+        assert [pid] == pids_in(runtime)
+        assert server.is_ready()
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not runtime.exists(), 60, "it has ended")
+        systemd.close()

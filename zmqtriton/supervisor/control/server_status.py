@@ -123,7 +123,8 @@ class ServerStatus:
 
     def _identity(self) -> dict[str, Any]:
         server = describe_server(self._server.settings, self._server.directory, self.summary())
-        return {**server, "pid": self._pid, "started_s": self._started_s[0]}
+        started_s = self._started_s[0] + self._server.clock_step_s()
+        return {**server, "pid": self._pid, "started_s": started_s}
 
     def _request(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets the status once the broker has sent its counts."""
@@ -221,8 +222,10 @@ class ServerStatus:
             processes += helper.describe_processes()
         processes += self._server.readers()
         preparations = [row for helper in self._helpers for row in helper.describe_preparations()]
-        held = self._server.segment_bytes()
+        held, step_s = self._server.segment_bytes(), self._server.clock_step_s()
         for process in processes:
+            if process["started_s"]:
+                process["started_s"] += step_s
             serial = process.get("serial", 0)
             process["segment_bytes"] = held.get(serial, 0)
             process.update(self._clients.describe_process(serial))

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from zmqtriton import file_names
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.process_settings import read_policy
 from zmqtriton.supervisor.machine.segments import anonymous_memory
@@ -168,6 +169,8 @@ def missing_calls() -> Iterator[str]:
     with suppress(ValueError, OSError):
         libc = os.confstr("CS_GNU_LIBC_VERSION") or libc
     for name, call in _CALLS.items():
+        if call is _make_memory and file_size_shortage():
+            continue  # another finding, of which the call would be a consequence
         try:
             call()
         except (OSError, AttributeError) as failure:
@@ -192,6 +195,7 @@ def _signal_pidfd() -> None:
 
 
 def _make_memory() -> None:
+    raise_file_size()  # the start does, too
     os.close(anonymous_memory(mmap.PAGESIZE))
 
 
@@ -200,6 +204,7 @@ _CALLS: dict[str, Callable[[], object]] = {
     "pidfd_open": _open_pidfd,
     "pidfd_send_signal": _signal_pidfd,
     "memfd_create": _make_memory,
+    "eventfd": lambda: os.close(os.eventfd(0)),
     "prlimit64": lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
 }
 
@@ -247,6 +252,15 @@ def lacks(options: Options) -> Iterator[Lack]:
                 "ulimit -u; cat /sys/fs/cgroup/pids.max",
                 is_fatal,
             )
+    if not file_names.is_utf8():
+        yield Lack(
+            f"texts and names of files are encoded as {sys.getfilesystemencoding()} here, not as "
+            "UTF-8",
+            "Models of other names than ASCII are served under garbled ones, and models that read "
+            "or print other letters may fail.",
+            "unset PYTHONUTF8; export LC_ALL=C.UTF-8",
+            is_fatal=False,
+        )
     shortage = file_size_shortage()
     if shortage:
         yield Lack(shortage, "Raise it (LimitFSIZE=, `ulimit -f`).", "ulimit -Hf")

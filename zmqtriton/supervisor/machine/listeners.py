@@ -347,7 +347,16 @@ def _bind(
     except OSError as error:
         raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
     family, kind, protocol, _, where = addresses[0]
-    held = socket.socket(family, kind, protocol)
+    try:
+        held = socket.socket(family, kind, protocol)
+    except OSError as error:
+        text = f"unable to bind '{address}:{port}': {error.strerror}"
+        if error.errno == errno.EAFNOSUPPORT:
+            version = "IPv6" if family == socket.AF_INET6 else "IPv4"
+            option = option.replace("-port", "-address")
+            text = f"'{address}' is of {version}, which this machine has not - name another "
+            text += f"address with {option}"
+        raise PortError(_refusal(service, text)) from error
     try:
         if sharing is PortSharing.OWN_PROCESSES:
             # A port that others share would be bound without complaint, so it is tried exclusively

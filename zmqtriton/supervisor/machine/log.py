@@ -316,6 +316,8 @@ class ServerLog:
 
     def _reopen(self) -> None:
         with guarded("to open the log file anew"):
+            # it was there at the start
+            os.makedirs(os.path.dirname(os.path.abspath(self._path)), 0o750, exist_ok=True)
             opened = _open_log(self._path)
             os.dup2(opened, self.outlet.fileno(), inheritable=False)
             os.close(opened)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import capacity, fitness, start_checks
+from zmqtriton.supervisor.machine import capacity, clock, fitness, start_checks
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton_floor import prctl
 from zmqtriton_floor.process.loop_turns import LoopTurns
@@ -75,6 +75,16 @@ def max_instances() -> int:
     return capacity.max_instances(capacity.descriptor_limit())
 
 
+def now_s() -> float:
+    """Return the time by the wall clock as it was set at the start of this process."""
+    return clock.now_s()
+
+
+def clock_step_s() -> float:
+    """Return by how much the wall clock was set since then."""
+    return clock.step_s()
+
+
 def measured_loop() -> LoopTurns:
     """Return the measure of the calling thread's loop."""
     return LoopTurns()
@@ -111,9 +121,13 @@ def start(options: Options) -> Start:
 class Signals:
     """The signals that this process receives, in a socket that the loop watches."""
 
-    def __init__(self, stop: Callable[[], None], reopen_log: Callable[[], None]) -> None:
+    def __init__(
+        self, stop: Callable[[], None], reopen_log: Callable[[], None], *, has_log_file: bool
+    ) -> None:
         self._stop = stop
         self._reopen_log = reopen_log
+        #: True if SIGHUP cannot be about a log file, and so tells that a terminal is closed.
+        self._has_terminal_alone = not has_log_file
         self._reader, self._writer = socket.socketpair()
         #: The signals that are logged once.
         self._logged: set[int] = set()
@@ -127,6 +141,9 @@ class Signals:
         for end in (self._reader, self._writer):
             end.setblocking(False)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        # nohup ignores it
+        is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._has_terminal_alone &= not is_ignored and _is_in_foreground()
         for number in {signal.SIGHUP} | _STOP | _SHORTAGE | _MEANINGLESS:
             # not SIG_IGN, which children would inherit
             signal.signal(number, lambda number, frame: None)
@@ -134,7 +151,10 @@ class Signals:
     def handle(self) -> None:
         """Do what the signals that have come ask for."""
         for number in self._reader.recv(64):
-            if number == signal.SIGHUP:
+            if number == signal.SIGHUP and self._has_terminal_alone and not _has_terminal():
+                _log.info("The terminal is closed: the server stops")
+                self._stop()
+            elif number == signal.SIGHUP:
                 self._reopen_log()
             elif number in _STOP:
                 _log.info("%s has come: the server stops", _name(number))
@@ -151,6 +171,29 @@ class Signals:
         signal.set_wakeup_fd(-1)
         for end in (self._reader, self._writer):
             end.close()
+
+
+def _has_terminal() -> bool:
+    """Return whether this process has a terminal, which the kernel takes away from a closed one."""
+    with suppress(OSError):
+        os.close(_open_terminal())
+        return True
+    return False
+
+
+def _is_in_foreground() -> bool:
+    """Return whether keys of a terminal, such as Ctrl-C, reach this process."""
+    with suppress(OSError):
+        terminal = _open_terminal()
+        try:
+            return os.tcgetpgrp(terminal) == os.getpgrp()
+        finally:
+            os.close(terminal)
+    return False
+
+
+def _open_terminal() -> int:
+    return os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def _name(number: int) -> str:

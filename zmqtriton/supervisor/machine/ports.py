@@ -35,6 +35,10 @@ _log = logging.getLogger(__name__)
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _LISTENING = "0A"
 _MAX_COMMAND = 100
+#: The name of the process that has the sockets of socket units, with their services.
+_SYSTEMD = "systemd"
+#: The words about a hidden process of root, which may be systemd.
+_OR_SOCKET_UNIT = ", or a socket unit (`systemctl list-sockets`)"
 
 
 def _listeners_at(address: tuple[str, int]) -> set[int]:
@@ -149,7 +153,7 @@ def _attach(bound: socket.socket, steps: Iterable[_Step]) -> None:
 def describe_listener(port: int) -> str:
     """Describe the process that listens, as `process 12 (python3 -m http.server)`.
 
-    Describe its user if the process is hidden; return "" if none listens.
+    Describe its user if the process is hidden, which systemd's is, too; return "" if none listens.
     """
     owners = {inode: user for _, inode, user in listening_sockets(port)}
     if not owners:
@@ -157,20 +161,38 @@ def describe_listener(port: int) -> str:
     for pid in _holders(owners):
         with suppress(OSError):
             return f"process {pid} ({_command(pid)})"
-    return f"a process of {_user_name(min(owners.values()))}"
+    owner = min(owners.values())
+    return f"a process of {_user_name(owner)}{'' if owner else _OR_SOCKET_UNIT}"
 
 
-def is_listener(port: int, name: str) -> bool:
-    """Return whether the process that listens has this name, as far as anybody can see.
+def is_used(port: int) -> bool:
+    """Return whether a socket listens at this port, in any process."""
+    return any(True for _ in listening_sockets(port))
 
-    One of this user that is hidden may have it: a server is, if it has capabilities.
+
+def is_shared_with(program: str, port: int) -> bool:
+    """Return whether the socket that listens is one of this program, or waits in systemd for one.
+
+    A server that systemd has passed the socket to is one holder of several. A hidden process of
+    this user may be of the program: a server is, if it has capabilities.
     """
-    with suppress(OSError):
-        owners = {inode: user for _, inode, user in listening_sockets(port)}
-        for pid in _holders(owners):
-            return _status(pid)["Name"] == name
+    owners = {inode: user for _, inode, user in listening_sockets(port)}
+    names = set(_names_of_holders(owners))
+    if not names:
         return os.geteuid() in owners.values()
-    return False
+    return program in names or names == {_SYSTEMD}
+
+
+def waits_in_systemd(port: int) -> bool:
+    """Return whether systemd alone holds the socket that listens, for a service that is to come."""
+    inodes = [inode for _, inode, _ in listening_sockets(port)]
+    return set(_names_of_holders(inodes)) == {_SYSTEMD}
+
+
+def _names_of_holders(inodes: Iterable[str]) -> Iterator[str]:
+    for pid in _holders(inodes):
+        with suppress(OSError):
+            yield _status(pid)["Name"]
 
 
 def _holders(inodes: Iterable[str]) -> Iterator[str]:

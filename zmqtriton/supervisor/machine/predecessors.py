@@ -51,6 +51,32 @@ def take_sockets(predecessor: Predecessor) -> dict[str, BoundSocket]:
     }
 
 
+def find_served_ports() -> set[int]:
+    """Return the ports of all servers that this process can ask, by their own words."""
+    clients = _connect_all()
+    try:
+        return {
+            int(number)
+            for client in clients
+            if not client.is_unknown
+            for address in client.identity.addresses.values()
+            if (number := address.rpartition(":")[2]).isdecimal()
+        }
+    finally:
+        for client in clients:
+            client.close()
+
+
+def _connect_all() -> list[control.Client]:
+    """Return all servers that can be connected to, with the identities of those that answer."""
+    try:
+        clients = control.connect_all()
+    except control.NoServerError:
+        return []
+    control.identify(clients, _WITHIN_S)
+    return clients
+
+
 def find(options: Options) -> Predecessor | None:
     """Return the server that has the ports of this one, or the directory that is named for it.
 
@@ -67,11 +93,7 @@ def find(options: Options) -> Predecessor | None:
         is_there = directory in (client.directory, client.directory.parent)
         return is_there or any(map(client.matches, ports))
 
-    try:
-        clients = control.connect_all()
-    except control.NoServerError:
-        clients = []
-    control.identify(clients, _WITHIN_S)
+    clients = _connect_all()
     holders = [client for client in clients if is_meant(client)]
     for client in clients:
         if client not in holders or len(holders) > 1:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import capacity, fitness, listeners, secrets
+from zmqtriton.supervisor.machine import capacity, fitness, listeners, predecessors, secrets
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
-from zmqtriton.supervisor.machine.ports import is_listener
+from zmqtriton.supervisor.machine.ports import is_shared_with, is_used
 
 #: A process that serves clients has so much memory at least, and work for a part of a core.
 _BYTES_OF_WORKER = 64 << 20
@@ -80,11 +80,17 @@ def _check_log_file(options: Options) -> None:
 
 
 def _check_ports(options: Options) -> None:
-    """Bind the ports for a moment but for those of a server of ours, which the next one gets."""
+    """Bind the ports for a moment but for those of a server of ours, which the next one gets.
+
+    A server says itself which ports it serves. /proc may hide its processes, and its sockets may be
+    systemd's, whose user is root.
+    """
+    used = {role: port for role, port in listeners.all_ports(options).items() if is_used(port)}
+    served = predecessors.find_served_ports() if used else set()
     ours = {
         role: BoundSocket(role, socket.socket())
-        for role, port in listeners.all_ports(options).items()
-        if is_listener(port, _PROGRAM)
+        for role, port in used.items()
+        if port in served or is_shared_with(_PROGRAM, port)
     }
     listeners.close_all(listeners.bind_all(options, ours))
 

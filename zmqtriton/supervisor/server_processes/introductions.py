@@ -224,6 +224,8 @@ class ServerInfo(NamedTuple):
     #: Makes the directory for copies of this store's files, if there is none, and returns it.
     #: Raises ZmqTritonError.
     claim_storage: Callable[[str], str] = str
+    #: The seconds by which the wall clock was set since the start.
+    clock_step_s: Callable[[], float] = float
 
 
 class Introductions:

@@ -232,6 +232,10 @@ def tensors(session: Any) -> tuple[list[Io], list[Io]]:
     return inputs, [_io(one) for one in session.get_outputs()]
 
 
+#: The remedy for classifiers of scikit-learn, whose converter adds a ZipMap.
+_ZIPMAP = ' Convert a classifier of scikit-learn with options={"zipmap": False}.'
+
+
 def _io(tensor: Any) -> Io:
     if tensor.type not in _DATA_TYPES:
         if tensor.type.startswith("tensor("):
@@ -240,7 +244,7 @@ def _io(tensor: Any) -> Io:
             )
         raise pb_utils.TritonModelException(
             f"Unsupported ONNX Type '{tensor.type}' for I/O '{tensor.name}', expected "
-            "'ONNX_TYPE_TENSOR'."
+            f"'ONNX_TYPE_TENSOR'.{_ZIPMAP if 'map(' in tensor.type else ''}"
         )
     dims = [dim if isinstance(dim, int) and dim >= 0 else -1 for dim in tensor.shape]
     return Io(tensor.name, _DATA_TYPES[tensor.type], dims)

@@ -6,6 +6,8 @@ import { attempt } from "./sources.js";
 import { NOTHING, duration, visible } from "./words.js";
 
 const PAUSE_MS = 2000;
+const NONE = "There are none now. A request with the header \"Prefer: respond-async\" becomes a job, and is " +
+  "answered with its id at once.";
 const KINDS = {
   running: "busy", succeeded: "good", failed: "bad",
   validating: "busy", in_progress: "busy", finalizing: "busy", cancelling: "busy", completed: "good", expired: "bad",
@@ -130,7 +132,7 @@ export class Jobs {
     const { value, refused } = await attempt(askJson("GET", "/v2/jobs", { signal })).catch(() => ({}));
     if (value) this.jobs.show(value.jobs);
     if (refused) setText(this.note, `Not shown: ${refused.message}`);
-    else if (value) setText(this.note, value.jobs.length ? "" : "There are none now.");
+    else if (value) setText(this.note, value.jobs.length ? "" : NONE);
     if (!this.#hasBatches) return;
     const batches = await attempt(askJson("GET", "/v1/batches?limit=100", { signal })).catch(() => ({}));
     if (batches.value) this.batches.show(batches.value.data);

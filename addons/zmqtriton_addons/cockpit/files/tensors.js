@@ -11,9 +11,27 @@ export const BINARY_ONLY = ["FP16", "BF16"];
 export const count = (shape) => shape.reduce((product, dim) => product * dim, 1);
 export const write = (shape) => `[${shape.join(", ")}]`;
 
-/** What the field of an input holds at first. */
-export function example({ datatype, shape }) {
+// Inputs that are JSON, by the parameter that names them: the name without it, and an example.
+const JSON_INPUTS = {
+  openai_messages_input: ["messages", [{ role: "user", content: TEXT }]],
+  openai_sampling_parameters_input: ["sampling_parameters", { max_tokens: 16 }],
+  openai_tools_input: ["tools", []],
+  openai_tool_choice_input: ["tool_choice", "auto"],
+  openai_response_format_input: ["response_format", { type: "text" }],
+};
+
+/** The JSON that a model reads in an input of this name; nothing of another text. */
+function jsonExample(name, parameters) {
+  const found = Object.entries(JSON_INPUTS).find(([parameter, [usual]]) =>
+    name === (parameters?.[parameter]?.string_value || usual));
+  return found && JSON.stringify(found[1][1]);
+}
+
+/** What the field of an input holds at first; `parameters` are those of the model. */
+export function example({ name, datatype, shape }, parameters) {
   const elements = count(shape.map((dim) => (dim < 0 ? 1 : dim)));
+  const json = datatype === "BYTES" && elements === 1 && jsonExample(name, parameters);
+  if (json) return json;
   if (datatype === "BYTES") return Array(Math.min(elements, LONG)).fill(TEXT).join("\n");
   if (elements > LONG) return datatype === "BOOL" ? "false" : "0";
   const list = [...Array(elements).keys()];

@@ -32,11 +32,11 @@ export function instancesOf(config) {
 
 /** One input: its label, its field, and for a free shape a field for that. */
 class Field {
-  constructor(input, isOptional) {
+  constructor(input, isOptional, parameters) {
     this.input = input;
     const id = `field${++unique}`;
     this.text = element("textarea", { id, spellcheck: "false", rows: 1, "aria-describedby": `${id}h` });
-    this.text.value = tensors.example(input);
+    this.text.value = tensors.example(input, parameters);
     this.shape = element("input", { id: `${id}s`, autocomplete: "off", spellcheck: "false" });
     this.isSent = element("input", { type: "checkbox" });
     this.isSent.checked = !isOptional;
@@ -108,7 +108,7 @@ export class Trial {
     this.isStream = Boolean(config?.model_transaction_policy?.decoupled);
     const optional = new Set((config?.input ?? []).filter((i) => i.optional).map((i) => i.name));
     const inputs = metadata.inputs ?? [];
-    this.fields = inputs.map((input) => new Field(input, optional.has(input.name)));
+    this.fields = inputs.map((input) => new Field(input, optional.has(input.name), config?.parameters));
     this.parameters = element("textarea", {
       rows: 1, spellcheck: "false", "aria-label": "Parameters, a JSON object",
       placeholder: '{"key": "value"}',

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import click
 
@@ -31,7 +31,7 @@ from zmqtriton_addons.ctl.inferring import (
 )
 from zmqtriton_addons.tools.benching import results
 from zmqtriton_addons.tools.benching.clients import Clients
-from zmqtriton_addons.tools.benching.results import make_row, server_totals
+from zmqtriton_addons.tools.benching.results import Reading, make_row, server_totals
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 
@@ -144,7 +144,7 @@ def bench(
             raise
         plan |= {"headers": request_options.headers, "timeout_s": request_options.timeout}
         return _measure(
-            ServerStatistics(service, request_options.path),
+            ServerStatistics(service, request_options.path, plan.pop("steps")),
             plan,
             options,
             request_options.model,
@@ -185,23 +185,31 @@ def _plan(
         "address": address,
         "has_tls": service.url.startswith("https:"),
         "is_decoupled": is_stream,
+        "steps": sorted(
+            {step["model_name"] for step in config.get("ensemble_scheduling", {}).get("step", ())}
+        ),
         "request": base64.b64encode(data).decode(),
     }
 
 
 class ServerStatistics:
-    """The server's statistics about the model."""
+    """The server's statistics about the model, and about those of an ensemble's steps."""
 
-    def __init__(self, service: HttpService, path: str) -> None:
+    def __init__(self, service: HttpService, path: str, steps: Sequence[str] = ()) -> None:
         self._service = service
-        self._path = f"{path}/stats"
+        self._path = path
+        self._steps = steps
 
-    def read(self) -> Mapping[str, int] | None:
+    def read(self) -> Reading | None:
         """Return them; None where they are not for everybody, and where the server has gone."""
         try:
-            return server_totals(self._service.request(self._path).json())
+            steps = {step: self._read(f"/v2/models/{quote(step)}") for step in self._steps}
+            return Reading(self._read(self._path), steps)
         except (ZmqTritonError, NoServerError, KeyError):
             return None
+
+    def _read(self, path: str) -> dict[str, int]:
+        return server_totals(self._service.request(f"{path}/stats").json())
 
 
 def _measure(

@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 _COMPUTE = ("compute_input", "compute_infer", "compute_output")
 Row = Mapping[str, Any]
@@ -45,6 +46,13 @@ class Measurement:
         return merged
 
 
+class Reading(NamedTuple):
+    """The server's figures of a model, and those of the models of an ensemble's steps."""
+
+    own: Mapping[str, int]
+    steps: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+
+
 def server_totals(statistics: Mapping[str, Any]) -> dict[str, int]:
     """Sum the statistics of a model's versions."""
     totals: Counter[str] = Counter()
@@ -62,8 +70,8 @@ def make_row(
     concurrency: int,
     rate: float,
     measured: Measurement,
-    before: Mapping[str, int] | None,
-    after: Mapping[str, int] | None,
+    before: Reading | None,
+    after: Reading | None,
 ) -> dict[str, Any]:
     """Return a row, with None for unknown values. Times are in milliseconds."""
     latencies = sorted(measured.latencies)
@@ -83,7 +91,15 @@ def make_row(
     if measured.first:
         row["first_response_ms"] = _percentile_ms(sorted(measured.first), 50)
         row["between_responses_ms"] = _percentile_ms(sorted(measured.between), 50)
-    return {**row, **_server_part(before, after)}
+        row["mean_first_ms"] = _ms(sum(measured.first) / len(measured.first))
+        row["responses"] = round(1 + len(measured.between) / len(measured.first), 1)
+    if before is None or after is None:
+        return {**row, **_server_part(None, None)}
+    if before.steps:
+        row["steps"] = {
+            step: _server_part(totals, after.steps[step]) for step, totals in before.steps.items()
+        }
+    return {**row, **_server_part(before.own, after.own)}
 
 
 def _server_part(
@@ -147,15 +163,21 @@ def _times(model: str, rows: Sequence[Row]) -> Iterator[str]:
     mean, queue, compute = (best[key] for key in ("mean_ms", "queue_ms", "compute_ms"))
     if mean is None or queue is None or compute is None:
         return
+    if best.get("mean_first_ms") is not None:
+        yield _times_of_stream(model, best)
+        return
+    step, figures = _slowest_step(best)
     around = max(0.0, mean - queue - compute)
     where = (
         f"With concurrency {best['concurrency']}, of {mean:.3g} ms a request waits {queue:.3g} ms, "
         f"is executed {compute:.3g} ms, and is on its way {around:.3g} ms"
     )
     if queue > max(compute, around):
-        yield f"{where}: the queue is the largest part. {_try_for_queue(model, best)}"
+        part = f"the queue of '{step}', its slowest step," if step else "the queue"
+        yield f"{where}: {part} is the largest part. {_try_for_queue(step or model, figures)}"
     elif compute >= around:
-        yield f"{where}: the model is the largest part. {_try_for_compute(best, rows)}"
+        part = f"'{step}', its slowest step," if step else "the model"
+        yield f"{where}: {part} is the largest part. {_try_for_compute(best, rows)}"
     else:
         yield (
             f"{where}: the way is the largest part. Try --grpc, smaller tensors, shared memory, or "
@@ -163,9 +185,43 @@ def _times(model: str, rows: Sequence[Row]) -> Iterator[str]:
         )
 
 
+def _slowest_step(row: Row) -> tuple[str, Row]:
+    """Return the step of an ensemble that takes most of the time; of another model "" and it."""
+    times = {
+        name: figures["queue_ms"] + figures["compute_ms"]
+        for name, figures in row.get("steps", {}).items()
+        if figures["queue_ms"] is not None
+    }
+    slowest = max(times, key=times.__getitem__, default="")
+    return slowest, row["steps"][slowest] if slowest else row
+
+
+def _times_of_stream(model: str, row: Row) -> str:
+    """Say where a stream spends its time: its model may be busy for a small part of it."""
+    mean, queue, first = row["mean_ms"], row["queue_ms"], row["mean_first_ms"]
+    rest = max(0.0, mean - first)
+    where = (
+        f"With concurrency {row['concurrency']}, of {mean:.3g} ms a stream waits {queue:.3g} ms in "
+        f"the queue, has its first response after {first:.3g} ms, and {rest:.3g} ms later the last "
+        f"of {row['responses']:g}"
+    )
+    if queue > max(first - queue, rest):
+        return (
+            f"{where}: the queue is the largest part. Try an execute() that streams several "
+            f"requests at once (`async def`, MAX_INFLIGHT), or {_more_instances(model)}"
+        )
+    if first - queue >= rest:
+        return f"{where}: the way to the first response is the largest part, which is the model's"
+    return f"{where}: the time between responses is the largest part, which is the model's pace"
+
+
+def _more_instances(model: str) -> str:
+    return f"more instances (`zmqtriton-ctl scale {model} N`) if cores are idle"
+
+
 def _try_for_queue(model: str, best: Row) -> str:
     batch = best["batch_size"] or 1.0
-    more = f"more instances (`zmqtriton-ctl scale {model} N`) if cores are idle"
+    more = _more_instances(model)
     if batch < 1.5:
         return f"Try {more}, or dynamic_batching: each request is executed alone"
     return f"Try {more}, or a larger max_batch_size: a batch has {batch:.3g} now"

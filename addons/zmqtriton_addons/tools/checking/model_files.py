@@ -19,7 +19,12 @@ from zmqtriton.config import FieldPath, Problem, parameter_text
 
 #: Fields of onnx.proto: of a model its graph, of that its tensors, of these their names.
 _GRAPH, _INITIALIZER, _INPUT, _OUTPUT = 7, 5, 11, 12
-_INITIALIZER_NAME, _VALUE_NAME = 8, 1
+_INITIALIZER_NAME, _VALUE_NAME, _VALUE_TYPE = 8, 1, 2
+#: Fields of a type that is no tensor, and the field of a sequence for its elements' type.
+_SEQUENCE, _MAP, _ELEMENT = 4, 5, 1
+_MAPS = "maps"
+#: The remedy for classifiers of scikit-learn, whose converter adds a ZipMap.
+_ZIPMAP = '; convert a classifier of scikit-learn with options={"zipmap": False}'
 #: Fields of saved_model.proto and of what it has inside; maps are messages of key and value.
 _META_GRAPH, _SIGNATURE, _KEY, _VALUE, _INPUTS, _OUTPUTS = 2, 5, 1, 2, 1, 2
 #: Fields of graph.proto: of a graph its nodes, of these their names and operations.
@@ -169,10 +174,30 @@ def _read_onnx(path: Path, _: Any) -> Tensors:
         constants = {text(one, _INITIALIZER_NAME) for one in messages(graph, _INITIALIZER)}
         inputs = [text(one, _VALUE_NAME) for one in messages(graph, _INPUT)]
         outputs = [text(one, _VALUE_NAME) for one in messages(graph, _OUTPUT)]
+        others = [
+            (text(one, _VALUE_NAME), other)
+            for number in (_INPUT, _OUTPUT)
+            for one in messages(graph, number)
+            if (other := _other_than_tensor(one))
+        ]
     except ValueError as error:
         raise ValueError(f"is no ONNX file: {error}") from None
+    for name, other in others:
+        raise ValueError(f"'{name}' is a {other}, not a tensor{_ZIPMAP * other.endswith(_MAPS)}")
     names = [name for name in inputs if name not in constants]
     return Tensors(names, outputs, frozenset(constants.intersection(inputs)))
+
+
+def _other_than_tensor(value: memoryview) -> str:
+    """Return what an input or output of an ONNX file is, if it is no tensor; else ""."""
+    for of_value in messages(value, _VALUE_TYPE):
+        for sequence in messages(of_value, _SEQUENCE):
+            elements = messages(sequence, _ELEMENT)
+            has_maps = any(True for one in elements for _ in messages(one, _MAP))
+            return f"sequence of {_MAPS}" if has_maps else "sequence"
+        if any(True for _ in messages(of_value, _MAP)):
+            return _MAPS
+    return ""
 
 
 def _read_pytorch(path: Path, _: Any) -> Tensors:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from zmqtriton.command_line import read_options
+from zmqtriton.command_line import ctl_command, read_options
 from zmqtriton.supervisor import OpenedServer
 from zmqtriton_addons.tools.examples import copy_missing
 
@@ -74,6 +74,7 @@ def guide(directory: Path, http: str) -> str:
     """Return the commands to try in another terminal; `http` is address and port."""
     numbers = ",".join(map(str, range(16)))
     ones = ",".join("1" * 16)
+    ctl = ctl_command()
     return f"""
 The models are in {directory}. In another terminal:
 
@@ -108,9 +109,9 @@ And from Python, after `pip install 'tritonclient[http]'`:
 
   curl -s {http}/v2/models/crashy/infer -d '{{"inputs": [
     {{"name": "MODE", "shape": [1], "datatype": "INT32", "data": [2]}}]}}'
-  zmqtriton-ctl status
+  {ctl} status
 
 A browser shows the models on http://{http}, and lets you try them. Edit
-{directory}/add_sub/1/model.py, then `zmqtriton-ctl load add_sub`. Ctrl-C here stops everything.
+{directory}/add_sub/1/model.py, then `{ctl} load add_sub`. Ctrl-C here stops everything.
 
 """

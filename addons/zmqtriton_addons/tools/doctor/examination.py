@@ -210,6 +210,11 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
     is_start = server is None
     users = options.get("stub-user", ())
     named = options.get("runtime-directory", "") if is_start else ""
+    # a relative one is below the working directory of a server that runs
+    log, access_log = (
+        path if is_start or os.path.isabs(path) else ""
+        for path in (options.get("log-file") or "", options.get("access-log") or "")
+    )
     return {
         "the options": servers.judge_options(target.options_problem),
         "the file of options": servers.judge_option_file(
@@ -233,7 +238,9 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         ),
         "the secret files": files.judge_secret_files(options),
         "the environment cache": environments.judge_cache(places, options),
-        "the directory of the log": files.judge_log(options.get("log-file", "")),
+        "the directory of the log": files.judge_log(log),
+        "the directory of the access log": files.judge_access_log(access_log),
+        "the directory of the jobs": files.judge_jobs(options, is_running=not is_start),
         "the directory for temporary files": files.judge_temporary(str(runtime_places.preferred())),
         "the Pythons of the models": environments.judge_pythons(places, options),
         "the variables of the models": environments.judge_variables(options),
@@ -254,6 +261,35 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the shared memory": machine.judge_shared_memory(options, root),
         "the cores": machine.judge_cores(pid, server.instances if server else 0, root),
     }
+
+
+#: The subjects that are of a server's own, and cost no time: `explain` ends with them.
+_OF_SERVER = (
+    "the log",
+    "the processes",
+    "the certificates",
+    "the secret files",
+    "the directory of the log",
+    "the directory of the access log",
+    "the directory of the jobs",
+)
+
+
+def examine_server(client: Client) -> list[Finding]:
+    """Return the findings about a server itself, without those about its models."""
+    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
+    processes = status["processes"]
+    server = Server(
+        client.identity.id,
+        client.identity.pid,
+        client.identity.version,
+        processes={one["pid"]: one.get("instance") or one["role"] for one in processes},
+        log=describe_log(status.get("log", {})),
+    )
+    subjects = list_subjects(Target({row["option"]: row["value"] for row in rows}, server=server))
+    findings = examine({name: subjects[name] for name in _OF_SERVER})
+    return [finding for finding in findings if finding.severity is not Severity.NOTE]
 
 
 def examine(subjects: Mapping[str, Iterable[Finding]]) -> list[Finding]:

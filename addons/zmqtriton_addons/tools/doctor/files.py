@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.findings import Finding, error, warning
+from zmqtriton.repository import default_root
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import TokenFileError
 
@@ -53,6 +54,14 @@ def judge_repositories(paths: Iterable[str]) -> Iterator[Finding]:
 
 
 def judge_log(path: str) -> Iterator[Finding]:
+    yield from _judge_lines("the log", path, "--log-file")
+
+
+def judge_access_log(path: str) -> Iterator[Finding]:
+    yield from _judge_lines("the access log", path, "--access-log")
+
+
+def _judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
     if not path:
         return
     folder = os.path.dirname(os.path.abspath(path))
@@ -60,12 +69,39 @@ def judge_log(path: str) -> Iterator[Finding]:
     # the server makes no directory for it
     if not place.is_writable or not os.path.isdir(folder):
         yield error(
-            f"the log cannot be written: {folder} is missing, or this user may not write there",
-            "Correct the rights, or name another file with --log-file.",
+            f"{what} cannot be written: {folder} is missing, or this user may not write there",
+            f"Correct the rights, or name another file with {option}.",
             f"ls -ld {folder}",
         )
     elif place.free_bytes < _LEAST_LOG_BYTES:
-        yield _full_disk(folder, place, "the log", "Lines are lost when it is full.")
+        yield _full_disk(folder, place, what, "Lines are lost when it is full.")
+
+
+def judge_jobs(options: Mapping[str, Any], *, is_running: bool) -> Iterator[Finding]:
+    """Judge the place of jobs, which a server that runs has made."""
+    if not options.get("jobs"):
+        return
+    named = options.get("state-directory", "")
+    folder = os.path.join(named or default_root(), "jobs")
+    if is_running and not os.path.isabs(named) and not os.path.isdir(folder):
+        return  # it is where the variables and the working directory of the server say
+    place = read_place(folder)
+    if is_running and not os.path.isdir(folder):
+        yield error(
+            f"the directory of the jobs is gone: {folder}",
+            "Jobs and batches that were there are lost with it, and new ones cannot be kept. "
+            "A restart of the server makes it again.",
+            f"ls -ld {folder}",
+        )
+    elif not place.is_writable:
+        yield error(
+            f"jobs cannot be kept: this user may not write to {folder}",
+            "Correct the rights, or name another place with --state-directory.",
+            f"ls -ld {folder}",
+        )
+    elif place.free_bytes < _LEAST_LOG_BYTES:
+        effect = "New jobs are refused with 507 when it is full."
+        yield _full_disk(folder, place, "jobs and batches", effect)
 
 
 def judge_temporary(folder: str) -> Iterator[Finding]:

@@ -45,13 +45,6 @@ def judge_interpreter() -> Iterator[Finding]:
             "PYTHON_CONFIGURE_OPTS='--enable-optimizations --with-lto'.",
             "uv venv --python 3.12 /opt/zmqtriton",
         )
-    encoding = sys.getfilesystemencoding()
-    if encoding.replace("-", "").lower() != "utf8":
-        yield warning(
-            f"texts are encoded as {encoding} here, not as UTF-8",
-            "Models that read or print other letters than those of English may fail.",
-            "export LC_ALL=C.UTF-8",
-        )
 
 
 def _is_optimized() -> bool:

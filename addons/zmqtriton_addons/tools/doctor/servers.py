@@ -15,7 +15,7 @@ from typing import Any
 
 from zmqtriton.environments import StubUsers, UserError, find_user
 from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.supervisor import describe_listener
+from zmqtriton.supervisor import describe_listener, waits_in_systemd
 from zmqtriton_addons.tools.doctor.files import read_place
 from zmqtriton_addons.tools.doctor.reading import ROOT, read
 from zmqtriton_floor.hosts import is_loopback
@@ -87,7 +87,8 @@ def judge_ports(options: Mapping[str, Any]) -> Iterator[Finding]:
             try:
                 _bind(options.get(address, ""), number)
             except OSError as problem:
-                yield _judge_port(option, number, problem)
+                if problem.errno != errno.EADDRINUSE or not waits_in_systemd(number):
+                    yield _judge_port(option, number, problem)
 
 
 def _bind(address: str, number: int) -> None:

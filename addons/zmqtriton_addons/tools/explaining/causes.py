@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton.findings import Finding, error, warning
@@ -110,6 +110,20 @@ _KNOWN = (
         ("zmqtriton-ctl scale {model} 2", "zmqtriton-ctl stacks {model}"),
     ),
     Words(
+        r"BdbQuit",
+        "its code stops at a breakpoint(){at}, and a server has no terminal for a debugger",
+        "Remove it. `zmqtriton.testing.load_model` runs model.py in a program of your own, where a "
+        "debugger works.",
+        ("zmqtriton-ctl reload {model}",),
+    ),
+    Words(
+        r"The model let go of a request without a response",
+        "its execute() has neither returned a response to the request nor kept its sender",
+        "A `return` may be missing: execute() returns a list with an InferenceResponse for each "
+        "request; a decoupled model sends by get_response_sender().",
+        ("zmqtriton-ctl reload {model}",),
+    ),
+    Words(
         r"PermissionError: (.*)",
         "it may not: {0}{at}",
         "Give the user of the models (--stub-user, if set) the right to use that file.",
@@ -125,7 +139,9 @@ _EXCEPTION = Words(
 )
 _COMPILED = tuple((re.compile(words.pattern), words) for words in _KNOWN)
 _ANY = (re.compile(_EXCEPTION.pattern), _EXCEPTION)
-_PLACE = re.compile(r"At:\s+(\S+?)\((\d+)\): ([\w<>.]+)")
+_PLACES = re.compile(r"^At:\n((?:  .*(?:\n|$))+)", re.MULTILINE)
+_PLACE = re.compile(r"^  (.+?)\((\d+)\): ([\w<>.]+)", re.MULTILINE)
+_PACKAGES = "/site-packages/"
 
 
 def explain_words(text: str, at: str, *, is_any: bool) -> Words | None:
@@ -142,8 +158,21 @@ def explain_words(text: str, at: str, *, is_any: bool) -> Words | None:
 
 def find_place(text: str) -> str:
     """Return the place in the model that a text names; "" if it names none."""
-    match = _PLACE.search(text)
-    return place_text(*match.groups()) if match else ""
+    match = _PLACES.search(text)
+    frames = _PLACE.findall(match[1]) if match else []
+    return place_text(*own_frame(frames)) if frames else ""
+
+
+def own_frame(frames: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
+    """Return the innermost frame that is the model's own, and not of a library that it calls.
+
+    The frames have a file, a line and a function, the innermost first; the last is the model's.
+    """
+    directory = frames[-1][0].rpartition("/")[0] + "/"
+    for frame in frames:
+        if frame[0].startswith(directory) and _PACKAGES not in frame[0][len(directory) - 1 :]:
+            return frame
+    return frames[-1]
 
 
 def place_text(file: str, line: str | int, function: str) -> str:

@@ -57,7 +57,7 @@ _NOTE = _SEVERITIES.index(Severity.NOTE)
 def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
     """Say why MODEL is not ready, fails or is slow, and what to do about it.
 
-    Without MODEL, look at all models; those in trouble are shown, the worst first.
+    Without MODEL, look at the server and all its models; troubles are shown, the worst first.
     """
     with LiveLine(f"explain {model}".rstrip()) as line:
         explained = run_with_client(
@@ -74,7 +74,7 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
         )
         return
     if not explained:
-        click.echo("all models are as they should be")
+        click.echo("the server and all models are as they should be")
     for number, (name, findings) in enumerate(explained):
         lines = [line for finding in findings for line in finding.lines(name)]
         click.echo("\n" * bool(number) + "\n".join(lines))
@@ -105,10 +105,13 @@ def _explain_troubled(server: _Server) -> list[tuple[str, list[Finding]]]:
 
 def _explain_all(server: _Server) -> list[tuple[str, list[Finding]]]:
     """Return the findings about models, and about the machine if it is short of something."""
+    explained = _explain_troubled(server)
     of_processes = [*judge_processes(server.status.get("process_troubles", ()))]
-    of_machine = [*judge_pressure(server.read_pressure())]
-    more = [("the server", of_processes), ("the machine", of_machine)]
-    return [*_explain_troubled(server), *(each for each in more if each[1])]
+    if of_server := of_processes + server.examine():
+        explained.append(("the server", of_server))
+    if of_machine := [*judge_pressure(server.read_pressure())]:
+        explained.append(("the machine", of_machine))
+    return explained
 
 
 def _explain(server: _Server, model: str, version: int) -> list[tuple[str, list[Finding]]]:
@@ -202,6 +205,19 @@ class _Server:
         latest: Mapping[str, Any] = self._ask("latest")
         return latest
 
+    def examine(self) -> list[Finding]:
+        """Return what the doctor would say of the server itself."""
+        # only now: the doctor explains models, too
+        from zmqtriton_addons.tools.doctor.examination import examine_server
+
+        if not self._left_s:
+            self.is_slow = True
+            return []
+        self._show("looks at the server")
+        with suppress(ZmqTritonError, NoServerError):  # it may be of an older version
+            return examine_server(self._client)
+        return []
+
     def in_use(self) -> list[str]:
         """Return the models that serve or should: not those that sleep or were unloaded."""
         ready = {entry["name"] for entry in self.index if entry.get("state") == "READY"}
@@ -230,6 +246,8 @@ class _Server:
             memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
             problems=problems,
             directories=directories,
+            steps=self._steps(facts),
+            routes_log=self._routes_log(model),
             routes_path="" if is_overview else self._routes_path(model),
             silent_repositories=self._directories.silent,
             load_phase=""
@@ -237,6 +255,18 @@ class _Server:
             else self._load_phases.get(model, ""),
         )
         return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
+
+    def _steps(self, facts: Facts) -> Sequence[str]:
+        """Return the models of an ensemble's steps, if it has had requests."""
+        if facts.stubs or not any(row.get("succeeded") for row in facts.rows("counts")):
+            return ()
+        config = self._ask("config", {"model": facts.model})
+        steps = config.get("ensemble_scheduling", {}).get("step", ())
+        return sorted({step["model_name"] for step in steps})
+
+    def _routes_log(self, model: str) -> Sequence[Any]:
+        routed = model + names.SUFFIX
+        return self._log(routed) if any(e["name"] == routed for e in self.index) else ()
 
     def _routes_path(self, model: str) -> str:
         """Return where the model's own routes are served; "" if they are not."""

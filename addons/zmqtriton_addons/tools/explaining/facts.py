@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.findings import Finding
 from zmqtriton_addons.ctl import format_duration
-from zmqtriton_addons.tools.explaining.causes import place_text
+from zmqtriton_addons.tools.explaining.causes import own_frame, place_text
 from zmqtriton_addons.tools.explaining.sharing import Memory
 
 #: An overview of all models leaves out trouble that is over for so long, if little came of it.
@@ -34,6 +34,18 @@ _OURS = "/zmqtriton_stub/"
 _CALLER = "/zmqtriton_stub/model.py"
 #: What may lie between that and the model, where it is imported or is a coroutine.
 _BETWEEN = re.compile(r"<frozen |.*/(importlib|asyncio)/|.*/selectors\.py$")
+
+
+class StepTimes(NamedTuple):
+    """The mean times of the requests to the model of an ensemble's step."""
+
+    model: str
+    queue_ms: float
+    compute_ms: float
+
+    @property
+    def whole_ms(self) -> float:
+        return self.queue_ms + self.compute_ms
 
 
 @dataclass(frozen=True)
@@ -64,8 +76,12 @@ class Facts:
     directories: Sequence[str] = ()
     #: What the load that is under way does.
     load_phase: str = ""
+    #: The models of an ensemble's steps; none of another model.
+    steps: Sequence[str] = ()
     #: The path at which its own routes are served; "" without any.
     routes_path: str = ""
+    #: Lines of the log about these routes, oldest first.
+    routes_log: Sequence[Document] = ()
     #: Repositories that have not answered, in which it may have more.
     silent_repositories: Sequence[str] = ()
     now_s: float = 0.0
@@ -103,6 +119,13 @@ class Facts:
             if entry["name"] == self.model
             and (not self.version or entry.get("version") == str(self.version))
         ]
+
+    @property
+    def aborted_versions(self) -> set[int]:
+        """Versions whose trial was aborted, so that they are not meant to serve."""
+        rows = self.status.get("canaries", {}).get("models", ())
+        own = [row for row in rows if row["model"] == self.model]
+        return {row["canary"] for row in own if row["phase"] == "ABORTED"}
 
     def _is_meant(self, row: Document) -> bool:
         versions = (0, row.get("version", self.version))
@@ -150,12 +173,39 @@ class Facts:
 
     @property
     def scale_command(self) -> str:
-        """Return the command that gives the model one more instance."""
-        return f"zmqtriton-ctl scale {self.word} {len(self.stubs) + 1}"
+        """Return the command that gives the model one more instance; an ensemble has none."""
+        if self.steps:
+            slowest = self.slowest_step
+            return self._scale(slowest.model) if slowest else f"zmqtriton-ctl stats {self.word}"
+        return self._scale(self.model)
+
+    def _scale(self, model: str) -> str:
+        processes = self.status.get("processes") or ()
+        count = sum(row["role"] == "stub" and row.get("model") == model for row in processes)
+        word = shlex.quote(model)
+        if not count and model != self.model:  # an ensemble itself
+            return f"zmqtriton-ctl explain {word}"
+        return f"zmqtriton-ctl scale {word} {count + 1}"
+
+    @property
+    def slowest_step(self) -> StepTimes | None:
+        """Return the step of an ensemble that takes the most of a request's time."""
+        times = [
+            StepTimes(row["model"], queue_ms(row), row["compute_ns"] / row["executed"] / 1e6)
+            for row in self.status.get("counts") or ()
+            if row["model"] in self.steps and row.get("executed")
+        ]
+        return max(times, key=lambda step: step.whole_ms, default=None)
 
     @property
     def logs_command(self) -> str:
         return f"zmqtriton-ctl logs {self.word}"
+
+
+def queue_ms(row: Document) -> float:
+    """Return how long a request waits in the queue, on average."""
+    count = row.get("executed") or row["succeeded"]
+    return row.get("queue_ns", 0) / count / 1e6 if count else 0.0
 
 
 def _has_work(row: Document) -> bool:
@@ -191,9 +241,7 @@ def find_place(lines: Iterable[str]) -> str:
     for stack in _stacks(lines):
         frames = _frames_of_model(stack)
         if frames:
-            directory = frames[0].file.rpartition("/")[0]
-            own = [frame for frame in frames if frame.file.startswith(f"{directory}/")]
-            return place_text(*own[-1])
+            return place_text(*own_frame(frames[::-1]))
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ from zmqtriton_addons.tools.explaining.causes import (
     Explanation,
     explain_reason,
     judge_pressure,
+    own_frame,
+    place_text,
     reason_of,
 )
 from zmqtriton_addons.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
-from zmqtriton_addons.tools.explaining.requests import find_in_requests
+from zmqtriton_addons.tools.explaining.requests import find_in_requests, find_slowest_step
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -26,6 +29,13 @@ _LONG_LOAD_S = 30.0
 #: Causes outside the model, for which an instance that is back need not be restarted again.
 _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
 _MEMORY = "max_memory_bytes"
+#: A line of the log about a route that has raised.
+_ROUTE_FAILURE = re.compile(
+    r"(?P<route>[A-Z]+ /\S*) of \S+: Traceback (?P<stack>.*)\n(?P<error>\S[^\n]*)\s*\Z", re.DOTALL
+)
+_TRACED = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+#: The code that calls routes.
+_ROUTES_CODE = "/zmqtriton_addons/routes/"
 #: As much equal memory of instances is worth advice.
 _MUCH = 128 << 20
 
@@ -47,6 +57,8 @@ def find_all(facts: Facts) -> list[Finding]:
     ]
     findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
     findings += [*_memory_findings(facts), *_budget_findings(facts)]
+    if not facts.is_overview:
+        findings += find_slowest_step(facts)
     if facts.routes_path:
         findings.append(note(f"its routes are served at {facts.routes_path}", ""))
     findings += [
@@ -127,6 +139,9 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
     for entry in entries:
         whose = f"version {entry['version']} is " if len(entries) > 1 else ""
         state, reason = entry.get("state", ""), reason_of(entry)
+        is_unloaded = reason is not None and reason.kind == Kind.UNLOADED
+        if is_unloaded and int(entry.get("version", 0)) in facts.aborted_versions:
+            continue  # its canary is told
         if state == "READY":
             if reason:
                 yield _of("ready, but ", explain_reason(facts.model, reason))
@@ -271,6 +286,13 @@ def _memory_findings(facts: Facts) -> Iterator[Finding]:
         text += f"{whose} {cost}"
         advice = "They share one load until they write to it."
         yield note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+        if template["instances"] == "forks" and memory.equal * (count - 1) >= _MUCH:
+            equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
+            yield note(
+                f"its {count} forks hold {equal} of equal pages, which each has made for itself",
+                f"What `initialize` loads, the static method `preload` would hold once: {once}.",
+                f"zmqtriton-ctl reload {facts.word}",
+            )
     elif count > 1 and memory.equal * (count - 1) >= _MUCH:
         equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
         text = f"its {count} instances hold {equal} of equal pages; each has {cost}"
@@ -342,6 +364,7 @@ def _quota_findings(facts: Facts) -> Iterator[Finding]:
 
 def _route_findings(facts: Facts) -> Iterator[Finding]:
     """Tell why the model's own routes, which are a model themselves, are not served."""
+    yield from _route_failures(facts)
     routed = f"{facts.model}{names.SUFFIX}"
     for entry in facts.index:
         reason = reason_of(entry)
@@ -351,13 +374,44 @@ def _route_findings(facts: Facts) -> Iterator[Finding]:
             yield warning(f"its routes are not served: {why.text}", why.advice, command)
 
 
+def _route_failures(facts: Facts) -> Iterator[Finding]:
+    """Tell of routes that have raised, by the last time of each."""
+    failures: dict[str, list[Document]] = {}
+    for line in facts.routes_log:
+        if match := _ROUTE_FAILURE.match(str(line["text"]).replace("\\n", "\n")):
+            failures.setdefault(match["route"], []).append({**line, **match.groupdict()})
+    for route, lines in failures.items():
+        last = lines[-1]
+        at_s = last.get("time_s", facts.now_s)
+        if facts.is_overview and facts.now_s - at_s > RECENT_S:
+            continue
+        frames = [
+            (file, line, function)
+            for file, line, function in _TRACED.findall(last["stack"])
+            if _ROUTES_CODE not in file
+        ]
+        at = place_text(*own_frame(frames[::-1])) if frames else ""
+        times = count_of(len(lines), "time")
+        text = f"its route {route} has failed {times}, the last {facts.ago(at_s)}: it raises "
+        yield error(
+            f"{text}{last['error']}{at}",
+            "Correct routes.py, or what it needs there.",
+            f"zmqtriton-ctl logs {shlex.quote(facts.model + names.SUFFIX)}",
+        )
+
+
 def _canary_findings(facts: Facts) -> Iterator[Finding]:
     for canary in facts.status.get("canaries", {}).get("models", ()):
         if canary["model"] != facts.model or canary["phase"] == "PROMOTED":
             continue
-        share = f"version {canary['canary']} is tried beside version {canary['stable']}"
         phase, reason = canary["phase"], canary.get("reason", "")
         why = f": {reason}" if reason else ""
+        if phase == "ABORTED":
+            text = f"the trial of version {canary['canary']} was aborted{why}; "
+            text += f"version {canary['stable']} gets all requests"
+            yield note(text, "", f"zmqtriton-ctl canary status {facts.word}")
+            continue
+        share = f"version {canary['canary']} is tried beside version {canary['stable']}"
         text = f"{share} (canary, {phase.lower()}{why}; {canary['weight']:g} % of the requests"
         text += f", {canary['shadow']:g} % copied)" if canary.get("shadow") else ")"
         status = f"zmqtriton-ctl canary status {facts.word}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zmqtriton.findings import Finding, error, warning
+from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.ctl import format_duration
 from zmqtriton_addons.tools.explaining.causes import Explanation, explain_text
 from zmqtriton_addons.tools.explaining.facts import (
@@ -19,11 +20,12 @@ from zmqtriton_addons.tools.explaining.facts import (
     brief,
     count_of,
     find_place,
+    queue_ms,
 )
 
 _FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
-#: A request that takes so many times as long as its execution has waited.
-_WAITING_FACTOR = 3.0
+#: The share of a request's time in the queue that is worth shortening by itself.
+_MOST = 2 / 3
 _WORTH_MENTIONING_MS = 10.0
 #: Of the time that clients wait, this share in the queue is worth shortening; a model that stops at
 #: the deadline takes the rest of it.
@@ -86,7 +88,10 @@ def find_in_requests(facts: Facts) -> Iterator[Finding]:
 
 def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Finding]:
     failures = [
-        (line, match[1]) for line in facts.log if (match := _FAILED_REQUEST.search(_unescape(line)))
+        (line, match[1])
+        for line in facts.log
+        if line.get("version") not in facts.aborted_versions
+        and (match := _FAILED_REQUEST.search(_unescape(line)))
     ]
     faults = sum(row.get("faults", 0) - _overdue(row) for row in counts)
     total = sum(map(answered, counts))
@@ -226,7 +231,8 @@ def _hanging(facts: Facts, row: Document, stub: Document, command: str) -> Findi
     long = format_duration(stub["executing_s"])
     usual_s = row["usual_execution_ns"] / 1e9
     text = f"instance {stub['instance']} hangs or is slow{place}: one execution lasts for {long}"
-    return warning(f"{text}, where others take {brief(usual_s)}", _ENDS_BY_ITSELF, command)
+    restart = f"zmqtriton-ctl restart {facts.word} --instance {shlex.quote(stub['instance'])}"
+    return warning(f"{text}, where others take {brief(usual_s)}", _ENDS_BY_ITSELF, command, restart)
 
 
 def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
@@ -245,15 +251,49 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         text = f"it hangs or is slow{facts.place}: {held} in progress{since}"
         yield warning(f"{text}, and none completed during the check", _ENDS_BY_ITSELF, stacks)
         return
-    if not row["succeeded"] or not row["executions"]:
+    yield from _slow_findings(facts, row)
+
+
+def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
+    """Tell of requests that take long because they wait.
+
+    A stream may last for long while its instance is free; only the queue's own time tells.
+    """
+    if not row["succeeded"]:
         return
-    whole_ms = row["success_ns"] / row["succeeded"] / 1e6
-    busy_ms = row["busy_s"] / row["executions"] * 1e3
-    if whole_ms > _WORTH_MENTIONING_MS and whole_ms > _WAITING_FACTOR * busy_ms:
-        text = f"requests take {whole_ms:.1f} ms, and only {busy_ms:.1f} ms of that in the model"
+    whole_ms, waited_ms = row["success_ns"] / row["succeeded"] / 1e6, queue_ms(row)
+    if whole_ms <= _WORTH_MENTIONING_MS:
+        return
+    stats, step = f"zmqtriton-ctl stats {facts.word}", facts.slowest_step
+    text = f"requests take {whole_ms:.1f} ms"
+    if waited_ms > _MOST * whole_ms and step is not None:
+        yield warning(
+            f"{text}, and {waited_ms:.1f} ms of that in the queues of its steps, the most at "
+            f"'{step.model}'",
+            f"They wait for an instance of '{step.model}', which more of them or larger batches "
+            "make shorter.",
+            stats,
+            facts.scale_command,
+        )
+    elif waited_ms > _MOST * whole_ms:
         advice = (
             "They wait for an instance, which more of them or larger batches make shorter; or for "
             "others in their batch, if there is a max_queue_delay_microseconds."
         )
-        stats = f"zmqtriton-ctl stats {facts.word}"
-        yield warning(text, advice, stats, facts.scale_command)
+        yield warning(
+            f"{text}, and {waited_ms:.1f} ms of that in the queue",
+            advice,
+            stats,
+            facts.scale_command,
+        )
+
+
+def find_slowest_step(facts: Facts) -> Iterator[Finding]:
+    """Name the step of an ensemble that takes the most time."""
+    if step := facts.slowest_step:
+        yield note(
+            f"its slowest step is '{step.model}': a request to it takes {step.whole_ms:.1f} ms, "
+            f"{step.queue_ms:.1f} ms of that in the queue",
+            "",
+            f"zmqtriton-ctl explain {shlex.quote(step.model)}",
+        )

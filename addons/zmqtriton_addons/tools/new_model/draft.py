@@ -63,6 +63,8 @@ class TensorSpec(NamedTuple):
     datatype: Datatype
     #: Without that of a batch; -1 is any size.
     dims: tuple[int, ...]
+    #: An element of the example, if it is a text.
+    text: str = "hello"
 
     @property
     def variable(self) -> str:
@@ -110,7 +112,7 @@ class TensorSpec(NamedTuple):
 
     def example_data(self) -> list[object]:
         """Return the same elements for JSON."""
-        one: object = "hello" if self.is_text else True if self.datatype == _BOOL else 1
+        one: object = self.text if self.is_text else True if self.datatype == _BOOL else 1
         return [one] * self.example_size()
 
 

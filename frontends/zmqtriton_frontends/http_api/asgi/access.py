@@ -5,6 +5,7 @@ Applied while the table of routes is built; an unrestricted route costs nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -71,6 +72,9 @@ _ASKED_HEADERS = (b"inference-header-content-length", b"authorization")
 #: It is asked by POST, but only reads.
 _READING = "/index"
 _TOKEN = HEADER.encode()
+#: Origins that are logged in one process; a hostile client may invent any number.
+_MAX_REFUSED = 100
+_log = logging.getLogger(__name__)
 _NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allowed-origin"
 
 
@@ -80,6 +84,8 @@ class Access:
     def __init__(self, settings: FrontendSettings) -> None:
         self._restrictions = by_category(settings.access.restrictions)
         self._origins = frozenset(settings.access.allowed_origins)
+        #: Origins whose pages were refused, and logged.
+        self._refused: set[str] = set()
         self._hosts = AllowedHosts(settings.http.bound_address, settings.http.allowed_hosts)
         #: None if no request needs one.
         self.tokens = bearer_tokens_of(settings)
@@ -164,7 +170,14 @@ class Access:
         origin = req.header(b"origin")
         if origin is None or origin in self._origins or _is_own_page(origin, req):
             return ""
+        self._log_refusal(origin)
         return _NOT_FOR_PAGES
+
+    def _log_refusal(self, origin: str) -> None:
+        """Log each origin once: of a WebSocket a browser shows its page no reason."""
+        if origin not in self._refused and len(self._refused) < _MAX_REFUSED:
+            self._refused.add(origin)
+            _log.warning("a page of '%s' is refused: %s", origin, _NOT_FOR_PAGES)
 
     def _check_unasked(self, req: Headers) -> str:
         """Refuse what a browser sends for any page without asking anybody.

@@ -21,10 +21,11 @@ def write(
     outputs: Sequence[Any],
     constants: Sequence[Any] = (),
     opset: int = _OPSET,
+    domains: Sequence[Any] = (),
 ) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs), list(constants))
-    operators = [helper.make_opsetid("", opset)]
+    operators = [helper.make_opsetid("", opset), *domains]
     onnx.save(helper.make_model(graph, opset_imports=operators, ir_version=_IR_VERSION), path)
     return path
 
@@ -74,6 +75,23 @@ def with_a_sequence(path: Path) -> Path:
         [helper.make_node("SequenceConstruct", ["X"], ["S"])],
         [tensor("X", [1])],
         [helper.make_tensor_sequence_value_info("S", TensorProto.FLOAT, None)],
+    )
+
+
+def with_maps(path: Path) -> Path:
+    """The probabilities of a classifier as scikit-learn's converter makes them: by class."""
+    by_class = helper.make_map_type_proto(
+        TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    )
+    node = helper.make_node(
+        "ZipMap", ["X"], ["P"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]
+    )
+    return write(
+        path,
+        [node],
+        [tensor("X", ("N", 3))],
+        [helper.make_value_info("P", helper.make_sequence_type_proto(by_class))],
+        domains=[helper.make_opsetid("ai.onnx.ml", 3)],
     )
 
 

@@ -77,6 +77,7 @@ def prepare(server: Server) -> None:
     whole.write_bytes(whole.read_bytes()[:60])
     onnx_models.scaling(root / "opset" / "1" / "model.onnx", opset=900)
     onnx_models.with_a_sequence(root / "sequence" / "1" / "model.onnx")
+    onnx_models.with_maps(root / "maps" / "1" / "model.onnx")
     (root / "missing" / "1").mkdir(parents=True)
     configure("missing", 'backend: "onnxruntime"')
     configure(
@@ -203,6 +204,7 @@ def test_its_environment_may_be_its_own(server: Server, client: Any) -> None:
         ("truncated", "onnxruntime: "),
         ("opset", "Opset 900"),
         ("sequence", "Unsupported ONNX Type 'seq(tensor(float))' for I/O 'S'"),
+        ("maps", "for I/O 'P', expected 'ONNX_TYPE_TENSOR'. Convert a classifier of scikit-learn"),
         ("missing", "/missing/1/model.onnx' for model 'missing'"),
         (
             "wrong_type",

@@ -279,6 +279,24 @@ def test_an_instance_is_shown_with_what_it_costs(browser: Browser) -> None:
     assert not browser.evaluate(f"{_cell_of('GPU')}.hidden")
 
 
+def test_the_table_of_instances_fits_a_page_of_1400_pixels(browser: Browser) -> None:
+    browser.set_viewport(1400, 900)
+    look_at(browser, "tokens")
+    change_status(
+        browser,
+        "const stub = status.processes.find((process) => process.model === 'tokens');"
+        " Object.assign(stub, {instance: 'tokens_12_1', uptime_s: 86400 * 12, executing_s: 100,"
+        " in_flight: 1234, restarts: 12, cpu_percent: 1234, kind: 'GPU', gpu_bytes: {1: 2 ** 35},"
+        " memory_bytes: 1.23e10, private_bytes: 1.23e10, shared_bytes: 1.23e10, pss_bytes: 1e10})",
+    )
+
+    browser.wait_for(f"{_cell('GPU')} === '1: 32 GiB'")
+
+    scroll = "document.querySelector('#processes').closest('.scroll')"
+    shown, whole = browser.evaluate(f"[{scroll}.clientWidth, {scroll}.scrollWidth]")
+    assert whole == shown
+
+
 def test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended(
     browser: Browser, server: Server
 ) -> None:

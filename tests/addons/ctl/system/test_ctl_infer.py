@@ -20,8 +20,8 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 SHARED = True
-MODELS = ("add_sub", "string_upper", "raising")
-LOADED = ("add_sub", "string_upper")
+MODELS = ("add_sub", "string_upper", "raising", "tokens", "scripted")
+LOADED = ("add_sub", "string_upper", "tokens", "scripted")
 ONES = ",".join("1" * 16)
 
 
@@ -45,6 +45,33 @@ def test_inputs_are_words_files_and_json(server: Server, tmp_path: Path) -> None
     finished = ctl(server, "infer", "add_sub", "--json", "-", "-o", "json", text=document)
     outputs = {each["name"]: each["data"] for each in json.loads(finished.stdout)["outputs"]}
     assert [[-1.0] * 16] == outputs["OUTPUT1"]
+
+
+def test_a_stream_is_shown_as_it_comes(server: Server) -> None:
+    shown = ctl(server, "infer", "tokens", "COUNT=3")
+    document = json.loads(ctl(server, "infer", "tokens", "COUNT=2", "-o", "json").stdout)
+    empty = ctl(server, "infer", "tokens", "COUNT=0")
+    refused = ctl(server, "infer", "tokens", "COUNT=3", "DELAY=1")
+
+    assert (0, "") == (shown.exit_code, shown.stderr)
+    assert ["token0", "token1", "token2"] == re.findall(r"^  (token\d)$", shown.stdout, re.M)
+    responses = [each["outputs"][0]["data"] for each in document["responses"]]
+    assert [["token0"], ["token1"]] == responses
+    assert "the stream has ended without a response" in empty.stdout
+    assert (1, True) == (refused.exit_code, "no input 'DELAY'" in refused.stderr)
+
+
+def test_a_stream_that_fails_is_an_error(server: Server) -> None:
+    failed = ctl(server, "infer", "scripted", "SCRIPT=raise KeyError('x')")
+
+    assert 1 == failed.exit_code
+    assert failed.stderr.startswith("error: Failed to process the request(s) for model")
+
+
+def test_a_text_may_be_json_itself(server: Server) -> None:
+    shown = ctl(server, "infer", "string_upper", 'INPUT0=[{"role": "user"}]')
+
+    assert '[{"ROLE": "USER"}]' in shown.stdout
 
 
 def test_a_whole_request_may_be_given(server: Server) -> None:

@@ -37,7 +37,7 @@ FILES = ROOT / "deploy" / "prometheus"
 #: need not have yet.
 _ABSENT = re.compile(
     r"nv_gpu_|nv_energy_|gen_ai_|zmqtriton_(on_demand|evictions|sleeps|models_(gpu_)?memory|canary)_"
-    r"|zmqtriton_(client_memory|affinity|token|access|model_refused|model_trouble|webhook|otlp|captures)_|zmqtriton_(oldest_)?jobs?(_|$)"
+    r"|zmqtriton_(client_memory|affinity|token|access|model_refused|model_trouble|webhook|otlp|captures|certificate)_|zmqtriton_(oldest_)?jobs?(_|$)"
 )
 _TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
 

@@ -44,6 +44,53 @@ def test_the_largest_part_decides_what_to_try(figures: dict[str, Any], said: str
     assert said in sentence
 
 
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({}, "the time between responses is the largest part, which is the model's pace"),
+        ({"mean_first_ms": 600.0}, "the way to the first response is the largest part"),
+        (
+            {"queue_ms": 700.0, "mean_first_ms": 750.0},
+            "several requests at once (`async def`, MAX_",
+        ),
+        (
+            {},
+            "of 1e+03 ms a stream waits 1 ms in the queue, has its first response after 50 ms",
+        ),
+        ({}, "950 ms later the last of 20: "),
+    ],
+)
+def test_a_stream_is_told_where_its_time_goes(figures: dict[str, Any], said: str) -> None:
+    usual = {"mean_ms": 1000.0, "mean_first_ms": 50.0, "responses": 20.0, "compute_ms": 2.0}
+
+    (sentence,) = judge("m", [row(**{**usual, **figures})])
+
+    assert said in sentence
+    assert ("scale" in sentence) == ("queue_ms" in figures)
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"queue_ms": 8.0}, "the queue of 'slow', its slowest step, is the largest part"),
+        ({"queue_ms": 8.0}, "`zmqtriton-ctl scale slow N`"),
+        ({"queue_ms": 8.0}, "a larger max_batch_size: a batch has 4 now"),
+        ({"compute_ms": 8.0}, "'slow', its slowest step, is the largest part"),
+    ],
+)
+def test_of_an_ensemble_the_slowest_step_is_named(figures: dict[str, Any], said: str) -> None:
+    steps = {
+        "fast": {"queue_ms": 0.1, "compute_ms": 0.1, "batch_size": 1.0},
+        "slow": {"queue_ms": 4.0, "compute_ms": 4.0, "batch_size": 4.0},
+        "unasked": {"queue_ms": None, "compute_ms": None, "batch_size": None},
+    }
+
+    (sentence,) = judge("m", [row(steps=steps, **figures)])
+
+    assert said in sentence
+    assert "scale m" not in sentence
+
+
 def test_more_clients_are_advised_only_while_the_rate_grows() -> None:
     (growing,) = judge("m", [row(1), row(8)])
     (full,) = judge("m", [row(8), row(32, requests_per_s=790.0)])

@@ -6,7 +6,7 @@ from typing import Any
 
 from zmqtriton_addons.ctl.http_service import HttpService
 from zmqtriton_addons.tools.benching.command import ServerStatistics
-from zmqtriton_addons.tools.benching.results import Measurement, make_row, server_totals
+from zmqtriton_addons.tools.benching.results import Measurement, Reading, make_row, server_totals
 
 
 def report(**figures: Any) -> dict[str, Any]:
@@ -45,12 +45,17 @@ def test_the_reports_of_all_processes_become_one_row() -> None:
 
 def test_the_servers_part_is_what_was_added_meanwhile() -> None:
     before, after = (
-        server_totals(statistics(count, ns)) for count, ns in ((10, 1_000_000), (20, 21_000_000))
+        Reading(
+            server_totals(statistics(count, ns)), {"step": server_totals(statistics(count, ns))}
+        )
+        for count, ns in ((10, 1_000_000), (20, 21_000_000))
     )
 
     row = make_row(1, 0, Measurement.merge([report(latencies=[1])]), before, after)
 
-    assert (2.0, 6.0, 2.0) == (row["queue_ms"], row["compute_ms"], row["batch_size"])
+    for figures in (row, row["steps"]["step"]):
+        keys = ("queue_ms", "compute_ms", "batch_size")
+        assert (2.0, 6.0, 2.0) == tuple(figures[key] for key in keys)
 
 
 def test_a_stream_has_the_times_of_its_responses() -> None:
@@ -59,6 +64,7 @@ def test_a_stream_has_the_times_of_its_responses() -> None:
     row = make_row(1, 0, measured, None, None)
 
     assert (2.0, 3.0) == (row["first_response_ms"], row["between_responses_ms"])
+    assert (2.0, 3.0) == (row["mean_first_ms"], row["responses"])
 
 
 def test_nothing_answered_is_no_error() -> None:

@@ -52,6 +52,17 @@ def put(directory: Path, name: str, content: str | bytes) -> Path:
     return directory
 
 
+def test_an_onnx_file_with_other_than_tensors(tmp_path: Path) -> None:
+    onnx_models.with_a_sequence(tmp_path / "s" / "1" / "model.onnx")
+    onnx_models.with_maps(tmp_path / "m" / "1" / "model.onnx")
+
+    [sequence], [maps] = (problems_of(tmp_path / name) for name in "sm")
+
+    assert sequence.endswith("/s/1/model.onnx: 'S' is a sequence, not a tensor")
+    remedy = 'convert a classifier of scikit-learn with options={"zipmap": False}'
+    assert maps.endswith(f"/m/1/model.onnx: 'P' is a sequence of maps, not a tensor; {remedy}")
+
+
 def test_names_that_an_onnx_file_does_not_have(tmp_path: Path) -> None:
     onnx_models.scaling(tmp_path / "m" / "1" / "model.onnx")
     onnx_models.adding_default(tmp_path / "d" / "1" / "model.onnx")

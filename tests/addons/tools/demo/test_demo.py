@@ -74,7 +74,10 @@ def _post(url: str, body: bytes) -> tuple[int, str]:
 
 
 @pytest.mark.system
-def test_what_the_demo_says_to_type_works_on_whatever_port_it_got(tmp_path: Path) -> None:
+def test_what_the_demo_says_to_type_works_on_whatever_port_it_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # which decides how the path of a program is shown
     words = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
     output = tmp_path / "output"
     with output.open("wb") as stream:

@@ -116,12 +116,3 @@ def test_pythons_that_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"note: {sys.executable} was built without --enable-optimizations" in slow
     assert f"warning: {sys.executable} is a debug build" in debug
     assert [] == texts(programs.judge_interpreter())
-
-
-def test_an_encoding_other_than_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: "")
-    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
-
-    text = only(programs.judge_interpreter())
-
-    assert "warning: texts are encoded as ascii here, not as UTF-8" == text

@@ -97,6 +97,8 @@ REASONS: list[tuple[Reason, str]] = [
     (raised("ValueError", "bad"), "it raises ValueError: bad (model.py, line 8, in initialize)"),
     (raised("ValueError", "{x} exited with status 3"), "it raises ValueError: {x} exited with"),
     (raised("OutOfMemoryError", "CUDA out of memory."), "the memory of the GPU"),
+    (raised("BdbQuit", "<EMPTY MESSAGE>"), "at a breakpoint() (model.py, line 8, in initialize), "),
+    (because("The model let go of a request without a response to it."), "neither returned a"),
     (raised("MemoryError", "no room"), "it has no memory left: MemoryError: no room"),
     (raised("PermissionError", "[Errno 13] Permission denied: '/d'"), "it may not: [Errno 13]"),
     (raised("OSError", "[Errno 24] Too many open files: '/x'"), "no file descriptors left"),
@@ -261,7 +263,8 @@ def test_an_instance_that_was_killed_and_is_back_need_not_be_restarted(reason: R
 
 
 def test_requests_that_fail_are_told_with_the_last_reason() -> None:
-    text = f"{FAILED}KeyError: 'x'\\n\\nAt:\\n  m.py(3): execute"
+    frames = "\\n  ".join(["/lib/store.py(9): get", "/models/m/1/m.py(3): execute"])
+    text = f"{FAILED}KeyError: 'x'\\n\\nAt:\\n  {frames}"
     status = {"counts": [counts(failed=2, faults=2, succeeded=3)]}
     log = [{"text": text, "time_s": 30.0}]
 
@@ -362,14 +365,47 @@ def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
 
 def test_requests_that_stand_still_differ_from_those_that_wait() -> None:
     hanging = {"counts": [counts(unanswered=2)]}
-    waiting = {"counts": [counts(succeeded=10, executions=10, success_ns=9e9, busy_s=0.5)]}
+    figures = {"succeeded": 10, "executions": 10, "success_ns": 9e9, "busy_s": 0.5}
+    waiting = {"counts": [counts(**figures, executed=10, queue_ns=8.5e9)]}
+    # an instance that streams is free while its streams last
+    streaming = {"counts": [counts(**figures, executed=10, queue_ns=1e6)]}
 
     stands = first(Facts("m", index=[READY], status=hanging, later=hanging))
     waits = first(Facts("m", index=[READY], status=waiting))
 
     assert "it hangs or is slow: 2 requests in progress" in stands.text
     assert "max_execution_seconds" in stands.advice
-    assert "requests take 900.0 ms, and only 50.0 ms of that in the model" == waits.text
+    assert "requests take 900.0 ms, and 850.0 ms of that in the queue" == waits.text
+    assert "zmqtriton-ctl scale m 1" in waits.commands
+    assert "nothing is wrong" in first(Facts("m", index=[READY], status=streaming)).text
+
+
+def test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled() -> None:
+    def step(model: str, wait_ns: float, compute_ns: float) -> dict[str, Any]:
+        figures = {"succeeded": 10, "executed": 10, "queue_ns": wait_ns, "compute_ns": compute_ns}
+        return {**counts(**figures), "model": model}
+
+    steps = [step("fast", 0, 1e7), step("slow", 5e9, 4e9), step("other", 9e9, 9e9)]
+    processes = [{**stub(), "model": "slow"}, {**stub(), "model": "slow"}]
+    waits = counts(succeeded=10, executed=10, success_ns=9e9, queue_ns=8e9)
+    computes = {**waits, "queue_ns": 1e9}
+    refused = {**computes, "failed": 4, "refusals": {"max_queue_size": 4}}
+    facts = Facts("m", index=[READY], steps=["fast", "slow", "unasked"])
+
+    def findings(row: dict[str, Any]) -> list[Finding]:
+        return find_all(replace(facts, status={"counts": [row, *steps], "processes": processes}))
+
+    waiting, slowest = findings(waits)
+    nothing, again = findings(computes)
+    full = findings(refused)[0]
+
+    text = "requests take 900.0 ms, and 800.0 ms of that in the queues of its steps, the most at"
+    assert f"{text} 'slow'" == waiting.text
+    assert "zmqtriton-ctl scale slow 3" in waiting.commands
+    assert ("zmqtriton-ctl scale slow 3",) == full.commands
+    assert "nothing is wrong" in nothing.text
+    text = "its slowest step is 'slow': a request to it takes 900.0 ms, 500.0 ms of that in the"
+    assert f"{text} queue" == slowest.text == again.text
 
 
 def test_what_stands_still_is_told_with_its_place() -> None:
@@ -425,7 +461,68 @@ def test_a_canary_a_lost_broker_and_a_stopping_server_are_told() -> None:
 
     assert "the server is stopping" == stopping.text
     assert "the broker has not answered" in broker.text
-    assert "version 2 is tried beside version 1 (canary, aborted: it failed; 10 %" in tried.text
+    text = "the trial of version 2 was aborted: it failed; version 1 gets all requests"
+    assert text == tried.text
+
+
+def test_after_an_aborted_canary_nothing_is_wrong_with_its_version() -> None:
+    canary = {"model": "m", "stable": 1, "canary": 2, "phase": "ABORTED", "weight": 10.0}
+    status = {"processes": [stub()], "canaries": {"models": [canary]}}
+    unloaded = {**unavailable(Reason.of(Kind.UNLOADED, "unloaded")), "version": "2"}
+    log = [{"text": f"{FAILED}ValueError: bad", "version": version} for version in (1, 2)]
+
+    well = Facts("m", index=[READY, unloaded], status=status, log=log[1:])
+    failing = replace(well, log=log)
+    asked = replace(well, status={**status, "canaries": {"models": []}})
+
+    assert "nothing is wrong" in first(well).text
+    assert "it raises ValueError: bad" in first(failing).text
+    assert "version 2 is not ready" in first(asked).text
+
+
+ROUTE = """POST /ocr of m: Traceback (most recent call last):
+  File "/s/zmqtriton_addons/routes/backend/model.py", line 98, in _serve
+    await task
+  File "/models/m/1/routes.py", line 4, in ocr
+    return load(request)
+  File "/lib/python3/site-packages/imaging.py", line 8, in load
+    raise ValueError
+ValueError: no picture
+"""
+
+
+def test_routes_that_raise_are_told_by_their_own_line() -> None:
+    lines = [{"text": ROUTE.replace("\n", end), "time_s": 40.0} for end in ("\n", "\\n")]
+    other = {"text": ROUTE.replace("POST /ocr", "GET /pages").replace("no picture", "no page")}
+    entries = [READY, {**READY, "name": "m.routes"}]
+    facts = Facts("m", index=entries, routes_log=[*lines, {**other, "time_s": 50.0}], now_s=60.0)
+
+    ocr, pages, *rest = find_all(facts)
+
+    text = "its route POST /ocr has failed 2 times, the last 20s ago: it raises ValueError: no "
+    assert f"{text}picture (routes.py, line 4, in ocr)" == ocr.text
+    assert "its route GET /pages has failed 1 time, the last 10s ago: it raises" in pages.text
+    assert ("zmqtriton-ctl logs m.routes",) == pages.commands
+    assert not [one for one in rest if "nothing is wrong" in one.text]
+    past = replace(facts, now_s=5000.0)
+    assert "has failed" in first(past).text
+    assert "nothing is wrong" in first(replace(past, is_overview=True)).text
+
+
+def test_forks_that_load_the_same_are_told_what_preload_would_save() -> None:
+    memory = Memory(300 << 20, 10 << 20, 305 << 20, 256 << 20)
+    template = {"role": "template", "model": "m", "version": 1, "pid": 7, "instances": "forks"}
+    forks = [template, *(stub(instance=f"m_{n}", pid=n) for n in (8, 9))]
+
+    def texts(processes: list[dict[str, Any]], memory: Memory) -> str:
+        facts = Facts("m", index=[READY], status={"processes": processes}, memory=memory)
+        return " ".join(finding.text + finding.advice for finding in find_all(facts))
+
+    said = texts(forks, memory)
+    assert "its 2 forks hold 512 MiB of equal pages, which each has made for itself" in said
+    assert "`preload` would hold once: 256 MiB" in said
+    assert "preload" not in texts(forks, memory._replace(equal=1 << 20))
+    assert "preload" not in texts([{**template, "instances": "threads"}, *forks[1:]], memory)
 
 
 def test_a_canary_of_a_model_that_is_well_is_told_last() -> None:

@@ -121,6 +121,7 @@ def test_an_instance_that_hangs_is_told_with_its_place_whatever_the_others_do() 
     )
     assert said == finding.text
     assert "max_execution_seconds" in finding.advice
+    assert "zmqtriton-ctl restart m --instance m_1" == finding.commands[-1]
     assert facts.is_stuck
     assert not facts.needs_second_look(row)
 

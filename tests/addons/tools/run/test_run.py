@@ -70,7 +70,7 @@ class Running:
 
     def lines(self, command: str) -> list[list[str]]:
         """The words of the lines that are printed to be typed."""
-        commands = re.findall(rf"^  ({command} .*)$", self.text, re.MULTILINE)
+        commands = re.findall(rf"^  (\S*{command} .*)$", self.text, re.MULTILINE)
         return [shlex.split(line) for line in commands]
 
     def ask(self, *values: float) -> tuple[int, dict[str, list[float]]]:

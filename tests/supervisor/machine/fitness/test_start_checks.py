@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -98,6 +99,17 @@ def test_a_port_of_a_running_server_is_no_problem_and_another_beside_it_is(
 def test_numbers_stop_the_start(word: str) -> None:
     with pytest.raises(OSError, match=word):
         check_numbers(parse(["--model-repository=/srv", word]))
+
+
+def test_an_encoding_other_than_utf_8_stops_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "iso8859-1")
+
+    [lack] = fitness.lacks(parse([f"--model-repository={tmp_path}"]))
+
+    assert "texts and names of files are encoded as iso8859-1 here, not as UTF-8" == lack.text
+    assert not lack.is_fatal
 
 
 # ------------------------------------------------------------------------- task limits
@@ -239,3 +251,54 @@ def test_others_are_taken(monkeypatch: pytest.MonkeyPatch, value: object) -> Non
     monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": value}.get)
 
     assert "" == fitness.python_problem()
+
+
+# --------------------------------------------------------------------------- one cause
+# A lack is named by its cause, and without what follows from it.
+
+
+def _start(limit: str) -> str:
+    """Return what a start prints under a limit of file sizes."""
+    words = [sys.executable, "-m", "zmqtriton", "--model-repository=/nowhere"]
+    script = f'ulimit {limit}; exec "$@" 2>&1 | cat'  # no file of this user's may be written
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *words], capture_output=True, text=True, check=False
+    )
+    return done.stdout
+
+
+def test_a_limit_of_file_sizes_is_no_matter_of_a_seccomp_profile() -> None:
+    text = _start("-f 0")
+
+    assert text.startswith("error: ulimit -f allows files of 0 bytes"), text
+    assert "seccomp" not in text
+
+
+def test_a_limit_of_file_sizes_that_may_be_raised_is_none() -> None:
+    assert "failed to stat file /nowhere" in _start("-S -f 0")
+
+
+def test_an_event_descriptor_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "eventfd", fail)
+
+    [text] = fitness.missing_calls()
+    assert text.startswith("eventfd() does not work here: Function not implemented (kernel ")
+
+
+@pytest.mark.parametrize("module", ["zmqtriton", "zmqtriton.ctl.main"])
+def test_a_python_without_ctypes_is_one_sentence(tmp_path: Path, module: str) -> None:
+    (tmp_path / "_ctypes.py").write_text("raise ImportError(\"No module named '_ctypes'\")\n")
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    sentence = f"error: {sys.executable} has no ctypes (No module named '_ctypes'): build this "
+    assert (1, True) == (done.returncode, done.stderr.startswith(sentence)), done.stderr
+    assert 1 == len(done.stderr.splitlines())

@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from zmqtriton.supervisor.machine import ports
-from zmqtriton.supervisor.machine.ports import describe_listener, is_listener
+from zmqtriton.supervisor.machine.ports import describe_listener, is_shared_with, waits_in_systemd
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.process import Process, spawn
 
@@ -184,6 +185,46 @@ def test_whoever_listens_is_named_without_its_options(words: list[str]) -> None:
     assert f"process {holder.pid} ({sys.executable})" == text
 
 
+@pytest.mark.parametrize(
+    ("names", "is_shared", "waits"),
+    [
+        (["systemd"], True, True),
+        (["systemd", "zmqtriton"], True, False),
+        (["systemd", "another"], False, False),
+        (["another", "zmqtriton"], True, False),
+        (["another"], False, False),
+    ],
+)
+def test_a_socket_of_systemd_is_that_of_its_service(
+    names: list[str], is_shared: bool, waits: bool
+) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    listener.set_inheritable(True)
+    with ExitStack() as holders:
+        for name in names:
+            holder = holders.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", _HOLDER, name], close_fds=False, stdout=subprocess.PIPE
+                )
+            )
+            holders.callback(holder.kill)
+            assert holder.stdout is not None
+            holder.stdout.readline()
+        listener.close()
+
+        assert (is_shared, waits) == (is_shared_with("zmqtriton", port), waits_in_systemd(port))
+
+
+def test_a_hidden_holder_of_root_may_be_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "_open_files", lambda pid: iter(()))
+    monkeypatch.setattr(ports, "listening_sockets", lambda port: iter([("", "7", 0)]))
+
+    assert "a process of user root, or a socket unit (`systemctl list-sockets`)" == (
+        describe_listener(8000)
+    )
+
+
 def test_nobody_is_named_where_nobody_listens() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -196,11 +237,11 @@ def test_one_that_is_hidden_may_have_any_name_if_it_is_this_users(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        assert not is_listener(port, "zmqtriton")
+        assert not is_shared_with("zmqtriton", port)
 
         monkeypatch.setattr(ports, "_open_files", lambda pid: iter(()))
 
-        assert is_listener(port, "zmqtriton")
+        assert is_shared_with("zmqtriton", port)
         monkeypatch.setattr(os, "geteuid", lambda: 4711)
-        assert not is_listener(port, "zmqtriton")
-    assert not is_listener(port, "zmqtriton")
+        assert not is_shared_with("zmqtriton", port)
+    assert not is_shared_with("zmqtriton", port)

@@ -21,7 +21,7 @@ from typing import Any
 from zmqtriton.config.instances import THREADS
 from zmqtriton.config.parameters import Quota
 from zmqtriton.environments.demand import variable_overrides
-from zmqtriton.supervisor.machine import capacity
+from zmqtriton.supervisor.machine import capacity, clock
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.instance_slots import pin_to_cores
 from zmqtriton.supervisor.machine.log_ring import StubName
@@ -203,7 +203,7 @@ class Children:
                 os.close(reading)
             self._remove_child(child, processes.ended(f"it cannot be watched: {error}"))
         else:
-            self._listener.process_started(child.serial, process.pid, time.time())
+            self._listener.process_started(child.serial, process.pid, clock.now_s())
             if child.is_template:
                 self.templates.started(child.serial)
 
@@ -340,7 +340,7 @@ class Children:
         child.quota = Quota(spec.quota.model, spec.quota.max_segment_bytes)
         self._watch(child)
         child.output = self._outputs.follow_stub(reading, spec.stub, child.pid)
-        self._listener.process_started(child.serial, child.pid, time.time())
+        self._listener.process_started(child.serial, child.pid, clock.now_s())
 
     def add_caller(self, serial: int, line: Lifeline, pid: int) -> None:
         """Add a caller on the control socket."""
@@ -464,7 +464,7 @@ class Children:
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)
-        child = Child(self._listener.worker_forked(pid, time.time()), pid)
+        child = Child(self._listener.worker_forked(pid, clock.now_s()), pid)
         child.lifeline = line
         try:
             child.pidfd = os.pidfd_open(pid)

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES, Quota
 from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import SpawnStub
+from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
 from zmqtriton_floor import endpoints, execution_progress, wire
@@ -67,7 +68,7 @@ class Guests:
             return
         # a fork of it may hold its lifeline open
         self._selector.register(guest.pidfd, selectors.EVENT_READ, lambda: self._handle_exit(guest))
-        self._listener.process_started(serial, guest.pid, time.time())
+        self._listener.process_started(serial, guest.pid, clock.now_s())
 
     def _handle_exit(self, guest: Child) -> None:
         if guest.serial in self._children:
@@ -103,7 +104,7 @@ class Guests:
             _log.warning(text, action.model, MAX_MEMORY_BYTES, CPU_WEIGHT)
         child.lifeline = Lifeline(ours)
         self._watch(child)
-        self._listener.process_started(serial, guest.pid, time.time())
+        self._listener.process_started(serial, guest.pid, clock.now_s())
 
     def signal(self, instance: Child, number: int) -> None:
         """Do to an instance what the signal would do to a process."""

@@ -23,6 +23,7 @@ from zmqtriton.repository.scan import (
     list_places,
     place_of_file,
     repository_hint,
+    unnamed_directories,
 )
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
 from zmqtriton.supervisor.machine.model_reading import ModelReader
@@ -113,6 +114,7 @@ class ReaderTasks:
         path, hints = Path(repository), []
         if os.path.isdir(path / LOST_AND_FOUND):
             hints.append(f"'{path / LOST_AND_FOUND}' is left out: it is a file system's")
+        hints += unnamed_directories(path)
         try:
             hints.append(repository_hint(path))
         except InternalError:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.processes.process import Process, await_ends
 from zmqtriton.supervisor.machine.reading.plain import dumps, loads
 from zmqtriton.supervisor.plan import Timer
@@ -79,7 +80,7 @@ class _Reader:
         self.is_ended = False
         self.is_backed_up = False
         #: On the wall clock.
-        self.started_s = time.time()
+        self.started_s = clock.now_s()
 
     def state(self, now_s: float) -> str:
         """Return its present work, in words."""

@@ -1,0 +1,48 @@
+"""Models in directories whose names are not ASCII, or not UTF-8."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import find_tool, skip_missing
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_NAME = "modèle"
+
+
+def _latin_1(directory: Path) -> dict[str, str]:
+    """Return the variables of a locale of ISO-8859-1, which is made here."""
+    name = "xx_XX.ISO-8859-1"
+    words = ["-c", "-i", "POSIX", "-f", "ISO-8859-1", str(directory / name)]
+    # it warns of what a locale of a country would have
+    subprocess.run([find_tool("localedef"), *words], capture_output=True, check=False)
+    if not (directory / name / "LC_CTYPE").exists():
+        skip_missing("the charmap ISO-8859-1 (Debian's package locales)")
+    return {"LOCPATH": str(directory), "LC_ALL": name}
+
+
+@pytest.mark.parametrize("locale", ["UTF-8", "ISO-8859-1"])
+def test_a_name_is_utf_8_in_each_locale_and_any_other_is_left_out_with_a_word(
+    tmp_path: Path, locale: str
+) -> None:
+    environment = _latin_1(tmp_path) if locale == "ISO-8859-1" else {}
+    server = Server(tmp_path / "s", environment=environment, frontends=())
+    model = server.add_model("add_sub", _NAME)
+    config = model / "config.pbtxt"
+    config.write_text(config.read_text("utf-8").replace('"add_sub"', f'"{_NAME}"'), "utf-8")
+    os.mkdir(os.path.join(os.fsencode(server.repository), b"other\xe8"))
+
+    with server:
+        status, index = server.request_json("/v2/repository/index", {})
+        eventually(lambda: "is left out: its name is not UTF-8" in server.log_text(), 60)
+
+    assert "models/other" in server.log_text()
+    assert (200, [_NAME]) == (status, [each["name"] for each in index])
+    assert "READY" == index[0]["state"]
