@@ -226,8 +226,7 @@ def _facts(world: World) -> Iterator[Any]:
         yield sorted(call.step.number for call in run.calls.values())
     for router in (broker.stubs, broker.requests):
         for serial, pipes in router.pipes.items():
-            yield serial, *(map(_readable, pipe.messages) for pipe in pipes)
-            yield [[_readable(frames) for frames in pipe.messages] for pipe in pipes]
+            yield serial, [[_readable(frames) for frames in pipe.messages] for pipe in pipes]
     for process in world.processes.values():
         yield from _facts_of(process)
 

@@ -217,13 +217,17 @@ SCENARIOS: dict[str, Scenario] = {
 #: Scenarios of which all orders can be explored.
 SMALL: dict[str, Scenario] = {
     "a model keeps what another one has returned": Scenario(
-        {"asker": asks_and_keeps("echo"), "echo": passes_on}, [client("asker")]
+        {"asker": asks_and_keeps("echo"), "echo": passes_on}, [client("asker")], eager=["frontend"]
     ),
     "a model answers while another one reads its input": Scenario(
-        {"asker": asks_with_input("echo", awaits=False), "echo": copies}, [client("asker", 11)]
+        {"asker": asks_with_input("echo", awaits=False), "echo": copies},
+        [client("asker", 11)],
+        eager=["frontend"],
     ),
     "a model returns what another one has returned of its input": Scenario(
-        {"asker": asks_with_input("echo", awaits=True), "echo": passes_on}, [client("asker", 11)]
+        {"asker": asks_with_input("echo", awaits=True), "echo": passes_on},
+        [client("asker", 11)],
+        eager=["frontend"],
     ),
     "an ensemble returns its input": Scenario(
         {"echo": passes_on},
