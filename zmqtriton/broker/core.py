@@ -124,7 +124,10 @@ class Core:
         self._dispatch.begin_epoch(epoch)
         self._sequence_admission.epoch = self.blocks.epoch = epoch
         self.recovery.begin(epoch, settings.serving_roles)
-        self.recovery.once_over(self.begun.forget_earlier)
+        # a refusal that has not left is no answer yet: its request is repeated after this broker, too
+        self.recovery.once_over(
+            lambda: self.outbox.once_delivered.append(self.begun.forget_earlier)
+        )
         self.rate_limiter.configure(settings.rate)
         self.limits.configure(settings.limits)
         self.waiting_for_load.configure(settings.on_demand)
