@@ -67,7 +67,7 @@ class Leases:
             self._changes.append((block, 1, 0, 0))
 
     def end(self, blocks: Iterable[int], after: int = 0) -> None:
-        """End one lease of this process's own for each, after so many leases of the broker."""
+        """End one lease of this process's own for each, after a number of the broker's leases."""
         for block in blocks:
             self._changes.append((block, -1, 0, after))
 

@@ -18,8 +18,8 @@ ADDONS = "addons/zmqtriton_addons/"
 
 #: Of the core, of the tests but those of add-ons, and of each add-on with its own.
 STATEMENTS = {
-    "core": 44_100,
-    "tests": 63_000,
+    "core": 44_700,
+    "tests": 65_000,
     "tests/addons": 33_740,
     f"{ADDONS}access_log": 190,
     f"{ADDONS}affinity": 240,
@@ -61,7 +61,7 @@ STATEMENTS = {
     f"{ADDONS}batches": 940,
 }
 #: The modules of core and add-ons.
-FILES = 850
+FILES = 875
 #: So far above what is there a budget may stand.
 SLACK = 100
 

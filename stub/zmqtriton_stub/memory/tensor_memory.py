@@ -305,11 +305,11 @@ class TensorMemory:
         return own
 
     def free(self, blocks: Iterable[Block], after: int = 0) -> None:
-        """End this process's leases of its own blocks, after so many leases of the broker."""
+        """End this process's leases of its own blocks, after a number of the broker's leases."""
         self.arena.leases.end(self.own(blocks), after)
 
     def answered(self, blocks: list[Block], after: int = 0) -> None:
-        """Free the inputs of a call that has its final reply, after so many leases likewise."""
+        """Free the inputs of a call that has its final reply, after a number of leases."""
         self.free(blocks, after)
         owner = self.arena.owner
         released = self.passing.give_back([block for block in blocks if block.owner != owner])

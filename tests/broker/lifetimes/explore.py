@@ -122,8 +122,8 @@ def check(world: World) -> None:
     """Raise AssertionError if an array is not what it was, or lies in a block that is free."""
     for process in world.processes.values():
         for kept in process.kept:
-            found = int(kept.array.flat[0])
-            assert kept.is_right, f"{kept.name} finds {found} in what was {kept.seed}"
+            first = int(kept.array.flat[0])
+            assert kept.is_right, f"{kept.name} finds {first} in what was {kept.seed}"
         for segment in process.mappings._segments.values():
             for view in segment.views.values():
                 if view() is not None and not view.is_own:

@@ -169,7 +169,7 @@ class FakeSupervisor:
 
 
 class _SegmentsOf:
-    """What a stub's memory asks the supervisor for."""
+    """The supervisor, as a stub's memory sees it."""
 
     def __init__(self, supervisor: FakeSupervisor, serial: int) -> None:
         self._supervisor = supervisor

@@ -1,4 +1,4 @@
-"""What models and clients do with tensors, in a few steps each; `explore` finds all orders of them.
+"""Models and clients that keep, return and pass on tensors; `explore` finds all orders of their steps.
 
 A program is a generator: each `yield` ends a step, and what it yields says when the next one can be
 taken.
@@ -85,10 +85,10 @@ def keeps_and_passes_on(*targets: str) -> Program:
         calls = [stub.ask(target, array) for target in targets[1:]]
         for call in calls:
             yield call.has_reply
-            found = call.take()
-            if found is not None:
-                stub.keep(found, seed)
-            del found
+            other = call.take()
+            if other is not None:
+                stub.keep(other, seed)
+            del other
         stub.answer(request, array)
         del array
         yield None
@@ -116,10 +116,10 @@ def client(model: str, seed: int = 0, *, times: int = 1) -> Any:
             own_id = frontend.ask(model, array)
             del array
             yield partial(frontend.replies.__contains__, own_id)
-            found, _, _ = frontend.replies.pop(own_id)[-1]
-            if found is not None and found.size > 1:
-                kept = frontend.keep(found, seed + number if seed else int(found.flat[0]))
-                del found
+            answer, _, _ = frontend.replies.pop(own_id)[-1]
+            if answer is not None and answer.size > 1:
+                kept = frontend.keep(answer, seed + number if seed else int(answer.flat[0]))
+                del answer
                 yield None
                 frontend.drop(kept)
                 yield None

@@ -60,7 +60,7 @@ async def test_orders_by_chance_keep_every_tensor(name: str, deaths: str) -> Non
     await _walk(name, deaths, _FEW)
 
 
-@pytest.mark.long("test_orders_by_chance_keep_every_tensor")
+@pytest.mark.long("broker/lifetimes/test_lifetimes.py::test_orders_by_chance_keep_every_tensor")
 @_names
 @_deaths
 @scenario(asyncio.run)
@@ -74,7 +74,7 @@ async def test_each_order_keeps_every_tensor(name: str) -> None:
     await _explore(name)
 
 
-@pytest.mark.long("test_each_order_keeps_every_tensor")
+@pytest.mark.long("broker/lifetimes/test_lifetimes.py::test_each_order_keeps_every_tensor")
 @pytest.mark.parametrize(
     ("name", "who"),
     [(name, who) for name in SMALL for who in ("broker", "frontend", *SMALL[name].models)],
