@@ -1,0 +1,67 @@
+"""The answers that programs must give, by numpy alone."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.faults.programs.drawing import Program
+
+#: The modules that models have as well, under the same names.
+SERVED = Path(__file__).with_name("served")
+sys.path.append(str(SERVED))
+arrays: Any = importlib.import_module("arrays")
+_interpreter: Any = importlib.import_module("interpreter")
+
+Arrays = list[Any]
+
+
+class Oracle:
+    """The answers of a set of programs."""
+
+    def __init__(self, programs: Iterable[Program]) -> None:
+        self._programs = {program.name: program for program in programs}
+
+    def answers(self, name: str, inputs: Arrays) -> list[Arrays]:
+        """Return the outputs of each response. A model may change its inputs: they are copied."""
+        program = self._programs[name]
+        if program.kind == "ensemble":
+            return self._of_ensemble(program, inputs)
+        responses: list[Arrays] = []
+        steps = _interpreter.steps_of(program.steps, [array.copy() for array in inputs])
+        answer: Any = None
+        while True:
+            try:
+                effect = steps.send(answer)
+            except StopIteration:
+                return responses
+            answer = None
+            if isinstance(effect, _interpreter.Send):
+                responses.append([array.copy() for array in effect.arrays])
+            elif isinstance(effect, _interpreter.Pass):
+                answer = effect.array
+            elif isinstance(effect, _interpreter.Fill):
+                answer = effect.array.copy()
+            elif isinstance(effect, _interpreter.Call):
+                calls = zip(effect.models, effect.inputs, strict=True)
+                answer = [
+                    self.answers(model.partition(":")[0], arguments) for model, arguments in calls
+                ]
+
+    def _of_ensemble(self, program: Program, inputs: Arrays) -> list[Arrays]:
+        """Return the responses. Only the first step may have several: later ones follow each."""
+        sources = {f"IN{number}": array for number, array in enumerate(inputs)}
+        waves = [sources]
+        for model, reads, outputs in program.members:
+            following = []
+            for wave in waves:
+                for response in self.answers(model, [wave[name] for name in reads]):
+                    made = {
+                        name: array for name, array in zip(outputs, response, strict=True) if name
+                    }
+                    following.append({**wave, **made})
+            waves = following
+        return [[wave[f"OUT{number}"] for number in range(program.outputs)] for wave in waves]
