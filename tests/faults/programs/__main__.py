@@ -16,16 +16,22 @@ was not answered within 30 seconds.
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+from pathlib import Path
+
+import zmq
 
 from tests.faults.figures import leaving_nothing
-from tests.faults.programs import drawing, world
+from tests.faults.programs import drawing
+from tests.faults.programs.plan import Plan
 from tests.faults.programs.report import Report
 from tests.faults.programs.ways import WAYS
+from tests.faults.programs.world import World
 from tests.support.tools import parse_options
 
 #: Kinds of steps and of models, besides the ways of clients.
-STEPS = ("keeps", "async", "decoupled", "forks", "cache")
+STEPS = ("keeps", "async", "decoupled", "forks", "cache", "sequences", "bound")
 FEATURES = (*WAYS, *STEPS)
 
 
@@ -43,18 +49,22 @@ def main() -> int:
         features=("", "kinds of clients and steps, with commas between them; all if empty"),
         without=("", "kinds of clients and steps to leave out"),
         largest=(0, "bytes of an input at most, if it is not 0"),
+        kills=(False, "kill processes of the server"),
         show=(False, "print the programs of each world"),
     )
     chosen = options.features.split(",") if options.features else FEATURES
     features = [name for name in chosen if name not in options.without.split(",")]
+    features += ["kills"] * options.kills
     report = Report()
     deadline_s = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     number = options.first
+    # libzmq's threads stay for the life of the process
+    zmq.Context.instance().socket(zmq.SUB).close()
     with leaving_nothing() as broken:
         while report.calls < options.calls and time.monotonic() < deadline_s:
             if options.worlds and number >= options.first + options.worlds:
                 break
-            plan = world.Plan(
+            plan = Plan(
                 options.seed,
                 number,
                 min(options.each, options.calls - report.calls),
@@ -65,8 +75,10 @@ def main() -> int:
                 options.largest,
             )
             if options.show:
-                print(world.describe(drawing.draw(plan.name, features, plan.models)))
-            world.run(plan, report)
+                programs = drawing.draw(plan.name, features, plan.models)
+                print("\n".join(map(str, programs)), flush=True)
+            with tempfile.TemporaryDirectory() as folder:
+                World(plan, report, Path(folder)).run()
             number += 1
     report.print(options.seed)
     return int(bool(broken) or not report.is_good)

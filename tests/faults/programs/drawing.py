@@ -11,6 +11,8 @@ from typing import Any
 _MOST_COST = 14
 #: Outputs of an ensemble, whose names are sorted as texts.
 _MOST_OUTPUTS = 8
+#: Elements of the state of sequences.
+_STATES = (300, 9_000, 40_000, 130_000)
 _PLACES = ("global", "self", "thread")
 
 
@@ -35,6 +37,11 @@ class Program:
     instances: str = "processes"
     count: int = 1
     is_cached: bool = False
+    #: Elements of the state that its sequences have, and of each input; 0 without sequences.
+    state: int = 0
+    #: A model of the client's own process.
+    is_bound: bool = False
+    has_route: bool = False
     #: Executions of models for one request.
     cost: int = 1
 
@@ -55,7 +62,33 @@ class _Drawing:
         return is_drawn and (not feature or feature in self._features)
 
     def _callees(self, room: int, *, streamed: bool = False) -> list[Program]:
-        return [p for p in self.programs if p.cost <= room and p.is_streamed == streamed]
+        return [
+            p
+            for p in self.programs
+            if p.cost <= room and p.is_streamed == streamed and not p.state and not p.is_bound
+        ]
+
+    def add_all(self, count: int) -> None:
+        """Add so many programs."""
+        chance = self._chance
+        for _ in range(max(2, count // 3)):
+            self.add_model()
+        if "decoupled" in self._features:
+            self.add_model(is_streamed=True)
+        for feature, add in (("bound", self.add_bound), ("sequences", self.add_sequence)):
+            if self._happens(0.6, feature):
+                add()
+        while len(self.programs) < count:
+            kind = chance.choice(("model", "caller", "caller", "ensemble", "ensemble", "stream"))
+            if kind == "model":
+                self.add_model()
+            elif kind == "caller":
+                is_streamed = self._happens(0.3, "decoupled")
+                self.add_model(is_streamed=is_streamed, calls=chance.choice((1, 1, 2)))
+            elif kind == "ensemble":
+                self.add_ensemble()
+            elif "decoupled" in self._features:
+                self.add_streamed_ensemble()
 
     # ------------------------------------------------------------------- models
 
@@ -92,6 +125,22 @@ class _Drawing:
         program.cost += sum(one.cost for one in chosen)
         modes = ("exec", "exec", "async", "thread")
         return "decoupled" if is_streamed else chance.choice(modes), chosen
+
+    def add_bound(self) -> None:
+        """Add a model of the client's own process, which can call no other."""
+        self.add_model(is_streamed=self._happens(0.3, "decoupled"))
+        program = self.programs[-1]
+        program.is_bound, program.instances, program.is_async = True, "processes", False
+
+    def add_sequence(self) -> None:
+        """Add a model whose sequences have a state."""
+        chance = self._chance
+        program = Program(f"p{len(self.programs)}", state=chance.choice(_STATES))
+        program.count = chance.choice((1, 2))
+        if self._happens(0.3, "forks"):
+            program.instances = chance.choice(("forks", "threads"))
+        _Steps(chance, program, self._happens(0.75, "keeps")).draw_sequence()
+        self.programs.append(program)
 
     # ---------------------------------------------------------------- ensembles
 
@@ -187,6 +236,20 @@ class _Steps:
         for _ in range(sends + 1):
             self._send()
 
+    def draw_sequence(self) -> None:
+        """Draw steps between arrays of the state's length, and the state after them."""
+        chance, program = self._chance, self._program
+        self._names.append("s")
+        for _ in range(chance.randint(0, 3)):
+            kind, source, to = chance.choice(("add", "copy", "dlpack")), self._pick(), self._new()
+            self._add(kind, to, source, *([self._pick()] if kind == "add" else []))
+            self._names.append(to)
+            if self._keeps and chance.random() < 0.5:
+                self._add("keep", to, chance.choice(_PLACES))
+        program.outputs = chance.choice((1, 2))
+        self._add("state", chance.choice(self._names))
+        self._send()
+
     def _new(self) -> str:
         self._count += 1
         return f"r{self._count}"
@@ -253,19 +316,9 @@ def draw(seed: str, features: Sequence[str], models: int) -> list[Program]:
     """Return the programs of a seed, callees before their callers."""
     chance = random.Random(seed)
     drawing = _Drawing(chance, features)
-    for _ in range(max(2, models // 3)):
-        drawing.add_model()
-    if "decoupled" in features:
-        drawing.add_model(is_streamed=True)
-    while len(drawing.programs) < models:
-        kind = chance.choice(("model", "caller", "caller", "ensemble", "ensemble", "stream"))
-        if kind == "model":
-            drawing.add_model()
-        elif kind == "caller":
-            is_streamed = "decoupled" in features and chance.random() < 0.3
-            drawing.add_model(is_streamed=is_streamed, calls=chance.choice((1, 1, 2)))
-        elif kind == "ensemble":
-            drawing.add_ensemble()
-        elif "decoupled" in features:
-            drawing.add_streamed_ensemble()
+    drawing.add_all(models)
+    for program in drawing.programs:
+        can_have = program.kind == "model" and not (program.is_bound or program.is_streamed)
+        has_room = can_have and not program.state
+        program.has_route = has_room and "routes" in features and chance.random() < 0.2
     return drawing.programs

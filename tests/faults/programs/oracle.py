@@ -19,6 +19,12 @@ _interpreter: Any = importlib.import_module("interpreter")
 Arrays = list[Any]
 
 
+def bound_class(program: dict[str, Any]) -> Any:
+    """Return the class of a program that runs in this process."""
+    model = importlib.import_module("model")
+    return type("Bound", (model.TritonPythonModel,), {"program": program})
+
+
 class Oracle:
     """The answers of a set of programs."""
 
@@ -27,18 +33,25 @@ class Oracle:
 
     def answers(self, name: str, inputs: Arrays) -> list[Arrays]:
         """Return the outputs of each response. A model may change its inputs: they are copied."""
+        return self.step(name, inputs, None)[0]
+
+    def step(self, name: str, inputs: Arrays, state: Any) -> tuple[list[Arrays], Any]:
+        """Return the same of a request of a sequence, and the sequence's state after it."""
         program = self._programs[name]
         if program.kind == "ensemble":
-            return self._of_ensemble(program, inputs)
+            return self._of_ensemble(program, inputs), None
         responses: list[Arrays] = []
-        steps = _interpreter.steps_of(program.steps, [array.copy() for array in inputs])
+        own = [array.copy() for array in inputs]
+        steps = _interpreter.steps_of(program.steps, own, state)
         answer: Any = None
         while True:
             try:
                 effect = steps.send(answer)
             except StopIteration:
-                return responses
+                return responses, state
             answer = None
+            if isinstance(effect, _interpreter.State):
+                state = effect.array.copy()
             if isinstance(effect, _interpreter.Send):
                 responses.append([array.copy() for array in effect.arrays])
             elif isinstance(effect, _interpreter.Pass):

@@ -6,13 +6,14 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.programs.drawing import Program
 
-#: Wrong arrays that are described.
-_DESCRIBED = 12
+#: Wrong arrays of a kind that are described.
+_DESCRIBED = 3
 
 
 @dataclass
@@ -20,6 +21,8 @@ class Report:
     """Counters of all worlds. Thread-safe."""
 
     calls: int = 0
+    #: The number of the newest request, which may not be made.
+    numbers: int = 0
     #: Requests that were answered, and right or wrong.
     answered: int = 0
     looks: int = 0
@@ -33,12 +36,22 @@ class Report:
     begun_s: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add_call(self, way: str) -> int:
-        """Count a request; return its number."""
+    def new_call(self) -> int:
+        """Return the number of a new request."""
+        with self.lock:
+            self.numbers += 1
+            return self.numbers
+
+    def add_call(self, way: str) -> None:
+        """Count a request that is made."""
         with self.lock:
             self.calls += 1
             self.by_way[way] += 1
-            return self.calls
+
+    def add_answer(self) -> None:
+        """Count a request that was answered."""
+        with self.lock:
+            self.answered += 1
 
     def add_looks(self, count: int) -> None:
         with self.lock:
@@ -47,7 +60,7 @@ class Report:
     def add_wrong(self, kind: str, description: str, program: Program | None) -> None:
         with self.lock:
             self.wrong[kind] += 1
-            if self.wrong[kind] <= 3 and len(self.descriptions) < _DESCRIBED:
+            if self.wrong[kind] <= _DESCRIBED:
                 text = f"{kind}: {description}"
                 self.descriptions.append(f"{text}\n    {program}" if program else text)
                 print(f"WRONG {self.descriptions[-1]}", flush=True)
@@ -61,17 +74,19 @@ class Report:
             self.unanswered[text] += 1
         print(f"UNANSWERED {text}", flush=True)
 
-    def read_models(self, scratch: Path, programs: dict[str, Program], world: str) -> None:
+    def read_models(self, scratch: Path, programs: Sequence[Program], world: str) -> None:
         """Add the looks of models, and the arrays that they found changed."""
+        by_name = {program.name: program for program in programs}
         looks, changed = scratch / "looks", scratch / "changed"
         self.add_looks(looks.stat().st_size if looks.exists() else 0)
         for line in changed.read_text().splitlines() if changed.exists() else ():
             change = json.loads(line)
             words = (
                 f"world {world}: {change['model']} has kept an array of call {change['of_call']} "
-                f"({change['place']}); {change['when']} (call {change['in_call']}): {change['found']}"
+                f"({change['place']}); {change['when']} (call {change['in_call']}): "
+                f"{change['found']}"
             )
-            self.add_wrong("kept by a model", words, programs.get(change["model"]))
+            self.add_wrong("kept by a model", words, by_name.get(change["model"]))
 
     @property
     def is_good(self) -> bool:

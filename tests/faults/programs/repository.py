@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tests.faults.programs.drawing import Program
 from tests.faults.programs.oracle import SERVED
@@ -13,6 +14,8 @@ from tests.support.scripted import string_parameter
 from tests.support.server import Server
 
 _FILES = ("arrays.py", "interpreter.py", "model.py")
+#: Seconds that a sequence may be idle.
+_IDLE_S = 20
 _TYPE = "data_type: TYPE_UINT64"
 
 
@@ -25,10 +28,30 @@ def write(server: Server, program: Program) -> None:
 
 def fill(directory: Path, program: Program, scratch: Path) -> None:
     """Write the code of a model, and its program."""
-    for name in _FILES:
+    for name in (*_FILES, "routes.py") if program.has_route else _FILES:
         shutil.copy(SERVED / name, directory / name)
-    text = json.dumps({**asdict(program), "scratch": str(scratch)})
-    (directory / "program.json").write_text(text)
+    (directory / "program.json").write_text(json.dumps(described(program, scratch)))
+
+
+def described(program: Program, scratch: Path) -> dict[str, Any]:
+    """Return a program as its model reads it."""
+    return {**asdict(program), "scratch": str(scratch)}
+
+
+def bound_config(program: Program) -> dict[str, Any]:
+    """Return the configuration of a model of the client's own process."""
+
+    def tensors(*named: tuple[str, int]) -> list[dict[str, Any]]:
+        return [{"name": n, "data_type": "TYPE_UINT64", "dims": [size]} for n, size in named]
+
+    inputs = tensors(("CALL", 1), *((f"IN{n}", -1) for n in range(program.inputs)))
+    inputs[0]["optional"] = True
+    return {
+        "input": inputs,
+        "output": tensors(*((f"OUT{n}", -1) for n in range(program.outputs))),
+        "model_transaction_policy": {"decoupled": program.is_streamed},
+        **({"response_cache": {"enable": True}} if program.is_cached else {}),
+    }
 
 
 def config_of(program: Program) -> str:
@@ -47,6 +70,13 @@ def config_of(program: Program) -> str:
         lines.append("response_cache { enable: true }\n")
     if program.instances != "processes":
         lines.append(string_parameter("INSTANCES", program.instances))
+    if program.state:
+        strategy = "oldest { max_candidate_sequences: 16 }" if program.count > 1 else "direct { }"
+        lines.append(
+            f"sequence_batching {{ max_sequence_idle_microseconds: {_IDLE_S}000000 {strategy} "
+            f'state [ {{ input_name: "BEFORE" output_name: "AFTER" {_TYPE} '
+            f"dims: [ {program.state} ] }} ] }}\n"
+        )
     return "".join(lines)
 
 

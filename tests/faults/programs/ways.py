@@ -8,6 +8,8 @@ import mmap
 import os
 import queue
 import re
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -32,12 +34,30 @@ PATIENCE_S = 30.0
 _JSON_ELEMENTS = 4_000
 
 
+class Place(NamedTuple):
+    """The place of a request in a sequence."""
+
+    sequence: int
+    is_start: bool
+    is_end: bool
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        flags = {"sequence_start": self.is_start, "sequence_end": self.is_end}
+        return {"sequence_id": self.sequence, **flags}
+
+
 class Question(NamedTuple):
     """A request."""
 
     program: Program
     call: int
     inputs: Arrays
+    place: Place | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {} if self.place is None else self.place.parameters
 
     @property
     def path(self) -> str:
@@ -76,6 +96,7 @@ class Way:
     is_streamed: ClassVar[bool] = False
     #: True if it can have exactly one.
     is_single: ClassVar[bool] = True
+    has_sequences: ClassVar[bool] = False
     #: Elements of a request at most.
     most_elements: ClassVar[int] = 1 << 20
 
@@ -85,7 +106,8 @@ class Way:
 
     def can_ask(self, question: Question) -> bool:
         can_receive = self.is_streamed if question.program.is_streamed else self.is_single
-        return can_receive and question.size <= 8 * self.most_elements
+        can_place = question.place is None or self.has_sequences
+        return can_receive and can_place and question.size <= 8 * self.most_elements
 
     def ask(self, question: Question) -> list[Arrays]:
         """Return the outputs of each response."""
@@ -104,6 +126,8 @@ class Way:
 class HttpWay(Way):
     """Tensors in binary over a connection of HTTP."""
 
+    has_sequences = True
+
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
         self._connection: http.client.HTTPConnection | None = None
@@ -114,32 +138,41 @@ class HttpWay(Way):
             self._connection = None
 
     def ask(self, question: Question) -> list[Arrays]:
-        body, size = _binary(question.tensors, question.outputs)
-        headers = {"Inference-Header-Content-Length": str(size)}
-        answer, data = self._exchange(f"{question.path}/infer", body, headers)
+        answer, data = self._exchange(f"{question.path}/infer", *self._body(question))
         return [_read_binary(data, int(answer.headers["Inference-Header-Content-Length"]))]
 
+    @staticmethod
+    def _body(question: Question) -> tuple[bytearray, dict[str, str]]:
+        body, size = _binary(question)
+        return body, {"Inference-Header-Content-Length": str(size)}
+
     def _exchange(
-        self, path: str, body: bytes | bytearray, headers: dict[str, str]
+        self,
+        path: str,
+        body: bytes | bytearray,
+        headers: dict[str, str],
+        expected: int = 200,
+        method: str = "POST",
     ) -> tuple[http.client.HTTPResponse, bytes]:
         if self._connection is None:
             port = self._server.http_port
             self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         try:
-            self._connection.request("POST", path, body, headers)
+            self._connection.request(method, path, body or None, headers)
             answer = self._connection.getresponse()
             data = answer.read()
         except TimeoutError as error:
             raise UnansweredError(f"no answer over HTTP: {path}") from error
         except (OSError, http.client.HTTPException) as error:
             raise LostError(f"HTTP: {error!r}") from error
-        if answer.status != 200:
+        if answer.status != expected:
             raise RefusedError(f"{answer.status} {data[:400]!r}")
         return answer, data
 
 
-def _binary(tensors: dict[str, Any], outputs: list[str]) -> tuple[bytearray, int]:
+def _binary(question: Question) -> tuple[bytearray, int]:
     """Return the body of a request, and the length of its JSON."""
+    tensors = question.tensors
     entries = [
         {
             "name": name,
@@ -149,8 +182,14 @@ def _binary(tensors: dict[str, Any], outputs: list[str]) -> tuple[bytearray, int
         }
         for name, array in tensors.items()
     ]
-    wishes = [{"name": name, "parameters": {"binary_data": True}} for name in outputs]
-    text = json.dumps({"inputs": entries, "outputs": wishes}).encode()
+    is_binary = {"binary_data": True}
+    document: dict[str, Any] = {
+        "inputs": entries,
+        "outputs": [{"name": name, "parameters": is_binary} for name in question.outputs],
+    }
+    if question.parameters:
+        document["parameters"] = question.parameters
+    text = json.dumps(document).encode()
     body = bytearray(text)
     for array in tensors.values():
         body += memoryview(array).cast("B")
@@ -172,9 +211,57 @@ def in_order(arrays: dict[str, Any]) -> Arrays:
     return [arrays[name] for name in sorted(arrays)]
 
 
+class JobWay(HttpWay):
+    """Jobs: the answer is asked for until it is there."""
+
+    has_sequences = False
+
+    def ask(self, question: Question) -> list[Arrays]:
+        body, headers = self._body(question)
+        headers["Prefer"] = "respond-async"
+        _, promise = self._exchange(f"{question.path}/infer", body, headers, 202)
+        path = f"/v2/jobs/{json.loads(promise)['id']}"
+        deadline_s = time.monotonic() + PATIENCE_S
+        while (job := self._get(path))["state"] in ("queued", "running"):
+            if time.monotonic() > deadline_s:
+                raise UnansweredError(f"a job is {job['state']}")
+            time.sleep(0.01)
+        if job["state"] != "succeeded":
+            raise RefusedError(f"job: {job['reason']}")
+        answer, data = self._exchange(f"{path}/result", b"", {}, method="GET")
+        self._exchange(path, b"", {}, method="DELETE")
+        return [_read_binary(data, int(answer.headers["Inference-Header-Content-Length"]))]
+
+    def _get(self, path: str) -> Any:
+        return json.loads(self._exchange(path, b"", {}, method="GET")[1])
+
+
+class RouteWay(HttpWay):
+    """The route of a program, which asks its model."""
+
+    has_sequences = False
+
+    def can_ask(self, question: Question) -> bool:
+        return super().can_ask(question) and question.program.has_route
+
+    def ask(self, question: Question) -> list[Arrays]:
+        body = b"".join(
+            memoryview(array).cast("B")
+            for array in (
+                np.array([question.call, len(question.inputs)], np.uint64),
+                *question.inputs,
+            )
+        )
+        path = f"/models/{question.program.name}/program"
+        answer, data = self._exchange(path, body, {"Content-Type": "application/octet-stream"})
+        ends = np.cumsum([int(length) for length in answer.headers["x-lengths"].split(",")])
+        return [np.split(np.frombuffer(data, np.uint64), ends[:-1])]
+
+
 class JsonWay(HttpWay):
     """Tensors in JSON."""
 
+    has_sequences = False
     most_elements = _JSON_ELEMENTS
 
     def ask(self, question: Question) -> list[Arrays]:
@@ -191,6 +278,7 @@ class JsonWay(HttpWay):
 class GenerateWay(HttpWay):
     """The protocol generate, with arrays in JSON."""
 
+    has_sequences = False
     most_elements = _JSON_ELEMENTS
 
     def ask(self, question: Question) -> list[Arrays]:
@@ -202,78 +290,110 @@ class GenerateWay(HttpWay):
         return [[np.atleast_1d(np.array(answer[name], np.uint64)) for name in names]]
 
 
+class Region:
+    """A client's shared memory, with the tensors of one request at a time."""
+
+    SIZE = 16 << 20
+
+    def __init__(self, name: str) -> None:
+        self.name = f"programs_{os.getpid()}_{name}"
+        self._path = Path("/dev/shm", self.name)
+        with self._path.open("w+b") as file:
+            self._path.chmod(0o600)
+            file.truncate(self.SIZE)
+            self._memory = mmap.mmap(file.fileno(), self.SIZE)
+        self.is_registered = False
+        #: The places of inputs by name, and those of outputs in their order.
+        self.inputs: dict[str, int] = {}
+        self.outputs: list[int] = []
+        #: The bytes that each output may have.
+        self.room = 0
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._memory.close()
+
+    def has_room(self, question: Question) -> bool:
+        return question.size * (question.program.outputs + 1) + (1 << 12) < self.SIZE
+
+    def put(self, question: Question, *, is_over: bool) -> None:
+        """Write the inputs, and choose places for the outputs, over the inputs or behind them."""
+        self.inputs, end = {}, 0
+        for name, array in question.tensors.items():
+            self._memory[end : end + array.nbytes] = memoryview(array).cast("B")
+            self.inputs[name] = end
+            end += -(-array.nbytes // 64) * 64
+        self.room = -(-question.inputs[0].nbytes // 64) * 64
+        start = self.inputs["IN0"] if is_over else end
+        self.outputs = [start + n * self.room for n in range(question.program.outputs)]
+
+    def read(self, lengths: Sequence[int]) -> Arrays:
+        """Return a copy of each output, which has this many elements."""
+        pairs = zip(self.outputs, lengths, strict=True)
+        return [np.frombuffer(self._memory, np.uint64, n, place).copy() for place, n in pairs]
+
+    def parameters(self, offset: int, size: int) -> dict[str, Any]:
+        place = {"shared_memory_region": self.name, "shared_memory_offset": offset}
+        return {**place, "shared_memory_byte_size": size}
+
+
 class RegionWay(HttpWay):
     """Tensors in a region of shared memory, in which outputs may take the places of inputs."""
 
+    has_sequences = False
+
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
-        self._size = 16 << 20
-        self._name = f"programs_{os.getpid()}_{number}"
-        self._path = Path("/dev/shm", self._name)
-        with self._path.open("w+b") as file:
-            self._path.chmod(0o600)
-            file.truncate(self._size)
-            self._memory = mmap.mmap(file.fileno(), self._size)
-        self._is_registered = False
+        self._region = Region(f"http{number}")
         self._turn = 0
 
     def close(self) -> None:
         super().close()
-        self._is_registered = False
+        self._region.is_registered = False
 
     def end(self) -> None:
-        self._path.unlink(missing_ok=True)
+        self._region.remove()
+
+    def can_ask(self, question: Question) -> bool:
+        return super().can_ask(question) and self._region.has_room(question)
 
     def ask(self, question: Question) -> list[Arrays]:
-        if not self._is_registered:
+        region = self._region
+        if not region.is_registered:
             self._register()
         self._turn += 1
-        entries, place = [], 0
-        for name, array in question.tensors.items():
-            self._memory[place : place + array.nbytes] = memoryview(array).cast("B")
-            entries.append(_entry(name, array.shape, self._name, place, array.nbytes))
-            place += -(-array.nbytes // 64) * 64
-        room = -(-question.size // 64) * 64
-        is_over = self._turn % 2 == 0
-        start = 64 if is_over else place
-        places = {name: start + number * room for number, name in enumerate(question.outputs)}
+        region.put(question, is_over=self._turn % 2 == 0)
+        entries = [
+            {
+                "name": name,
+                "datatype": "UINT64",
+                "shape": array.shape,
+                "parameters": region.parameters(region.inputs[name], array.nbytes),
+            }
+            for name, array in question.tensors.items()
+        ]
         wishes = [
-            {"name": name, "parameters": _place(self._name, offset, room)}
-            for name, offset in places.items()
+            {"name": name, "parameters": region.parameters(place, region.room)}
+            for name, place in zip(question.outputs, region.outputs, strict=True)
         ]
         body = json.dumps({"inputs": entries, "outputs": wishes}).encode()
         _, data = self._exchange(f"{question.path}/infer", body, {})
-        arrays = {}
-        for output in json.loads(data)["outputs"]:
-            name, [count] = output["name"], output["shape"]
-            memory = np.frombuffer(self._memory, np.uint64, count, places[name])
-            arrays[name] = memory.copy()
-        return [in_order(arrays)]
-
-    def can_ask(self, question: Question) -> bool:
-        needed = question.size * (question.program.outputs + 1) + (1 << 12)
-        return super().can_ask(question) and needed < self._size
+        lengths = {o["name"]: o["shape"][0] for o in json.loads(data)["outputs"]}
+        return [region.read(in_order(lengths))]
 
     def _register(self) -> None:
-        document = {"key": f"/{self._name}", "offset": 0, "byte_size": self._size}
-        path = f"/v2/systemsharedmemory/region/{self._name}/register"
+        region = self._region
+        document = {"key": f"/{region.name}", "offset": 0, "byte_size": region.SIZE}
+        path = f"/v2/systemsharedmemory/region/{region.name}/register"
         with suppress(RefusedError):  # it is registered already
             self._exchange(path, json.dumps(document).encode(), {})
-        self._is_registered = True
-
-
-def _place(name: str, offset: int, size: int) -> dict[str, Any]:
-    place = {"shared_memory_region": name, "shared_memory_offset": offset}
-    return {**place, "shared_memory_byte_size": size}
-
-
-def _entry(name: str, shape: Any, region: str, offset: int, size: int) -> dict[str, Any]:
-    parameters = _place(region, offset, size)
-    return {"name": name, "datatype": "UINT64", "shape": shape, "parameters": parameters}
+        region.is_registered = True
 
 
 class TritonHttpWay(Way):
     """The client of tritonclient over HTTP."""
+
+    has_sequences = True
 
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
@@ -299,7 +419,9 @@ class TritonHttpWay(Way):
         try:
             wishes = [module.InferRequestedOutput(name) for name in question.outputs]
             inputs = infer_inputs(module, **question.tensors)
-            result = self._client.infer(question.program.name, inputs, outputs=wishes)
+            result = self._client.infer(
+                question.program.name, inputs, outputs=wishes, **question.parameters
+            )
         except InferenceServerException as error:
             raise RefusedError(f"{error.status()} {error.message()}") from error
         except TimeoutError as error:
@@ -327,6 +449,8 @@ def _of_grpc(error: InferenceServerException) -> Exception:
 class GrpcWay(Way):
     """The client of tritonclient over gRPC."""
 
+    has_sequences = True
+
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
         self._client: Any = None
@@ -349,7 +473,9 @@ class GrpcWay(Way):
     def ask(self, question: Question) -> list[Arrays]:
         inputs = infer_inputs(tritonclient.grpc, **question.tensors)
         try:
-            result = self._connected.infer(question.program.name, inputs, client_timeout=PATIENCE_S)
+            result = self._connected.infer(
+                question.program.name, inputs, client_timeout=PATIENCE_S, **question.parameters
+            )
         except InferenceServerException as error:
             raise _of_grpc(error) from error
         return [[result.as_numpy(name) for name in question.outputs]]
@@ -388,10 +514,21 @@ class StreamWay(GrpcWay):
             self._connected.start_stream(lambda result, error: responses.put((result, error)))
         self._connected.async_stream_infer(
             question.program.name,
-            infer_inputs(tritonclient.grpc, **question.tensors),
+            self._inputs(question),
+            outputs=self._outputs(question),
             request_id=str(question.call),
             enable_empty_final_response=True,
+            **question.parameters,
         )
+
+    def _inputs(self, question: Question) -> list[Any]:
+        return infer_inputs(tritonclient.grpc, **question.tensors)
+
+    def _outputs(self, question: Question) -> list[Any]:
+        return [tritonclient.grpc.InferRequestedOutput(name) for name in question.outputs]
+
+    def _arrays(self, question: Question, result: Any) -> Arrays:
+        return [result.as_numpy(name) for name in question.outputs]
 
     def _receive(self, question: Question) -> list[Arrays]:
         assert self._responses is not None
@@ -404,9 +541,62 @@ class StreamWay(GrpcWay):
             if response.id != str(question.call):
                 raise RefusedError(f"a response to {response.id} comes to {question.call}")
             if response.outputs:
-                answers.append([result.as_numpy(name) for name in question.outputs])
+                answers.append(self._arrays(question, result))
             if response.parameters["triton_final_response"].bool_param:
                 return answers
+
+
+class RegionStreamWay(StreamWay):
+    """Requests of a stream in a region of shared memory; outputs take the places of inputs.
+
+    All responses have the same places, so the last one alone can be read.
+    """
+
+    has_sequences = False
+
+    def __init__(self, server: Server, number: int) -> None:
+        super().__init__(server, number)
+        self._region = Region(f"stream{number}")
+
+    def close(self) -> None:
+        super().close()
+        self._region.is_registered = False
+
+    def end(self) -> None:
+        self._region.remove()
+
+    def can_ask(self, question: Question) -> bool:
+        return super().can_ask(question) and self._region.has_room(question)
+
+    def ask(self, question: Question) -> list[Arrays]:
+        if not self._region.is_registered:
+            name = self._region.name
+            with suppress(InferenceServerException):  # it is registered already
+                self._connected.register_system_shared_memory(name, f"/{name}", Region.SIZE)
+            self._region.is_registered = True
+        self._region.put(question, is_over=True)
+        responses = super().ask(question)
+        return [[None] * len(arrays) for arrays in responses[:-1]] + [
+            self._region.read([len(array) for array in arrays]) for arrays in responses[-1:]
+        ]
+
+    def _inputs(self, question: Question) -> list[Any]:
+        tensors = []
+        for name, array in question.tensors.items():
+            tensor = tritonclient.grpc.InferInput(name, list(array.shape), "UINT64")
+            offset = self._region.inputs[name]
+            tensor.set_shared_memory(self._region.name, array.nbytes, offset)
+            tensors.append(tensor)
+        return tensors
+
+    def _outputs(self, question: Question) -> list[Any]:
+        tensors = super()._outputs(question)
+        for tensor, offset in zip(tensors, self._region.outputs, strict=True):
+            tensor.set_shared_memory(self._region.name, self._region.room, offset)
+        return tensors
+
+    def _arrays(self, question: Question, result: Any) -> Arrays:
+        return [range(result.get_output(name).shape[0]) for name in question.outputs]
 
 
 # ------------------------------------------------------------------ WebSockets
@@ -415,7 +605,7 @@ class StreamWay(GrpcWay):
 class SocketWay(Way):
     """Binary messages on a WebSocket."""
 
-    is_streamed = True
+    is_streamed = has_sequences = True
 
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
@@ -438,7 +628,7 @@ class SocketWay(Way):
 
     def _ask(self, question: Question) -> list[Arrays]:
         socket = self._socket(question)
-        body, size = _binary(question.tensors, question.outputs)
+        body, size = _binary(question)
         socket.send(size.to_bytes(4, "little") + body)
         answers: list[Arrays] = []
         while True:
@@ -469,14 +659,16 @@ class SocketWay(Way):
 
 
 class GuestWay(Way):
-    """A frontend in this process. Its answers are views of the memory of models."""
+    """A frontend in this process, whose caller uses its arrays again at once.
 
-    is_streamed = True
+    The answers are views of the memory of models.
+    """
+
+    is_streamed = has_sequences = True
 
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
         self._connection: Any = None
-        self._turn = 0
 
     def close(self) -> None:
         if self._connection is not None:
@@ -486,36 +678,48 @@ class GuestWay(Way):
     def ask(self, question: Question) -> list[Arrays]:
         if self._connection is None:
             self._connection = zmqtriton.connect(path=runtime_directory(self._server))
-        self._turn += 1
-        tensors = question.tensors
-        is_lent = self._turn % 2 == 0
-        if is_lent:
-            tensors = {name: self._lent(array) for name, array in tensors.items()}
-        else:
-            tensors = {name: array.copy() for name, array in tensors.items()}
+        place = question.place or Place(0, is_start=False, is_end=False)
         try:
-            model = self._connection.model(question.program.name)
-            responses = model.infer(inputs=tensors, deadline_s=PATIENCE_S)
-            if not is_lent:
-                # the request has left: the caller may use its arrays for something else
-                for array in tensors.values():
-                    array[:] = 0
+            tensors = {name: self._made(array) for name, array in question.tensors.items()}
+            responses = self._connection.model(question.program.name).infer(
+                inputs=tensors,
+                deadline_s=PATIENCE_S,
+                correlation_id=place.sequence,
+                sequence_start=place.is_start,
+                sequence_end=place.is_end,
+            )
+            self._sent(tensors)
             return [self._outputs(response) for response in responses if response.outputs]
         except TimeoutError as error:
             raise UnansweredError("no answer to a guest") from error
         except ZmqTritonError as error:
             raise RefusedError(f"guest: {error.http_status} {error.text}") from error
 
-    def _lent(self, array: Any) -> Any:
-        room = self._connection.empty(array.shape, array.dtype)
-        room[:] = array
-        return room
+    def _made(self, array: Any) -> Any:
+        return array.copy()
+
+    def _sent(self, tensors: dict[str, Any]) -> None:
+        """Use the arrays of a request that has left for something else."""
+        for array in tensors.values():
+            array[:] = 0
 
     @staticmethod
     def _outputs(response: Any) -> Arrays:
         if response.error is not None:
             raise RefusedError(f"guest: {response.error.text}")
         return in_order(dict(response.outputs))
+
+
+class LentWay(GuestWay):
+    """The same with inputs in the server's memory, which the caller drops after the answer."""
+
+    def _made(self, array: Any) -> Any:
+        room = self._connection.empty(array.shape, array.dtype)
+        room[:] = array
+        return room
+
+    def _sent(self, tensors: dict[str, Any]) -> None:
+        """Leave them: models read this memory until they have answered."""
 
 
 def runtime_directory(server: Server) -> str:
@@ -531,6 +735,10 @@ WAYS: dict[str, type[Way]] = {
     "json": JsonWay,
     "generate": GenerateWay,
     "regions": RegionWay,
+    "region_streams": RegionStreamWay,
+    "jobs": JobWay,
+    "routes": RouteWay,
     "sockets": SocketWay,
     "guests": GuestWay,
+    "lent": LentWay,
 }

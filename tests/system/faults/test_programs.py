@@ -8,8 +8,9 @@ import pytest
 
 from tests.faults.programs import repository
 from tests.faults.programs.drawing import Program
+from tests.faults.programs.plan import Plan
 from tests.faults.programs.report import Report
-from tests.faults.programs.world import Plan, World
+from tests.faults.programs.world import World
 
 pytestmark = pytest.mark.system
 

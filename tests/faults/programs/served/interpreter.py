@@ -11,6 +11,7 @@ whatever needs a server: the oracle and the models each perform that in their ow
     ["empty", TO, FROM]                       a copy in Tensor.empty
     ["call", [TO, ...], MODE, [[MODEL, [FROM, ...]], ...]]   other models, with one array or several
     ["keep", NAME, WHERE]                     over later requests: "global", "self", "thread"
+    ["state", NAME]                           of a sequence, for its next request
     ["send", [NAME, ...]]                     a response
 """
 
@@ -51,6 +52,12 @@ class Fill(NamedTuple):
     array: Any
 
 
+class State(NamedTuple):
+    """The state of a sequence after this request."""
+
+    array: Any
+
+
 class Send(NamedTuple):
     """A response."""
 
@@ -61,9 +68,13 @@ Effect = Any
 Steps = Generator[Effect, Any, None]
 
 
-def steps_of(steps: Sequence[Sequence[Any]], inputs: Arrays) -> Steps:
-    """Perform the steps of a request on its inputs, which are named i0, i1 and so on."""
+def steps_of(steps: Sequence[Sequence[Any]], inputs: Arrays, state: Any = None) -> Steps:
+    """Perform the steps of a request on its inputs, which are named i0, i1 and so on.
+
+    The state of its sequence is named s.
+    """
     names: dict[str, Any] = {f"i{number}": array for number, array in enumerate(inputs)}
+    names["s"] = state
     for kind, to, *rest in steps:
         if kind == "call":
             mode, calls = rest
@@ -76,6 +87,8 @@ def steps_of(steps: Sequence[Sequence[Any]], inputs: Arrays) -> Steps:
             names.update(zip(to, arrays))
         elif kind == "keep":
             yield Keep(names[to], rest[0])
+        elif kind == "state":
+            yield State(names[to])
         elif kind == "dlpack":
             names[to] = yield Pass(names[rest[0]])
         elif kind == "empty":

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import triton_python_backend_utils as pb_utils
 from arrays import difference, mark
-from interpreter import Call, Fill, Keep, Pass, Send, steps_of
+from interpreter import Call, Fill, Keep, Pass, Send, State, steps_of
 
 FINAL = 1
 #: The most requests that an array is kept for, and the most arrays.
@@ -46,8 +46,12 @@ class _Kept:
 class TritonPythonModel:
     """Performs the steps of its program."""
 
+    #: In place of the file, for a model of the user's own process.
+    program = None
+
     def initialize(self, args):
-        self._program = json.loads(Path(__file__).with_name("program.json").read_text())
+        path = Path(__file__).with_name("program.json")
+        self._program = self.program or json.loads(path.read_text())
         self._steps = self._program["steps"]
         scratch = Path(self._program["scratch"])
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -67,6 +71,8 @@ class TritonPythonModel:
         self._looker.join()
         self._look(0, [*self._lists()], "at the end of its instance")
         self._pool.shutdown()
+        for descriptor in (self._looks, self._changed):
+            os.close(descriptor)
 
     # ------------------------------------------------------------------ requests
 
@@ -203,14 +209,16 @@ class _Run:
         #: 0 for a step of an ensemble behind a stream.
         self.call = 0 if call is None else int(call.as_numpy()[0])
         model.age(self.call)
+        state = arrays.pop("BEFORE", None)
         inputs = [arrays[name].as_numpy() for name in sorted(arrays)]
-        self._steps = steps_of(model._steps, inputs)
+        self._steps = steps_of(model._steps, inputs, state and state.as_numpy())
         is_streamed = model._program["is_streamed"]
         self._sender = request.get_response_sender() if is_streamed else None
         self._kept = []
         #: The addresses of arrays that nothing may write to after they were sent.
         self._filled = []
         self._response = None
+        self._states = []
         self.is_over = False
 
     def next(self, answer):
@@ -223,6 +231,8 @@ class _Run:
     def perform(self, effect):
         if isinstance(effect, Keep):
             self._kept.append(effect)
+        elif isinstance(effect, State):
+            self._states.append(pb_utils.Tensor("AFTER", effect.array))
         elif isinstance(effect, Pass):
             capsule = pb_utils.Tensor("PASSED", effect.array).to_dlpack()
             return pb_utils.Tensor.from_dlpack("PASSED", capsule).as_numpy()
@@ -233,7 +243,7 @@ class _Run:
             return array
         elif isinstance(effect, Send):
             tensors = [pb_utils.Tensor(f"OUT{n}", array) for n, array in enumerate(effect.arrays)]
-            response = pb_utils.InferenceResponse(tensors)
+            response = pb_utils.InferenceResponse(tensors + self._states)
             if self._sender is None:
                 self._response = response
             else:
