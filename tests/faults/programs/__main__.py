@@ -31,7 +31,17 @@ from tests.faults.programs.world import World
 from tests.support.tools import parse_options
 
 #: Kinds of steps and of models, besides the ways of clients.
-STEPS = ("keeps", "async", "decoupled", "forks", "cache", "sequences", "bound")
+STEPS = (
+    "bls",
+    "ensembles",
+    "keeps",
+    "async",
+    "decoupled",
+    "forks",
+    "cache",
+    "sequences",
+    "bound",
+)
 FEATURES = (*WAYS, *STEPS)
 
 

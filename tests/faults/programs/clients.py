@@ -64,11 +64,19 @@ class Client:
         self._number = number
         self._name = type(way).__name__
         self._chance = world.plan.chance(f"client {number}")
+        #: The programs that this way leads to.
+        self.programs = [program for program in world.programs if self._can_ask(program)]
         self._kept: deque[_KeptAnswer] = deque()
         self._calls = 0
         #: Earlier questions, which may be asked again: their answers may be in the cache.
         self._earlier: deque[Question] = deque(maxlen=3)
         self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def has_programs(self) -> bool:
+        """Return whether there is anything to do; the way is given back if not."""
+        if not self.programs:
+            self._way.end()
+        return bool(self.programs)
 
     def _run(self) -> None:
         while not self._world.is_over:
@@ -81,18 +89,22 @@ class Client:
         self._way.end()
 
     def _act(self) -> None:
-        chance, world = self._chance, self._world
+        chance = self._chance
         if self._earlier and chance.random() < 0.15:
             self.ask(chance.choice(self._earlier))
             return
-        program = chance.choice(world.programs)
+        program = chance.choice(self.programs)
         if program.state:
             self.ask_sequence(program)
             return
         question = self.question(program)
-        if self._way.can_ask(question):
+        if self._way.has_room(question):
             self.ask(question)
             self._earlier.append(question)
+
+    def _can_ask(self, program: Program) -> bool:
+        has_size = program.state <= self._way.most_elements
+        return has_size and self._way.can_ask(program)
 
     def question(self, program: Program, place: Place | None = None) -> Question:
         """Return a new request."""
@@ -116,8 +128,6 @@ class Client:
             if not number:
                 sequence = question.call
                 question = question._replace(place=place._replace(sequence=sequence))
-            if not self._way.can_ask(question):
-                return False
             expected, state = self._world.oracle.step(program.name, question.inputs, state)
             if not self.ask(question, expected):
                 return False

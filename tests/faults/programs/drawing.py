@@ -79,16 +79,16 @@ class _Drawing:
             if self._happens(0.6, feature):
                 add()
         while len(self.programs) < count:
-            kind = chance.choice(("model", "caller", "caller", "ensemble", "ensemble", "stream"))
-            if kind == "model":
-                self.add_model()
-            elif kind == "caller":
+            kind = chance.choice(("caller", "caller", "ensemble", "ensemble", "stream", "model"))
+            if kind == "caller" and "bls" in self._features:
                 is_streamed = self._happens(0.3, "decoupled")
                 self.add_model(is_streamed=is_streamed, calls=chance.choice((1, 1, 2)))
-            elif kind == "ensemble":
+            elif kind == "ensemble" and "ensembles" in self._features:
                 self.add_ensemble()
-            elif "decoupled" in self._features:
+            elif kind == "stream" and {"decoupled", "ensembles"}.issubset(self._features):
                 self.add_streamed_ensemble()
+            elif kind == "model":
+                self.add_model(is_streamed=self._happens(0.25, "decoupled"))
 
     # ------------------------------------------------------------------- models
 
@@ -226,6 +226,8 @@ class _Steps:
         program.responses = chance.choice((1, 2, 3, 4)) if program.is_streamed else 1
         sends = program.responses - 1
         for action in actions:
+            if program.is_streamed and chance.random() < 0.25:
+                self._add("pause", chance.choice((2, 10)))
             if action == "compute":
                 self._compute()
             else:
@@ -233,7 +235,9 @@ class _Steps:
             if sends and chance.random() < 0.5:
                 self._send()
                 sends -= 1
-        for _ in range(sends + 1):
+        for number in range(sends + 1):
+            if number and chance.random() < 0.3:
+                self._add("pause", chance.choice((2, 10)))
             self._send()
 
     def draw_sequence(self) -> None:

@@ -104,10 +104,14 @@ class Way:
         self._server = server
         self._number = number
 
-    def can_ask(self, question: Question) -> bool:
-        can_receive = self.is_streamed if question.program.is_streamed else self.is_single
-        can_place = question.place is None or self.has_sequences
-        return can_receive and can_place and question.size <= 8 * self.most_elements
+    def can_ask(self, program: Program) -> bool:
+        """Return whether it leads to a program."""
+        can_receive = self.is_streamed if program.is_streamed else self.is_single
+        return can_receive and (not program.state or self.has_sequences)
+
+    def has_room(self, question: Question) -> bool:
+        """Return whether it can carry a request of this size."""
+        return question.size <= 8 * self.most_elements
 
     def ask(self, question: Question) -> list[Arrays]:
         """Return the outputs of each response."""
@@ -241,8 +245,8 @@ class RouteWay(HttpWay):
 
     has_sequences = False
 
-    def can_ask(self, question: Question) -> bool:
-        return super().can_ask(question) and question.program.has_route
+    def can_ask(self, program: Program) -> bool:
+        return super().can_ask(program) and program.has_route
 
     def ask(self, question: Question) -> list[Arrays]:
         body = b"".join(
@@ -354,8 +358,8 @@ class RegionWay(HttpWay):
     def end(self) -> None:
         self._region.remove()
 
-    def can_ask(self, question: Question) -> bool:
-        return super().can_ask(question) and self._region.has_room(question)
+    def has_room(self, question: Question) -> bool:
+        return super().has_room(question) and self._region.has_room(question)
 
     def ask(self, question: Question) -> list[Arrays]:
         region = self._region
@@ -565,8 +569,8 @@ class RegionStreamWay(StreamWay):
     def end(self) -> None:
         self._region.remove()
 
-    def can_ask(self, question: Question) -> bool:
-        return super().can_ask(question) and self._region.has_room(question)
+    def has_room(self, question: Question) -> bool:
+        return super().has_room(question) and self._region.has_room(question)
 
     def ask(self, question: Question) -> list[Arrays]:
         if not self._region.is_registered:

@@ -114,10 +114,11 @@ class World:
         chance = self.plan.chance("ways")
         # a plain one in each world
         drawn = [kinds[0], *(chance.choice(kinds) for _ in range(self.plan.clients - 1))]
-        clients = [
+        made = [
             Client(self, WAYS[name](self.server, number), number)
             for number, name in enumerate(drawn)
         ]
+        clients = [client for client in made if client.has_programs()]
         for client in clients:
             client.thread.start()
         try:

@@ -11,6 +11,7 @@ whatever needs a server: the oracle and the models each perform that in their ow
     ["empty", TO, FROM]                       a copy in Tensor.empty
     ["call", [TO, ...], MODE, [[MODEL, [FROM, ...]], ...]]   other models, with one array or several
     ["keep", NAME, WHERE]                     over later requests: "global", "self", "thread"
+    ["pause", MILLISECONDS]                   so that others can go on
     ["state", NAME]                           of a sequence, for its next request
     ["send", [NAME, ...]]                     a response
 """
@@ -52,6 +53,12 @@ class Fill(NamedTuple):
     array: Any
 
 
+class Pause(NamedTuple):
+    """Milliseconds without work."""
+
+    milliseconds: int
+
+
 class State(NamedTuple):
     """The state of a sequence after this request."""
 
@@ -87,6 +94,8 @@ def steps_of(steps: Sequence[Sequence[Any]], inputs: Arrays, state: Any = None) 
             names.update(zip(to, arrays))
         elif kind == "keep":
             yield Keep(names[to], rest[0])
+        elif kind == "pause":
+            yield Pause(to)
         elif kind == "state":
             yield State(names[to])
         elif kind == "dlpack":

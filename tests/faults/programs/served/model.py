@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import triton_python_backend_utils as pb_utils
 from arrays import difference, mark
-from interpreter import Call, Fill, Keep, Pass, Send, State, steps_of
+from interpreter import Call, Fill, Keep, Pass, Pause, Send, State, steps_of
 
 FINAL = 1
 #: The most requests that an array is kept for, and the most arrays.
@@ -231,6 +231,8 @@ class _Run:
     def perform(self, effect):
         if isinstance(effect, Keep):
             self._kept.append(effect)
+        elif isinstance(effect, Pause):
+            time.sleep(effect.milliseconds / 1000)
         elif isinstance(effect, State):
             self._states.append(pb_utils.Tensor("AFTER", effect.array))
         elif isinstance(effect, Pass):
