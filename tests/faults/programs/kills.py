@@ -36,6 +36,8 @@ class Killer:
             return
         pids = self._server.pids()
         roles = [role for role in _ROLES if pids.get(role)]
+        if not roles:  # the only one has just been killed
+            return
         [role] = self._chance.choices(roles, [_ROLES[role] for role in roles])
         with suppress(ProcessLookupError):  # it has just ended
             os.kill(self._chance.choice(pids[role]), signal.SIGKILL)
