@@ -30,7 +30,7 @@ from tests.faults.programs.ways import WAYS
 from tests.faults.programs.world import World
 from tests.support.tools import parse_options
 
-#: Kinds of steps and of models, besides the ways of clients.
+#: Kinds of steps and of models, and copies of requests, next to the ways of clients.
 STEPS = (
     "bls",
     "ensembles",
@@ -41,6 +41,8 @@ STEPS = (
     "cache",
     "sequences",
     "bound",
+    "captures",
+    "canaries",
 )
 FEATURES = (*WAYS, *STEPS)
 

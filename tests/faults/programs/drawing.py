@@ -45,6 +45,11 @@ class Program:
     #: Executions of models for one request.
     cost: int = 1
 
+    @property
+    def can_have_copies(self) -> bool:
+        """True if a canary may get copies of its requests."""
+        return self.kind == "model" and not (self.is_streamed or self.state or self.is_bound)
+
     def __str__(self) -> str:
         return str({key: value for key, value in asdict(self).items() if value})
 
@@ -322,7 +327,7 @@ def draw(seed: str, features: Sequence[str], models: int) -> list[Program]:
     drawing = _Drawing(chance, features)
     drawing.add_all(models)
     for program in drawing.programs:
-        can_have = program.kind == "model" and not (program.is_bound or program.is_streamed)
-        has_room = can_have and not program.state
-        program.has_route = has_room and "routes" in features and chance.random() < 0.2
+        program.has_route = (
+            program.can_have_copies and "routes" in features and chance.random() < 0.2
+        )
     return drawing.programs

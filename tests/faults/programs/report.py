@@ -27,6 +27,10 @@ class Report:
     answered: int = 0
     looks: int = 0
     reloads: int = 0
+    #: Copies of requests whose answers were equal.
+    comparisons: int = 0
+    #: Records of captures.
+    records: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -96,7 +100,10 @@ class Report:
     def print(self, seed: int) -> None:
         seconds = time.monotonic() - self.begun_s
         print(f"calls {self.calls} ({dict(self.by_way)}), answered {self.answered}")
-        print(f"looks at arrays {self.looks}, reloads {self.reloads}, kills {dict(self.kills)}")
+        print(
+            f"looks at arrays {self.looks}, equal copies {self.comparisons}, records "
+            f"{self.records}, reloads {self.reloads}, kills {dict(self.kills)}"
+        )
         for text, count in self.errors.most_common(20):
             print(f"error, {count} times: {text}")
         for text, count in self.unanswered.items():

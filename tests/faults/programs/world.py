@@ -12,6 +12,7 @@ from typing import Any
 import zmqtriton
 from tests.faults.programs import drawing, repository
 from tests.faults.programs.clients import Client
+from tests.faults.programs.copies import Canary, Captures
 from tests.faults.programs.drawing import Program
 from tests.faults.programs.kills import Killer
 from tests.faults.programs.oracle import Oracle, bound_class
@@ -43,11 +44,20 @@ class World:
         drawn = programs or drawing.draw(plan.name, plan.features, plan.models)
         self.programs = [*drawn]
         self.oracle = Oracle(self.programs)
+        self._captures = Captures(directory)
         self.server = self._make_server(directory)
         self._stop = threading.Event()
         self._last_call = report.calls + plan.calls
         #: Has the models of this process.
         self._guest: Any = None
+        self._canary = self._choose_canary()
+
+    def _choose_canary(self) -> Canary | None:
+        chance = self.plan.chance("canary")
+        able = [p for p in self.programs if p.can_have_copies]
+        if "canaries" not in self.plan.features or not able or chance.random() < 0.5:
+            return None
+        return Canary(self.server, chance.choice(able))
 
     def _make_server(self, directory: Path) -> Server:
         chance, features = self.plan.chance("server"), self.plan.features
@@ -57,6 +67,8 @@ class World:
         if chance.random() < 0.5:
             options.append("--http-workers=2")
         options += [f"--{name}" for name in ("jobs", "routes") if name in features]
+        if self._has_captures:
+            options += self._captures.options
         # as the guests have it
         options.append(f"--runtime-directory={directory / 'r'}")
         server = Server(directory / "s", options=options)
@@ -65,6 +77,11 @@ class World:
             if not program.is_bound:
                 repository.write(server, program)
         return server
+
+    @property
+    def _has_captures(self) -> bool:
+        is_drawn = self.plan.chance("captures").random() < 0.4
+        return "captures" in self.plan.features and is_drawn
 
     @property
     def is_over(self) -> bool:
@@ -79,11 +96,14 @@ class World:
         begun_s, first = time.monotonic(), self.report.calls
         with self.server:
             self._bind_all()
+            if self._canary is not None:
+                self._canary.start(self.report)
             ready_s = time.monotonic()
             with self._clients() as clients:
                 self._watch(clients)
             over_s = time.monotonic()
             self._check_all()
+            self._check_copies()
             if self._guest is not None:
                 self._guest.close()
         print(
@@ -147,8 +167,9 @@ class World:
 
     def _reload(self) -> None:
         """Load a model again, with code that differs in a comment."""
+        tried = self._canary and self._canary.program
         chance = self.plan.chance(f"reload {self.report.reloads}")
-        program = chance.choice([p for p in self.programs if p.kind == "model"])
+        program = chance.choice([p for p in self.programs if p.kind == "model" and p is not tried])
         try:
             if program.is_bound:
                 self._bind(program)
@@ -173,6 +194,13 @@ class World:
             if "kills" in self.plan.features:
                 self._check(client, program)
             way.close()
+
+    def _check_copies(self) -> None:
+        if self._canary is not None:
+            self._canary.check(self.report, self.plan.name)
+        if self._has_captures:
+            runtime = runtime_directory(self.server)
+            self._captures.check(runtime, self.programs, self.report, self.plan.name)
 
     def _check(self, client: Client, program: Program) -> None:
         def is_served() -> bool:
