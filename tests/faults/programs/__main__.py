@@ -15,6 +15,7 @@ was not answered within 30 seconds.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 import time
@@ -44,7 +45,16 @@ STEPS = (
     "captures",
     "canaries",
 )
+#: Logs of servers with a fault.
+_KEPT = Path("build/programs")
 FEATURES = (*WAYS, *STEPS)
+
+
+def _keep_log(world: World) -> None:
+    _KEPT.mkdir(parents=True, exist_ok=True)
+    log = _KEPT / f"{world.plan.name.replace('/', '-')}.log"
+    shutil.copy(world.server.log, log)
+    print(f"the log of world {world.plan.name} is {log}", flush=True)
 
 
 def main() -> int:
@@ -89,8 +99,14 @@ def main() -> int:
             if options.show:
                 programs = drawing.draw(plan.name, features, plan.models)
                 print("\n".join(map(str, programs)), flush=True)
+            faults = report.faults
             with tempfile.TemporaryDirectory() as folder:
-                World(plan, report, Path(folder)).run()
+                world = World(plan, report, Path(folder))
+                try:
+                    world.run()
+                finally:
+                    if report.faults > faults:
+                        _keep_log(world)
             number += 1
     report.print(options.seed)
     return int(bool(broken) or not report.is_good)

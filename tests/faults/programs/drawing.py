@@ -70,7 +70,11 @@ class _Drawing:
         return [
             p
             for p in self.programs
-            if p.cost <= room and p.is_streamed == streamed and not p.state and not p.is_bound
+            if p.cost <= room
+            and p.is_streamed == streamed
+            and not (p.state or p.is_bound)
+            # the responses of others have no order
+            and (not streamed or len(p.members) < 2)
         ]
 
     def add_all(self, count: int) -> None:

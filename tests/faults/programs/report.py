@@ -93,6 +93,11 @@ class Report:
             self.add_wrong("kept by a model", words, by_name.get(change["model"]))
 
     @property
+    def faults(self) -> int:
+        """Return the number of whatever was not as it should be."""
+        return self.wrong.total() + self.unanswered.total() + self.errors.total()
+
+    @property
     def is_good(self) -> bool:
         is_calm = not self.errors or bool(self.kills)
         return not self.wrong and not self.unanswered and is_calm
