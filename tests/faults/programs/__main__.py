@@ -36,6 +36,7 @@ STEPS = (
     "bls",
     "ensembles",
     "keeps",
+    "passing",
     "async",
     "decoupled",
     "forks",

@@ -110,13 +110,17 @@ class _Drawing:
         if self._happens(0.3, "forks"):
             program.instances = chance.choice(("forks", "threads"))
         is_plain = self._happens(0.4) and not calls
-        _Steps(chance, program, self._happens(0.75, "keeps")).draw(
+        self._steps(program).draw(
             0 if is_plain else chance.randint(1, 5),
             [self._call_of(program) for _ in range(calls)],
         )
         if not is_streamed and self._happens(0.4, "cache"):
             program.is_cached = True
         self.programs.append(program)
+
+    def _steps(self, program: Program) -> _Steps:
+        keeps, passes = self._happens(0.75, "keeps"), "passing" in self._features
+        return _Steps(self._chance, program, keeps=keeps, passes=passes)
 
     def _call_of(self, program: Program) -> tuple[str, list[Program]]:
         """Return a call within the room that the program has left."""
@@ -148,7 +152,7 @@ class _Drawing:
         program.count = chance.choice((1, 2))
         if self._happens(0.3, "forks"):
             program.instances = chance.choice(("forks", "threads"))
-        _Steps(chance, program, self._happens(0.75, "keeps")).draw_sequence()
+        self._steps(program).draw_sequence()
         self.programs.append(program)
 
     # ---------------------------------------------------------------- ensembles
@@ -217,10 +221,14 @@ class _Drawing:
 class _Steps:
     """The steps of one model."""
 
-    def __init__(self, chance: random.Random, program: Program, keeps: bool) -> None:
+    def __init__(
+        self, chance: random.Random, program: Program, *, keeps: bool, passes: bool
+    ) -> None:
+        """Set up; a model that keeps holds arrays, one that passes sends its inputs themselves."""
         self._chance = chance
         self._program = program
         self._keeps = keeps
+        self._passes = passes
         self._names = [f"i{number}" for number in range(program.inputs)]
         #: Names of arrays that must not be written to, since they are in Tensor.empty.
         self._filled: set[str] = set()
@@ -320,6 +328,11 @@ class _Steps:
 
     def _send(self) -> None:
         outputs = [self._pick() for _ in range(self._program.outputs)]
+        if not self._passes:
+            for source in [*outputs]:
+                to = self._new()
+                self._add("copy", to, source)
+                outputs = [*outputs[1:], to]
         if self._keeps and self._chance.random() < 0.3:
             self._add("keep", self._chance.choice(self._names), self._chance.choice(_PLACES))
         self._add("send", outputs)

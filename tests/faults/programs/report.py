@@ -94,13 +94,13 @@ class Report:
 
     @property
     def faults(self) -> int:
-        """Return the number of whatever was not as it should be."""
-        return self.wrong.total() + self.unanswered.total() + self.errors.total()
+        """Return the number of whatever must not be."""
+        errors = 0 if self.kills else self.errors.total()
+        return self.wrong.total() + self.unanswered.total() + errors
 
     @property
     def is_good(self) -> bool:
-        is_calm = not self.errors or bool(self.kills)
-        return not self.wrong and not self.unanswered and is_calm
+        return not self.faults
 
     def print(self, seed: int) -> None:
         seconds = time.monotonic() - self.begun_s

@@ -15,7 +15,17 @@ from tests.faults.programs.world import World
 pytestmark = pytest.mark.system
 
 #: Ways of clients, and kinds of steps.
-FEATURES = ("http", "grpc", "tritonclient", "stream", "json", "generate", "sockets", "keeps")
+FEATURES = (
+    "http",
+    "grpc",
+    "tritonclient",
+    "stream",
+    "json",
+    "generate",
+    "sockets",
+    "keeps",
+    "passing",
+)
 
 
 def test_random_programs_answer_as_the_oracle_does(tmp_path: Path) -> None:
