@@ -662,6 +662,13 @@ class SocketWay(Way):
 # --------------------------------------------------- without a port of the network
 
 
+def outputs_of(response: Any) -> Arrays:
+    """Return the outputs of a response of `infer`."""
+    if response.error is not None:
+        raise RefusedError(response.error.text)
+    return in_order(dict(response.outputs))
+
+
 class GuestWay(Way):
     """A frontend in this process, whose caller uses its arrays again at once.
 
@@ -693,7 +700,7 @@ class GuestWay(Way):
                 sequence_end=place.is_end,
             )
             self._sent(tensors)
-            return [self._outputs(response) for response in responses if response.outputs]
+            return [outputs_of(response) for response in responses if response.outputs]
         except TimeoutError as error:
             raise UnansweredError("no answer to a guest") from error
         except ZmqTritonError as error:
@@ -707,12 +714,6 @@ class GuestWay(Way):
         for array in tensors.values():
             array[:] = 0
 
-    @staticmethod
-    def _outputs(response: Any) -> Arrays:
-        if response.error is not None:
-            raise RefusedError(f"guest: {response.error.text}")
-        return in_order(dict(response.outputs))
-
 
 class LentWay(GuestWay):
     """The same with inputs in the server's memory, which the caller drops after the answer."""
@@ -724,6 +725,39 @@ class LentWay(GuestWay):
 
     def _sent(self, tensors: dict[str, Any]) -> None:
         """Leave them: models read this memory until they have answered."""
+
+
+class DoorWay(Way):
+    """The door over ZeroMQ."""
+
+    is_streamed = has_sequences = True
+
+    def __init__(self, server: Server, number: int) -> None:
+        super().__init__(server, number)
+        self._door: Any = None
+
+    def close(self) -> None:
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+
+    def ask(self, question: Question) -> list[Arrays]:
+        if self._door is None:
+            self._door = zmqtriton.Door(f"{runtime_directory(self._server)}/door")
+        place = question.place or Place(0, is_start=False, is_end=False)
+        try:
+            responses = self._door.model(question.program.name).infer(
+                inputs=question.tensors,
+                deadline_s=PATIENCE_S,
+                correlation_id=place.sequence,
+                sequence_start=place.is_start,
+                sequence_end=place.is_end,
+            )
+            return [outputs_of(response) for response in responses if response.outputs]
+        except TimeoutError as error:
+            raise UnansweredError("no answer at the door") from error
+        except ZmqTritonError as error:
+            raise RefusedError(f"door: {error.http_status} {error.text}") from error
 
 
 def runtime_directory(server: Server) -> str:
@@ -745,4 +779,5 @@ WAYS: dict[str, type[Way]] = {
     "sockets": SocketWay,
     "guests": GuestWay,
     "lent": LentWay,
+    "door": DoorWay,
 }

@@ -67,6 +67,7 @@ class World:
         if chance.random() < 0.5:
             options.append("--http-workers=2")
         options += [f"--{name}" for name in ("jobs", "routes") if name in features]
+        options += ["--zmq-door"] * ("door" in features)
         if self._has_captures:
             options += self._captures.options
         # as the guests have it

@@ -14,17 +14,10 @@ from tests.faults.programs.world import World
 
 pytestmark = pytest.mark.system
 
-#: Ways of clients, and kinds of steps.
+#: Ways of clients, and kinds of steps and models.
 FEATURES = (
-    "http",
-    "grpc",
-    "tritonclient",
-    "stream",
-    "json",
-    "generate",
-    "sockets",
-    "keeps",
-    "passing",
+    *("http", "grpc", "tritonclient", "stream", "json", "generate", "sockets", "regions"),
+    *("bls", "ensembles", "keeps", "async", "decoupled", "sequences"),
 )
 
 
