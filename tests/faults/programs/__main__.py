@@ -37,6 +37,7 @@ STEPS = (
     "ensembles",
     "keeps",
     "passing",
+    "twins",
     "async",
     "decoupled",
     "forks",

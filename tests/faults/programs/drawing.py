@@ -75,6 +75,8 @@ class _Drawing:
             and not (p.state or p.is_bound)
             # the responses of others have no order
             and (not streamed or len(p.members) < 2)
+            # one tensor may be both of its inputs
+            and (p.inputs == 1 or "twins" in self._features)
         ]
 
     def add_all(self, count: int) -> None:

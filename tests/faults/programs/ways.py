@@ -663,7 +663,7 @@ class SocketWay(Way):
 
 
 def outputs_of(response: Any) -> Arrays:
-    """Return the outputs of a response of `infer`."""
+    """Return the outputs of a response of `infer`, which may have none."""
     if response.error is not None:
         raise RefusedError(response.error.text)
     return in_order(dict(response.outputs))
@@ -700,7 +700,7 @@ class GuestWay(Way):
                 sequence_end=place.is_end,
             )
             self._sent(tensors)
-            return [outputs_of(response) for response in responses if response.outputs]
+            return [arrays for response in responses if (arrays := outputs_of(response))]
         except TimeoutError as error:
             raise UnansweredError("no answer to a guest") from error
         except ZmqTritonError as error:
@@ -753,7 +753,7 @@ class DoorWay(Way):
                 sequence_start=place.is_start,
                 sequence_end=place.is_end,
             )
-            return [outputs_of(response) for response in responses if response.outputs]
+            return [arrays for response in responses if (arrays := outputs_of(response))]
         except TimeoutError as error:
             raise UnansweredError("no answer at the door") from error
         except ZmqTritonError as error:
