@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.faults.programs.drawing import Program
 
 #: The modules that models have as well, under the same names.
@@ -55,7 +57,8 @@ class Oracle:
             if isinstance(effect, _interpreter.Send):
                 responses.append([array.copy() for array in effect.arrays])
             elif isinstance(effect, _interpreter.Pass):
-                answer = effect.array
+                # a Tensor has a copy of what is not contiguous
+                answer = np.ascontiguousarray(effect.array)
             elif isinstance(effect, _interpreter.Fill):
                 answer = effect.array.copy()
             elif isinstance(effect, _interpreter.Call):
