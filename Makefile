@@ -21,6 +21,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb release \
 	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-poison test-pythons fleet-kills mutants machines report
+.PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks programs walk docs deb release \
+	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-pythons fleet-kills mutants machines report
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -114,6 +116,10 @@ faults: .venv/test.stamp
 # Hostile clients beside honest ones.
 attacks: .venv/test.stamp
 	$(bin)/python -m tests.faults.attacks --seed $(or $(SEED),1) --minutes $(MINUTES) $(ARGS)
+
+# Random programs of models and calls, next to an oracle that knows each answer; ARGS=--kills kills processes.
+programs: .venv/test.stamp
+	$(bin)/python -m tests.faults.programs --seed $(or $(SEED),1) --minutes $(MINUTES) --calls 1000000 $(ARGS)
 
 # Machines as they are in production, two at a time; ARGS names some, --page writes their table into the page.
 machines: .venv/test.stamp

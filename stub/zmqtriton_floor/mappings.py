@@ -228,6 +228,8 @@ class Mappings:
         ranges: dict[Block, tuple[int, int]] = {}
         leases: dict[Block, list[Block]] = {}
         blocks: list[Block] = []
+        #: References to bytes that one before has, too: a model may change one of the two.
+        repeated: list[Reference] = []
         with self.lock:
             for reference in references:
                 segment = self._segments.get((reference.owner, reference.segment))
@@ -235,8 +237,10 @@ class Mappings:
                     segment = self._grown(reference, segment)
                 check_inside(reference, None if segment is None else segment.size)
                 block = make(Block, reference[:3])
-                blocks.append(block)
                 end = reference.offset + reference.size
+                if block in ranges and self._is_private and _repeats(references, len(blocks)):
+                    repeated.append(reference)
+                blocks.append(block)
                 low, high = ranges.get(block, (reference.offset, end))
                 ranges[block] = min(low, reference.offset), max(high, end)
                 leases.setdefault(block, []).append(block)
@@ -249,7 +253,10 @@ class Mappings:
         for reference, block in zip(references, blocks):
             start, whole = opened[block]
             offset = reference.offset - start
-            arrays.append(whole[offset : offset + reference.size])
+            array = whole[offset : offset + reference.size]
+            # identity, since equal references may come twice
+            is_repeated = repeated and any(one is reference for one in repeated)
+            arrays.append(array.copy() if is_repeated else array)
         return arrays
 
     def _grown(self, reference: Reference, segment: _Segment) -> _Segment:
@@ -334,6 +341,17 @@ class Mappings:
                                 return None
                             return Reference(*view.block, start, size), bool(view.leased)
         return None
+
+
+def _repeats(references: Sequence[Reference], number: int) -> bool:
+    """Return whether a reference has bytes in common with one before it."""
+    reference = references[number]
+    start, end = reference.offset, reference.offset + reference.size
+    for other in references[:number]:
+        is_apart = end <= other.offset or other.offset + other.size <= start
+        if other[:3] == reference[:3] and not is_apart:
+            return True
+    return False
 
 
 def _private(descriptor: int, size: int) -> mmap.mmap:

@@ -1,0 +1,1 @@
+"""Random programs of models and calls next to an oracle that knows each answer."""
