@@ -19,10 +19,8 @@ peer_pythons := '>=3.10,<3.13'
 # Images of containers often forbid bytecode; each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks walk docs deb release \
-	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-poison test-pythons fleet-kills mutants machines report
 .PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks programs walk docs deb release \
-	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-pythons fleet-kills mutants machines report
+	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-poison test-pythons fleet-kills mutants machines report
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)

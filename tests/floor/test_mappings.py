@@ -140,6 +140,22 @@ def test_two_who_read_the_same_block_do_not_see_each_others_changes(private: Pai
     assert {0} == set(first.tobytes())
 
 
+def test_one_tensor_that_is_opened_twice_can_be_changed_by_itself(private: Pair) -> None:
+    reference = private.write(b"abc" * 1000).reference
+    part = reference._replace(offset=reference.offset + 3, size=300)
+    behind = reference._replace(offset=reference.offset + 2997, size=3)
+
+    first, second, inner = private.mappings.open([reference, reference, part], is_leased=True)
+    before, after = private.mappings.open([part, behind])
+    first[:] = 0
+
+    assert b"abc" * 1000 == second.tobytes()
+    assert b"abc" * 100 == inner.tobytes() == before.tobytes()
+    assert b"abc" == after.tobytes()
+    del first
+    assert [block_of(reference)] * 3 == private.released
+
+
 def test_a_kept_array_stays_what_it_was_when_the_owner_goes_on(private: Pair) -> None:
     allocation = private.write(b"x" * 40_000)
     [kept] = private.mappings.open([allocation.reference])
