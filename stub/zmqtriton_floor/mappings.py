@@ -228,8 +228,8 @@ class Mappings:
         ranges: dict[Block, tuple[int, int]] = {}
         leases: dict[Block, list[Block]] = {}
         blocks: list[Block] = []
-        #: References to bytes that one before has, too: a model may change one of the two.
-        repeated: list[Reference] = []
+        #: Positions of references to bytes that one before has, too: a model may change one.
+        repeated: set[int] = set()
         with self.lock:
             for reference in references:
                 segment = self._segments.get((reference.owner, reference.segment))
@@ -239,7 +239,7 @@ class Mappings:
                 block = make(Block, reference[:3])
                 end = reference.offset + reference.size
                 if block in ranges and self._is_private and _repeats(references, len(blocks)):
-                    repeated.append(reference)
+                    repeated.add(len(blocks))
                 blocks.append(block)
                 low, high = ranges.get(block, (reference.offset, end))
                 ranges[block] = min(low, reference.offset), max(high, end)
@@ -254,9 +254,7 @@ class Mappings:
             start, whole = opened[block]
             offset = reference.offset - start
             array = whole[offset : offset + reference.size]
-            # identity, since equal references may come twice
-            is_repeated = repeated and any(one is reference for one in repeated)
-            arrays.append(array.copy() if is_repeated else array)
+            arrays.append(array.copy() if len(arrays) in repeated else array)
         return arrays
 
     def _grown(self, reference: Reference, segment: _Segment) -> _Segment:

@@ -124,7 +124,7 @@ class Core:
         self._dispatch.begin_epoch(epoch)
         self._sequence_admission.epoch = self.blocks.epoch = epoch
         self.recovery.begin(epoch, settings.serving_roles)
-        # a refusal that has not left is no answer yet: its request is repeated after this broker, too
+        # a refusal that has not left is no answer yet: the next broker gets its request again
         self.recovery.once_over(
             lambda: self.outbox.once_delivered.append(self.begun.forget_earlier)
         )

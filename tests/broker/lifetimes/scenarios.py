@@ -1,4 +1,4 @@
-"""Models and clients that keep, return and pass on tensors; `explore` finds all orders of their steps.
+"""Models and clients that keep, return and pass on tensors, in steps that `explore` orders.
 
 A program is a generator: each `yield` ends a step, and what it yields says when the next one can be
 taken.

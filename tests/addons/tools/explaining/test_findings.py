@@ -473,11 +473,11 @@ def test_after_an_aborted_canary_nothing_is_wrong_with_its_version() -> None:
 
     well = Facts("m", index=[READY, unloaded], status=status, log=log[1:])
     failing = replace(well, log=log)
-    canary = replace(well, status={**status, "canaries": {"models": []}})
+    split = replace(well, status={**status, "canaries": {"models": []}})
 
     assert "nothing is wrong" in first(well).text
     assert "it raises ValueError: bad" in first(failing).text
-    assert "version 2 is not ready" in first(canary).text
+    assert "version 2 is not ready" in first(split).text
 
 
 ROUTE = """POST /ocr of m: Traceback (most recent call last):
