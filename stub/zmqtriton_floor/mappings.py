@@ -249,7 +249,7 @@ class Mappings:
                 opened[block] = self._open(
                     block, low, high, leases[block] if is_leased else [], kept
                 )
-        arrays = []
+        arrays: list[Any] = []
         for reference, block in zip(references, blocks):
             start, whole = opened[block]
             offset = reference.offset - start

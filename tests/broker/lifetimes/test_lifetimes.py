@@ -18,7 +18,9 @@ from zmqtriton_stub.memory import tensor_forwarding, tensor_memory
 
 #: Larger tensors lie in blocks here, and are passed on.
 _INLINE_BYTES = 1024
-_FEW, _MANY = 8, 400
+_FEW, _MANY = 8, 150
+#: States after which an exploration with deaths ends: there are tens of thousands.
+_MAX_STATES = 4_000
 
 _names = pytest.mark.parametrize("name", SCENARIOS)
 _deaths = pytest.mark.parametrize("deaths", ["none", "of the broker", "of any"])
@@ -49,8 +51,9 @@ async def _walk(name: str, deaths: str, number: int) -> None:
 
 
 async def _explore(name: str, *deaths: str) -> None:
-    exploration = Exploration(SMALL[name], deaths).run()
+    exploration = Exploration(SMALL[name], deaths, _MAX_STATES).run()
     assert exploration.ends
+    assert deaths or exploration.is_complete
 
 
 @_names
