@@ -61,6 +61,7 @@ class FakeServer:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
         self.answers: dict[str, Any] = {"status": STATUS, "index": [], "load": None, "unload": None}
+        self.answers["options"] = []
         self.calls: list[tuple[str, Any]] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(str(directory / "ctl"))
