@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from zmqtriton_addons.capture import rates
 from zmqtriton_addons.capture.frames import END, REQUEST, RESPONSE, SERVICE, Frame, encode, size_of
 from zmqtriton_addons.capture.line import Line
+from zmqtriton_floor.datatypes import count_elements
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.signature import config_parameter
@@ -251,8 +252,10 @@ def _here(tensor: Tensor) -> Tensor:
 def _kept(tensor: Tensor) -> Tensor:
     """Return the tensor with bytes that do not change."""
     name, datatype, shape, data = tensor = _here(tensor)
+    if data is not None and not len(data) and count_elements(shape):
+        data = None  # an output of a stream that was written to a client's memory
     if data is None or type(data) is bytes:
-        return tensor
+        return make(Tensor, (name, datatype, shape, data))
     return make(Tensor, (name, datatype, shape, bytes(memoryview(data).cast("B"))))
 
 

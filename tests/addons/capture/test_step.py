@@ -93,3 +93,15 @@ async def test_a_stream_of_empty_responses_is_sent_before_its_end(world: World) 
 
     frames = await world.received(RESPONSE, 900)
     assert REQUEST == frames[0].kind
+
+
+@scenario(asyncio.run)
+async def test_an_output_in_a_clients_memory_is_not_captured(world: World) -> None:
+    record = world.begin()
+    assert record is not None
+    there, here = Tensor("OUT0", 11, [2], b""), Tensor("OUT1", 11, [0], b"")
+    record.take(ResponseBody({}, [there, here]))
+    record.end("GRPC_SEND")
+
+    [response] = [one for one in await world.received(END, 1) if one.kind == RESPONSE]
+    assert [None, b""] == [None if t.data is None else bytes(t.data) for t in response.tensors]
