@@ -15,6 +15,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 from zmqtriton_floor.settings.frontends import Grpc
+from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
@@ -48,7 +49,9 @@ class RpcLifecycle:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.table = table(gateway)
+        #: None if no call needs one.
+        self.tokens = bearer_tokens_of(gateway.settings)
+        self.table = table(gateway, self.tokens)
         self._announced = AnnouncedBytesBudget()
         settings = gateway.settings
         self.max_message: int = settings.grpc.max_input_size

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access import refusals
+from zmqtriton_frontends.access.bearer_tokens import BearerTokens
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.grpc_api.transport import account, call_headers
@@ -120,6 +121,13 @@ class NativeServer(Service):
 
     def count_connections(self) -> int:
         return len(self._connections)
+
+    def open_connections(self) -> Iterable[ClientConnection]:
+        return self._connections
+
+    @property
+    def tokens(self) -> BearerTokens | None:
+        return self.answering.tokens
 
     def counts(self) -> Counts:
         return {

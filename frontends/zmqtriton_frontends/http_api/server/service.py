@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_frontends.access import refusals
+from zmqtriton_frontends.access.bearer_tokens import BearerTokens
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.http_api import app
@@ -197,7 +198,8 @@ class HttpService(Service):
         is_passed = "http-arbiter" in settings.server.passed_sockets
         self.shares_port = is_passed or settings.http.reuse_port
         self.ledger = ledger = Ledger(settings.memory.client_bytes // processes)
-        table, access = app.routes(gateway), Access(settings)
+        table, self._access = app.routes(gateway), Access(settings)
+        access = self._access
         served = all_endpoints(bound, gateway, build(gateway, table, access), access)
         endpoints = {
             name: with_share(request_log.with_request_log(application), ledger.requests)
@@ -225,6 +227,13 @@ class HttpService(Service):
 
     def count_connections(self) -> int:
         return len(self._connections.room)
+
+    def open_connections(self) -> Iterable[Connection]:
+        return self._connections.room
+
+    @property
+    def tokens(self) -> BearerTokens | None:
+        return self._access.tokens
 
     def counts(self) -> Counts:
         return {
