@@ -389,7 +389,10 @@ def test_a_canary_that_is_far_slower_waits_for_an_operator(world: SupervisorHarn
     world.call("canary.promote", {"model": "m"})
     promoted = status(world)
 
-    slowness = "its 90th percentile of the execution time is 120.00 ms, 120 times that of the stable version"
+    slowness = (
+        "its 90th percentile of the execution time is 120.00 ms, "
+        "120 times that of the stable version"
+    )
     assert ("RUNNING", slowness) == (held["phase"], held["slowness"])
     assert 1 == len([line for line in world.log if "is not promoted by itself: its" in line])
     assert ("PROMOTED", f"an operator has promoted it, though {slowness}") == (
