@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl clients` and `disconnect`: who is connected, and the end of a client."""
+"""`zmqtriton-ctl clients` and `disconnect`: connected clients, and the end of one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WITHIN_S = 10.0
 @with_format
 @click.pass_context
 def clients(context: click.Context, interval: float, form: str) -> None:
-    """Show who is connected, by address and token, the busiest first.
+    """Show connected clients by address and token, the busiest first.
 
     Rates are those of the next --interval seconds, on connections that are still open then.
     """

@@ -124,7 +124,7 @@ def compute_rates(
 def _spare_per_s(
     row: Mapping[str, Any], grown: Mapping[str, float], seconds: float
 ) -> float | None:
-    """Return what fits in addition, with batches as large as those of the interval.
+    """Return the number of requests that fit in addition, with batches of the same size.
 
     The time of an execution counts once for each of its requests.
     """

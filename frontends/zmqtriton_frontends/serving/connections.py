@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
-from zmqtriton_frontends.access.bearer_tokens import BearerTokens
 
 _VERB = "connections"
 #: Tells by the values of a request whether it must end.
@@ -53,17 +52,17 @@ def answer(
     call: wire.Call,
     protocol: str,
     connections: Iterable[OpenConnection],
-    tokens: BearerTokens | None,
+    name_of: Callable[[Sequence[str]], str],
 ) -> wire.CallResult:
-    """Answer a call of the supervisor: with a row for each client, whose connections may end."""
+    """Answer a call of the supervisor: with a row for each client, whose connections may end.
+
+    `name_of` returns the name of a token by the values of a request, "" if unknown.
+    """
     if call.verb != _VERB:
         return wire.CallResult(call.id, Unsupported.number, f"no call '{call.verb}' here", "null")
     arguments = json.loads(call.arguments)
     address, token = arguments.get("address", ""), arguments.get("token", "")
     network = ipaddress.ip_network(address, strict=False) if address else None
-
-    def name_of(values: Sequence[str]) -> str:
-        return "" if tokens is None else tokens.name_of(values)
 
     def is_meant(values: Sequence[str]) -> bool:
         return not token or name_of(values) == token

@@ -20,7 +20,6 @@ from typing import Any
 
 from zmqtriton_floor import logs, prctl, wire
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.access.bearer_tokens import BearerTokens
 from zmqtriton_frontends.gateway.client_report import Call, ClientReport, Counts
 from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
 from zmqtriton_frontends.process import request_log
@@ -63,10 +62,9 @@ class Service:
         """Return the open connections, for operators."""
         return ()
 
-    @property
-    def tokens(self) -> BearerTokens | None:
-        """Return the tokens of clients; None if no request needs one."""
-        return None
+    def name_of_token(self, values: Sequence[str]) -> str:
+        """Return the name of the token in the values of a request; "" if unknown."""
+        return ""
 
     def counts(self) -> Counts:
         """Return counters for metrics."""
@@ -159,7 +157,7 @@ class ServingProcess:
 
         def call(message: wire.Call) -> wire.CallResult:
             return connections.answer(
-                message, service.role, service.open_connections(), service.tokens
+                message, service.role, service.open_connections(), service.name_of_token
             )
 
         gateway.on_retire = gateway.catalogue.on_draining = leave

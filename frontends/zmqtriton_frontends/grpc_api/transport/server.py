@@ -14,7 +14,6 @@ from functools import partial
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.access.bearer_tokens import BearerTokens
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.grpc_api.transport import account, call_headers
@@ -125,9 +124,9 @@ class NativeServer(Service):
     def open_connections(self) -> Iterable[ClientConnection]:
         return self._connections
 
-    @property
-    def tokens(self) -> BearerTokens | None:
-        return self.answering.tokens
+    def name_of_token(self, values: Sequence[str]) -> str:
+        tokens = self.answering.tokens
+        return "" if tokens is None else tokens.name_of(values)
 
     def counts(self) -> Counts:
         return {

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.access.bearer_tokens import BearerTokens
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.http_api import app
@@ -231,9 +230,9 @@ class HttpService(Service):
     def open_connections(self) -> Iterable[Connection]:
         return self._connections.room
 
-    @property
-    def tokens(self) -> BearerTokens | None:
-        return self._access.tokens
+    def name_of_token(self, values: Sequence[str]) -> str:
+        tokens = self._access.tokens
+        return "" if tokens is None else tokens.name_of(values)
 
     def counts(self) -> Counts:
         return {
