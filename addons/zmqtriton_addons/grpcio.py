@@ -328,5 +328,7 @@ class Server(Service):
 
 async def _abort(context: Any, error: ZmqTritonError) -> NoReturn:
     code, text = error.grpc_status, details_of(error.text)
-    await context.abort(_STATUS[code], text, trailing_metadata=pushback(code, text))
+    await context.abort(
+        _STATUS[code], text, trailing_metadata=pushback(code, text, error.retry_after_ms)
+    )
     raise AssertionError("abort always raises")

@@ -38,6 +38,8 @@ class ZmqTritonError(Exception):
     http_status = 500
     #: The integer value of grpc.StatusCode, so that this file does not import grpc.
     grpc_status = 13
+    #: Milliseconds after which a client should try again; 0 if unknown.
+    retry_after_ms = 0
 
     _reason: Reason | None = None
 

@@ -183,7 +183,7 @@ class Reply(NamedTuple):
     code: Code
     text: Text
     flags: Flags
-    number: Count = 0
+    number: Count = 0  # index of the response; of an error of the broker: retry_after_ms
     source: Count = 0  # serial of the stub that answered; 0: the broker itself
 
 

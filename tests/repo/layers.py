@@ -717,6 +717,8 @@ LAYERS = (
             "zmqtriton.repository",
             "zmqtriton.supervisor",
             "zmqtriton_addons.capture.cases",
+            "zmqtriton_addons.routes.backend",
+            "zmqtriton_addons.routes.names",
             "zmqtriton_addons.tools.testing",
             "zmqtriton_stub",
         ),

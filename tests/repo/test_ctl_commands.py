@@ -19,6 +19,14 @@ _CHANGES_BATCHES = (
 )
 #: The command with its test, below tests/system, or that of an add-on below tests.
 TESTED = {
+    "clients": (
+        "addons/ctl/system/test_connections.py::"
+        "test_a_client_is_thrown_out_by_its_token_with_all_its_streams"
+    ),
+    "disconnect": (
+        "addons/ctl/system/test_connections.py::"
+        "test_a_client_is_thrown_out_by_its_token_with_all_its_streams"
+    ),
     "batches cancel": _CHANGES_BATCHES,
     "bench": "addons/ctl/system/test_ctl_results.py"
     "::test_a_benchmark_counts_failures_with_their_text",

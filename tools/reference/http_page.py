@@ -64,7 +64,7 @@ def page() -> Iterator[str]:
     yield from ("## Other ports", "", _OTHER_PORTS, "", "## gRPC", "")
     yield from (_RPCS, "")
     by_category = defaultdict(list)
-    for rpc in rpcs(_gateway()):
+    for rpc in rpcs(_gateway(), None):
         name = f"{rpc.service}/{rpc.method}".removeprefix("inference.GRPCInferenceService/")
         by_category[rpc.category].append(code(name))
     yield from table(

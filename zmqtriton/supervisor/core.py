@@ -187,6 +187,7 @@ class Core:
             self.readiness.verbs,
             self.regions.verbs,
             self._peers.metrics_process.verbs,
+            self._peers.connection_calls.verbs,
         ]
         tables += [feature.verbs for feature in self._features]
         calls = ControlCallHandler(self.plan, self, tables, succession)

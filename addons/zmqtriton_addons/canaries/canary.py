@@ -28,6 +28,9 @@ from zmqtriton_floor.wire import TrafficSplit
 #: too many copies are under way, or if it cannot be copied, as those of models.
 RESULTS = ("equal", "different", "failed", "skipped")
 _MAX_DIFFERENCES, _MAX_TEXT = 5, 300
+#: Factors of latency without a limit of the operator's: from the first on, a promotion names it;
+#: from the second on, it waits for the operator.
+_SLOWER, _TOO_SLOW = 1.5, 10.0
 
 
 def serving_versions(model: Model) -> list[int]:
@@ -366,6 +369,18 @@ class Canary:
             self.settings, stable, canary, executing, is_decoupled=self.is_decoupled
         )
 
+    @property
+    def slowness(self) -> str:
+        """Return in words how much slower than the stable version it is; "" if hardly."""
+        factor, text = self.judge.slowdown(self.settings, is_decoupled=self.is_decoupled)
+        return text if factor >= _SLOWER else ""
+
+    @property
+    def is_held(self) -> bool:
+        """True if only an operator may promote it: it is far slower, and has no limit for that."""
+        factor, _ = self.judge.slowdown(self.settings, is_decoupled=self.is_decoupled)
+        return self.settings.abort_latency is None and factor >= _TOO_SLOW
+
     def is_due(self, now_s: float) -> bool:
         """True if it has run for long enough, with enough requests, to be promoted."""
         after_s = self.settings.promote_after_s
@@ -414,6 +429,7 @@ class Canary:
             "min_requests": settings.min_requests,
             "promote_after": settings.promote_after_s,
             "reason": self.reason,
+            "slowness": self.slowness,
             "is_automatic": self.is_automatic,
             "counts": {
                 who: {

@@ -166,9 +166,25 @@ class Judge:
         if reference.requests < settings.min_requests:
             reference = self.total.stable
         failing = _fails(settings, reference, new.canary, hanging)
-        is_compute = settings.latency.is_compute and not is_decoupled
-        measure = settings.latency._replace(is_compute=is_compute)
+        measure = _measure(settings, is_decoupled=is_decoupled)
         return failing or _lags(settings.abort_latency, measure, reference, new.canary)
+
+    def slowdown(
+        self, settings: CanarySettings, *, is_decoupled: bool = False
+    ) -> tuple[float, str]:
+        """Return the canary's latency as a multiple of the stable version's, and both in words.
+
+        It is that of all requests since the canary began; 0 and "" with too few of them.
+        """
+        stable, canary = self.total
+        measure = _measure(settings, is_decoupled=is_decoupled)
+        reference_ns, latency_ns = stable.latency_ns(measure), canary.latency_ns(measure)
+        if not reference_ns or min(stable.requests, canary.requests) < settings.min_requests:
+            return 0.0, ""
+        return latency_ns / reference_ns, (
+            f"its {_in_words(measure)} is {latency_ns / _MS:.2f} ms, "
+            f"{latency_ns / reference_ns:.3g} times that of the stable version"
+        )
 
     def _longest_ns(self, settings: CanarySettings, *, is_decoupled: bool) -> float:
         """Return the age from which on an execution hangs."""
@@ -176,6 +192,11 @@ class Judge:
         if settings.abort_hang_s is None or (is_decoupled and not mean_ns):
             return float("inf")  # a stream may take as long as it likes
         return max(settings.abort_hang_s * _S, _MUCH_LONGER * mean_ns)
+
+
+def _measure(settings: CanarySettings, *, is_decoupled: bool) -> LatencyMeasure:
+    is_compute = settings.latency.is_compute and not is_decoupled
+    return settings.latency._replace(is_compute=is_compute)
 
 
 def _has_begun_anew(before: _Pair, now: _Pair) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from zmqtriton.supervisor import (
     OWN_CALLER,
@@ -146,7 +147,8 @@ class CanaryRegistry(Feature):
         if canary.phase is Phase.LOADING:
             raise Unavailable(f"version {canary.version} of model '{name}' is still loading")
         self._waiting[name] = answer
-        self._decide(canary, Phase.PROMOTING, "an operator has promoted it", is_automatic=False)
+        reason = _with_slowness("an operator has promoted it", canary)
+        self._decide(canary, Phase.PROMOTING, reason, is_automatic=False)
 
     def abort(self, name: str, answer: Answer) -> None:
         """Let the stable version serve all requests again. Raises NotFound."""
@@ -406,6 +408,8 @@ class CanaryWatch:
         self._decide = decide
         self._totals = totals
         self._is_watching = False
+        #: Canaries whose promotion waits for an operator, as the log has said.
+        self._held: WeakSet[Canary] = WeakSet()
 
     def begin(self) -> None:
         """Look at the counts now, and then as long as there is something to judge."""
@@ -436,9 +440,24 @@ class CanaryWatch:
         )
         if problem:
             self._decide(canary, Phase.ABORTING, problem)
-        elif canary.is_due(self._plan.now_s):
+        elif canary.is_due(self._plan.now_s) and not self._is_held(canary):
             reason = f"nothing was wrong for {canary.settings.promote_after_s:g} s"
-            self._decide(canary, Phase.PROMOTING, reason)
+            self._decide(canary, Phase.PROMOTING, _with_slowness(reason, canary))
+
+    def _is_held(self, canary: Canary) -> bool:
+        """Return whether a canary that is due is too slow for that; log it once."""
+        if canary.is_held and canary not in self._held:
+            self._held.add(canary)
+            self._plan.log(
+                "W",
+                f"version {canary.version}, the canary of model '{canary.model}', is not promoted "
+                f"by itself: {canary.slowness}; promote or abort it, or set abort_latency",
+            )
+        return canary.is_held
+
+
+def _with_slowness(reason: str, canary: Canary) -> str:
+    return f"{reason}, though {canary.slowness}" if canary.slowness else reason
 
 
 class WaitingCallers(dict[str, Answer]):

@@ -227,6 +227,8 @@ def _rows(canary: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def _notes(canary: dict[str, Any]) -> list[str]:
     model, notes = canary["model"], []
+    if canary["phase"] == "RUNNING" and canary.get("slowness"):
+        notes.append(f"{model}: {canary['slowness']}")
     if canary["reason"]:
         notes.append(f"{model}: {canary['phase'].lower()}: {canary['reason']}")
     if canary["header"]:

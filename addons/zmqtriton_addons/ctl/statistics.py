@@ -47,6 +47,8 @@ _HEADER = (
 #: The column of servers with --token-metrics.
 _TOKENS = "Tokens/s"
 _AFFINITY = "Affine %"
+#: The column of models that have executed something, and have instances.
+_SPARE = "Spare/s"
 #: The column of models that have memory on GPUs, where NVIDIA's library lists processes.
 _GPU = "GPU"
 #: Of the screen, for other things than models.
@@ -76,6 +78,8 @@ class Rates(NamedTuple):
     affinity_percent: float | None = None
     #: The memory of its instances on GPUs.
     gpu_bytes: int | None = None
+    #: Requests per second that fit in addition: ready instances divided by the compute time.
+    spare_per_s: float | None = None
 
 
 def compute_rates(
@@ -93,6 +97,8 @@ def compute_rates(
             if isinstance(value, (int, float))
         }
         succeeded, executions = grown["succeeded"], grown["executions"]
+        batch_size = grown["inferences"] / executions if executions > 0 else None
+        compute_ms = _mean_ms(grown["compute_ns"], succeeded)
         rates.append(
             Rates(
                 row["model"],
@@ -101,17 +107,34 @@ def compute_rates(
                 failures_per_s=grown["failed"] / seconds,
                 mean_ms=_mean_ms(grown["success_ns"], succeeded),
                 queue_ms=_mean_ms(grown["queue_ns"], succeeded),
-                compute_ms=_mean_ms(grown["compute_ns"], succeeded),
-                batch_size=grown["inferences"] / executions if executions > 0 else None,
+                compute_ms=compute_ms,
+                batch_size=batch_size,
                 pending=row["pending"],
                 cpu_percent=_cpu_percent(row, last, seconds),
                 memory_bytes=row.get("memory_bytes"),
                 tokens_per_s=_tokens_per_s(row, last, seconds),
                 affinity_percent=_affinity_percent(grown),
                 gpu_bytes=row.get("gpu_bytes"),
+                spare_per_s=_spare_per_s(row, grown, seconds),
             )
         )
     return rates
+
+
+def _spare_per_s(
+    row: Mapping[str, Any], grown: Mapping[str, float], seconds: float
+) -> float | None:
+    """Return the number of requests that fit in addition, with batches of the same size.
+
+    The time of an execution counts once for each of its requests.
+    """
+    instances, succeeded = row.get("instances", 0), grown["succeeded"]
+    executions, compute_ns = grown["executions"], grown["compute_ns"]
+    if not instances or succeeded <= 0 or executions <= 0 or compute_ns <= 0:
+        return None
+    together = succeeded / executions
+    fitting: float = instances * together / (compute_ns / succeeded / 1e9)
+    return max(0.0, fitting - succeeded / seconds)
 
 
 def _cpu_percent(row: Mapping[str, Any], last: Mapping[str, Any], seconds: float) -> float | None:
@@ -257,9 +280,15 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         raise NotFound(f"model '{model}' is not loaded; {hint}")
     use, tokens = use_of_models(status["processes"]), made_tokens(client.directory)
     on_gpus = _gpu_bytes(client, status["processes"])
+    ready = Counter(
+        (row["model"], row["version"])
+        for row in status["processes"]
+        if row["role"] == "stub" and row.get("state") == "READY"
+    )
     for row in rows:
         one = use.get((row["model"], row["version"]))
         row.update({} if one is None else one._asdict())
+        row["instances"] = ready[row["model"], row["version"]]
         row["gpu_bytes"] = on_gpus.get((row["model"], row["version"]))
         made = tokens.get(f"{row['model']}:{row['version']}")
         row.update({} if made is None else {"tokens": made})
@@ -296,6 +325,7 @@ def _print(rates: Sequence[Rates]) -> None:
     columns = {
         _TOKENS: [_figure(each.tokens_per_s) for each in rates],
         _AFFINITY: [_figure(each.affinity_percent) for each in rates],
+        _SPARE: [_figure(each.spare_per_s) for each in rates],
         _GPU: [format_bytes(each.gpu_bytes) for each in rates],
     }
     shown = {name: texts for name, texts in columns.items() if {*texts} - {_figure(None)}}

@@ -147,6 +147,8 @@ class BearerTokens:
         self._grants: tuple[Grant, ...] = ()
         self._valid: dict[bytes, Grant] = {}
         self._expired: frozenset[bytes] = frozenset()
+        #: Names of all tokens that the file has had, by digest: a stream outlives its token.
+        self._names: dict[bytes, str] = {}
         self._failures = FailureLimit()
         #: Called when other tokens are valid than before.
         self.on_change: list[Callable[[], None]] = []
@@ -161,6 +163,11 @@ class BearerTokens:
         """Find the grant of the values of the header; None if there is no valid token."""
         token = _token_in(values[0]) if len(values) == 1 else None
         return None if token is None else self._valid.get(token_file.digest(token))
+
+    def name_of(self, values: Sequence[str]) -> str:
+        """Return the name of the token in the header's values, valid or not; "" if unknown."""
+        token = _token_in(values[0]) if len(values) == 1 else None
+        return "" if token is None else self._names.get(token_file.digest(token), "")
 
     def check(
         self, values: Sequence[str], address: str, need: str, model: str | None = None
@@ -254,6 +261,7 @@ class BearerTokens:
         self._grants, self._day = tuple(grants), _today()
         self._valid = {grant.digest: grant for grant in self._grants if _is_valid(grant, self._day)}
         self._expired = frozenset(grant.digest for grant in self._grants) - self._valid.keys()
+        self._names.update((grant.digest, grant.name) for grant in self._grants)
         for tell in self.on_change:
             tell()
 
@@ -299,6 +307,18 @@ def describe_client(grant: Grant | None, address: str) -> str:
 def may_see(grant: Grant | None, model: str) -> bool:
     """True if a list may name the model."""
     return grant is None or grant.has_model(model)
+
+
+def authorization_in(header: Callable[[bytes], str | None]) -> list[str]:
+    """Return the values by which a client of HTTP says who it is, by its headers.
+
+    A page in a browser can name subprotocols of a WebSocket, and set no other header of it.
+    """
+    value = header(HEADER.encode())
+    if value is not None:
+        return [value]
+    offers = (header(b"sec-websocket-protocol") or "").split(",")
+    return [f"Bearer {o.strip()[7:]}" for o in offers if o.strip().startswith("bearer.")]
 
 
 def _token_in(value: str) -> str | None:

@@ -388,7 +388,9 @@ class Gateway:
         elif reply is None:
             self._discard(row, body)
         elif row.code:
-            reply.set_exception(from_number(row.code, row.text))
+            error = from_number(row.code, row.text)
+            error.retry_after_ms = 0 if row.source else row.number
+            reply.set_exception(error)
         else:
             reply.set_result(body, kept)
 

@@ -14,7 +14,6 @@ from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import (
     OPEN,
     BearerTokens,
-    bearer_tokens_of,
     describe_client,
     need_of,
 )
@@ -73,10 +72,9 @@ class Rpc(NamedTuple):
     drain: Callable[[], None] = lambda: None
 
 
-def table(gateway: Gateway) -> list[Rpc]:
+def table(gateway: Gateway, tokens: BearerTokens | None) -> list[Rpc]:
     """Return all RPCs, answered through this gateway, with the checks of keys and tokens."""
     restrictions = by_category(gateway.settings.access.restrictions)
-    tokens = bearer_tokens_of(gateway.settings)
     return [
         _restricted(_with_token(rpc, tokens), restrictions.get(rpc.category))
         for rpc in [*_rpcs(gateway), *_reflection(gateway)]

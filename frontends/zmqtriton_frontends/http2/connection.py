@@ -181,6 +181,11 @@ class Connection(Sending):
             return 0
 
     @property
+    def stream_count(self) -> int:
+        """Return the number of streams that the client has opened."""
+        return (self._last_stream + 1) // 2
+
+    @property
     def has_had_streams(self) -> bool:
         return self._last_stream > 0
 

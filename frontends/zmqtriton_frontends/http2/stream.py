@@ -89,6 +89,11 @@ class Stream:
         self.trailers: bytes | None = None
 
     @property
+    def authorization(self) -> tuple[str, ...]:
+        """Return the values by which its client says who it is."""
+        return ()
+
+    @property
     def is_silent(self) -> bool:
         """True if nothing has come of what its headers announce."""
         return False

@@ -18,13 +18,15 @@ import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from zmqtriton_floor import logs, prctl
+from zmqtriton_floor import logs, prctl, wire
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway.client_report import Call, ClientReport, Counts
 from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
 from zmqtriton_frontends.process.ledger import Ledger
+from zmqtriton_frontends.serving import connections
+from zmqtriton_frontends.serving.connections import OpenConnection
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +57,14 @@ class Service:
 
     def count_connections(self) -> int:
         return 0
+
+    def open_connections(self) -> Iterable[OpenConnection]:
+        """Return the open connections, for operators."""
+        return ()
+
+    def name_of_token(self, values: Sequence[str]) -> str:
+        """Return the name of the token in the values of a request; "" if unknown."""
+        return ""
 
     def counts(self) -> Counts:
         """Return counters for metrics."""
@@ -145,7 +155,14 @@ class ServingProcess:
         def leave() -> None:
             service.leave(gateway.is_stopping or gateway.catalogue.is_draining)
 
+        def call(message: wire.Call) -> wire.CallResult:
+            return connections.answer(
+                message, service.role, service.open_connections(), service.name_of_token
+            )
+
         gateway.on_retire = gateway.catalogue.on_draining = leave
+        if service.role:
+            gateway.on_call = call
         leave()
         await self._is_stopped.wait()
         await end(service, lambda: self._end_s, gateway.give_up)

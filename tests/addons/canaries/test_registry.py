@@ -379,6 +379,43 @@ def test_a_good_canary_is_promoted_after_its_time(world: SupervisorHarness) -> N
     assert ("PROMOTED", True) == (canary["phase"], canary["is_automatic"])
 
 
+def test_a_canary_that_is_far_slower_waits_for_an_operator(world: SupervisorHarness) -> None:
+    count(world, (1, 0, 0, 0.0), (2, 0, 0, 0.0))
+    start_canary(world, weight=10, promote_after="1m", min_requests=10)
+
+    count(world, (1, 100, 0, 1.0), (2, 50, 0, 120.0), compute_ms={120: 50})
+    world.advance(120.0)
+    held = status(world)
+    world.call("canary.promote", {"model": "m"})
+    promoted = status(world)
+
+    slowness = (
+        "its 90th percentile of the execution time is 120.00 ms, "
+        "120 times that of the stable version"
+    )
+    assert ("RUNNING", slowness) == (held["phase"], held["slowness"])
+    assert 1 == len([line for line in world.log if "is not promoted by itself: its" in line])
+    assert ("PROMOTED", f"an operator has promoted it, though {slowness}") == (
+        promoted["phase"],
+        promoted["reason"],
+    )
+
+
+@pytest.mark.parametrize(("compute_ms", "limit"), [(5, "off"), (120, "500x")])
+def test_a_slower_canary_is_promoted_with_words_within_the_limit(
+    world: SupervisorHarness, compute_ms: int, limit: str
+) -> None:
+    count(world, (1, 0, 0, 0.0), (2, 0, 0, 0.0))
+    start_canary(world, weight=10, promote_after="1m", min_requests=10, abort_latency=limit)
+
+    count(world, (1, 100, 0, 1.0), (2, 50, 0, 1.0), compute_ms={compute_ms: 50})
+    world.advance(120.0)
+
+    canary = status(world)
+    assert "PROMOTED" == canary["phase"]
+    assert f"{compute_ms} times that of the stable version" in canary["reason"]
+
+
 def test_a_canary_that_does_not_serve_any_more_is_aborted(
     repository: ModelDirectory, world: SupervisorHarness
 ) -> None:

@@ -55,3 +55,17 @@ def test_tokens_are_those_of_the_interval_or_of_a_new_process_of_theirs() -> Non
     (none,) = compute_rates([reading()], [reading()], 2.0)
 
     assert (10.0, 3.0, None) == (rates.tokens_per_s, later.tokens_per_s, none.tokens_per_s)
+
+
+def test_spare_requests_are_what_instances_compute_beyond_the_present() -> None:
+    # 40 requests in 2 s, 4 together, each of 50 ms: two instances would compute 160 each second
+    grown = {"succeeded": 40, "executions": 10, "inferences": 40, "compute_ns": 40 * 50_000_000}
+    before, after = reading(), reading(**grown)
+
+    (spare,) = compute_rates([before], [{**after, "instances": 2}], 2.0)
+    (full,) = compute_rates([before], [{**after, "instances": 2}], 0.1)
+    (none_ready,) = compute_rates([before], [{**after, "instances": 0}], 2.0)
+    (idle,) = compute_rates([after], [{**after, "instances": 2}], 2.0)
+
+    assert (140.0, 0.0) == (spare.spare_per_s, full.spare_per_s)
+    assert (None, None) == (none_ready.spare_per_s, idle.spare_per_s)

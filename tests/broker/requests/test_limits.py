@@ -44,6 +44,40 @@ def test_a_model_has_so_many_unanswered_and_no_more() -> None:
     assert [] == world.texts(8)
 
 
+def _again_after_ms(world: BrokerHarness, *ids: int) -> list[int]:
+    return [reply.number for own_id in ids for reply in world.finals(F, own_id)]
+
+
+def test_a_refusal_names_the_time_until_the_unanswered_are_executed() -> None:
+    world = _limited(limit="3")
+
+    # nothing was executed as yet
+    world.infer(F, *(request(own_id) for own_id in range(1, 5)))
+    assert ([FULL], [0]) == (world.texts(4), _again_after_ms(world, 4))
+
+    # each request takes two seconds, and three are unanswered
+    for _ in range(3):
+        world.tick(2 * SECOND)
+        world.finish_batch(S)
+    world.infer(F, *(request(own_id) for own_id in range(5, 9)))
+
+    assert ([FULL], [6000]) == (world.texts(8), _again_after_ms(world, 8))
+
+
+def test_a_full_queue_names_it_as_well() -> None:
+    config = {"dynamic_batching": {"default_queue_policy": {"max_queue_size": 1}}}
+    world = BrokerHarness.serving(S, config={"max_batch_size": 1, **config})
+    world.infer(F, request(1))
+    world.tick(3 * SECOND)
+    world.finish_batch(S)
+
+    world.infer(F, request(2), request(3))
+    world.infer(F, request(4))
+
+    # the one that is refused counts as well: it would be behind them
+    assert (1, [9000]) == (len(world.texts(4)), _again_after_ms(world, 4))
+
+
 @pytest.mark.row("L04")
 def test_the_server_has_so_many_unanswered_and_no_more() -> None:
     world = _limited(max_requests=2)

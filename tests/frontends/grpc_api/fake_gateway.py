@@ -10,6 +10,7 @@ from tests.frontends import fake_gateway
 from tests.frontends.fake_gateway import version_info
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import VersionInfo
+from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.entrance.ask import REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
@@ -130,7 +131,10 @@ class InMemoryTransport:
     """A transport of no bytes on any line: finds the row of the table and awaits it."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self.rows = {(row.service, row.method): row for row in table(gateway)}
+        self.rows = {
+            (row.service, row.method): row
+            for row in table(gateway, bearer_tokens_of(gateway.settings))
+        }
 
     def call_unary(self, method: str, request: Any, *, call: FakeCall | None = None) -> Any:
         """The response to a unary RPC of the inference service, as a message."""

@@ -172,7 +172,7 @@ class Answers:
 
 
 def _error_reply(own_id: int, error: ZmqTritonError) -> wire.Reply:
-    return wire.Reply(own_id, error.number, error.text, wire.FINAL)
+    return wire.Reply(own_id, error.number, error.text, wire.FINAL, error.retry_after_ms)
 
 
 def overload_error(request: InflightRequest) -> Unavailable:

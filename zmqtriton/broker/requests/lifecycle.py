@@ -140,6 +140,7 @@ class Lifecycle:
             self._answers.leave_order(request)  # order is kept among admitted requests only
             request.generation.statistics.record_refusal(statistics.QUEUE_SIZE)
             error = self._schedulers[request.generation.number].refusal(overload_error(request))
+            error.retry_after_ms = request.generation.wait_ms
             self.refuse(request, error, statistics.REJECTED, now_ns)
 
     def begin_run(self, request: InflightRequest, now_ns: int) -> None:
@@ -278,7 +279,11 @@ class Lifecycle:
                 self._outbox.cancel_execution(request.stub, request.key)
         self._answers.finish(request)
         outcome = wire.Outcome(*request.key, error.number, error.text, wire.FINAL)
-        self.deliver(request, outcome, b"", now_ns)
+        if request.parent is None:
+            row = (request.row.id, error.number, error.text, wire.FINAL, error.retry_after_ms)
+            self._answers.reply(request, wire.Reply(*row), b"")
+        else:
+            self.deliver(request, outcome, b"", now_ns)
         for other in later:
             self.refuse(other, error, reason, now_ns)
         self._dispatch.mark_for_dispatch(generation)

@@ -87,6 +87,17 @@ class Generation:
         self.config: dict[str, Any] = document
 
     @property
+    def wait_ms(self) -> int:
+        """Return the time in which its instances execute all unanswered requests; 0 if unknown.
+
+        It is that of the requests executed so far, with their batches.
+        """
+        executed = self.statistics.compute_infer.count
+        if not executed or not self.expected:
+            return 0
+        return self.unanswered * self.busy_ns // (executed * self.expected * 1_000_000)
+
+    @property
     def max_executions_per_second(self) -> float:
         """Return the model's limit; 0 is no limit."""
         return _parameter(self.config, MAX_EXECUTIONS) or 0.0

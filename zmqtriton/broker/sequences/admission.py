@@ -111,6 +111,7 @@ class SequenceAdmission:
         """Return the error of a request that there is no room for; its sequence cannot go on."""
         scheduler = self._schedulers[generation.number]
         error = scheduler.refusal(self._limits.refuse(generation, now_ns))
+        error.retry_after_ms = generation.wait_ms
         if scheduler.sequences is not None and not generation.is_iterative:
             scheduler.sequences.close_after_refusal(row.correlation, error)
             if row.flags & wire.SEQUENCE_START:

@@ -21,6 +21,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
+from zmqtriton.supervisor.server_processes.connection_calls import ConnectionCalls
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.opening import Opening
 from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
@@ -107,6 +108,7 @@ class Peers:
         self.opening = Opening(plan, self._roles, self._tell_to_listen)
         self.port_sharing = PortSharing(plan, is_shared=shares_ports)
         self.metrics_process = MetricsProcess(plan, self._roles, self._serials)
+        self.connection_calls = ConnectionCalls(plan, self._serials)
         #: Dead processes whose successors wait for their turn, by serial.
         self._resting: dict[int, Peer] = {}
         #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
@@ -264,8 +266,8 @@ class Peers:
             self._introductions.settle(message)
         elif isinstance(message, wire.Statistics):
             self._counts.handle_statistics(message)
-        elif isinstance(message, wire.CallResult) and peer.role == METRICS:
-            self.metrics_process.handle_result(message)
+        elif isinstance(message, wire.CallResult):
+            self._take_result(peer, message)
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
             self._before = ()
             self._plan.log("V", f"every stub is spawned: {message.reason.text}")
@@ -274,6 +276,12 @@ class Peers:
             self.opening.record(peer.role, message)
             if self.opening.is_complete:
                 self.port_sharing.begin()
+
+    def _take_result(self, peer: Peer, result: wire.CallResult) -> None:
+        if peer.role == METRICS:
+            self.metrics_process.handle_result(result)
+        else:
+            self.connection_calls.handle_result(peer.serial, result)
 
     # ------------------------------------------------------------ what is told
 

@@ -264,7 +264,7 @@ class Calls:
         request_id: str = "",
     ) -> Any:
         declared = self._inputs if model in ("", self._model) else {}
-        tensors = [_tensor(name, value, declared.get(name)) for name, value in inputs.items()]
+        tensors = [tensor_of(name, value, declared.get(name)) for name, value in inputs.items()]
         return pb_utils.InferenceRequest(
             request_id=request_id,
             inputs=tensors,
@@ -275,7 +275,7 @@ class Calls:
         )
 
 
-def _tensor(name: str, value: Any, declaration: Any) -> Any:
+def tensor_of(name: str, value: Any, declaration: Any) -> Any:
     """Return an input; values that are no arrays get type and shape as the model declares them."""
     if isinstance(value, pb_utils.Tensor):
         return value

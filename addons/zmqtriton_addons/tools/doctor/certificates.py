@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.findings import Finding, error, warning
+from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.tools.doctor.files import is_public
 
 _DAY_S = 86400
@@ -118,6 +118,13 @@ def _judge_dates(certificate: str, dates: Dates, now_s: float, path: str) -> Ite
         yield warning(
             f"{certificate} expires {left}, {_date(ends_s)}",
             "Replace the files in time; the server reads them again by itself.",
+            look,
+        )
+    else:
+        days = int((ends_s - now_s) / _DAY_S)
+        yield note(
+            f"{certificate} is valid until {_date(ends_s)}, in {days} days",
+            "The server reads new files by itself.",
             look,
         )
 

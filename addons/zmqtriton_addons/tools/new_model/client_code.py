@@ -154,13 +154,17 @@ def route_text(draft: Draft) -> str:
     return _ROUTES.format(name=draft.name, inputs=names)
 
 
-def route_client_text(draft: Draft) -> str:
+def document_code(draft: Draft) -> str:
+    """Return Python code for a document that the route takes."""
     rows = (
         f'"{tensor.name}": {tensor.example_lists(is_batching=draft.is_batching)}'
         for tensor in draft.inputs
     )
-    document = "{" + ", ".join(rows) + "}"
-    return _CLIENT.format(name=draft.name, port=HTTP_PORT, document=document)
+    return "{" + ", ".join(rows) + "}"
+
+
+def route_client_text(draft: Draft) -> str:
+    return _CLIENT.format(name=draft.name, port=HTTP_PORT, document=document_code(draft))
 
 
 def route_curl(draft: Draft) -> str:

@@ -13,6 +13,7 @@ from zmqtriton.embedded import InferenceRequest, InferenceResponse
 from zmqtriton_addons.capture.cases import Case, captured
 from zmqtriton_addons.tools.testing.batch import OutputError
 from zmqtriton_addons.tools.testing.model import LoadedModel, load_model
+from zmqtriton_addons.tools.testing.routes import RouteAnswer
 from zmqtriton_floor.errors import ZmqTritonError
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "InferenceResponse",
     "LoadedModel",
     "OutputError",
+    "RouteAnswer",
     "ZmqTritonError",
     "captured",
     "load_model",

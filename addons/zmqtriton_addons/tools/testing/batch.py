@@ -302,7 +302,7 @@ class _Connection:
 class _NoMemory:
     """In place of the memory that processes share."""
 
-    def answered(self, blocks: Sequence[wire.Block], after: int) -> None:
+    def answered(self, blocks: Sequence[wire.Block], after: int = 0) -> None:
         """Do nothing: there are no blocks."""
 
     def release(self, message: wire.Release) -> None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import MappingProxyType, ModuleType, TracebackType
 from typing import Any, ClassVar, NamedTuple
 
 from zmqtriton.broker.sequences.controls import SequenceControls
@@ -42,6 +42,7 @@ from zmqtriton_addons.tools.testing.batch import (
     check_names,
     check_tensors,
 )
+from zmqtriton_addons.tools.testing.routes import RouteAnswer, call_route
 from zmqtriton_floor import wire
 from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import InvalidArgument, NotFound, from_number
@@ -202,7 +203,7 @@ def load_model(
         model.initialize(config, instance)
         called = CalledModels(files.load.model, answers)
         with closing(called.make_client()) as instance.asker:
-            loaded = LoadedModel(instance, model, json.loads(config), called)
+            loaded = LoadedModel(instance, model, json.loads(config), called, files.load.path)
             try:
                 yield loaded
             finally:
@@ -218,7 +219,12 @@ class LoadedModel:
     """A model that is initialized; `load_model` makes it."""
 
     def __init__(
-        self, instance: Instance, model: Model, config: dict[str, Any], called: CalledModels
+        self,
+        instance: Instance,
+        model: Model,
+        config: dict[str, Any],
+        called: CalledModels,
+        model_file: str,
     ) -> None:
         self.name = instance.model
         self.version = instance.version
@@ -227,6 +233,7 @@ class LoadedModel:
         self._instance = instance
         self._model = model
         self._called = called
+        self._model_file = model_file
         self._controls = SequenceControls(
             config.get("sequence_batching") or {}, is_batching=bool(config.get("max_batch_size"))
         )
@@ -256,6 +263,29 @@ class LoadedModel:
             if response.error is not None:
                 raise response.error
             yield dict(response.outputs)
+
+    def call_route(
+        self,
+        route: str,
+        *,
+        json: Any = None,
+        body: bytes = b"",
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> RouteAnswer:
+        """Return the answer of a route of the model's routes.py, such as "POST /ask".
+
+        The route may have a query, and calls this model. Raises NotFound without a routes.py.
+        """
+        directory = Path(self._model_file).parent
+        return call_route(
+            directory,
+            self.config,
+            self.infer,
+            route,
+            json_document=json,
+            body=body,
+            headers=headers,
+        )
 
     def execute(self, requests: Sequence[Request]) -> list[InferenceResponse]:
         """Return the responses to requests that the model gets as one batch, in their order.

@@ -140,11 +140,13 @@ HEADS = {
 TAIL = literal([(b"grpc-status", b"0")])
 
 
-def trailers(code: int, text: str) -> bytes:
+def trailers(code: int, text: str, retry_after_ms: int = 0) -> bytes:
     pairs = [(b"grpc-status", b"%d" % code)]
     if text:
         pairs.append((b"grpc-message", percent_encoded(text)))
-    pairs += [(name.encode(), value.encode()) for name, value in pushback(code, text)]
+    pairs += [
+        (name.encode(), value.encode()) for name, value in pushback(code, text, retry_after_ms)
+    ]
     return literal(pairs)
 
 
@@ -158,9 +160,9 @@ def metadata_block(pairs: Sequence[tuple[str, str | bytes]]) -> bytes:
     )
 
 
-def only_trailers(code: int, text: str) -> bytes:
+def only_trailers(code: int, text: str, retry_after_ms: int = 0) -> bytes:
     """Return the whole response without a message."""
-    return HEAD + trailers(code, text)
+    return HEAD + trailers(code, text, retry_after_ms)
 
 
 _PLAIN = frozenset(range(0x20, 0x7F)) - {ord("%")}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.process.ledger import Client, Share
 from zmqtriton_frontends.process.turns import Turns
+from zmqtriton_frontends.serving.connections import IsMeant
 
 #: How long a client may take to send its preface and settings.
 _INTRODUCTION_S = 10.0
@@ -118,7 +120,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._sent_count = 0
         self._account: Account
         self.client: Client
-        self._received_bytes = 0
+        self.received_bytes = 0
         #: The transport has bytes that the client has not read.
         self._is_backed_up = False
         #: Something waits for the client, and is looked at now and then.
@@ -126,6 +128,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: The client goes elsewhere once it has ended its sequences.
         self._is_to_leave = False
         self._made_s = 0.0
+        self.address = ""
         self._inbox: Inbox
 
     # ---------------------------------------------------------------- the loop
@@ -134,13 +137,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = transport
         self._made_s = self._loop.time()
         answering, place = self._server.answering, transport.get_extra_info("peername")
-        address = place[0] if isinstance(place, tuple) else ""
+        self.address = address = place[0] if isinstance(place, tuple) else ""
         self._account = Account(
             answering.ledger,
             answering.max_message,
             address,
             moved=lambda: (
-                self._received_bytes
+                self.received_bytes
                 + self._http2.prepared_bytes
                 - int(transport.get_write_buffer_size())
             ),
@@ -185,7 +188,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         self._was_heard = True
-        self._received_bytes += size
+        self.received_bytes += size
         self._is_receiving = True
         if self._is_filling:
             self._was_filling = True
@@ -330,7 +333,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """End the connection if its client does not go on with its unread bytes; or look again."""
         sent = self._http2.prepared_bytes - self._transport.get_write_buffer_size()
         if not self._inbox.kept and self._account.is_stalled(
-            self._loop.time(), self._http2, self._received_bytes, sent
+            self._loop.time(), self._http2, self.received_bytes, sent
         ):
             self._transport.abort()
             return
@@ -386,6 +389,29 @@ class ClientConnection(asyncio.BufferedProtocol):
     def end(self, reason: bytes = b"max_age") -> None:
         """End the connection, with all its requests in flight."""
         self._http2.end(frames.NO_ERROR, reason)
+        self._flush()
+
+    @property
+    def requests(self) -> int:
+        return self._http2.stream_count
+
+    def authorizations(self) -> list[Sequence[str]]:
+        """Return the values by which the client says who it is, of each call in progress."""
+        return [stream.authorization for stream in self._http2.streams.values()]
+
+    def throw_out(self, is_meant: IsMeant) -> None:
+        """End such calls in progress; close the connection if it has no others.
+
+        Clients in one process, or behind one proxy, share a connection.
+        """
+        streams = [*self._http2.streams.values()]
+        meant = [stream for stream in streams if is_meant(stream.authorization)]
+        if len(meant) == len(streams):
+            self.end(b"ended_by_operator")
+            return
+        for stream in meant:
+            self._http2.reset(stream, frames.CANCEL)
+            stream.on_reset()
         self._flush()
 
     def _keep_alive(self) -> None:

@@ -15,6 +15,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 from zmqtriton_floor.settings.frontends import Grpc
+from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 _MAX_DETAILS_BYTES = 6000
 _UNAVAILABLE = Unavailable.grpc_status
 #: In milliseconds; clients without a retry policy take no notice.
-_PUSHBACK = (("grpc-retry-pushback-ms", "1000"),)
+_PUSHBACK_MS, _MAX_PUSHBACK_MS = 1000, 300_000
 #: A deadline further away than this is none, and would not fit into 63 bits of nanoseconds.
 FAR_S = 1e9
 #: Of one connection; its client keeps back what is more. Without a limit the server would also keep
@@ -48,7 +49,9 @@ class RpcLifecycle:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.table = table(gateway)
+        #: None if no call needs one.
+        self.tokens = bearer_tokens_of(gateway.settings)
+        self.table = table(gateway, self.tokens)
         self._announced = AnnouncedBytesBudget()
         settings = gateway.settings
         self.max_message: int = settings.grpc.max_input_size
@@ -84,9 +87,12 @@ def compression_of(settings: Grpc) -> str:
     return {"low": "gzip", "medium": "deflate", "high": "deflate"}.get(level, "")
 
 
-def pushback(code: int, text: str) -> tuple[tuple[str, str], ...]:
+def pushback(code: int, text: str, retry_after_ms: int = 0) -> tuple[tuple[str, str], ...]:
     """Return trailers that keep a client with a retry policy from retrying at once."""
-    return _PUSHBACK if code == _UNAVAILABLE and text.endswith(OVERLOADED) else ()
+    if code != _UNAVAILABLE or not text.endswith(OVERLOADED):
+        return ()
+    pause_ms = min(_MAX_PUSHBACK_MS, max(_PUSHBACK_MS, retry_after_ms))
+    return (("grpc-retry-pushback-ms", str(pause_ms)),)
 
 
 def details_of(text: str) -> str:

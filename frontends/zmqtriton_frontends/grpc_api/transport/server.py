@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from zmqtriton_floor.errors import Unavailable
@@ -120,6 +120,13 @@ class NativeServer(Service):
 
     def count_connections(self) -> int:
         return len(self._connections)
+
+    def open_connections(self) -> Iterable[ClientConnection]:
+        return self._connections
+
+    def name_of_token(self, values: Sequence[str]) -> str:
+        tokens = self.answering.tokens
+        return "" if tokens is None else tokens.name_of(values)
 
     def counts(self) -> Counts:
         return {

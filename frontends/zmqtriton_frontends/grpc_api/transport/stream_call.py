@@ -257,12 +257,13 @@ class NativeCall(Stream):
 
     def _fail(self, error: ZmqTritonError) -> None:
         """End the RPC with the error, whatever it was about to do."""
-        self._refuse(error.grpc_status, details_of(error.text))
+        self._refuse(error.grpc_status, details_of(error.text), error.retry_after_ms)
 
-    def _refuse(self, code: int, text: str) -> None:
+    def _refuse(self, code: int, text: str, retry_after_ms: int = 0) -> None:
         if self.is_open and not self.has_ended:
             by_status[code] += 1
-            block = trailers(code, text) if self._has_head else only_trailers(code, text)
+            make = trailers if self._has_head else only_trailers
+            block = make(code, text, retry_after_ms)
             # what waits to be sent may wait for ever
             self.outgoing.clear()
             self.connection.finish(self, block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from zmqtriton_floor.errors import ZmqTritonError, shortage_of
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -13,6 +14,8 @@ _log = logging.getLogger(__name__)
 _RETRYABLE = frozenset((429, 503))
 #: Room comes back within moments; whole seconds are the smallest unit.
 _RETRY = (("Retry-After", "1"),)
+#: Longest time in that header: clients of then may find another load.
+_MAX_RETRY_S = 300
 #: A client's own names come back in the texts of its errors; a model's own texts are not cut.
 _MAX_CLIENT_ERROR = 3000
 
@@ -38,6 +41,9 @@ def headers(status: int) -> tuple[tuple[str, str], ...]:
 def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
     """Return the further headers of an answer that tells of the error."""
     own: tuple[tuple[str, str], ...] = getattr(error, "headers", ())
+    if not own and error.retry_after_ms and error.http_status in _RETRYABLE:
+        seconds = min(_MAX_RETRY_S, math.ceil(error.retry_after_ms / 1000))
+        return (("Retry-After", str(seconds)),)
     return own or headers(error.http_status)
 
 

@@ -17,7 +17,7 @@ import falcon.asgi
 
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_floor.token_file import Grant
-from zmqtriton_frontends.access.bearer_tokens import HEADER
+from zmqtriton_frontends.access.bearer_tokens import authorization_in
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import SHARE, Share
 from zmqtriton_frontends.process.peer_user import Place, place_of
@@ -32,7 +32,6 @@ DROP_BYTES = 256 << 20
 
 #: The key of the exchange on the connection in a request's scope.
 CONNECTION = "zmqtriton.connection"
-_AUTHORIZATION = HEADER.encode()
 TIMEOUT_HEADER = b"x-request-timeout"
 #: Up to 31 years, in nanoseconds at the finest.
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -179,15 +178,8 @@ class Request(falcon.asgi.Request):
 
     @property
     def authorization(self) -> list[str]:
-        """Return the values by which a client says who it is.
-
-        A page in a browser can name subprotocols of a WebSocket, and set no other header of it.
-        """
-        value = self.header(_AUTHORIZATION)
-        if value is not None:
-            return [value]
-        offers = (self.header(b"sec-websocket-protocol") or "").split(",")
-        return [f"Bearer {o.strip()[7:]}" for o in offers if o.strip().startswith("bearer.")]
+        """Return the values by which a client says who it is."""
+        return authorization_in(self.header)
 
     @property
     def address(self) -> str:

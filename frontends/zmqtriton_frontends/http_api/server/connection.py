@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from zmqtriton_floor.errors import NO_MEMORY
 from zmqtriton_frontends import http1
+from zmqtriton_frontends.access.bearer_tokens import authorization_in
 from zmqtriton_frontends.http1 import Head, Refused, RequestReader
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -30,6 +31,7 @@ from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.client_progress import Progress
 from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
 from zmqtriton_frontends.process.turns import Cost, Turns, WorkTurn
+from zmqtriton_frontends.serving.connections import IsMeant
 
 #: From the first byte of a request to the end of its headers.
 HEADERS_WITHIN_S = 9.0
@@ -80,7 +82,8 @@ class Connection(asyncio.Protocol):
         self.channel: Channel
         #: Sends what the coming transport encrypts; None if that sends by itself.
         self.below: Any = None
-        self._received_bytes = 0
+        self.received_bytes = 0
+        self.requests = 0
         #: What has come waits for the client's turn.
         self._has_place = False
         #: Receives in place of this; made for the first large body.
@@ -100,7 +103,7 @@ class Connection(asyncio.Protocol):
         self.cost: Cost
         self.turn: WorkTurn
         self.sequences = OpenSequences()
-        self._address = ""
+        self.address = ""
         #: What waits of it, of any kind, and is nobody else's to account for.
         self._waiting: Share | None = None
 
@@ -110,7 +113,7 @@ class Connection(asyncio.Protocol):
         self.channel = Channel(transport, self.below)
         self._idle_since = self._host.now()
         place = self.channel.info("peername")
-        self._address = address = place[0] if isinstance(place, tuple) else ""
+        self.address = address = place[0] if isinstance(place, tuple) else ""
         turns = self._host.turns
         self.cost = Cost(address, turns.clock())
         self.turn = WorkTurn(turns, self.cost)
@@ -118,7 +121,7 @@ class Connection(asyncio.Protocol):
         self.client = Client(
             self._host.ledger,
             address,
-            moved=lambda: self._received_bytes + acknowledged_bytes(channel.info("socket")),
+            moved=lambda: self.received_bytes + acknowledged_bytes(channel.info("socket")),
             owes=lambda: bool(channel.unsent_bytes) or not reader.is_whole,
             end=channel.abort,
         )
@@ -153,7 +156,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
-        self._received_bytes += len(data)
+        self.received_bytes += len(data)
         if self._closing_since:
             return  # nobody wants it
         reader.held += data
@@ -175,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     def filled(self, size: int) -> None:
         """Note that bytes were received there."""
-        self._received_bytes += size
+        self.received_bytes += size
         self._reader.skip(size)
         exchange, is_last = self._exchange, self._reader.is_whole
         assert exchange is not None, "it has the room"
@@ -219,10 +222,11 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, head: Head) -> None:
         self._head_since = 0.0
+        self.requests += 1
         host = self._host
         inferences, (seen, inference, edition) = self._inferences, self._seen
         if inferences is not None and (seen is not head or edition != inferences.edition):
-            inference = inferences.read(head, self._address)
+            inference = inferences.read(head, self.address)
             if inference is None or inference.refusal is None:  # each refusal is one of its own
                 self._seen = head, inference, inferences.edition
         exchange: Exchange
@@ -306,6 +310,18 @@ class Connection(asyncio.Protocol):
         self.is_resting = is_resting
 
     # ----------------------------------------------------------------- the end
+
+    def authorizations(self) -> list[list[str]]:
+        """Return the values by which the client says who it is, of its last request."""
+        head = self._reader.head or self._seen[0]
+        if head is None:
+            return []
+        fields = {name: value.decode("latin-1") for name, value in head.fields}
+        return [authorization_in(fields.get)]
+
+    def throw_out(self, is_meant: IsMeant) -> None:
+        """Close now, also amid a request, a stream, or another protocol: it has one at a time."""
+        self.channel.abort()
 
     def refuse(self, status: int, text: str) -> None:
         """Answer bytes that are no request, and end the connection."""
@@ -400,7 +416,7 @@ class Connection(asyncio.Protocol):
         if unsent:
             doing, done = "sending", acknowledged_bytes(self.channel.info("socket"))
         elif not self._reader.is_whole:
-            doing, done = "receiving", self._received_bytes
+            doing, done = "receiving", self.received_bytes
         else:
             doing, done = "", 0
         held = 0 if self._exchange is None else self._exchange.held_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -197,7 +197,8 @@ class HttpService(Service):
         is_passed = "http-arbiter" in settings.server.passed_sockets
         self.shares_port = is_passed or settings.http.reuse_port
         self.ledger = ledger = Ledger(settings.memory.client_bytes // processes)
-        table, access = app.routes(gateway), Access(settings)
+        table, self._access = app.routes(gateway), Access(settings)
+        access = self._access
         served = all_endpoints(bound, gateway, build(gateway, table, access), access)
         endpoints = {
             name: with_share(request_log.with_request_log(application), ledger.requests)
@@ -225,6 +226,13 @@ class HttpService(Service):
 
     def count_connections(self) -> int:
         return len(self._connections.room)
+
+    def open_connections(self) -> Iterable[Connection]:
+        return self._connections.room
+
+    def name_of_token(self, values: Sequence[str]) -> str:
+        tokens = self._access.tokens
+        return "" if tokens is None else tokens.name_of(values)
 
     def counts(self) -> Counts:
         return {

@@ -25,6 +25,7 @@ def test_what_the_guide_for_tests_prints_passes(
     shutil.copytree(DEMO_MODELS, tmp_path / "models")
     monkeypatch.chdir(tmp_path)
     assert 0 == main(["new", "totals", "--sequence"])
+    assert 0 == main(["new", "prices", "--route"])
     text = (GUIDES / "testing.md").read_text("utf-8")
     *codes, alone = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 

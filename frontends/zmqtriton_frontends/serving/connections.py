@@ -1,0 +1,97 @@
+"""The list of a process's connections for operators, by client, and the end of some of them."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unsupported
+
+_VERB = "connections"
+#: Tells by the values of a request whether it must end.
+IsMeant = Callable[[Sequence[str]], bool]
+
+
+class OpenConnection(Protocol):
+    """One connection of a client."""
+
+    #: Address of the client, or of the proxy that it comes by.
+    address: str
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no request or stream is in progress."""
+
+    @property
+    def requests(self) -> int:
+        """Return the number of requests that have come over it."""
+
+    @property
+    def received_bytes(self) -> int:
+        """Return the number of bytes that have come over it."""
+
+    def authorizations(self) -> Iterable[Sequence[str]]:
+        """Return the values by which the client says who it is.
+
+        They are those of each request in progress, or of the last one.
+        """
+
+    def throw_out(self, is_meant: IsMeant) -> None:
+        """End the requests in progress with such values now, and the connection with the last."""
+
+
+class _Row(NamedTuple):
+    address: str
+    token: str
+
+
+def answer(
+    call: wire.Call,
+    protocol: str,
+    connections: Iterable[OpenConnection],
+    name_of: Callable[[Sequence[str]], str],
+) -> wire.CallResult:
+    """Answer a call of the supervisor: with a row for each client, whose connections may end.
+
+    `name_of` returns the name of a token by the values of a request, "" if unknown.
+    """
+    if call.verb != _VERB:
+        return wire.CallResult(call.id, Unsupported.number, f"no call '{call.verb}' here", "null")
+    arguments = json.loads(call.arguments)
+    address, token = arguments.get("address", ""), arguments.get("token", "")
+    network = ipaddress.ip_network(address, strict=False) if address else None
+
+    def is_meant(values: Sequence[str]) -> bool:
+        return not token or name_of(values) == token
+
+    rows: dict[_Row, dict[str, Any]] = {}
+    for connection in connections:
+        meant = [*filter(is_meant, connection.authorizations())]
+        if (network and not _is_in(connection.address, network)) or (token and not meant):
+            continue
+        names = sorted({*map(name_of, meant)} - {""})
+        key = _Row(connection.address, ", ".join(names))
+        row = rows.setdefault(
+            key,
+            {"protocol": protocol, **key._asdict(), "connections": 0, "busy": 0}
+            | {"requests": 0, "received_bytes": 0},
+        )
+        row["connections"] += 1
+        row["busy"] += 0 if connection.is_idle else len(meant)
+        row["requests"] += connection.requests
+        row["received_bytes"] += connection.received_bytes
+        if arguments.get("end"):
+            connection.throw_out(is_meant)
+    return wire.CallResult(call.id, 0, "", json.dumps([*rows.values()]))
+
+
+def _is_in(address: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False  # its place is unknown
+    mapped = ip.ipv4_mapped if ip.version == 6 else None
+    return (mapped or ip) in network
