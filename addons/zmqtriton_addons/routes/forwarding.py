@@ -254,6 +254,7 @@ class Forwarding:
             _grant(req, routed),
             deadline_ns,
             time.monotonic_ns(),
+            source=req.source,
         )
         checked = await self._entrance.admit(ask)
         return self._entrance.responses(checked, req.arrivals())

@@ -213,6 +213,7 @@ class _Conversation:
                 self._req.grant,
                 self._deadline_ns(),
                 now_ns(),
+                source=lambda: self._req.source()._replace(protocol="websocket"),
             )
             checked = await self._inference.entrance.admit(ask)
             self._sequences.note(checked)

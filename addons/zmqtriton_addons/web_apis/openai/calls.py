@@ -94,6 +94,7 @@ class Calls:
             req.grant,
             req.deadline_ns,
             begun_ns,
+            source=req.source,
         )
         return self._entrance.responses(self._entrance.enter(ask), req.arrivals())
 
