@@ -376,8 +376,11 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton_addons.jobs",
+            "zmqtriton_addons.web_apis.openai.tensor_names",
+            "zmqtriton_frontends.access",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
+            "zmqtriton_frontends.inference",
         ),
         ("falcon",),
         "gives requests to the process of jobs, and keeps nothing",

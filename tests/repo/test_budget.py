@@ -55,9 +55,9 @@ STATEMENTS = {
     f"{ADDONS}routes": 1_050,
     f"{ADDONS}tools": 6_070,
     f"{ADDONS}tritonserver": 870,
-    f"{ADDONS}web_apis": 3_030,
+    f"{ADDONS}web_apis": 3_040,
     f"{ADDONS}web_sockets": 500,
-    f"{ADDONS}jobs": 2_030,
+    f"{ADDONS}jobs": 2_070,
     f"{ADDONS}batches": 940,
 }
 #: The modules of core and add-ons.
