@@ -56,7 +56,7 @@ STATEMENTS = {
     f"{ADDONS}tools": 6_070,
     f"{ADDONS}tritonserver": 870,
     f"{ADDONS}web_apis": 3_040,
-    f"{ADDONS}web_sockets": 500,
+    f"{ADDONS}web_sockets": 520,
     f"{ADDONS}jobs": 2_070,
     f"{ADDONS}batches": 940,
 }

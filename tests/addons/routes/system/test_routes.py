@@ -361,6 +361,12 @@ def test_a_stream_that_breaks_is_not_whole(server: Server) -> None:
     assert "could not answer" not in server.log_text()[begin:]
 
 
+def test_a_model_of_routes_has_none_of_its_own(server: Server) -> None:
+    reply = ask(server, "/models/ocr.routes/ocr")
+
+    assert (404, "model 'ocr.routes' has no routes") == (reply.status, reply.document["error"])
+
+
 @pytest.mark.parametrize(
     ("parts", "status"),
     [
