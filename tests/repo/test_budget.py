@@ -57,7 +57,7 @@ STATEMENTS = {
     f"{ADDONS}tritonserver": 870,
     f"{ADDONS}web_apis": 3_040,
     f"{ADDONS}web_sockets": 520,
-    f"{ADDONS}jobs": 2_070,
+    f"{ADDONS}jobs": 2_080,
     f"{ADDONS}batches": 940,
 }
 #: The modules of core and add-ons.

@@ -391,6 +391,22 @@ def test_an_application_stands_in_place_of_routes(server: Server) -> None:
     )
 
 
+def test_an_application_shuts_down_with_its_server(tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    code = APPLICATION.replace(
+        '            started.append(event["type"])\n',
+        f"            with open({str(events)!r}, 'a') as file:\n"
+        "                file.write(event['type'] + '\\n')\n",
+    )
+    assert code != APPLICATION
+    server = Server(tmp_path / "s", [], options=["--routes"], frontends=(), stub_user="")
+    add_model(server, "app", code)
+    with server:
+        assert 202 == ask(server, "/models/app/x", b"1").status
+
+    assert ["lifespan.startup", "lifespan.shutdown"] == events.read_text().split()
+
+
 def test_a_route_that_hangs_fails_alone(server: Server) -> None:
     pid = ask(server, "/models/ocr/edition").document["pid"]
 
