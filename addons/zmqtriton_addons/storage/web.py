@@ -61,10 +61,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 def _is_link_local(host: str | None) -> bool:
     """Return whether a host is on the machine's link, as clouds' servers of credentials are."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # a proxy may know it
         return False
-    addresses = [ip_address(str(row[4][0]).partition("%")[0]) for row in found]
+    addresses = [ip_address(str(row[4][0]).partition("%")[0]) for row in rows]
     return any(
         (getattr(address, "ipv4_mapped", None) or address).is_link_local for address in addresses
     )
