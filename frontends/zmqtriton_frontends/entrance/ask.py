@@ -108,7 +108,7 @@ class Ask(NamedTuple):
     begun_ns: int = 0
     #: Steps of this request alone: its client asks for what they add.
     steps: tuple[Step, ...] = ()
-    #: Returns the client's address, protocol and route; for logs, so few requests need it.
+    #: Returns the client's address, protocol and route; only logs call it.
     source: Callable[[], Source] | None = None
 
 
