@@ -506,7 +506,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     "Capture": (
         a.text(
             "access-log",
-            "File that gets a line of JSON for each request: model, status, times, bytes, token.",
+            "File that gets a line of JSON for each request: client, model, status, times, bytes.",
         ),
         a.text(
             "capture",

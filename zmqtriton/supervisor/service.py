@@ -37,7 +37,7 @@ from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
 from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
 from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
-from zmqtriton.supervisor.machine.log import ServerLog, take_over_output
+from zmqtriton.supervisor.machine.log import LogOutlet, ServerLog, take_over_output
 from zmqtriton.supervisor.machine.process_settings import bound_ports, process_settings, read_policy
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
@@ -131,7 +131,7 @@ class Service:
             self._core.events,
             capacity.segment_budget_bytes(),
             str(claims.runtime.path),
-            relay=log.outlet.relay,
+            relay=partial(self._relay_lines, log.outlet),
             on_process_end=self._remove_process_files,
             regions=self._region_files,
         )
@@ -193,6 +193,11 @@ class Service:
             claim_storage=self._claim_storage,
             clock_step_s=own_process.clock_step_s,
         )
+
+    def _relay_lines(self, outlet: LogOutlet, data: bytes, pid: int) -> None:
+        """Write lines of a process of the server, and keep them; in the thread that reads them."""
+        outlet.relay(data)
+        self._log_ring.keep_written(data, pid)
 
     def follow(self, predecessor: predecessors.Predecessor) -> None:
         """Take over from that server when this one serves."""

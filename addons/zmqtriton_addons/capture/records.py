@@ -103,8 +103,22 @@ def read(directory: Path) -> Iterator[Record]:
             for line in file:
                 with suppress(ValueError):
                     document = json.loads(line)
-                    if isinstance(document, dict) and "request" in document:
+                    if _is_record(document):
                         yield Record(document, segment)
+
+
+def _is_record(document: Any) -> bool:
+    """Return whether a document has all that is read of a record; a damaged one is left out."""
+    try:
+        error, bodies = document["error"], [document["request"]["inputs"]]
+        bodies += [response["outputs"] for response in document["responses"]]
+        names = [entry["name"] for body in bodies for entry in body]
+        texts = [*names, document["id"], document["model"], document.get("time", "")]
+        texts += [] if error is None else [error["code"], error["text"]]
+        float(document.get("duration_ms", 0))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return all(type(text) is str for text in texts)
 
 
 class Description(NamedTuple):

@@ -58,7 +58,7 @@ class Report:
         self.counts: Counter[str] = Counter()
         #: Differences by model and tensor: their number, the greatest, its text and record.
         self.worst: dict[tuple[str, str], tuple[int, float, str, str]] = {}
-        #: The first ones that differ or fail.
+        #: The first ones that differ, and the first ones that fail.
         self.shown: list[Result] = []
         self._times: list[tuple[float, float]] = []
 
@@ -70,7 +70,8 @@ class Report:
         self.counts[result.kind] += 1
         if not math.isnan(result.now_ms):
             self._times.append((result.now_ms, result.before_ms))
-        if result.kind in (DIFFERENT, FAILED) and len(self.shown) < _MAX_SHOWN:
+        of_kind = sum(other.kind == result.kind for other in self.shown)
+        if result.kind in (DIFFERENT, FAILED) and of_kind < _MAX_SHOWN:
             self.shown.append(result)
         for tensor, text, greatest in result.differences if result.kind == DIFFERENT else ():
             key = result.model, tensor

@@ -66,7 +66,7 @@ def show(directory: Path, record: str, *, model: str, failed: bool, last: int, f
 def _row(record: Record) -> dict[str, object]:
     document = record.document
     error = document["error"]
-    status = "ok" if error is None else f"{error['code']}: {error['text'].splitlines()[0]}"
+    status = "ok" if error is None else f"{error['code']}: {error['text'].partition(chr(10))[0]}"
     row = {key: document.get(key, "") for key in _COLUMNS.values()}
     return {**row, "responses": len(document["responses"]), "status": status}
 

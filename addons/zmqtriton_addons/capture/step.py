@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from zmqtriton_addons.capture import rates
 from zmqtriton_addons.capture.frames import END, REQUEST, RESPONSE, SERVICE, Frame, encode, size_of
 from zmqtriton_addons.capture.line import Line
-from zmqtriton_floor.datatypes import count_elements
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.signature import config_parameter
@@ -252,7 +251,7 @@ def _here(tensor: Tensor) -> Tensor:
 def _kept(tensor: Tensor) -> Tensor:
     """Return the tensor with bytes that do not change."""
     name, datatype, shape, data = tensor = _here(tensor)
-    if data is not None and not len(data) and count_elements(shape):
+    if data is not None and not len(data) and 0 not in shape:
         data = None  # an output of a stream that was written to a client's memory
     if data is None or type(data) is bytes:
         return make(Tensor, (name, datatype, shape, data))

@@ -108,8 +108,8 @@ def logs(
 ) -> None:
     """Show the last lines of the log: the server's and its models', or those about MODEL.
 
-    The broker and the frontends write to the server's stderr only. In JSON, each line of the log is
-    an object on a line of its own; in YAML, an element of a list.
+    The server's lines are those of all its processes: frontends, broker and add-ons. In JSON, each
+    line of the log is an object on a line of its own; in YAML, an element of a list.
     """
     if previous and follow:
         raise click.UsageError("a process that has ended writes nothing more: --follow")

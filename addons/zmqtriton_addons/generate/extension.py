@@ -120,7 +120,15 @@ class Generate:
         """Return a request whose model gets no headers, as in Triton."""
         steps = self._inference.reports if are_wanted(req.header) else ()
         return Ask(
-            target, read, req.header, None, req.grant, req.deadline_ns, begun_ns, steps=steps
+            target,
+            read,
+            req.header,
+            None,
+            req.grant,
+            req.deadline_ns,
+            begun_ns,
+            steps,
+            req.source,
         )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
-from functools import wraps
+from contextlib import suppress
+from functools import partial, wraps
 from typing import Any
 
 import falcon
@@ -16,7 +17,9 @@ import falcon.asgi
 
 from zmqtriton_addons.jobs.channel import Answer, Channel
 from zmqtriton_addons.jobs.messages import Document, new_id
-from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_addons.web_apis.openai import tensor_names
+from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
     COUNT,
@@ -29,6 +32,8 @@ from zmqtriton_frontends.http_api import (
     object_of,
     schema_named,
 )
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference import NotLoaded, attempt
 
 _CATEGORY = "inference"
 _ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])", re.IGNORECASE)
@@ -61,6 +66,8 @@ _MAX_HEADER_BYTES = 32 << 10
 #: Larger documents are not read before they are executed.
 _MAX_DOCUMENT_BYTES = 64 << 10
 _MAX_KEY = 255
+#: No directory, so no model, has a longer name.
+_MAX_MODEL_BYTES = 255
 _MAX_PLACE = 1 << 62
 _NONE = "there is no such job"
 _UNDER_WAY = ("queued", "running")
@@ -175,7 +182,10 @@ class Submissions:
     ) -> None:
         pieces, size = await req.read_pieces(self._max_bytes)
         if model:
-            self._check_model(model, version)
+            await self._check_model(model, version, req.deadline_ns)
+        else:
+            pieces = [b"".join(pieces)]
+            model = await self._find_model(req, pieces[0])
         key = req.header(b"idempotency-key")
         if key is not None and not 0 < len(key) <= _MAX_KEY:
             raise InvalidArgument(f"the idempotency key must have 1 to {_MAX_KEY} characters")
@@ -198,12 +208,32 @@ class Submissions:
         resp.set_headers({"location": location, "preference-applied": "respond-async"})
         resp.data = _text(answer.document)
 
-    def _check_model(self, model: str, version: str) -> None:
-        """Raise the error of a missing model; a job waits for one that is not ready."""
+    async def _check_model(self, model: str, version: str, deadline_ns: int) -> None:
+        """Raise the error of a missing model; a job waits for one that is not ready.
+
+        A name that only the repositories can know is loaded, which shows whether there is a model.
+        """
+        catalogue = self._gateway.catalogue
         try:
-            self._gateway.catalogue.find(model, version)
+            catalogue.find(model, version)
+        except NotLoaded:
+            if model not in catalogue.versions():
+                with suppress(Unavailable, DeadlineExceeded):
+                    await attempt(partial(catalogue.find, model, version), deadline_ns)
         except Unavailable:
             return
+
+    async def _find_model(self, req: Request, text: bytes) -> str:
+        """Return the model that a document of OpenAI's API names; "" if its route refuses it."""
+        try:
+            name = await json_documents.read(text, _model_in)
+            model = tensor_names.queue_of(self._gateway.catalogue, name) if name else ""
+            if not (model and may_see(req.grant, model)):
+                return ""
+            await self._check_model(model, "", req.deadline_ns)
+        except ZmqTritonError:
+            return ""
+        return model
 
 
 class JobRoutes:
@@ -311,6 +341,12 @@ def _webhook_in(req: Request, pieces: Sequence[bytes], size: int) -> str:
     if type(webhook) is not str:
         raise InvalidArgument("the member 'webhook' must be a URL")
     return webhook
+
+
+def _model_in(text: bytes) -> str:
+    document = json_documents.parse(text)
+    name = document.get("model") if type(document) is dict else None
+    return name if type(name) is str and len(name.encode()) <= _MAX_MODEL_BYTES else ""
 
 
 def _kept_headers(req: Request) -> list[tuple[str, str]]:

@@ -254,6 +254,7 @@ class Forwarding:
             _grant(req, routed),
             deadline_ns,
             time.monotonic_ns(),
+            source=req.source,
         )
         checked = await self._entrance.admit(ask)
         return self._entrance.responses(checked, req.arrivals())
@@ -262,6 +263,8 @@ class Forwarding:
         """Return the model of the routes, when it is there. Raises what refuses the client."""
         catalogue, name = self._gateway.catalogue, model + names.SUFFIX
         version = await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
+        if version.config.get("backend") == names.BACKEND:  # it is itself the model of routes
+            raise falcon.HTTPError(404, description=f"model '{model}' has no routes")
         end_s = time.monotonic() + _WITHIN_S
         while True:
             try:

@@ -6,10 +6,12 @@ Credentials go to the server that they are for, and never behind a redirect.
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,7 +50,24 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         schemes = urlsplit(request.full_url).scheme, urlsplit(url).scheme
         if schemes[1] not in ("http", "https") or schemes == ("https", "http"):
             raise Refused(f"it sends to {url.partition('?')[0]}, which is less safe", code, headers)
+        if _is_link_local(urlsplit(url).hostname) and not _is_link_local(
+            urlsplit(request.full_url).hostname
+        ):
+            text = f"it sends to {url.partition('?')[0]}, which only this machine can reach"
+            raise Refused(text, code, headers)
         return super().redirect_request(request, *answer)
+
+
+def _is_link_local(host: str | None) -> bool:
+    """Return whether a host is on the machine's link, as clouds' servers of credentials are."""
+    try:
+        rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # a proxy may know it
+        return False
+    addresses = [ip_address(str(row[4][0]).partition("%")[0]) for row in rows]
+    return any(
+        (getattr(address, "ipv4_mapped", None) or address).is_link_local for address in addresses
+    )
 
 
 _opener = urllib.request.build_opener(_Redirects)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from collections.abc import Coroutine
 from contextlib import aclosing
 from functools import partial
 from itertools import islice
@@ -32,7 +34,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.entrance import Ask, Content
+from zmqtriton_frontends.entrance import Ask, Content, TakesLong
 from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import Inference, Request, ResponseFormat, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -42,6 +44,9 @@ from zmqtriton_frontends.tensors.references import is_large
 
 _log = logging.getLogger(__name__)
 
+#: A longer document of a request that was refused is not read again for its id.
+_MAX_ID_BYTES = 64 << 10
+_FIRST_ID = re.compile(rb'\s*\{\s*"id"\s*:\s*"([^"\\]{1,1024})"')
 #: While this much of one client is under way, nothing more is read of it.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
@@ -90,6 +95,15 @@ class _Form:
 
     takes_streams = True
     form: Any = None
+    #: The client's id of the request, once its document is read.
+    own_id = ""
+
+    def take(self, content: Content) -> Content:
+        self.own_id = content.body.request_id
+        return content._replace(classes=self.form.classes)
+
+    async def take_later(self, reading: Coroutine[Any, Any, Content]) -> Content:
+        return self.take(await reading)
 
 
 class _Request:
@@ -196,12 +210,13 @@ class _Conversation:
 
     async def _begin(self, message: Message) -> None:
         """Begin a request; the next one must not overtake it."""
-        size, form = len(message.data), _Form()
+        size = len(message.data)
         try:
             self._req.hold(size)
         except Unavailable as error:
             await self._send_error(message, error)
             return
+        form = _Form()
         try:
             body, length = _divided(message)
             read = partial(self._content, form, body, length)
@@ -213,20 +228,24 @@ class _Conversation:
                 self._req.grant,
                 self._deadline_ns(),
                 now_ns(),
+                source=lambda: self._req.source()._replace(protocol="websocket"),
             )
             checked = await self._inference.entrance.admit(ask)
             self._sequences.note(checked)
             await self._start(checked, form.form, size)
         except Exception as error:  # noqa: BLE001 - an edge: the other requests go on
             self._req.hold(-size)
-            await self._send_error(message, _as_answer(error))
+            await self._send_error(message, _as_answer(error), form.own_id)
 
     def _deadline_ns(self) -> int:
         return now_ns() + self._timeout_ns if self._timeout_ns else 0
 
     def _content(self, form: _Form, body: Any, length: int | None, model: ModelVersion) -> Content:
-        content = self._inference.read(form, body, length, model)
-        return content._replace(classes=form.form.classes)
+        try:
+            content = self._inference.read(form, body, length, model)
+        except TakesLong as long:
+            raise TakesLong(form.take_later(long.reading)) from None
+        return form.take(content)
 
     async def _start(self, checked: CheckedRequest, form: Any, size: int) -> None:
         sending: asyncio.Future[None] | None = None
@@ -320,8 +339,8 @@ class _Conversation:
             await self._socket.send(BINARY, (prefix, text, *tail))
         share.add(min(0, held - share.held))
 
-    async def _send_error(self, message: Message, error: ZmqTritonError) -> None:
-        await self._send_document(_error(_id_of(message), error))
+    async def _send_error(self, message: Message, error: ZmqTritonError, own_id: str = "") -> None:
+        await self._send_document(_error(own_id or _id_of(message), error))
 
     async def _send_document(self, document: dict[str, Any]) -> None:
         await self._socket.send(TEXT, (json_documents.write(document),))
@@ -351,10 +370,17 @@ def _divided(message: Message) -> tuple[Any, int | None]:
 
 
 def _id_of(message: Message) -> str:
-    """Return the client's id of a request that was refused, as far as it can be read."""
+    """Return the client's id of a request that was refused, as far as it can be read.
+
+    Other clients would wait while a long document is read, so its id must be its first member.
+    """
     try:
         body, length = _divided(message)
-        document = orjson.loads(body if length is None else body[:length])
+        text = body if length is None else body[:length]
+        if len(text) > _MAX_ID_BYTES:
+            first = _FIRST_ID.match(text[:_MAX_ID_BYTES])
+            return str(first[1], "utf-8", "replace") if first else ""
+        document = orjson.loads(text)
         own_id = document.get("id", "")
     except (InvalidArgument, ValueError, AttributeError):
         return ""

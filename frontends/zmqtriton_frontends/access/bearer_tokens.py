@@ -180,10 +180,14 @@ class BearerTokens:
         grant = self.find(values)
         if grant is None:
             self._refuse(values, address)
-        if need not in (ANY, *grant.scopes):
-            raise Forbidden(f"The token is not good for this, expecting scope '{need}'", need)
-        if model is not None:
-            check_target(grant, need, model)
+        try:
+            if need not in (ANY, *grant.scopes):
+                raise Forbidden(f"The token is not good for this, expecting scope '{need}'", need)
+            if model is not None:
+                check_target(grant, need, model)
+        except Forbidden as error:
+            error.token = grant.name
+            raise
         return grant
 
     def _refuse(self, values: Sequence[str], address: str) -> NoReturn:

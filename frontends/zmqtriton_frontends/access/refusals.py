@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -14,12 +16,61 @@ MISSING, UNKNOWN, EXPIRED, SEVERAL = "missing", "unknown", "expired", "several"
 #: A restricted API was called without its key, or with a wrong one.
 KEY = "key"
 _FORBIDDEN, _TOO_MANY = "forbidden", "too_many_failures"
+#: The code of a refusal that is no AccessRefused: a missing key, a foreign page or host name.
+NOT_PERMITTED = "PERMISSION_DENIED"
+
+
+class Source(NamedTuple):
+    """The origin of a request, for logs."""
+
+    #: `http`, `websocket`, `grpc` or `zmq`.
+    protocol: str
+    #: The client's address, or its proxy's; "" if it is not known.
+    address: str
+    #: The method and the path without its query, the name of the RPC, or the verb.
+    route: str
+
+
+class Refusal(NamedTuple):
+    """A request that was refused before it entered."""
+
+    source: Source
+    code: str
+    text: str
+    #: The name of the model in the request; "" without one.
+    model: str = ""
+    #: The name of a valid token that does not have this right.
+    token: str = ""
+
+
+#: Functions that get each refusal of this process: an access log is no part of what refuses.
+listeners: list[Callable[[Refusal], None]] = []
+
+
+def report(source: Source, error: ZmqTritonError, model: str = "") -> None:
+    """Report the refusal of a request to the listeners, each error once."""
+    token = ""
+    if isinstance(error, AccessRefused):
+        if error.is_reported:
+            return
+        error.is_reported, token = True, error.token
+    report_text(source, error.code, error.text, model, token)
+
+
+def report_text(source: Source, code: str, text: str, model: str = "", token: str = "") -> None:
+    """Report a refusal that is no error of its own to the listeners."""
+    for listener in listeners:
+        listener(Refusal(source, code, text, model, token))
 
 
 class AccessRefused(ZmqTritonError):
     """Base of the refusals, each with headers for HTTP."""
 
     headers: Headers = ()
+    #: The name of the client's token, if that is valid.
+    token = ""
+    #: The listeners have it; several places may report an error on its way to the client.
+    is_reported = False
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(text)

@@ -11,12 +11,19 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "ask": "Ask Content Division REPORT_HEADERS are_wanted",
+    "ask": "Ask Content Division REPORT_HEADERS TakesLong are_wanted",
     "entrance": "Entrance",
 }
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends.entrance.ask import REPORT_HEADERS, Ask, Content, Division, are_wanted
+    from zmqtriton_frontends.entrance.ask import (
+        REPORT_HEADERS,
+        Ask,
+        Content,
+        Division,
+        TakesLong,
+        are_wanted,
+    )
     from zmqtriton_frontends.entrance.entrance import Entrance
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -18,6 +18,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import RequestBody
+from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference import load_metrics, stage_times
 from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, Options, Pairs
@@ -107,6 +108,8 @@ class Ask(NamedTuple):
     begun_ns: int = 0
     #: Steps of this request alone: its client asks for what they add.
     steps: tuple[Step, ...] = ()
+    #: Returns the client's address, protocol and route; only logs call it.
+    source: Callable[[], Source] | None = None
 
 
 class Forwarding:

@@ -16,6 +16,7 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, shortage_of
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import RequestBody
+from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Place
@@ -182,6 +183,11 @@ class GrantedCall:
     @property
     def authorization(self) -> Sequence[str]:
         return self._call.authorization
+
+
+def source_of(call: Call, method: str) -> Source:
+    """Return the client's address, the protocol and the RPC, for logs."""
+    return Source("grpc", call.ends[0].host, method)
 
 
 def hold_answer(call: Call, size: int) -> None:

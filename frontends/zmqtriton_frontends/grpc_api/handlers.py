@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import (
     OPEN,
@@ -17,9 +17,17 @@ from zmqtriton_frontends.access.bearer_tokens import (
     describe_client,
     need_of,
 )
+from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.call import Begin, Call, GrantedCall, Handle, by_task
+from zmqtriton_frontends.grpc_api.call import (
+    Begin,
+    Call,
+    GrantedCall,
+    Handle,
+    by_task,
+    source_of,
+)
 from zmqtriton_frontends.grpc_api.control.administration import Repository, Settings, SharedMemory
 from zmqtriton_frontends.grpc_api.control.metadata import Health, Models
 from zmqtriton_frontends.grpc_api.control.reflection import Reflection, refuse
@@ -119,15 +127,22 @@ def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
 def _checked(rpc: Rpc, check: Callable[[Call], Call]) -> Rpc:
     """Return the same with a check before each call, whose handler gets what the check returns."""
 
+    def checked(call: Call) -> Call:
+        try:
+            return check(call)
+        except ZmqTritonError as error:
+            refusals.report(source_of(call, rpc.method), error)
+            raise
+
     def behind(handle: Any) -> Any:
         def ask(data: Any, call: Call, *answer: Any) -> Any:
-            return handle(data, check(call), *answer)
+            return handle(data, checked(call), *answer)
 
         return handle and ask
 
     before = rpc.check
     return rpc._replace(
-        check=check if before is None else lambda call: before(check(call)),
+        check=checked if before is None else lambda call: before(checked(call)),
         unary=behind(rpc.unary),
         stream=behind(rpc.stream),
         exchange=behind(rpc.exchange),
@@ -186,8 +201,15 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
 def _by_task(
     service: str, method: str, category: str, handle: Handle, *, names_model: bool = False
 ) -> Rpc:
+    async def reporting(data: bytes, call: Call) -> bytes:
+        try:
+            return await handle(data, call)
+        except AccessRefused as error:  # of a model that the token is not for
+            refusals.report(source_of(call, method), error)
+            raise
+
     return Rpc(
-        service, method, category, by_task(handle), keeps_request=True, names_model=names_model
+        service, method, category, by_task(reporting), keeps_request=True, names_model=names_model
     )
 
 

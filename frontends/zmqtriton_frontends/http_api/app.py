@@ -16,6 +16,8 @@ import falcon.routing
 import orjson
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.access import refusals
+from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.administration import Repository, Settings, shared_memory_routes
 from zmqtriton_frontends.http_api.asgi import problems
@@ -30,6 +32,9 @@ from zmqtriton_frontends.http_api.server.inference_heads import (
     MAX_MODEL_NAME_BYTES,
     InferenceHeads,
 )
+
+#: The statuses of refusals that are no AccessRefused: a key, a page or a host name.
+_REFUSALS = frozenset({403, 421})
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -157,6 +162,8 @@ class _Errors:
     async def answer_error(
         self, req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
     ) -> None:
+        if isinstance(error, AccessRefused):
+            refusals.report(req.source(), error, params.get("model", ""))
         form = self._form_of(req)
         resp.status, resp.data = form.of_error(error) if form else problems.response_to(error)
         resp.set_headers(problems.headers_of(error))
@@ -176,6 +183,9 @@ class _Errors:
             headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
         resp.set_headers(headers)
         text = error.description or falcon.code_to_http_status(error.status_code)[4:]
+        if error.status_code in _REFUSALS:
+            model = params.get("model", "")
+            refusals.report_text(req.source(), refusals.NOT_PERMITTED, text, model)
         if form := self._form_of(req):
             resp.status, resp.data = form.of_refusal(error.status_code, text)
         else:

@@ -13,7 +13,7 @@ _NAMES = {
     "catalogue": "Canary Catalogue ModelVersion parse_version",
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionContents RegionSlice",
-    "load_on_demand": "attempt",
+    "load_on_demand": "NotLoaded attempt",
     "load_metrics": "utilization",
     "open_sequences": "OpenSequences",
     "request_trace": "now_ns",
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
     from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionContents, RegionSlice
     from zmqtriton_frontends.inference.load_metrics import utilization
-    from zmqtriton_frontends.inference.load_on_demand import attempt
+    from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
     from zmqtriton_frontends.inference.open_sequences import OpenSequences
     from zmqtriton_frontends.inference.request_trace import now_ns
     from zmqtriton_frontends.inference.restrictions import by_category

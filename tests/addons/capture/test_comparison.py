@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from zmqtriton_addons.capture.comparison import CLOSE, DIFFERENT, EQUAL, compare
-from zmqtriton_addons.capture.records import Record
+from zmqtriton_addons.capture.comparison import CLOSE, DIFFERENT, EQUAL, Difference, compare
+from zmqtriton_addons.capture.records import LINES, Record, read
+from zmqtriton_addons.capture.replaying import FAILED, Report, Result
 
 FLOATS = {"name": "Y", "datatype": "FP32", "shape": [3], "data": [1.0, 0.0, 100.0]}
 TEXTS = {"name": "T", "datatype": "BYTES", "shape": [1], "data": ["a"]}
@@ -63,3 +65,32 @@ def test_what_was_not_captured_is_not_compared_and_responses_are_counted() -> No
     assert EQUAL == compare(record(left_out), [{}], 0.0).kind
     [difference] = compare(record(left_out), [{}, {}], 0.0).differences
     assert "2 responses, not 1" == difference.text
+
+
+def test_a_report_has_the_reasons_of_failures_behind_many_differences() -> None:
+    report = Report()
+    for number in range(50):
+        report.add(Result(f"d{number}", "m", DIFFERENT, [Difference("OUT", "1.0")]))
+    report.add(Result("f", "m", FAILED, [Difference("", "no such model")]))
+
+    assert ["no such model"] == [r.differences[0].text for r in report.shown if r.id == "f"]
+    assert len(report.shown) < 50
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"error": 5}, {"responses": None}, {"request": []}, {"id": None}, {"duration_ms": "x"}],
+)
+def test_a_damaged_record_is_left_out(tmp_path: Path, damage: dict[str, Any]) -> None:
+    whole: dict[str, Any] = {
+        "id": "a",
+        "model": "m",
+        "time": "2026-01-01T00:00:00Z",
+        "duration_ms": 1.0,
+    }
+    whole |= {"error": None, "request": {"inputs": []}, "responses": []}
+    documents: list[Any] = [{**whole, **damage}, whole, {}, []]
+    lines = [json.dumps(document) for document in documents]
+    (tmp_path / LINES).write_text("\n".join(lines) + "\n")
+
+    assert [whole] == [record.document for record in read(tmp_path)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from typing import Any
+
 import pytest
 
 from tests.support.model_sources import Asked, Origin, Said
@@ -38,6 +41,27 @@ def test_nothing_but_the_web_is_asked(target: str) -> None:
     with Redirecting() as server:
         server.to = target
         with pytest.raises((Refused, Unreachable)):
+            ask(f"http://{server.address}/begin", {})
+
+
+@pytest.mark.parametrize(
+    "host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "2852039166"]
+)
+def test_a_redirect_to_a_link_local_address_is_not_followed(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers of credentials are there, which trust each process of the machine."""
+    connect = socket.create_connection
+
+    def connect_here(address: Any, *more: Any, **named: Any) -> socket.socket:
+        # the test must not reach a real one where the redirect is followed
+        assert "127.0.0.1" == address[0]
+        return connect(address, *more, **named)
+
+    monkeypatch.setattr(socket, "create_connection", connect_here)
+    with Redirecting() as server:
+        server.to = f"http://{host}/end"
+        with pytest.raises(Refused, match="which only this machine can reach"):
             ask(f"http://{server.address}/begin", {})
 
 

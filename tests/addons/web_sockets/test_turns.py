@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zmqtriton_addons.web_sockets.frames import TEXT, Message
-from zmqtriton_addons.web_sockets.stream import _Conversation
+from zmqtriton_addons.web_sockets.stream import _Conversation, _id_of
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.gateway import StreamItem
 from zmqtriton_frontends.process import turns
@@ -180,3 +180,19 @@ def test_clients_with_many_requests_have_their_share_of_those_of_the_process(
 
     monkeypatch.setattr(turns, "MAX_REQUESTS", 200)
     asyncio.run(asyncio.wait_for(test(), 20))
+
+
+@pytest.mark.parametrize(
+    ("text", "own_id"),
+    [
+        (b'{"inputs": 5, "id": "short"}', "short"),
+        (b' { "id" : "first", "inputs": [%s]}' % (b"1," * 100_000 + b"1"), "first"),
+        # the loop would wait for it
+        (b'{"inputs": [%s], "id": "last"}' % (b"1," * 100_000 + b"1"), ""),
+        (b'{"id": 5, "inputs": [%s]}' % (b"1," * 100_000 + b"1"), ""),
+    ],
+)
+def test_the_id_of_a_long_request_that_was_refused_is_its_first_member(
+    text: bytes, own_id: str
+) -> None:
+    assert own_id == _id_of(Message(TEXT, text))

@@ -1,20 +1,24 @@
 """The last lines of the log, for `zmqtriton-ctl logs`, each with the model that it is about.
 
 Of each process of a model the last ones are kept apart, so that the cause of a death stays. A
-handler of the root logger. Old lines are dropped when there are too many or they take too much
-memory; line numbers tell a reader what it has missed.
+handler of the root logger, which also gets the written lines of the server's other processes, from
+the thread that reads their output. Old lines are dropped when there are too many or they take too
+much memory; line numbers tell a reader what it has missed.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.logs import LEVEL_NUMBERS
+from zmqtriton_floor.logs import LEVEL_NUMBERS, name_requests
 
 _MAX_LINES = 5000
 _MAX_CHARACTERS = 1 << 20
@@ -25,6 +29,14 @@ _CHARACTERS_OF_LINE = 1000
 #: Beyond that, processes that have been silent for the longest are forgotten.
 _MAX_PROCESSES = 1000
 _LETTERS = {number: letter for letter, number in LEVEL_NUMBERS.items()}
+
+
+#: A line that another process has written (zmqtriton_floor.logs), behind journald's mark.
+_HEAD = re.compile(
+    r"(?:<\d>)?(?:(?P<letter>[IWE])\d{4} [\d:.]+|\d{4}-\S+Z (?P<level>[IWE]))"
+    r" (?P<pid>\d+) (?P<file>[^\s:]+):(?P<line>\d+)\] (?P<text>.*)"
+)
+_MARK = re.compile(r"<\d>")
 
 
 class StubName(NamedTuple):
@@ -72,13 +84,26 @@ class LogRing(logging.Handler):
         pid, file, number = getattr(record, "origin", here)
         model, instance, version = getattr(record, "stub", StubName("", ""))
         about = model, instance, text, version, getattr(record, "traces", "")
-        self._last += 1
         letter = _LETTERS.get(record.levelno, "I")
-        line = LogLine(self._last, record.created, letter, pid, file, number, *about)
+        self._add(LogLine(0, record.created, letter, pid, file, number, *about))
+
+    def keep_written(self, data: bytes, pid: int) -> None:
+        """Keep lines that this process of the server has written; for the thread that reads."""
+        now_s = time.time()
+        for written in data.decode("utf-8", "replace").splitlines():
+            if written.strip():
+                line = read_written(written, pid, now_s)
+                with self._held():
+                    self._add(line)
+
+    def _add(self, line: LogLine) -> None:
+        """Number a line and keep it; the lock is held."""
+        self._last += 1
+        line = line._replace(number=self._last)
         self._lines.append(line)
-        if instance:
+        if line.instance:
             self._processes.add(line)
-        self._room -= len(text)
+        self._room -= len(line.text)
         while len(self._lines) > self._max_lines or (self._room < 0 and len(self._lines) > 1):
             self._room += len(self._lines.popleft().text)
 
@@ -88,6 +113,18 @@ class LogRing(logging.Handler):
         `last` is the number to continue from; `lost` lines were dropped unread. With another
         `started_s` it is another server's log, whose lines have numbers of their own.
         """
+        with self._held():
+            return self._read_last(model, after, limit)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _read_last(self, model: str, after: int, limit: int) -> dict[str, Any]:
         first = self._lines[0].number if self._lines else self._last + 1
         lost = max(0, first - after - 1) if after else 0
         lines = [
@@ -148,6 +185,38 @@ class ProcessLines:
             for (name, pid), lines in self._lines.items()
             if model in ("", name.model)
         ]
+
+
+def read_written(written: str, pid: int, now_s: float) -> LogLine:
+    """Read a line in any form of the log; any other line is a text of this process."""
+    match = _HEAD.fullmatch(written)
+    if match is not None:
+        text = match["text"]
+        try:
+            text = json.loads(text)
+        except ValueError:  # the texts are not quoted
+            text = match["text"]
+        level = match["letter"] or match["level"]
+        origin = int(match["pid"]), match["file"], int(match["line"])
+        return LogLine(0, now_s, level, *origin, "", "", str(text))
+    try:
+        record = json.loads(_MARK.sub("", written, count=1))
+        file, _, number = record["at"].rpartition(":")
+        ids = [record["request_id"]] if "request_id" in record else record.get("request_ids", [])
+        text = name_requests(ids) + record["text"]
+        return LogLine(
+            0,
+            now_s,
+            record["level"],
+            record["pid"],
+            file,
+            int(number),
+            record.get("model", ""),
+            "",
+            text,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return LogLine(0, now_s, "I", pid, "output", 0, "", "", written)
 
 
 def _concerns_model(line: LogLine, model: str) -> bool:

@@ -31,7 +31,6 @@ from zmqtriton_addons.jobs.process.store import Store
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_addons.jobs.process.troubles import Trouble
 from zmqtriton_addons.web_apis.openai import tensor_names
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 
 _log = logging.getLogger(__name__)
@@ -178,7 +177,8 @@ class UnderWay:
     async def _submit(self, batch: Batch, text: Text, under_way: int) -> bool:
         """Make jobs of the next lines."""
         lines, position = await self._read(batch, text, _MAX_JOBS - under_way)
-        named = [(self._queue_of(line.model), line) for line in lines]
+        catalogue = self._gateway.catalogue
+        named = [(tensor_names.queue_of(catalogue, line.model), line) for line in lines]
         work = partial(results.submit, batch=batch, lines=named, position=position)
         has_moved = await self._store.attempt(work, self._trouble, batch.id) is not None
         self._running.wake()
@@ -193,17 +193,3 @@ class UnderWay:
         async with self._reading:
             lines, at = await asyncio.to_thread(read_some, text, batch.endpoint, limit)
         return lines, batch.position + at - text.begin
-
-    def _queue_of(self, name: str) -> str:
-        """Return the model in whose queue a request waits.
-
-        "" for one whose model is not known, which its route refuses.
-        """
-        catalogue = self._gateway.catalogue
-        model, _ = tensor_names.split(catalogue, name)
-        try:
-            return str(catalogue.find(model).name)
-        except Unavailable:
-            return model
-        except ZmqTritonError:
-            return ""

@@ -22,6 +22,7 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.entrance import Ask, Content, Entrance
 from zmqtriton_frontends.gateway import PendingRequest, StreamItem
 from zmqtriton_frontends.inference import (
@@ -246,6 +247,7 @@ class DoorInference(PendingRequest):
             request.headers.get,
             deadline_ns=request.options.deadline_ns,
             begun_ns=now_ns(),
+            source=partial(Source, "zmq", "", "infer"),
         )
         self._entrance.begin(ask, self)
 

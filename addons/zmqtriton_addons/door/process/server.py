@@ -28,6 +28,8 @@ from zmqtriton_addons.door.process.peer import COPIED_BYTES, Asked, Exchange, Pe
 from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_floor.process import zmq_sockets
+from zmqtriton_frontends.access import refusals
+from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.entrance import Entrance
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import by_category
@@ -281,7 +283,11 @@ class DoorServer(Service):
         if row is None and verb != _INFER:
             raise Unsupported(f"there is no verb '{verb[:64]}'")
         keys = document.pop("keys", None)
-        self._check_keys("inference" if row is None else row.category, keys)
+        try:
+            self._check_keys("inference" if row is None else row.category, keys)
+        except Unavailable as error:
+            refusals.report(Source("zmq", "", verb), error)
+            raise
         fields = Fields(document, verb, peer.user)
 
         def infer() -> Exchange:
@@ -305,6 +311,7 @@ class DoorServer(Service):
         key = keys.get(restriction.header) if type(keys) is dict else None
         values = [key.encode()] if type(key) is str else []
         if not restriction.admits(values):
+            refusals.counts[refusals.KEY] += 1
             raise Unavailable(
                 f"This protocol is restricted, expecting key '{restriction.header}'"
                 + restriction.why_not(values)

@@ -30,7 +30,7 @@ from zmqtriton_addons.jobs.process.troubles import Trouble
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.signature import config_parameter
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.inference import Stages
+from zmqtriton_frontends.inference import NotLoaded, Stages
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +76,8 @@ class Running:
         self._news = asyncio.Event()
         #: The work, by model.
         self._lines: defaultdict[str, _Line] = defaultdict(_Line)
+        #: The models that are being loaded for their jobs.
+        self._loading: set[str] = set()
         self._unsaved = 0
         #: The tasks that execute, by job.
         self._executing: dict[str, asyncio.Task[Any]] = {}
@@ -201,13 +203,34 @@ class Running:
             return _LIMIT, False
         try:
             version = self._gateway.catalogue.find(model)
-        except ZmqTritonError as error:
-            # one that is loaded on demand is loaded by the request
-            return (1 if type(error).__name__ == "NotLoaded" else 0), False
+        except NotLoaded as missing:
+            # its rules are those of its configuration, which is known once it is loaded
+            self._load(model, missing)
+            return 0, False
+        except ZmqTritonError:
+            return 0, False
         limit = config_parameter(version.config, "JOBS_LIMIT")
         number = int(limit) if limit.isascii() and limit.isdigit() else _LIMIT
         repeats = config_parameter(version.config, "JOBS_REPEAT").lower() == "true"
         return min(number, _MAX_LIMIT), repeats
+
+    def _load(self, model: str, missing: NotLoaded) -> None:
+        if model not in self._loading and not self.is_leaving:
+            self._loading.add(model)
+            self._spawn(self._load_for_jobs(model, missing.load()))
+
+    async def _load_for_jobs(self, model: str, loading: Coroutine[Any, Any, None]) -> None:
+        """Load a model that has jobs; if that fails, the request of a job gets the reason."""
+        line = self._lines[model]
+        try:
+            await loading
+        except ZmqTritonError:
+            if not line.workers and not self.is_leaving:
+                line.workers, line.is_woken = 1, True
+                self._spawn(self._work(model, may_repeat=False))
+        finally:
+            self._loading.discard(model)
+        self.wake()
 
     async def _work(self, model: str, may_repeat: bool, begun: Job | None = None) -> None:
         """Execute a job that was begun, and all that follow."""

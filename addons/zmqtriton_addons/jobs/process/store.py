@@ -154,6 +154,23 @@ class Limits(NamedTuple):
     max_bytes: int = 10 << 30
 
 
+def check_owner(directory: Path) -> None:
+    """Raise PermissionError for the directory or the link of another user."""
+    for status in (directory.lstat(), directory.stat()):
+        if status.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(f"'{directory}' belongs to another user")
+
+
+def close_to_others(file: Path) -> None:
+    """Make a file of the database, or close it to other users; SQLite's others get its mode."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
 class Store:
     def __init__(
         self,
@@ -167,8 +184,10 @@ class Store:
         self._bodies = directory / _BODIES
         self._bodies.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._clock = clock
+        file = directory / "jobs.sqlite"
+        close_to_others(file)
         self._database = database = sqlite3.connect(
-            directory / "jobs.sqlite", isolation_level=None, cached_statements=64
+            file, isolation_level=None, cached_statements=64
         )
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("PRAGMA synchronous=FULL")

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zmqtriton_addons.jobs.process.store import FULL, Limits, Refused, Store
+from zmqtriton_addons.jobs.process.store import FULL, Limits, Refused, Store, check_owner
 from zmqtriton_addons.jobs.process.troubles import Trouble
 from zmqtriton_frontends.process import settle, settle_here
 
@@ -157,6 +157,7 @@ class StoreThread:
         """Wait until the directory is this process's; -1 if it cannot be used."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_owner(self.directory)
             lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self._note_problem(error)

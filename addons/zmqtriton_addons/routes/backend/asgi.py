@@ -51,18 +51,26 @@ class Application:
         if event["type"] == "lifespan.startup.failed":
             raise RuntimeError(f"the application could not start: {event.get('message', '')}")
 
-    async def stop(self) -> None:
-        """Have the application shut down."""
-        if self._living is not None and not self._living.done():
-            await self._orders.put({"type": "lifespan.shutdown"})
-            await asyncio.wait({self._living}, timeout=_LIFESPAN_S)
-
     async def _live(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}
         # an application without lifespan raises what it likes, or says nothing
         with suppress(Exception):
-            await self._app({**scope, "state": self._state}, self._orders.get, self._news.put)
+            await self._app({**scope, "state": self._state}, self._next_order, self._news.put)
         await self._news.put({"type": "lifespan.startup.complete"})
+
+    async def _next_order(self) -> Dict[str, Any]:
+        """Return the next event; a cancellation is the order to shut down.
+
+        Triton's order is that the loop ends, with all its tasks, before a model's finalize().
+        """
+        try:
+            event: Dict[str, Any] = await self._orders.get()
+        except asyncio.CancelledError:
+            task: Any = asyncio.current_task()
+            if hasattr(task, "uncancel"):  # before Python 3.11 nothing counts them
+                task.uncancel()
+            return {"type": "lifespan.shutdown"}
+        return event
 
     async def describe(self, root: str) -> Dict[str, Any]:
         """Return the application's own /openapi.json; without one, no paths."""

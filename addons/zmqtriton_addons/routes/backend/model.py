@@ -74,12 +74,6 @@ class TritonPythonModel:
     async def execute(self, requests: List[Any]) -> None:
         await asyncio.gather(*map(self._serve, requests))
 
-    def finalize(self) -> None:
-        if self._application is not None and self._starting is not None:
-            loop = self._starting.get_loop()
-            if not loop.is_running() and not loop.is_closed():
-                loop.run_until_complete(self._application.stop())
-
     # --------------------------------------------------------------- a request
 
     async def _serve(self, request: Any) -> None:

@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl
 #: Parts of one form, and bytes of the headers of one part.
 MAX_PARTS = 1000
 MAX_HEADERS = 8 << 10
+#: Bytes of a url-encoded form: all routes of a model wait while it is decoded.
+MAX_ENCODED_BYTES = 1 << 20
 #: A body is looked through in pieces of this size, since it may lie in a file.
 _WINDOW_BYTES = 1 << 20
 #: Behind a boundary.
@@ -53,6 +55,9 @@ def read_form(content_type: str, body: memoryview) -> Tuple[Dict[str, str], Dict
     fields, files = {}, {}  # type: Dict[str, str], Dict[str, File]
     try:
         if _kind(content_type) == "application/x-www-form-urlencoded":
+            if len(body) > MAX_ENCODED_BYTES:
+                text = f"a form of this kind may have {MAX_ENCODED_BYTES} bytes, send its files as "
+                raise RefusedError(413, text + "multipart/form-data")
             pairs = parse_qsl(str(body, "utf-8"), True, max_num_fields=MAX_PARTS)
             return dict(pairs), {}
         for part in parts_of(content_type, body):

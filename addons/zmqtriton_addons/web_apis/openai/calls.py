@@ -23,7 +23,7 @@ from zmqtriton_frontends.entrance import Ask, Content
 from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpEntrance, Request
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import ModelVersion
+from zmqtriton_frontends.inference import ModelVersion, NotLoaded
 
 _T = TypeVar("_T")
 #: As Triton's frontend says it.
@@ -58,7 +58,7 @@ class Calls:
         """
         try:
             return await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
-        except (InvalidArgument, NotFound):
+        except (InvalidArgument, NotFound, NotLoaded):
             raise ModelNotFound(model) from None
 
     async def find_adapted(self, req: Request, name: str) -> tuple[ModelVersion, str]:
@@ -94,6 +94,7 @@ class Calls:
             req.grant,
             req.deadline_ns,
             begun_ns,
+            source=req.source,
         )
         return self._entrance.responses(self._entrance.enter(ask), req.arrivals())
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.signature import Input, Signature, config_parameter
-from zmqtriton_frontends.inference import ModelVersion
+from zmqtriton_frontends.inference import ModelVersion, NotLoaded
 
 _BOOL = BY_NAME["BOOL"].number
 
@@ -196,6 +196,17 @@ def split(catalogue: Any, name: str) -> tuple[str, str]:
                 return model.name, adapter
     base, _, adapter = name.rpartition(DEFAULT_SEPARATOR)
     return (base, adapter) if base in catalogue.versions() else (name, "")
+
+
+def queue_of(catalogue: Any, name: str) -> str:
+    """Return the model that serves this name, loaded or not; "" for an unknown one."""
+    model, _ = split(catalogue, name)
+    try:
+        return str(catalogue.find(model).name)
+    except (NotLoaded, Unavailable):  # its jobs wait for it, or load it
+        return model
+    except ZmqTritonError:
+        return ""
 
 
 def _separator(names: TensorNames) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from zmqtriton_floor.wire import ResponseBody, make
+from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.entrance.ask import Ask, Reports, Step
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -24,6 +25,7 @@ from zmqtriton_frontends.grpc_api.call import (
     NoRequestRoomError,
     hold_answer,
     kept_bytes,
+    source_of,
 )
 from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_content
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
@@ -91,8 +93,13 @@ def ask_of(
         call.deadline_ns,
         now_ns(),
         steps,
+        partial(_source, call, takes_streams),
     )
     return make(Ask, parts)
+
+
+def _source(call: Call, is_stream: bool) -> Source:
+    return source_of(call, "ModelStreamInfer" if is_stream else "ModelInfer")
 
 
 class Inference:

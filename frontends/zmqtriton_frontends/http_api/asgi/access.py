@@ -22,7 +22,7 @@ from zmqtriton_frontends.access.bearer_tokens import (
     describe_client,
     need_of,
 )
-from zmqtriton_frontends.access.refusals import AccessRefused
+from zmqtriton_frontends.access.refusals import AccessRefused, Source
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
@@ -136,9 +136,13 @@ class Access:
             return None
         values = [value.decode("latin-1") for name, value in scope["headers"] if name == _TOKEN]
         place = scope.get("client")
+        address = place[0] if place else ""
         try:
-            self.tokens.check(values, place[0] if place else "", need, model)
+            self.tokens.check(values, address, need, model)
         except AccessRefused as error:
+            refusals.report(
+                Source("http", address, f"{scope['method']} {scope['path']}"), error, model
+            )
             return error
         return None
 

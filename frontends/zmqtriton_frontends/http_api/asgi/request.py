@@ -18,6 +18,7 @@ import falcon.asgi
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import authorization_in
+from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import SHARE, Share
 from zmqtriton_frontends.process.peer_user import Place, place_of
@@ -186,6 +187,10 @@ class Request(falcon.asgi.Request):
         """Return where the client is, or the proxy that it comes by; "" if that is not known."""
         place = self.scope.get("client")
         return place[0] if place else ""
+
+    def source(self) -> Source:
+        """Return the client's address, the protocol and the route, for logs."""
+        return Source("http", self.address, f"{self.method} {self.path}")
 
     @property
     def ends(self) -> tuple[Place, Place]:

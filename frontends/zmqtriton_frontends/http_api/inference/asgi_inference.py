@@ -63,7 +63,10 @@ class AsgiInferences:
         with await self._inference.receive(req) as body:
             limit = self._inference.max_input_size
             target, size = (model, version), len(body)
-            head = read_head(InferenceHead(target, req.path, req, size, limit, grant=req.grant))
+            head = InferenceHead(
+                target, req.path, req, size, limit, grant=req.grant, source=req.source
+            )
+            head = read_head(head)
             status, encoded = await AsgiInference(self._inference, head, req).answer(body)
         headers, text, tail = encoded
         resp.status = status

@@ -7,7 +7,7 @@ Where the body comes from and where the answer goes is a subclass's: a connectio
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import ResponseBody, make
+from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.entrance.ask import Ask, Content, are_wanted
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
@@ -84,6 +85,8 @@ class InferenceHead(NamedTuple):
     grant: Grant | None = None
     #: The answer to a request that goes no further.
     refusal: Answer | None = None
+    #: Returns the client's address, protocol and route.
+    source: Callable[[], Source] | None = None
 
 
 def read_head(head: InferenceHead) -> InferenceHead:
@@ -155,6 +158,7 @@ class HttpInference(PendingRequest):
             head.timeout_ns and begun_ns + head.timeout_ns,
             begun_ns,
             inference.reports if head.has_wishes else (),
+            head.source,
         )
         inference.entrance.begin(make(Ask, ask), self)
 

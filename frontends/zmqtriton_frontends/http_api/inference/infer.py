@@ -158,6 +158,7 @@ class HttpEntrance(Entrance):
             req.grant,
             req.deadline_ns,
             now_ns(),
+            source=req.source,
         )
         items = self.responses(await self.admit(ask), req.arrivals())
         async with aclosing(items):

@@ -6,12 +6,15 @@ One object for a process. All other requests are Falcon's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from urllib.parse import unquote_to_bytes
 
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.token_file import INFER, Grant
+from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
+from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.http1 import Head
 from zmqtriton_frontends.http_api.asgi.access import AccessCheck
 from zmqtriton_frontends.http_api.asgi.request import too_large
@@ -87,7 +90,9 @@ class InferenceHeads:
         inference_head = InferenceHead(target, path.decode("latin-1"), fields, size, limit)
         if self._foreign and any(map(fields.header, self._foreign)):
             return None
-        refused, grant = self._judge(fields, model, address)
+        source = partial(Source, "http", address, f"POST {inference_head.path}")
+        inference_head = inference_head._replace(source=source)
+        refused, grant = self._judge(fields, model, source)
         if refused is not None:
             return inference_head._replace(refusal=refused)
         if grant is not None:
@@ -101,19 +106,22 @@ class InferenceHeads:
         return inference_head
 
     def _judge(
-        self, fields: HeadFields, model: str, address: str
+        self, fields: HeadFields, model: str, source: Callable[[], Source]
     ) -> tuple[Answer | None, Grant | None]:
         """Return the answer to a request that is refused, and the grant of its token."""
         for status, check in self._checks:
             problem = check(fields)
             if problem:
+                refusals.report_text(source(), refusals.NOT_PERMITTED, problem, model)
                 return (status, ((), json_documents.write({"error": problem}), [])), None
         if self._tokens is None:
             return None, None
         value = fields.header(_AUTHORIZATION)
         try:
-            grant = self._tokens.check([] if value is None else [value], address, INFER, model)
+            values, address = [] if value is None else [value], source().address
+            grant = self._tokens.check(values, address, INFER, model)
         except ZmqTritonError as error:
+            refusals.report(source(), error, model)
             return refusal(error), None
         return None, grant
 

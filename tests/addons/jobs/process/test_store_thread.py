@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from functools import partial
@@ -12,7 +13,13 @@ from typing import Any
 import pytest
 
 from zmqtriton_addons.jobs.messages import new_id
-from zmqtriton_addons.jobs.process.store import Limits, Refused, Store, Submission
+from zmqtriton_addons.jobs.process.store import (
+    Limits,
+    Refused,
+    Store,
+    Submission,
+    check_owner,
+)
 from zmqtriton_addons.jobs.process.store_thread import StoreThread
 from zmqtriton_addons.jobs.process.troubles import Trouble
 
@@ -95,3 +102,34 @@ def test_work_that_is_repeated_tells_a_trouble_once(
     asyncio.run(play(test, tmp_path))
     texts = [text for text in caplog.messages if text.startswith("it ")]
     assert ["it cannot be, and it is tried again: disk I/O error", "it can be again"] == texts
+
+
+def test_no_other_user_can_read_the_database(tmp_path: Path) -> None:
+    """Also one of a directory that was there, whose files were open to others."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "jobs.sqlite").touch(0o644)
+
+    store = Store(tmp_path)
+    files = sorted(tmp_path.glob("jobs.sqlite*"))
+    modes = {file.name: file.stat().st_mode & 0o777 for file in files}
+    store.close()
+
+    assert {"jobs.sqlite", "jobs.sqlite-wal", "jobs.sqlite-shm"} <= modes.keys()
+    assert {0o600} == set(modes.values())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root's rights to give files away")
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_directory_of_another_user_is_not_taken(tmp_path: Path, is_link: bool) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    if is_link:
+        other.symlink_to(own)
+    else:
+        other.mkdir()
+    os.chown(other, 1234, 1234, follow_symlinks=False)
+
+    check_owner(own)
+    # root reads any file, so the user of the server must not be followed into this one
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        check_owner(other)

@@ -31,7 +31,6 @@ async def fails(scope: Any, receive: Any, send: Any) -> None:
 async def live(app: Any) -> None:
     application = Application(app)
     await asyncio.wait_for(application.start(), 20)
-    await asyncio.wait_for(application.stop(), 20)
 
 
 @pytest.mark.parametrize("app", [says_nothing, raises, starts])
@@ -42,3 +41,19 @@ def test_an_application_starts_with_a_lifespan_or_without_one(app: Any) -> None:
 def test_an_application_that_cannot_start_says_why() -> None:
     with pytest.raises(RuntimeError, match="no weights"):
         asyncio.run(live(fails))
+
+
+def test_an_application_shuts_down_when_its_loop_ends() -> None:
+    events: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while "lifespan.shutdown" not in events:
+            events.append((await receive())["type"])
+            await send({"type": f"{events[-1]}.complete"})
+        await asyncio.sleep(0)  # what it closes may take turns of the loop
+        events.append("closed")
+
+    # asyncio.run() cancels what is left, as a stub does
+    asyncio.run(live(app))
+
+    assert ["lifespan.startup", "lifespan.shutdown", "closed"] == events

@@ -96,3 +96,15 @@ def test_what_is_no_form_is_refused(content_type: str, body: bytes, status: int,
 def test_a_body_needs_a_length_and_slices_alone() -> None:
     assert isinstance(Slices(b""), Sized)
     assert [b"1"] == contents(memoryview(part(b"1") + b"--b--"))
+
+
+def test_a_url_encoded_form_is_decoded_up_to_a_limit() -> None:
+    """All routes of a model wait while it is decoded."""
+    kind = "application/x-www-form-urlencoded"
+    longest = b"a=" + b"%41" * ((multipart.MAX_ENCODED_BYTES - 2) // 3)
+    fields, _ = read_form(kind, memoryview(longest))
+    assert len(longest) // 3 == len(fields["a"])
+
+    with pytest.raises(RefusedError) as refused:
+        read_form(kind, memoryview(longest + b"%41"))
+    assert 413 == refused.value.args[0]

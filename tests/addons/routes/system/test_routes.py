@@ -361,6 +361,12 @@ def test_a_stream_that_breaks_is_not_whole(server: Server) -> None:
     assert "could not answer" not in server.log_text()[begin:]
 
 
+def test_a_model_of_routes_has_none_of_its_own(server: Server) -> None:
+    reply = ask(server, "/models/ocr.routes/ocr")
+
+    assert (404, "model 'ocr.routes' has no routes") == (reply.status, reply.document["error"])
+
+
 @pytest.mark.parametrize(
     ("parts", "status"),
     [
@@ -383,6 +389,22 @@ def test_an_application_stands_in_place_of_routes(server: Server) -> None:
         reply.status,
         reply.body.decode().split("\n")[:6],
     )
+
+
+def test_an_application_shuts_down_with_its_server(tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    code = APPLICATION.replace(
+        '            started.append(event["type"])\n',
+        f"            with open({str(events)!r}, 'a') as file:\n"
+        "                file.write(event['type'] + '\\n')\n",
+    )
+    assert code != APPLICATION
+    server = Server(tmp_path / "s", [], options=["--routes"], frontends=(), stub_user="")
+    add_model(server, "app", code)
+    with server:
+        assert 202 == ask(server, "/models/app/x", b"1").status
+
+    assert ["lifespan.startup", "lifespan.shutdown"] == events.read_text().split()
 
 
 def test_a_route_that_hangs_fails_alone(server: Server) -> None:

@@ -163,7 +163,8 @@ class TritonPythonModel:
                 if kept:
                     looked.append(random.choice(kept))
         self._look(call, looked + gone, "during a later request")
-        if looked and not random.randrange(4):
+        # of threads another one may be about to send what this one would change
+        if looked and not random.randrange(4) and self._program.get("instances") != "threads":
             self._write(looked[0])
 
     def _write(self, one):

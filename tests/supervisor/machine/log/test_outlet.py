@@ -16,6 +16,7 @@ from tests.support.waiting import eventually
 from zmqtriton.supervisor.machine import log as module
 from zmqtriton.supervisor.machine.log import LogOutlet
 from zmqtriton.supervisor.machine.log_ring import LogLine, LogRing, ProcessLines, StubName
+from zmqtriton_floor import logs
 
 # ------------------------------------------------------------------------------ outlet
 # The log leaves the server through a thread, whatever stands at the other end.
@@ -252,6 +253,34 @@ def test_a_line_knows_where_it_comes_from(ring: LogRing) -> None:
     assert (2, "E", "service.py", 7, "") == tuple(
         done[key] for key in ("number", "level", "file", "line", "model")
     )
+
+
+@pytest.mark.parametrize("form", logs.FORMS)
+@pytest.mark.parametrize("is_journal", [False, True])
+def test_a_line_of_another_process_is_kept_in_each_form(
+    ring: LogRing, form: str, is_journal: bool
+) -> None:
+    formatter = logs.Formatter(is_journal=is_journal)
+    formatter.form = form
+    written = formatter.format(
+        record('says "no"', level=logging.WARNING, origin=(42, "access.py", 5))
+    )
+    ring.keep_written(f"{written}\n".encode(), 41)
+
+    [line] = ring.read_last("", 0, 10)["lines"]
+
+    assert ("W", 42, "access.py", 5, 'says "no"') == tuple(
+        line[key] for key in ("level", "pid", "file", "line", "text")
+    )
+
+
+@pytest.mark.parametrize("text", ["no head", "{}", '{"at": 5}', "<6>[1]", "W1 1 x:y] z"])
+def test_any_other_output_of_a_process_is_kept_as_it_is(ring: LogRing, text: str) -> None:
+    ring.keep_written(f"{text}\n\n".encode(), 41)
+
+    [line] = ring.read_last("", 0, 10)["lines"]
+
+    assert ("I", 41, text) == (line["level"], line["pid"], line["text"])
 
 
 def test_old_lines_go_when_there_are_too_many(ring: LogRing) -> None:

@@ -120,7 +120,7 @@ class Children:
         segment_bytes: int = 0,
         directory: str = "",
         *,
-        relay: Callable[[bytes], None] = lambda lines: None,
+        relay: Callable[[bytes, int], None] = lambda lines, pid: None,
         on_process_end: Callable[[int], None] = lambda serial: None,
         regions: LentRegions | None = None,
     ) -> None:
@@ -219,7 +219,7 @@ class Children:
             process.pidfd, selectors.EVENT_READ, lambda: self._handle_process_exit(child)
         )
         if stub is None:
-            child.read_rest = self._outputs.follow_process(reading)
+            child.read_rest = self._outputs.follow_process(reading, process.pid)
         else:
             child.output = self._outputs.follow_stub(reading, stub, process.pid)
 

@@ -87,8 +87,10 @@ class Lines:
 class Outputs:
     """The output of all children, which a thread reads."""
 
-    def __init__(self, selector: selectors.BaseSelector, relay: Callable[[bytes], None]) -> None:
-        """Set up; `relay` gets the lines of the server's own processes, in the thread."""
+    def __init__(
+        self, selector: selectors.BaseSelector, relay: Callable[[bytes, int], None]
+    ) -> None:
+        """Set up; `relay` gets the lines of a process of the server and its pid, in the thread."""
         self._reader = OutputReader(selector)
         self._relay = relay
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -97,7 +99,7 @@ class Outputs:
         #: Those that have lines for the loop.
         self._waiting: deque[StubOutput] = deque()
 
-    def follow_process(self, descriptor: int) -> Callable[[], None]:
+    def follow_process(self, descriptor: int, pid: int) -> Callable[[], None]:
         """Pass on the output of a process of the server; return a function that reads its end.
 
         The pipe is read until its end, since what the process has forked may have it, too.
@@ -106,7 +108,7 @@ class Outputs:
 
         def take(data: bytes) -> None:
             if whole := lines.cut(data):
-                self._relay(whole)
+                self._relay(whole, pid)
 
         pipe = self._reader.watch(descriptor, take)
         return lambda: self._reader.read_now(pipe)
