@@ -226,10 +226,11 @@ class Sending:
         """
         for owner in [*outbox.leases]:
             router, blocks = self._router_to(owner), outbox.leases[owner]
+            count = self._leases_sent.get(owner, 0) + len(blocks)
             if router is not self._requests:
-                self._announce_leases(owner, self._leases_sent.get(owner, 0) + len(blocks))
+                self._announce_leases(owner, count)
             if router is not None:
-                self._leases_sent[owner] = self._leases_sent.get(owner, 0) + len(blocks)
+                self._leases_sent[owner] = count
                 router.send_list(owner, wire.Lease, outbox.leases.pop(owner))
 
     def _announce_leases(self, owner: int, count: int) -> None:

@@ -261,7 +261,7 @@ class Lifecycle:
         if request.parent is not None:
             self._ensembles.take_outcome(request, outcome, body, now_ns)
         else:
-            row = (outcome.id, outcome.code, outcome.text, outcome.flags)
+            row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number)
             self._answers.reply(request, wire.Reply(*row), body)
 
     def refuse(
@@ -278,12 +278,10 @@ class Lifecycle:
             if request.stub:  # and will not be executed again
                 self._outbox.cancel_execution(request.stub, request.key)
         self._answers.finish(request)
-        outcome = wire.Outcome(*request.key, error.number, error.text, wire.FINAL)
-        if request.parent is None:
-            row = (request.row.id, error.number, error.text, wire.FINAL, error.retry_after_ms)
-            self._answers.reply(request, wire.Reply(*row), b"")
-        else:
-            self.deliver(request, outcome, b"", now_ns)
+        outcome = wire.Outcome(
+            *request.key, error.number, error.text, wire.FINAL, error.retry_after_ms
+        )
+        self.deliver(request, outcome, b"", now_ns)
         for other in later:
             self.refuse(other, error, reason, now_ns)
         self._dispatch.mark_for_dispatch(generation)
