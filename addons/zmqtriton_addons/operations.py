@@ -33,6 +33,7 @@ from zmqtriton.supervisor import (
     the_same,
 )
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.prctl import SIGNAL_THREAD
 from zmqtriton_floor.reasons import Kind, Reason
 
 #: A signal that is ignored by processes that have not installed a handler yet.
@@ -41,6 +42,11 @@ _REASON = Reason.of(Kind.RESTARTED, "it was restarted by an operator")
 #: In these states an instance has a process that can be ended, or comes back by itself.
 _LIVING_STATES = frozenset({InstanceState.LOADING, InstanceState.READY})
 _RECOVERING_STATES = frozenset({InstanceState.STARTING, InstanceState.BACKOFF})
+
+
+def dump_stacks(serial: int) -> Signal:
+    """Return what has a stub write its stacks, and leaves calls of its model's threads alone."""
+    return Signal(serial, int(DUMP_STACKS_SIGNAL), thread=SIGNAL_THREAD)
 
 
 class _PendingChange(NamedTuple):
@@ -168,7 +174,7 @@ class Operations(Feature):
         for _, instance in self._instances(optional_model_name(arguments)):
             if instance.pid:
                 if not any(row["pid"] == instance.pid for row in rows):  # they may be threads
-                    self._plan.enqueue(Signal(instance.serial, int(DUMP_STACKS_SIGNAL)))
+                    self._plan.enqueue(dump_stacks(instance.serial))
                 state = instance.state.value
                 rows.append({"instance": instance.name, "pid": instance.pid, "state": state})
         return rows

@@ -27,6 +27,8 @@ _SET_MM = 35
 _SET_MM_MAP = 14
 _SET_CHILD_SUBREAPER = 36
 _SET_NO_NEW_PRIVS = 38
+#: The name of the thread of an instance that takes signals in place of the model's threads.
+SIGNAL_THREAD = "signals"
 #: What the kernel keeps of a name.
 _NAME_BYTES = 15
 _CAP_AMBIENT = 47

@@ -6,6 +6,7 @@ pass sys.stdout or sys.stderr, those of C libraries for one, stay as they are.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import io
 import os
@@ -14,6 +15,7 @@ import signal
 import sys
 import threading
 import traceback
+from _thread import allocate_lock, start_new_thread
 from typing import Any, Callable, Optional
 
 from zmqtriton_floor import logs, prctl
@@ -36,6 +38,7 @@ def run(
 ) -> int:
     """Run the loop; return the exit status if the process may end in order, else end it."""
     prepare(name)
+    take_signals_elsewhere()
     if process is None:
         # models in files have no command line; what a process binds keeps that of the process
         sys.argv[1:] = []
@@ -86,6 +89,26 @@ def watch_for_crashes() -> None:
     # For one that is asked where it is: works without Python's help, so also where it hangs. The
     # stacks of threads that run meanwhile cannot be read.
     faulthandler.register(signal.SIGURG, all_threads=not instance.runs_in_parallel())
+
+
+def take_signals_elsewhere() -> None:
+    """Start the thread that takes SIGURG, whose arrival would end a C call of a model's thread.
+
+    The supervisor finds it by its name, and signals the process where there is none.
+    """
+    if instance.runs_in_parallel():
+        return  # the stacks of other threads cannot be read
+    # Without a thread, at the limit of processes for one, a model is served all the same.
+    with contextlib.suppress(RuntimeError):
+        start_new_thread(await_signals, ())
+
+
+def await_signals() -> None:
+    """Await signals until this process ends; their handler is faulthandler's, in C."""
+    prctl.set_name(prctl.SIGNAL_THREAD)
+    lock = allocate_lock()
+    lock.acquire()
+    lock.acquire()
 
 
 def _ignore(number: int, frame: Any) -> None:

@@ -316,7 +316,7 @@ class SupervisorHarness:
             case actions.PrepareEnvironment(serial, model, _):
                 self._start(serial, "environment")
                 self.preparation_serials[model] = serial
-            case actions.Signal(serial, number, _):
+            case actions.Signal(serial, number):
                 self._handle_signal(serial, number)
             case actions.TellOpen():
                 self.told_open.append([*self.log])

@@ -111,11 +111,15 @@ class Send(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Send a signal to a process; with `group`, also to everything that it has started."""
+    """Send a signal to a process; with `group`, also to everything that it has started.
+
+    With `thread` the thread of this name takes it, where the process has one.
+    """
 
     serial: int
     number: int
     group: bool = False
+    thread: str = ""
 
 
 class LoadOverride(NamedTuple):

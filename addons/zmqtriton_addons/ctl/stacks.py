@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -20,6 +21,8 @@ _STACK_LINE = re.compile(
 #: Written behind the stacks by a process that has a thread for each instance.
 _WHOSE = re.compile(r"Thread (0x\w+) is instance (.+)")
 _WHICH = re.compile(r"(?:Current thread|Thread) (0x\w+) ")
+#: The first frame of the thread that writes the stacks.
+_TAKES_SIGNALS = re.compile(r'  File ".*process\.py", line \d+ in await_signals')
 _WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.1
 #: After this pause a process has written everything.
@@ -64,12 +67,13 @@ def lines_of_instance(lines: list[str], instance: str) -> list[str]:
     """Return the stacks of a process without those of its other instances, if it has several."""
     owners = {match[1]: match[2] for match in map(_WHOSE.match, lines) if match}
     kept, is_kept = [], True
-    for line in lines:
+    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
         if _WHOSE.match(line):
             continue
         stack = _WHICH.match(line)
         if stack:
-            is_kept = owners.get(stack[1], instance) == instance
+            is_of_model = not _TAKES_SIGNALS.match(following)
+            is_kept = is_of_model and owners.get(stack[1], instance) == instance
         if is_kept:
             kept.append(line)
     return kept

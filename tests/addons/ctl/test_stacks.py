@@ -21,3 +21,13 @@ def test_of_several_instances_each_has_its_own_thread_and_those_of_none() -> Non
 
     assert [*FIRST, *OTHER] == lines_of_instance(lines, "m_0_0")
     assert [*OTHER, *SECOND] == lines_of_instance(lines, "m_0_1")
+
+
+def test_the_thread_that_writes_the_stacks_is_left_out() -> None:
+    writer = [
+        "Current thread 0x00007f04 (most recent call first):",
+        '  File "/s/zmqtriton_stub/process.py", line 99 in await_signals',
+    ]
+
+    assert [*FIRST, *OTHER] == lines_of_instance([*writer, *FIRST, *OTHER], "m_0_0")
+    assert FIRST == lines_of_instance([*FIRST, *writer], "m_0_0")

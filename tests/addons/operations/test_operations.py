@@ -9,10 +9,9 @@ import pytest
 
 from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.actions import Signal
 from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton_addons.operations import DUMP_STACKS_SIGNAL, Operations
+from zmqtriton_addons.operations import Operations, dump_stacks
 from zmqtriton_floor.errors import Unavailable
 
 
@@ -31,7 +30,7 @@ def test_the_stubs_of_one_model_are_asked_where_they_are(world: SupervisorHarnes
 
     assert [[{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}]] == answers
     # Who has not prepared for it does not die of this one.
-    assert [Signal(stub.serial, int(DUMP_STACKS_SIGNAL))] == plan.take_actions()
+    assert [dump_stacks(stub.serial)] == plan.take_actions()
     assert answers == [world.call("stacks", {"model": "m"}).result]
     assert [] == world.call("stacks", {"model": "nobody"}).result
 

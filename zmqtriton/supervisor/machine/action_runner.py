@@ -136,7 +136,7 @@ class ActionRunner:
         self._core.plan.answer(action.ticket, readers)
 
     def _signal(self, action: actions.Signal) -> None:
-        self._children.signal(action.serial, action.number, action.group)
+        self._children.signal(*action)
 
     def _answer(self, ticket: int) -> Callable[[Any], None]:
         return partial(self._core.plan.answer, ticket)

@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.addons.ctl.system.commands import ctl, place
-from tests.support.server import Server, ask_add_sub
+from tests.support.server import Server, ask_add_sub, tensor
 from tests.support.waiting import eventually
 from zmqtriton.ctl.main import cli
 
@@ -25,8 +27,8 @@ pytestmark = pytest.mark.system
 
 PROGRAM = (sys.executable, "-m", "zmqtriton.ctl.main")
 SHARED = True
-MODELS = ("add_sub",)
-LOADED = ("add_sub", "mortal")
+MODELS = ("add_sub", "coded")
+LOADED = ("add_sub", "coded", "mortal")
 
 
 def prepare(server: Server) -> None:
@@ -129,6 +131,39 @@ def test_stubs_tell_where_they_are_and_go_on(server: Server) -> None:
         refused.exit_code,
         refused.stderr,
     )
+
+
+def test_stacks_do_not_interrupt_a_call_of_a_c_library(server: Server) -> None:
+    """poll(2) ends at any signal that its thread handles, whatever the handler's flags."""
+    fifo = server.directory / "go"
+    os.mkfifo(fifo)
+    code = f"""
+    import ctypes, os
+    ready = os.open({str(fifo)!r}, os.O_RDWR)
+    one = (ctypes.c_int * 2)(ready, 1)
+    return [say(ctypes.CDLL(None).poll(one, 1, 600_000))]
+    """
+    end = os.open(fifo, os.O_RDWR)
+
+    def stacks() -> str:
+        return ctl(server, "stacks", "coded").stdout
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(
+            server.infer_json, "coded", tensor("CODE", "BYTES", [textwrap.dedent(code)])
+        )
+        try:
+            eventually(lambda: asked.done() or "in execute" in stacks(), 60)
+            for _ in range(2):
+                stacks()
+            shown = stacks()
+        finally:
+            os.write(end, b"go")
+        _, answer = asked.result()
+    os.close(end)
+
+    assert ["1"] == answer["outputs"][0]["data"]
+    assert "await_signals" not in shown, "the thread that takes the signal is not the model's"
 
 
 def test_no_server_is_said_with_the_place_and_the_reason(tmp_path: Path) -> None:

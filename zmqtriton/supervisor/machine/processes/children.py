@@ -495,7 +495,7 @@ class Children:
             lambda one: one in self._children or any(way.may_come(one) for way in ways),
         )
 
-    def signal(self, serial: int, number: int, group: bool = False) -> None:
+    def signal(self, serial: int, number: int, group: bool = False, thread: str = "") -> None:
         child = self._children.get(serial)
         if child is not None and child.host:
             if number == signal.SIGABRT and processes.signal_thread(child.pid, child.thread):
@@ -510,7 +510,7 @@ class Children:
         if child.guest:
             self.guests.signal(child, number)
         elif child.process is not None:
-            child.process.signal(number, group)
+            child.process.signal(number, group, thread)
         elif child.pidfd is not None:
             try:
                 signal.pidfd_send_signal(child.pidfd, number)

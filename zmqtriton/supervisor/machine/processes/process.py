@@ -139,12 +139,15 @@ class Process:
         """True once reap() does not wait."""
         return not await_ends([self.pidfd], 0.0)
 
-    def signal(self, number: int, group: bool) -> None:
-        """Send a signal, unless it is dead.
+    def signal(self, number: int, group: bool, thread: str = "") -> None:
+        """Send a signal, unless it is dead; with `thread` to the thread of this name, if any.
 
         Its number cannot be another's before it is reaped.
         """
         if self._is_reaped:
+            return
+        taker = _find_thread(self.pid, thread) if thread else 0
+        if taker and signal_thread(self.pid, taker, number):
             return
         try:
             if group:
@@ -170,6 +173,15 @@ def signal_thread(pid: int, thread: int, number: int = signal.SIGABRT) -> bool:
     """Send a signal to one thread of a process, as far as this C library can."""
     tgkill = getattr(_LIBC, "tgkill", None)
     return tgkill is not None and not tgkill(pid, thread, number)
+
+
+def _find_thread(pid: int, name: str) -> int:
+    """Return the thread of a process that has this name, the oldest of several; 0 if none has."""
+    with suppress(OSError):  # the process has ended, or belongs to another user
+        for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
+            if Path(f"/proc/{pid}/task/{thread}/comm").read_bytes() == f"{name}\n".encode():
+                return thread
+    return 0
 
 
 #: A process sends these to itself, when its native code fails.
