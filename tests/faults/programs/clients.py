@@ -177,8 +177,12 @@ class Client:
     # --------------------------------------------------------------------- looks
 
     def _look_again(self) -> None:
-        while self._kept and (self._is_old(self._kept[0]) or len(self._kept) > _MOST_KEPT):
+        looks = self._world.plan.looks
+        most = max(_MOST_KEPT, 2 * looks)
+        while self._kept and (self._is_old(self._kept[0]) or len(self._kept) > most):
             self._look(self._kept.popleft(), "again")
+        for kept in self._chance.sample([*self._kept], min(looks, len(self._kept))):
+            self._look(kept, "after a call")
         if self._kept and self._chance.random() < 0.2:
             self._look(self._kept[-1], "again soon")
 
