@@ -74,7 +74,7 @@ def main() -> int:
         features=("", "kinds of clients and steps, with commas between them; all if empty"),
         without=("", "kinds of clients and steps to leave out"),
         largest=(0, "bytes of an input at most, if it is not 0"),
-        looks=(0, "kept answers that a client looks at after each call"),
+        looks=(1, "at what a model or a client keeps in memory of the server, at each request"),
         kills=(False, "kill processes of the server"),
         show=(False, "print the programs of each world"),
     )
