@@ -68,7 +68,7 @@ done
 mkdir -p "$root/old"
 cd "$root"
 """
-#: Enters the root $1 as a container does and runs the rest in $2. `pivot_root`, since in a chroot no
+#: Enters root $1 as a container does and runs the rest in $2. `pivot_root`, since in a chroot no
 #: user namespace is made. The shell stays as the first process, which reaps what others leave.
 _ENTER = f"""
 root=$1 source=$2; shift 2
@@ -141,6 +141,9 @@ def make_root(release: str, machine: Machine, packages: Sequence[str] = PACKAGES
         ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(source)], check=True
     )
     if machine.user != "root":
+        with (root / "etc/passwd").open("r+") as users:
+            if f":{_UID}:" not in users.read():
+                users.write(f"user:x:{_UID}:{_UID}::/home/user:/bin/sh\n")
         owner = f"{_UID}:{_UID}"
         subprocess.run(["chown", "--recursive", owner, str(source.parent)], check=True)
 

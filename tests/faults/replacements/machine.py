@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 from tools import bare_roots
 
 _ROOT = ROOT / "build" / "roots" / "systemd"
-_SOURCE = _ROOT / "root/src"
+_SOURCE = _ROOT / "root/src/deploy/systemd"
 _RELEASE = "bookworm"
 _PACKAGES = (*bare_roots.PACKAGES, "systemd", "dbus")
 #: Makes a control group of its own, in which systemd has the root.
