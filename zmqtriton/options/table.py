@@ -477,7 +477,8 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         a.number("metrics-interval-ms", "Milliseconds between measurements."),
         a.custom("setting=value", read.metrics_setting)(
             "metrics-config",
-            "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles.",
+            "counter_latencies, histogram_latencies, summary_latencies, summary_quantiles, or "
+            "labels=name=value,... for all metrics.",
         ),
         a.switch(
             "token-metrics",
