@@ -261,6 +261,10 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "Regular expression; matching headers become parameters of the request.",
             read=read.regular_expression("--http-header-forward-pattern"),
         ),
+        a.switch(
+            "http-header-forward-generate",
+            "Forward these headers with generate and generate_stream, too; Triton does not.",
+        ),
         a.integer(
             "http-workers",
             "Processes that serve HTTP; 0 derives it from the number of cores.",

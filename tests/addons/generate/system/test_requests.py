@@ -15,6 +15,7 @@ pytestmark = pytest.mark.system
 
 FRONTENDS = ()
 MODELS = ["told", "all_types"]
+OPTIONS = ["--http-header-forward-pattern=^x-my-", "--http-header-forward-generate"]
 
 
 def generate(server: Server, model: str, document: Any) -> tuple[int, dict[str, Any]]:
@@ -40,7 +41,12 @@ def test_nested_objects_reach_the_model_as_json_text(server: Server) -> None:
 
     parameters = told_parameters(server, {"INPUT0": 1, "parameters": nested})
 
-    assert parameters == {"format": '{"type":"json"}', "stop": '["a","b"]', "n": 1}
+    assert parameters == {
+        "format": '{"type":"json"}',
+        "stop": '["a","b"]',
+        "n": 1,
+        "X-My-User": "ann",
+    }
 
 
 def test_null_leaves_an_optional_input_out_and_is_refused_for_another(server: Server) -> None:
