@@ -18,12 +18,12 @@ def add(page: str, labels: Sequence[tuple[str, str]]) -> str:
     """Return the page with these labels, which are the first of each sample: `le` stays last."""
     if not labels:
         return page
-    written = [(f'{name}="', f'{name}="{escape(value)}"') for name, value in labels]
+    pairs = [(f'{name}="', f'{name}="{escape(value)}"') for name, value in labels]
 
     def with_labels(match: re.Match[str]) -> str:
         own = (match[2] or "{}")[1:-1]
         # a quotation mark in a value is escaped, so that no value looks like a label
-        added = [text for head, text in written if f",{head}" not in f",{own}"]
-        return f"{match[1]}{{{','.join([*added, own] if own else added)}}}"
+        missing = [text for head, text in pairs if f",{head}" not in f",{own}"]
+        return f"{match[1]}{{{','.join([*missing, own] if own else missing)}}}"
 
     return _SAMPLE.sub(with_labels, page)

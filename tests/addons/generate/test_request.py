@@ -76,16 +76,16 @@ def _text_refusal(text: bytes, declarations: Any) -> str:
 
 
 def test_objects_and_lists_within_parameters_are_parameters_with_their_json() -> None:
-    given = {"stop": ["a", "\u00e9"], "format": {"type": "json", "of": [1, None, {"x": 0.5}]}}
+    nested = {"stop": ["a", "\u00e9"], "format": {"type": "json", "of": [1, None, {"x": 0.5}]}}
 
-    body = read({"parameters": {**given, "N": 3}}, TEXT)
+    body = read({"parameters": {**nested, "N": 3}}, TEXT)
 
     assert body.parameters == {
         "stop": '["a","\u00e9"]',
         "format": '{"type":"json","of":[1,null,{"x":0.5}]}',
     }
     assert [tensor.name for tensor in body.inputs] == ["N"]
-    assert "parameter 'stop' has invalid type" in refusal(given)
+    assert "parameter 'stop' has invalid type" in refusal(nested)
 
 
 def test_names_that_mean_something_to_infer_are_plain_parameters_here() -> None:

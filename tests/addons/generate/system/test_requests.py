@@ -1,4 +1,4 @@
-"""What `generate` makes of a client's JSON, by a real server."""
+"""Requests of `generate`, as models of a real server get them."""
 
 from __future__ import annotations
 
