@@ -24,5 +24,9 @@ def test_all_samples_have_the_labels_and_keep_their_own() -> None:
     assert ['a"b\\c\nd'] * 4 + ["own"] == [sample.labels["team"] for sample in samples]
 
 
+def test_a_value_that_ends_as_a_label_begins_is_a_value() -> None:
+    assert 'a{team="x",b=",team="} 1\n' == add('a{b=",team="} 1\n', [("team", "x")])
+
+
 def test_a_page_without_labels_is_the_same() -> None:
     assert add(_PAGE, []) is _PAGE
