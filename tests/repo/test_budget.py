@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 44_730,
     "tests": 66_220,
-    "tests/addons": 34_430,
+    "tests/addons": 34_440,
     f"{ADDONS}access_log": 250,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 90,
