@@ -180,8 +180,8 @@ class Client:
 
     def _look_again(self) -> None:
         looks = self._world.plan.looks if self._way.lends_answers else 0
-        most = max(_MOST_KEPT, looks)
-        while self._kept and (self._is_old(self._kept[0]) or len(self._kept) > most):
+        limit = max(_MOST_KEPT, looks)
+        while self._kept and (self._is_old(self._kept[0]) or len(self._kept) > limit):
             self._look(self._kept.popleft(), "again")
         for kept in self._chances_of_looks.sample([*self._kept], min(looks, len(self._kept))):
             self._look(kept, "after a call")

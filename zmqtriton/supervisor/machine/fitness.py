@@ -236,10 +236,10 @@ class Lack(NamedTuple):
 def lacks(options: Options) -> Iterator[Lack]:
     if not os.path.exists("/proc/self/status"):
         yield Lack("/proc is not mounted", "Mount it: `mount -t proc proc /proc`.", "ls /proc")
-    missing = [*missing_calls()]
-    for call in missing:
+    calls = [*missing_calls()]
+    for call in calls:
         yield Lack(call, KERNEL_ADVICE, "uname -r")
-    if missing:
+    if calls:
         return  # what follows may need them
     problem = python_problem()
     if problem:
