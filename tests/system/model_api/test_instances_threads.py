@@ -274,10 +274,10 @@ def test_what_an_instance_has_kept_in_a_global_stays_as_it_is_after_its_end(
     eventually(lambda: "finalized keepers_0_" in server.log_text(), 60)
     ask(server, "keepers", f"[len({called.replace('NUMBER', '_')}) for _ in range(20)]")
 
-    found = ask(
+    contents = ask(
         server, "keepers", "sorted((name, set(a.tolist())) for name, a in seen['kept'].items())"
     )
-    assert "[('keepers_0_0', {42}), ('keepers_0_1', {42})]" == found
+    assert "[('keepers_0_0', {42}), ('keepers_0_1', {42})]" == contents
 
 
 def test_an_instance_that_cannot_start_leaves_the_others_alone(threads: Server) -> None:
