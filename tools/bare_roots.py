@@ -1,10 +1,13 @@
-"""`python3 tools/bare_roots.py [RELEASE[:TARGET,…] …]`: the two commands on machines with nothing.
+"""`python3 tools/bare_roots.py [RELEASE[@user][:TARGET,…] …]`: the commands on bare machines.
 
 For each release of Debian it makes a root with python3, venv, make and git, clones the last commit
 into it, and there, in namespaces of its own, has `make run` answer and runs targets of make. Such
 a root has the network of this machine, for the package index, and its certificates, but none of
 its programs. Needs root, Debian's apt and mmdebstrap; elsewhere it says why and leaves nothing
 undone, unless ZT_CI is set. Runs before anything is installed.
+
+All runs as root below a directory that is closed to others, as root's home is; after `@user` as a
+user who is not root, in a home of the user's own.
 
 With `--at-once` the targets of all roots run at the same time: what passes then does not depend on
 the load of the machine. Their output is in build/roots/RELEASE.log. A target may have variables, as
@@ -26,8 +29,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Of the user that is not root.
+_UID = 1000
+#: Where the clone is, within the root.
+_SOURCES = {"root": "root/src", "user": "home/user/src"}
 RELEASES = {"bookworm": ["test"], "trixie": ["test"], "sid": ["test"]}
 PACKAGES = ("python3", "python3-venv", "make", "git", "ca-certificates")
 #: What the package index is reached by.
@@ -60,13 +68,13 @@ done
 mkdir -p "$root/old"
 cd "$root"
 """
-#: Enters the root $1 as a container does and runs the rest. `pivot_root`, since in a chroot no user
-#: namespace is made. The shell stays as the first process, which reaps what others leave.
+#: Enters root $1 as a container does and runs the rest in $2. `pivot_root`, since in a chroot no
+#: user namespace is made. The shell stays as the first process, which reaps what others leave.
 _ENTER = f"""
-root=$1; shift
+root=$1 source=$2; shift 2
 {MOUNTS}
 pivot_root . old
-cd /src
+cd "/$source"
 python3 -c 'import ctypes; assert ctypes.CDLL(None).umount2(b"/old", 2) == 0'
 status=0
 "$@" || status=$?
@@ -92,8 +100,30 @@ def mirror() -> str:
     return mirrors[0] if mirrors else ""
 
 
-def make_root(release: str, root: Path, packages: Sequence[str] = PACKAGES) -> None:
+class Machine(NamedTuple):
+    """A root, and who works there."""
+
+    root: Path
+    user: str = "root"
+
+    @classmethod
+    def of(cls, word: str) -> Machine:
+        release, _, user = word.partition("@")
+        return cls(ROOT / "build" / "roots" / release, user or "root")
+
+    def __str__(self) -> str:
+        release = self.root.name
+        return release if self.user == "root" else f"{release}@{self.user}"
+
+    @property
+    def source(self) -> Path:
+        """The clone, within the root."""
+        return Path(_SOURCES[self.user])
+
+
+def make_root(release: str, machine: Machine, packages: Sequence[str] = PACKAGES) -> None:
     """Make the root, or take one of an earlier run, with a fresh clone of the last commit."""
+    root = machine.root
     if not (root / "usr/bin/python3").exists():
         shutil.rmtree(root, ignore_errors=True)
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -103,12 +133,22 @@ def make_root(release: str, root: Path, packages: Sequence[str] = PACKAGES) -> N
         subprocess.run(["mmdebstrap", *options, release, str(root), mirror()], check=True)
     for name in (CERTIFICATES, "/etc/resolv.conf", "/etc/hosts"):
         shutil.copyfile(name, root / name[1:])
-    shutil.rmtree(root / "src", ignore_errors=True)
-    clone = ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(root / "src")]
-    subprocess.run(clone, check=True)
+    source = root / machine.source
+    shutil.rmtree(source, ignore_errors=True)
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.parent.chmod(0o700)
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(source)], check=True
+    )
+    if machine.user != "root":
+        with (root / "etc/passwd").open("r+") as users:
+            if f":{_UID}:" not in users.read():
+                users.write(f"user:x:{_UID}:{_UID}::/home/user:/bin/sh\n")
+        owner = f"{_UID}:{_UID}"
+        subprocess.run(["chown", "--recursive", owner, str(source.parent)], check=True)
 
 
-def start(root: Path, *command: str, log: Path | None = None) -> subprocess.Popen[bytes]:
+def start(machine: Machine, *command: str, log: Path | None = None) -> subprocess.Popen[bytes]:
     """Start a command within the root; whatever it has started ends with it, and with this."""
     # it ends when this process is killed, and with it the first process there
     unshare = ["setpriv", "--pdeathsig=KILL", "unshare", "--fork", "--kill-child"]
@@ -116,23 +156,27 @@ def start(root: Path, *command: str, log: Path | None = None) -> subprocess.Pope
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     environment = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": "/root",
+        "HOME": f"/{machine.source.parent}",
         "LANG": "C.UTF-8",
         "PIP_CERT": CERTIFICATES,
         "SSL_CERT_FILE": CERTIFICATES,
         **kept,
     }
-    words = [*unshare, "sh", "-e", "-c", _ENTER, "sh", str(root), *command]
+    words = [*unshare, "sh", "-e", "-c", _ENTER, "sh", str(machine.root)]
+    words.append(str(machine.source))
+    if machine.user != "root":
+        words += ["setpriv", f"--reuid={_UID}", f"--regid={_UID}", "--clear-groups"]
+    words += command
     with log.open("ab") if log else nullcontext() as output:
         return subprocess.Popen(
             words, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
 
 
-def check_run(root: Path) -> bool:
+def check_run(machine: Machine) -> bool:
     """Return whether `make run` answers a request in time."""
     began = time.monotonic()
-    server = start(root, "make", "run")
+    server = start(machine, "make", "run")
     try:
         while (waited := time.monotonic() - began) < READY_SECONDS and server.poll() is None:
             if has_answered():
@@ -160,36 +204,32 @@ def has_answered() -> bool:
     return data == {"OUTPUT0": [4] * 16, "OUTPUT1": [0] * 16}
 
 
-def root_of(release: str) -> Path:
-    return ROOT / "build" / "roots" / release
-
-
-def check_root(release: str) -> list[str]:
+def check_root(machine: Machine) -> list[str]:
     """Make the root of a release; return what failed."""
-    make_root(release, root_of(release))
-    return [] if check_run(root_of(release)) else [f"{release}: make run"]
+    make_root(machine.root.name, machine)
+    return [] if check_run(machine) else [f"{machine}: make run"]
 
 
-def check_targets(release: str, targets: Sequence[str], log: Path | None = None) -> list[str]:
+def check_targets(machine: Machine, targets: Sequence[str], log: Path | None = None) -> list[str]:
     """Return what failed."""
     failed = []
     for target in targets:
         began = time.monotonic()
-        status = start(root_of(release), "make", *shlex.split(target), log=log).wait()
-        print(f"{release}: make {target}: {status}, {time.monotonic() - began:.0f} s", flush=True)
-        failed += [f"{release}: make {target}"] if status else []
+        status = start(machine, "make", *shlex.split(target), log=log).wait()
+        print(f"{machine}: make {target}: {status}, {time.monotonic() - began:.0f} s", flush=True)
+        failed += [f"{machine}: make {target}"] if status else []
     return failed
 
 
-def check_at_once(plan: Mapping[str, Sequence[str]]) -> list[str]:
+def check_at_once(plan: Mapping[Machine, Sequence[str]]) -> list[str]:
     """Return what failed; the servers of `make run` share a port, so they run before."""
-    failed = [line for release in plan for line in check_root(release)]
+    failed = [line for machine in plan for line in check_root(machine)]
     with ThreadPoolExecutor(len(plan)) as pool:
         running = []
-        for release, targets in plan.items():
-            log = root_of(release).with_suffix(".log")
+        for machine, targets in plan.items():
+            log = machine.root.with_name(f"{machine}.log")
             log.unlink(missing_ok=True)
-            running.append(pool.submit(check_targets, release, targets, log))
+            running.append(pool.submit(check_targets, machine, targets, log))
         return failed + [line for each in running for line in each.result()]
 
 
@@ -198,17 +238,18 @@ def main(words: list[str]) -> int:
         print(f"no bare roots: {reason}")
         return 1 if os.environ.get("ZT_CI") else 0
     is_at_once, words = "--at-once" in words, [word for word in words if word != "--at-once"]
-    plan = dict(RELEASES) if not words else {}
-    for word in words:
-        release, _, targets = word.partition(":")
-        plan[release] = targets.split(",") if targets else RELEASES.get(release, ["test"])
+    plan: dict[Machine, list[str]] = {}
+    for word in words or RELEASES:
+        name, _, targets = word.partition(":")
+        machine = Machine.of(name)
+        plan[machine] = targets.split(",") if targets else RELEASES.get(machine.root.name, ["test"])
     if is_at_once:
         failed = check_at_once(plan)
     else:
         failed = [
             line
-            for release, targets in plan.items()
-            for line in (*check_root(release), *check_targets(release, targets))
+            for machine, targets in plan.items()
+            for line in (*check_root(machine), *check_targets(machine, targets))
         ]
     print("\n".join(f"failed: {line}" for line in failed) or "all passed")
     return bool(failed)

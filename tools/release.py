@@ -43,14 +43,14 @@ PACKAGES = ("pytriton", "tritonserver", "client")
 _IMAGE_FILES = ("Dockerfile", "compose.yaml", "compose.gpu.yaml", "README.md")
 #: The release of Debian that the package is for, and in which everything is tried.
 _DEBIAN = os.environ.get("RELEASE_DEBIAN", "trixie")
-#: Typed in the bare root, where /src/dist has the files; each line must succeed.
+#: Typed in the bare root, where /root/src/dist has the files; each line must succeed.
 _TRIED = """
 python3 -m venv /tmp/wheel
 /tmp/wheel/bin/pip install --quiet dist/zmqtriton-{v}-py3-none-any.whl
 /tmp/wheel/bin/zmqtriton --version | grep -Fx 'zmqtriton {v}'
 cd /tmp && /tmp/wheel/bin/zmqtriton new scale > /dev/null && /tmp/wheel/bin/zmqtriton check models
-/tmp/wheel/bin/python /src/dist/ask.py /tmp/wheel/bin/zmqtriton models
-cd /src
+/tmp/wheel/bin/python /root/src/dist/ask.py /tmp/wheel/bin/zmqtriton models
+cd /root/src
 for shim in tritonserver pytriton; do
     /tmp/wheel/bin/pip install --quiet --no-deps dist/zmqtriton_$shim-{v}-*.whl
 done
@@ -70,11 +70,12 @@ test -z "$(find /tmp/client/lib -name 'zmqtriton*')"
 python3 -m venv /tmp/sdist
 /tmp/sdist/bin/pip install --quiet dist/zmqtriton-{v}.tar.gz
 /tmp/sdist/bin/python dist/ask.py /tmp/sdist/bin/zmqtriton /tmp/models
-cd /tmp && sh /src/deploy/debian/build.sh /src/dist/zmqtriton-{v}-py3-none-any.whl /src/dist
+cd /tmp
+sh /root/src/deploy/debian/build.sh /root/src/dist/zmqtriton-{v}-py3-none-any.whl /root/src/dist
 apt-get -qq update
 export DEBIAN_FRONTEND=noninteractive
-apt-get -qq -y --no-install-recommends install /src/dist/zmqtriton_*.deb > /dev/null
-/usr/bin/python3 /src/dist/ask.py /usr/bin/zmqtriton /tmp/models
+apt-get -qq -y --no-install-recommends install /root/src/dist/zmqtriton_*.deb > /dev/null
+/usr/bin/python3 /root/src/dist/ask.py /usr/bin/zmqtriton /tmp/models
 apt-get -qq -y purge zmqtriton > /dev/null
 test ! -e /usr/bin/zmqtriton
 """
@@ -365,20 +366,22 @@ def try_in_bare_root(out: Path, version: str) -> None:
             raise ReleaseError(f"no bare root: {reason}")
         print(f"not tried, and without Debian's package: {reason}", flush=True)
         return
-    root = ROOT / "build" / "roots" / _DEBIAN
-    bare_roots.make_root(_DEBIAN, root)
-    shutil.copytree(out, root / "src" / "dist", dirs_exist_ok=True)
-    (root / "src" / "dist" / "ask.py").write_text(_ASK)
-    (root / "src" / "dist" / "ask_client.py").write_text(_ASK_CLIENT)
+    machine = bare_roots.Machine.of(_DEBIAN)
+    root = machine.root
+    source = root / machine.source
+    bare_roots.make_root(_DEBIAN, machine)
+    shutil.copytree(out, source / "dist", dirs_exist_ok=True)
+    (source / "dist" / "ask.py").write_text(_ASK)
+    (source / "dist" / "ask_client.py").write_text(_ASK_CLIENT)
     for name in ("tmp/wheel", "tmp/sdist", "tmp/client", "tmp/models", "tmp/run"):
         shutil.rmtree(root / name, ignore_errors=True)
     for name in ("test_scale.py", "client_scale.py"):
         (root / "tmp" / name).unlink(missing_ok=True)
     script = "set -ex\n" + _TRIED.format(v=version)
-    (root / "src" / "try.sh").write_text(script)
-    if bare_roots.start(root, "sh", "/src/try.sh").wait():
+    (source / "try.sh").write_text(script)
+    if bare_roots.start(machine, "sh", "try.sh").wait():
         raise ReleaseError("what is installed in a bare root does not do what it should")
-    for path in (root / "src" / "dist").glob("*.deb"):
+    for path in (source / "dist").glob("*.deb"):
         shutil.copy(path, out)
     print(f"installed, asked and removed in a bare {_DEBIAN}", flush=True)
 

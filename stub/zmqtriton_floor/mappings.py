@@ -314,10 +314,15 @@ class Mappings:
             segment = self._segments.get((block.owner, block.segment))
             # if there is none, its owner has dropped it and will not write there any more
             for view in list(segment.views.values()) if segment else ():
-                array = view() if view.block == block else None
-                if array is not None:
-                    view.is_own = True
-                    _make_own(view, array)
+                if view.block == block:
+                    _detach(view)
+
+    def detach_all(self) -> None:
+        """Let the owners reuse all blocks that are read here."""
+        with self.lock:
+            for segment in self._segments.values():
+                for view in list(segment.views.values()):
+                    _detach(view)
 
     def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
         """Return the reference of these bytes, and whether it is leased, or None.
@@ -384,6 +389,13 @@ def _read(descriptor: int, start: int, end: int) -> Any:
             raise ProtocolError("a tensor that is not in its segment any more")
         rest, start = rest[got:], start + got
     return array
+
+
+def _detach(view: _View) -> None:
+    array = view()
+    if array is not None and not view.is_own:
+        view.is_own = True
+        _make_own(view, array)
 
 
 def _make_own(view: _View, array: Any) -> None:

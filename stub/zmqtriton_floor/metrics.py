@@ -7,7 +7,7 @@ anything. Knows no series and no values.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, Tuple
+from typing import Any, Iterable, List, Tuple
 
 from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, Unavailable
 from zmqtriton_floor.process.named_tuples import NamedTuple
@@ -57,6 +57,45 @@ _RESERVED = (
     "nv_energy_",
     "nv_pinned_",
     "zmqtriton_",
+)
+
+
+#: Names of labels of the server's own metrics.
+OWN_LABELS = frozenset(
+    (
+        "cause",
+        "code",
+        "commit",
+        "device",
+        "direction",
+        "gen_ai_request_model",
+        "gen_ai_response_model",
+        "gen_ai_token_type",
+        "gpu",
+        "gpu_uuid",
+        "kind",
+        "le",
+        "max_lora",
+        "model",
+        "model_instance",
+        "model_name",
+        "namespace",
+        "place",
+        "process",
+        "quantile",
+        "quota",
+        "reason",
+        "resource",
+        "result",
+        "role",
+        "running_lora_adapters",
+        "service",
+        "state",
+        "token",
+        "version",
+        "waiting_lora_adapters",
+        "what",
+    )
 )
 
 
@@ -111,17 +150,43 @@ class MetricsConfig(NamedTuple):
     has_summaries: bool = False
     #: In ascending order.
     quantiles: Tuple[float, ...] = _QUANTILES
+    #: Names and values of the operator's labels for all metrics, sorted by name.
+    labels: Tuple[Tuple[str, str], ...] = ()
 
 
 def config_of(options: Iterable[Tuple[str, str]]) -> MetricsConfig:
-    """Read the options, as (key, value); the last one of a key counts."""
+    """Read the options, as (key, value); the last one of a key counts, and of each label.
+
+    Raises InvalidArgument for a wrong label.
+    """
+    options = list(options)
     said = dict(options)
+    labels = dict(pair for key, text in options if key == "labels" for pair in read_labels(text))
     return MetricsConfig(
         _is_on(said.get("counter_latencies", "true")),
         _is_on(said.get("histogram_latencies", "")),
         _is_on(said.get("summary_latencies", "")),
         _quantiles(said.get("summary_quantiles", "")) or _QUANTILES,
+        tuple(sorted(labels.items())),
     )
+
+
+def read_labels(text: str) -> List[Tuple[str, str]]:
+    """Parse `team=vision,site=a`. Raises InvalidArgument."""
+    labels = []
+    for pair in text.split(","):
+        name, separator, value = pair.partition("=")
+        if not separator or not value:
+            raise InvalidArgument(f"expected <label>=<value>, got '{pair}'")
+        if not _LABEL.fullmatch(name):
+            raise InvalidArgument(
+                f"invalid label name '{name}': use letters, digits and '_', no digit first, and "
+                "no '__' first"
+            )
+        if name in OWN_LABELS:
+            raise InvalidArgument(f"metrics of the server have a label '{name}': use another name")
+        labels.append((name, value))
+    return labels
 
 
 def _is_on(value: str) -> bool:

@@ -17,44 +17,22 @@ responses. A thread that holds one of these takes the right only if it is free.
 from __future__ import annotations
 
 import threading
-from types import TracebackType
-
-
-class _Loan:
-    """The time in which code of the model runs in the loop's thread."""
-
-    def __init__(self, duties: LoopDuties) -> None:
-        self._duties = duties
-
-    def __enter__(self) -> None:
-        self._duties.give_back()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._duties.claim()
 
 
 class LoopDuties:
-    """The right, of which each instance has one."""
+    """The right, of which each instance has one.
+
+    Methods of the lock are its own: each request lends the right, and enters no function for it.
+    """
 
     def __init__(self) -> None:
         # a destructor may wait for a reply amid the loop's own steps
-        self._right = threading.RLock()
-        #: The time in which other threads may have it.
-        self.loan = _Loan(self)
-
-    def claim(self) -> None:
-        """Take the right; the loop's thread may have to wait until another one is done."""
-        self._right.acquire()
+        right = threading.RLock()
+        #: Takes the right; the loop's thread may have to wait until another one is done.
+        self.claim = right.acquire
+        #: Gives the right back, once for each time that it was taken.
+        self.give_back = right.release
 
     def take(self) -> bool:
         """Take the right if it is to be had at once, and return whether it was."""
-        return self._right.acquire(False)
-
-    def give_back(self) -> None:
-        """Give the right back, once for each time that it was taken."""
-        self._right.release()
+        return self.claim(blocking=False)

@@ -359,6 +359,9 @@ class Stub:
             self._model.finalize()
         except Exception as error:  # noqa: BLE001 - the model's code; Triton goes on as well
             self._instance.log("I", describe(error))
+        if not self._process.has_own_memory:
+            # other instances of this process may have what this one has kept in a global
+            self._memory.mappings.detach_all()
         self._link.close()
         self._instance.tracing.close()
         self._model.forget()

@@ -158,8 +158,11 @@ class Model:
         if sleeps is not self._is_asleep:
             if not sleeps:
                 self.await_room()
-            with self.duties.loan:
+            self.duties.give_back()
+            try:
                 (self._instance.sleep if sleeps else self._instance.wake_up)()
+            finally:
+                self.duties.claim()
             self._is_asleep = sleeps
 
     def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
@@ -169,16 +172,17 @@ class Model:
         if self._execute is None:
             raise TritonModelException(self._lack_of_execute())
         count = len(requests)
-        with self.duties.loan:
-            try:
-                returned = self._execute(requests)
-                if type(returned) is not list and isinstance(returned, Coroutine):
-                    if self._is_decoupled or self.slots > 1:
-                        return self._begin(returned)
-                    returned = self._run(returned)
-            finally:
-                if this_process.is_forked:
-                    this_process.end_forked()
+        self.duties.give_back()
+        try:
+            returned = self._execute(requests)
+            if type(returned) is not list and isinstance(returned, Coroutine):
+                if self._is_decoupled or self.slots > 1:
+                    return self._begin(returned)
+                returned = self._run(returned)
+        finally:
+            if this_process.is_forked:
+                this_process.end_forked()
+            self.duties.claim()
         return self._checked(returned, count)
 
     def _lack_of_execute(self) -> str:
@@ -273,8 +277,11 @@ class Model:
         """Run the event loop until the descriptor of `attend` has input, or for this long."""
         loop = self._loop()
         timer = None if max_s is None else loop.call_later(max_s, loop.stop)
-        with self.duties.loan:
+        self.duties.give_back()
+        try:
             loop.run_forever()
+        finally:
+            self.duties.claim()
         if timer is not None:
             timer.cancel()
 

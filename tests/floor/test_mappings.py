@@ -171,6 +171,17 @@ def test_a_kept_array_stays_what_it_was_when_the_owner_goes_on(private: Pair) ->
     assert {ord("z")} == set(other.tobytes())
 
 
+def test_all_that_is_kept_can_be_detached(private: Pair) -> None:
+    allocations = [private.write(b"x" * 40_000) for _ in range(2)]
+    kept = private.mappings.open([one.reference for one in allocations])
+
+    private.mappings.detach_all()
+    for allocation in allocations:
+        allocation.view[:] = b"z" * 40_000
+
+    assert [b"x" * 40_000] * 2 == [array.tobytes() for array in kept]
+
+
 def test_once_nothing_is_kept_the_pages_are_the_owners_again(private: Pair) -> None:
     allocation = private.write(b"x" * 40_000)
     [kept] = private.mappings.open([allocation.reference])

@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from zmqtriton_floor import endpoints, metrics, spans, wire
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.execution_progress import EPOCH_SHIFT, SIZE, Progress, end
 from zmqtriton_floor.metrics import COUNTER, HISTOGRAM
 from zmqtriton_floor.process import zmq_sockets
@@ -106,6 +106,20 @@ def test_histograms_and_summaries_are_asked_for() -> None:
 )
 def test_quantiles_are_those_that_make_sense_or_tritons(text: str, quantiles: list[float]) -> None:
     assert tuple(quantiles) == metrics.config_of([("summary_quantiles", text)]).quantiles
+
+
+def test_labels_come_from_all_options_and_the_last_value_of_a_name_counts() -> None:
+    options = [("labels", "team=a,site=x=y"), ("labels", "team=vision")]
+
+    assert (("site", "x=y"), ("team", "vision")) == metrics.config_of(options).labels
+
+
+@pytest.mark.parametrize(
+    "text", ["team", "team=", "=x", "a=b,", "1a=x", "__a=x", "a-b=x", "é=x", "model=x", "le=x"]
+)
+def test_a_label_is_refused_that_prometheus_or_the_server_cannot_have(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        metrics.read_labels(text)
 
 
 # ------------------------------------------------------------------------------- spans

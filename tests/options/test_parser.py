@@ -435,6 +435,11 @@ def test_settings_of_a_backend_are_its_own_over_the_global_ones() -> None:
             "--metrics-config option format is <setting>=<value>. Got a,b=c",
         ),
         (
+            "--metrics-config=labels=model=x",
+            "--metrics-config labels: metrics of the server have a label 'model': use another "
+            "name. Got labels=model=x",
+        ),
+        (
             "--host-policy=a=b",
             "--host-policy option format is '<policy name>,<setting>=<value>'. Got a=b",
         ),

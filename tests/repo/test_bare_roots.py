@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from tools import bare_roots
 bare_roots._ENTER = "sleep 600"  # in no root, but in namespaces of its own
-print(bare_roots.start(Path(sys.argv[1])).pid, flush=True)
+print(bare_roots.start(bare_roots.Machine(Path(sys.argv[1]))).pid, flush=True)
 sys.stdin.read()
 """
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
 from tests.support.waiting import eventually
+from zmqtriton_floor import wire
 from zmqtriton_stub.duties import LoopDuties
+from zmqtriton_stub.model import Model
 
 
 @pytest.fixture
@@ -46,15 +49,16 @@ def test_the_loop_does_them_within_its_own_steps(
 def test_while_code_of_the_model_runs_one_thread_at_a_time_does_them(
     duties: LoopDuties, beside: ThreadPoolExecutor
 ) -> None:
-    with duties.loan:
-        assert beside.submit(duties.take).result(30)
-        assert not duties.take()
-        beside.submit(duties.give_back).result(30)
+    duties.give_back()
+    assert beside.submit(duties.take).result(30)
+    assert not duties.take()
+    beside.submit(duties.give_back).result(30)
 
-        assert duties.take()
-        assert not beside.submit(duties.take).result(30)
-        duties.give_back()
+    assert duties.take()
+    assert not beside.submit(duties.take).result(30)
+    duties.give_back()
 
+    duties.claim()
     assert not beside.submit(duties.take).result(30)
 
 
@@ -69,20 +73,22 @@ def test_the_loop_goes_on_once_another_thread_has_done_them(duties: LoopDuties) 
         duties.give_back()
 
     thread = threading.Thread(target=attend)
-    with duties.loan:
-        thread.start()
-        assert is_taken.wait(30)
-        may_end.set()
+    duties.give_back()
+    thread.start()
+    assert is_taken.wait(30)
+    may_end.set()
+    duties.claim()
     steps.append("loop")
 
     thread.join()
     assert ["beside", "loop"] == steps
 
 
-def test_an_error_of_the_model_gives_them_back_to_the_loop(
-    duties: LoopDuties, beside: ThreadPoolExecutor
-) -> None:
-    with pytest.raises(ValueError, match="of the model"), duties.loan:
-        raise ValueError("of the model")
+def test_an_error_of_the_model_gives_them_back_to_the_loop(beside: ThreadPoolExecutor) -> None:
+    model = Model(wire.LoadModel("m", "m", 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0), None)
+    model._execute = Mock(side_effect=ValueError("of the model"))
 
-    assert not beside.submit(duties.take).result(30)
+    with pytest.raises(ValueError, match="of the model"):
+        model.execute([])
+
+    assert not beside.submit(model.duties.take).result(30)

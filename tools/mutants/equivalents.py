@@ -34,7 +34,7 @@ EQUIVALENTS: dict[str, str] = {
     "_GRANT_EVERY_S -> time.monotonic() - question.granted_s > _GRANT_EVERY_S": "a clock of floats",
     f"{_STUB}/broker/connection.py BrokerConnection.turn: 0 in if not socket.is_open and "
     "self.descriptor >= 0: -> 1": "0 is the standard input of every process",
-    f"{_STUB}/execution/executions.py Executions._leave: if execution.ids -> if True": (
+    f"{_STUB}/execution/executions.py Executions._record: if execution.ids -> if True": (
         "ids are kept where their lines are logged"
     ),
     f"{_STUB}/execution/streams.py Stream.cancel: 0 in self._out_bytes = 0 -> 1": (

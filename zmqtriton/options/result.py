@@ -106,6 +106,8 @@ class Options:
     reuse_http_port: bool = False
     #: Matches any part of a header's name, in any case; empty forwards none.
     http_header_forward_pattern: str = ""
+    #: Whether requests of `generate` forward them, too.
+    http_header_forward_generate: bool = False
     #: 0: by the number of cores.
     http_workers: int = 0
     http_thread_count: int = 8

@@ -261,6 +261,10 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "Regular expression; matching headers become parameters of the request.",
             read=read.regular_expression("--http-header-forward-pattern"),
         ),
+        a.switch(
+            "http-header-forward-generate",
+            "Forward these headers with generate and generate_stream, too; Triton does not.",
+        ),
         a.integer(
             "http-workers",
             "Processes that serve HTTP; 0 derives it from the number of cores.",
@@ -477,7 +481,8 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         a.number("metrics-interval-ms", "Milliseconds between measurements."),
         a.custom("setting=value", read.metrics_setting)(
             "metrics-config",
-            "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles.",
+            "counter_latencies, histogram_latencies, summary_latencies, summary_quantiles, or "
+            "labels=name=value,... for all metrics.",
         ),
         a.switch(
             "token-metrics",

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from zmqtriton import addons
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.metrics import read_labels
 from zmqtriton_floor.settings.broker import RateLimitResource as RateLimitResource
 from zmqtriton_floor.settings.frontends import Restriction as Restriction
 
@@ -258,6 +260,11 @@ def metrics_setting(value: str) -> Setting:
     # A comma before the `=` would end a name, and no metric has settings of its own.
     if not key or not text or "," in key:
         raise BadValue(f"--metrics-config option format is <setting>=<value>. Got {value}")
+    if key == "labels":
+        try:
+            read_labels(text)
+        except InvalidArgument as error:
+            raise BadValue(f"--metrics-config labels: {error.text}. Got {value}") from None
     return Setting("", key, text)
 
 

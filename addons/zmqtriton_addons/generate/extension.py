@@ -52,6 +52,7 @@ class Generate:
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
+        self._forwards = inference.gateway.settings.http.forwards_from_generate
 
     async def generate(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -117,13 +118,13 @@ class Generate:
         read: Callable[[ModelVersion], Content],
         begun_ns: int,
     ) -> Ask:
-        """Return a request whose model gets no headers, as in Triton."""
+        """Return a request whose model gets no headers, as in Triton, unless an option says so."""
         steps = self._inference.reports if are_wanted(req.header) else ()
         return Ask(
             target,
             read,
             req.header,
-            None,
+            req.spelled_headers if self._forwards else None,
             req.grant,
             req.deadline_ns,
             begun_ns,

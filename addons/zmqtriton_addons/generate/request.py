@@ -103,6 +103,15 @@ def _convert(
         nested = value.items() if type(value) is dict else value
         try:
             for nested_key, nested_value in nested:
+                if (
+                    nested_key not in inputs
+                    and nested_key != _NESTED
+                    and type(nested_value) in (dict, list, tuple)
+                ):
+                    # a parameter has no type for it
+                    nested_value = json.dumps(
+                        nested_value, ensure_ascii=False, separators=(",", ":")
+                    )
                 _take(nested_key, nested_value, inputs, tensors, parameters)
         except InvalidArgument as error:
             raise InvalidArgument(f"Converting keyword: '{key}': {error.text}") from None
@@ -122,7 +131,10 @@ def _take(
             raise InvalidArgument(
                 f"[request id: <id_unknown>] input '{key}' already exists in request"
             )
-        tensors.append(_tensor(declaration, value))
+        if value is not None:
+            tensors.append(_tensor(declaration, value))
+        elif not declaration.optional:
+            raise InvalidArgument(f"input '{key}' is required and cannot be null")
     elif type(value) in (str, int, bool, float):
         check_parameter_name(key)
         parameters[key] = value

@@ -12,6 +12,7 @@ from zmqtriton_addons.metrics import (
     latencies,
     model_metrics,
     own,
+    own_labels,
     readiness,
     services,
 )
@@ -63,7 +64,7 @@ class Scraper:
         config_of = gateway.catalogue.config_of
         stats = statistics["model_stats"]
         all_series = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in stats]
-        return "".join(
+        page = "".join(
             (
                 exposition.render(stats, has_latencies=self._has_latencies, config_of=config_of),
                 gpus.render() if gpus is not None else "",
@@ -84,6 +85,7 @@ class Scraper:
                 ),
             )
         )
+        return own_labels.add(page, gateway.settings.metrics.labels)
 
 
 def _certificates(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -99,6 +99,8 @@ class Http(NamedTuple):
     allow_openai: bool
     #: References to the extensions of this package and of others.
     addons: Tuple[str, ...]
+    #: Whether models get forwarded headers of `generate`, too.
+    forwards_from_generate: bool = False
 
 
 class Grpc(NamedTuple):

@@ -317,8 +317,8 @@ class Executions:
         )
         if self._instance.measures.changes:
             self._instance.measures.flush()  # whoever has the answer finds them
-        if execution.is_traced:
-            self._trace(execution, done_ns)
+        if execution.is_traced or execution.ids:
+            self._record(execution, done_ns)
         outcomes, bodies = [], []
         for outcome, body in execution.answers:
             outcomes.append(outcome)
@@ -332,9 +332,11 @@ class Executions:
             self._link.send([header, *bodies])
         else:
             self._send_in_parts(results, bodies)
-        if execution.ids:
-            request_log.released(self._instance, execution.ids)
-        _let_go(execution.batch)
+        # the outcomes, which may refer to that memory, have been sent
+        for pending in execution.batch:
+            pending.held = []
+            if pending.left_inputs:
+                pending.release_inputs()
         self._count += 1
         if self._count >= self._look_after:
             self._look_at_memory()
@@ -356,22 +358,18 @@ class Executions:
         self._send_in_parts(wire.Results(first, []), bodies[:middle])
         self._send_in_parts(results._replace(outcomes=second), bodies[middle:])
 
-    def _trace(self, execution: Execution, done_ns: int) -> None:
-        times = [
-            ("COMPUTE_START", execution.begun_ns),
-            ("COMPUTE_INPUT_END", execution.ready_ns),
-            ("COMPUTE_OUTPUT_START", execution.executed_ns),
-            ("COMPUTE_END", done_ns),
-        ]
-        self._instance.tracing.executed(execution.batch, times)
-
-
-def _let_go(batch: list[Pending]) -> None:
-    """Let go of memory that outcomes may refer to, which have been sent."""
-    for pending in batch:
-        pending.held = []
-        if pending.left_inputs:
-            pending.release_inputs()
+    def _record(self, execution: Execution, done_ns: int) -> None:
+        """Record an execution in the trace and in the log."""
+        if execution.is_traced:
+            times = [
+                ("COMPUTE_START", execution.begun_ns),
+                ("COMPUTE_INPUT_END", execution.ready_ns),
+                ("COMPUTE_OUTPUT_START", execution.executed_ns),
+                ("COMPUTE_END", done_ns),
+            ]
+            self._instance.tracing.executed(execution.batch, times)
+        if execution.ids:
+            request_log.released(self._instance, execution.ids)
 
 
 def _requests(

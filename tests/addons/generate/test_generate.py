@@ -31,8 +31,9 @@ def ask(
     document: Any = ASK,
     model: str = "decoupled",
     headers: dict[str, str] | None = None,
+    **settings: Any,
 ) -> tuple[Result, FakeGateway]:
-    gateway = FakeGateway()
+    gateway = FakeGateway(**settings)
     request_id = document.get("id", "") if isinstance(document, dict) else ""
     gateway.fake_streams.put(request_id, *items)
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
@@ -45,6 +46,25 @@ def tensors(*outputs: tuple[str, str, list[int], bytes], **parameters: Any) -> S
 
 
 # -------------------------------------------------------------------- generate
+
+
+@pytest.mark.parametrize("verb", ["generate", "generate_stream"])
+def test_headers_reach_the_model_only_with_the_option(verb: str) -> None:
+    headers = {"X-My-Key": "7", "X-Other": "8"}
+    settings = {"http_header_forward_pattern": "x-my-"}
+
+    plain = ask(verb, item(b"hi", is_final=True), headers=headers, **settings)[1]
+    forwarding = ask(
+        verb,
+        item(b"hi", is_final=True),
+        headers=headers,
+        http_header_forward_generate=True,
+        **settings,
+    )[1]
+
+    assert [{}, {"x-my-key": "7"}] == [
+        gateway.requests[0].body.parameters for gateway in (plain, forwarding)
+    ]
 
 
 @pytest.mark.parametrize("model", ["decoupled", "identity", "decoupled/versions/1"])

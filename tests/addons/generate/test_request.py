@@ -57,6 +57,37 @@ def test_keys_that_name_inputs_are_tensors_and_others_parameters() -> None:
     )
 
 
+def test_null_is_an_optional_input_that_is_not_given() -> None:
+    optional = {**tensor_config("EXTRA", "STRING", [1]), "optional": True}
+    declarations = inputs(tensor_config("X", "FP32", [1]), optional)
+
+    body = read({"X": 1, "EXTRA": None}, declarations)
+    nested = read({"X": 1, "parameters": {"EXTRA": None}}, declarations)
+
+    assert body == nested == RequestBody("", {}, [], read({"X": 1}, declarations).inputs)
+    assert refusal({"X": None}, declarations) == "input 'X' is required and cannot be null"
+    assert "'EXTRA' already exists" in _text_refusal(b'{"EXTRA": "a", "EXTRA": null}', declarations)
+
+
+def _text_refusal(text: bytes, declarations: Any) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        read_text(text, declarations)
+    return caught.value.text
+
+
+def test_objects_and_lists_within_parameters_are_parameters_with_their_json() -> None:
+    nested = {"stop": ["a", "\u00e9"], "format": {"type": "json", "of": [1, None, {"x": 0.5}]}}
+
+    body = read({"parameters": {**nested, "N": 3}}, TEXT)
+
+    assert body.parameters == {
+        "stop": '["a","\u00e9"]',
+        "format": '{"type":"json","of":[1,null,{"x":0.5}]}',
+    }
+    assert [tensor.name for tensor in body.inputs] == ["N"]
+    assert "parameter 'stop' has invalid type" in refusal(nested)
+
+
 def test_names_that_mean_something_to_infer_are_plain_parameters_here() -> None:
     body = read({"priority": 3, "timeout": "soon", "sequence_id": 5}, TEXT)
 
@@ -169,7 +200,12 @@ def test_a_parameter_is_no_structure(value: Any) -> None:
     text += f"The inputs of this model are: {', '.join(TEXT)}."
 
     assert refusal({"k": value}) == text
-    assert refusal({"parameters": {"k": value}}) == f"Converting keyword: 'parameters': {text}"
+
+
+def test_a_parameter_is_not_null() -> None:
+    text = refusal({"parameters": {"k": None}})
+
+    assert text.startswith("Converting keyword: 'parameters': parameter 'k' has invalid type.")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +235,7 @@ def test_of_inputs_that_are_there_twice_the_first_repeated_one_is_named(
             "in request",
         ),
         (
-            '{"N": 1, "parameters": {"x": {}}, "N": 2}',
+            '{"N": 1, "parameters": {"x": null}, "N": 2}',
             "Converting keyword: 'parameters': parameter 'x' has invalid type. It should be either "
             f"'int', 'bool', or 'string'. The inputs of this model are: {', '.join(TEXT)}.",
         ),
@@ -244,7 +280,7 @@ def test_parameters_are_bounded_in_number() -> None:
         ("N", 1.5, "non-signed-integer"),
         ("N", 2**40, "out of range"),
         ("text_input", 5, "non-string"),
-        ("text_input", None, "non-string"),
+        ("text_input", None, "is required"),
     ],
 )
 def test_a_value_of_another_type_than_the_inputs_is_refused(

@@ -607,6 +607,8 @@ class World:
 
     def start_broker(self) -> None:
         self.epoch += 1
+        # a broker's own requests have their ids of the clock, so that those of the last one differ
+        self.now_ns += SECOND_NS
         self.broker = broker = BrokerProcess(self, self.epoch)
         core = broker.core
         serials = self.processes or [FRONTEND, *self.serials.values()]

@@ -24,12 +24,6 @@ _FEW, _MANY = 8, 100
 #: States after which an exploration with deaths ends: there are ten times as many.
 _MAX_STATES = 2_000
 
-#: A story that breaks a promise as yet, though no process reads what the message refers to.
-_ORPHAN = ("an ensemble returns its input", "broker")
-_OPEN = pytest.mark.xfail(
-    reason="the response of a step whose run is lost has a block that is free"
-)
-
 _names = pytest.mark.parametrize("name", SCENARIOS)
 _deaths = pytest.mark.parametrize("deaths", ["none", "of the broker", "of any"])
 
@@ -88,11 +82,7 @@ async def test_each_order_keeps_every_tensor(name: str) -> None:
 @pytest.mark.long("broker/lifetimes/test_lifetimes.py::test_each_order_keeps_every_tensor")
 @pytest.mark.parametrize(
     ("name", "who"),
-    [
-        pytest.param(name, who, marks=_OPEN if (name, who) == _ORPHAN else ())
-        for name in SMALL
-        for who in ("broker", "frontend", *SMALL[name].models)
-    ],
+    [(name, who) for name in SMALL for who in ("broker", "frontend", *SMALL[name].models)],
 )
 @scenario(asyncio.run)
 async def test_a_death_at_each_step_of_each_order_keeps_every_tensor(name: str, who: str) -> None:

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 import zmq
+from zmq.utils import garbage
 
 from tests.faults.figures import leaving_nothing
 from tests.faults.programs import drawing
@@ -73,6 +74,7 @@ def main() -> int:
         features=("", "kinds of clients and steps, with commas between them; all if empty"),
         without=("", "kinds of clients and steps to leave out"),
         largest=(0, "bytes of an input at most, if it is not 0"),
+        looks=(1, "at what a model or a client keeps in memory of the server, at each request"),
         kills=(False, "kill processes of the server"),
         show=(False, "print the programs of each world"),
     )
@@ -82,8 +84,9 @@ def main() -> int:
     report = Report()
     deadline_s = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     number = options.first
-    # libzmq's threads stay for the life of the process
+    # the threads of libzmq, and pyzmq's for frames that are not copied, stay as long as the process
     zmq.Context.instance().socket(zmq.SUB).close()
+    garbage.gc.start()
     with leaving_nothing() as broken:
         while report.calls < options.calls and time.monotonic() < deadline_s:
             if options.worlds and number >= options.first + options.worlds:
@@ -97,6 +100,7 @@ def main() -> int:
                 options.clients,
                 deadline_s,
                 options.largest,
+                options.looks,
             )
             if options.show:
                 programs = drawing.draw(plan.name, features, plan.models)

@@ -64,6 +64,8 @@ class Client:
         self._number = number
         self._name = type(way).__name__
         self._chance = world.plan.chance(f"client {number}")
+        #: Its own, so that the same requests are made with any number of looks.
+        self._chances_of_looks = world.plan.chance(f"looks of client {number}")
         #: The programs that this way leads to.
         self.programs = [program for program in world.programs if self._can_ask(program)]
         self._kept: deque[_KeptAnswer] = deque()
@@ -177,8 +179,12 @@ class Client:
     # --------------------------------------------------------------------- looks
 
     def _look_again(self) -> None:
-        while self._kept and (self._is_old(self._kept[0]) or len(self._kept) > _MOST_KEPT):
+        looks = self._world.plan.looks if self._way.lends_answers else 0
+        limit = max(_MOST_KEPT, looks)
+        while self._kept and (self._is_old(self._kept[0]) or len(self._kept) > limit):
             self._look(self._kept.popleft(), "again")
+        for kept in self._chances_of_looks.sample([*self._kept], min(looks, len(self._kept))):
+            self._look(kept, "after a call")
         if self._kept and self._chance.random() < 0.2:
             self._look(self._kept[-1], "again soon")
 

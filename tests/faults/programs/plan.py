@@ -30,6 +30,8 @@ class Plan(NamedTuple):
     deadline_s: float = float("inf")
     #: Bytes of an input at most; 0 if each size may be drawn.
     largest: int = 0
+    #: Looks at each request at arrays that are kept in a place, beside those whose time has come.
+    looks: int = 1
 
     @property
     def name(self) -> str:

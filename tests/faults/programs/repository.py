@@ -19,23 +19,23 @@ _IDLE_S = 20
 _TYPE = "data_type: TYPE_UINT64"
 
 
-def write(server: Server, program: Program) -> None:
+def write(server: Server, program: Program, looks: int = 1) -> None:
     code = "" if program.kind == "ensemble" else "pass"
     directory = server.write_model(program.name, config_of(program), code)
     if program.kind != "ensemble":
-        fill(directory / "1", program, server.scratch)
+        fill(directory / "1", program, server.scratch, looks)
 
 
-def fill(directory: Path, program: Program, scratch: Path) -> None:
+def fill(directory: Path, program: Program, scratch: Path, looks: int = 1) -> None:
     """Write the code of a model, and its program."""
     for name in (*_FILES, "routes.py") if program.has_route else _FILES:
         shutil.copy(SERVED / name, directory / name)
-    (directory / "program.json").write_text(json.dumps(described(program, scratch)))
+    (directory / "program.json").write_text(json.dumps(described(program, scratch, looks)))
 
 
-def described(program: Program, scratch: Path) -> dict[str, Any]:
-    """Return a program as its model reads it."""
-    return {**asdict(program), "scratch": str(scratch)}
+def described(program: Program, scratch: Path, looks: int = 1) -> dict[str, Any]:
+    """Return a program as its model reads it, with the looks that it takes at each request."""
+    return {**asdict(program), "scratch": str(scratch), "looks": looks}
 
 
 def bound_config(program: Program) -> dict[str, Any]:

@@ -97,6 +97,8 @@ class Way:
     #: True if it can have exactly one.
     is_single: ClassVar[bool] = True
     has_sequences: ClassVar[bool] = False
+    #: True if its answers lie in memory of the server, and may change after they were right.
+    lends_answers: ClassVar[bool] = False
     #: Elements of a request at most.
     most_elements: ClassVar[int] = 1 << 20
 
@@ -675,7 +677,7 @@ class GuestWay(Way):
     The answers are views of the memory of models.
     """
 
-    is_streamed = has_sequences = True
+    is_streamed = has_sequences = lends_answers = True
 
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)

@@ -76,7 +76,7 @@ class World:
         server.scratch.chmod(0o777)
         for program in self.programs:
             if not program.is_bound:
-                repository.write(server, program)
+                repository.write(server, program, self.plan.looks)
         return server
 
     @property
@@ -161,7 +161,7 @@ class World:
             self._bind(program)
 
     def _bind(self, program: Program) -> None:
-        described = repository.described(program, self.server.scratch)
+        described = repository.described(program, self.server.scratch, self.plan.looks)
         classes = [bound_class(described)] * program.count
         config = repository.bound_config(program)
         self._guest.bind(program.name, classes, config=config, timeout_s=PATIENCE_S)

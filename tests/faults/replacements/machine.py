@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 from tools import bare_roots
 
 _ROOT = ROOT / "build" / "roots" / "systemd"
-_SOURCE = _ROOT / "src/deploy/systemd"
+_SOURCE = _ROOT / "root/src/deploy/systemd"
 _RELEASE = "bookworm"
 _PACKAGES = (*bare_roots.PACKAGES, "systemd", "dbus")
 #: Makes a control group of its own, in which systemd has the root.
@@ -87,9 +87,10 @@ class OnMachine(Way):
 
     def _install(self) -> None:
         """Make the root, with what the server needs, and its options and models."""
-        bare_roots.make_root(_RELEASE, _ROOT, _PACKAGES)
-        install = "python3 -m venv /opt/zmqtriton; /opt/zmqtriton/bin/pip install -q /src"
-        assert 0 == bare_roots.start(_ROOT, "sh", "-ec", install).wait()
+        machine = bare_roots.Machine(_ROOT)
+        bare_roots.make_root(_RELEASE, machine, _PACKAGES)
+        install = "python3 -m venv /opt/zmqtriton; /opt/zmqtriton/bin/pip install -q ."
+        assert 0 == bare_roots.start(machine, "sh", "-ec", install).wait()
         units = _ROOT / "etc/systemd/system"
         for left in list(units.rglob("zmqtriton*")):  # of the machine before
             shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -110,7 +111,7 @@ class OnMachine(Way):
         enter = ["nsenter", "--target", str(self._first.pid), "--mount", "--pid", "--ipc", "--uts"]
         enter += ["--cgroup", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
         done = subprocess.run(
-            [*enter, "sh", "-ec", f"cd /src/deploy/systemd\n{script}"],
+            [*enter, "sh", "-ec", f"cd /root/src/deploy/systemd\n{script}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -171,7 +171,8 @@ def test_requests_loads_and_operations_make_no_loop_wait(watch: Watch, tmp_path:
         assert server.status(place) == 200
     server.metrics_text()
     for command in ("status", "doctor", "explain", "stats", "logs", "reload", "config"):
-        assert 0 == ctl(server, command).exit_code
+        done = ctl(server, command)
+        assert not done.exit_code, done.output
     for command in ("restart", "stacks", "scale"):
         more = ["2"] if command == "scale" else []
         assert 0 == ctl(server, command, "add_sub", *more).exit_code

@@ -95,6 +95,19 @@ def test_nothing_outlives_its_stub(
             eventually(partial(_have_ended, pids), 60, "they are gone")
 
 
+def test_a_fork_server_that_is_of_no_use_ends_and_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").touch()
+    with Server(
+        tmp_path / "s",
+        models=["add_sub"],
+        options=["--log-verbose=1"],
+        environment={"PYTHONPATH": str(tmp_path)},
+    ) as server:
+        eventually(lambda: "every stub is spawned: " in server.log_text(), 60, "it says why")
+        assert 200 == ask_add_sub(server)
+        assert "the fork-server process" not in server.log_text()
+
+
 def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:
     server = shared
     server.add_model("scripted", "another")

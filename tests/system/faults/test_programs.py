@@ -17,7 +17,8 @@ pytestmark = pytest.mark.system
 #: Ways of clients, and kinds of steps and models.
 FEATURES = (
     *("http", "grpc", "tritonclient", "stream", "json", "generate", "sockets", "regions"),
-    *("bls", "ensembles", "keeps", "async", "decoupled", "sequences"),
+    *("lent", "region_streams", "guests"),
+    *("bls", "ensembles", "keeps", "passing", "twins", "async", "decoupled", "sequences"),
 )
 
 

@@ -28,6 +28,11 @@ input {{ name: "IN" data_type: TYPE_STRING dims: 1 }}
 output {{ name: "OUT" data_type: TYPE_STRING dims: 1 }}
 instance_group {{ count: {count} kind: KIND_CPU }}
 """
+CONFIG_OF_NUMBERS = """
+backend: "python"
+input { name: "I" data_type: TYPE_INT64 dims: -1 }
+output { name: "O" data_type: TYPE_INT64 dims: -1 }
+"""
 #: Evaluates what it is sent; `self`, `request` and the module's names are there.
 CODE = """
 import multiprocessing, os, sys, threading, time
@@ -241,6 +246,38 @@ def test_scaling_starts_and_ends_threads_of_the_process(threads: Server) -> None
     eventually(lambda: threads.log_text().count("finalized threads_0_") >= 2, 60)
 
     assert {pid} == set(ask_all(threads, "threads", "os.getpid()", 3))
+
+
+def test_what_an_instance_has_kept_in_a_global_stays_as_it_is_after_its_end(
+    server: Server,
+) -> None:
+    doubled = "[pb_utils.InferenceResponse([pb_utils.Tensor('O', _one(r) * 2)]) for r in requests]"
+    server.write_model(
+        "doubled",
+        CONFIG_OF_NUMBERS,
+        "import triton_python_backend_utils as pb_utils\n"
+        "_one = lambda request: request.inputs()[0].as_numpy()\n"
+        "class TritonPythonModel:\n"
+        f"    def execute(self, requests): return {doubled}\n",
+    )
+    write_model(server, "keepers", 2)
+    assert ["", ""] == [server.control_model("load", name) for name in ("doubled", "keepers")]
+    called = (
+        "pb_utils.InferenceRequest(model_name='doubled', requested_output_names=['O'], inputs=["
+        "pb_utils.Tensor('I', np.full(100_000, NUMBER, np.int64))]).exec().output_tensors()[0]"
+        ".as_numpy()"
+    )
+    kept = f"seen.setdefault('kept', {{}}).update({{self.name: {called}}})".replace("NUMBER", "21")
+    assert ["None"] * 2 == ask_all(server, "keepers", kept, 2)
+
+    ctl(server, "scale", "keepers", "1")
+    eventually(lambda: "finalized keepers_0_" in server.log_text(), 60)
+    ask(server, "keepers", f"[len({called.replace('NUMBER', '_')}) for _ in range(20)]")
+
+    contents = ask(
+        server, "keepers", "sorted((name, set(a.tolist())) for name, a in seen['kept'].items())"
+    )
+    assert "[('keepers_0_0', {42}), ('keepers_0_1', {42})]" == contents
 
 
 def test_an_instance_that_cannot_start_leaves_the_others_alone(threads: Server) -> None:

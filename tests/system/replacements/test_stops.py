@@ -6,7 +6,7 @@ import http.client
 import json
 import os
 import signal
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -102,11 +102,10 @@ def test_a_signal_at_each_moment_leaves_a_server_that_serves(
     new.launch()
     try:
         eventually(lambda: text in (old if is_of_old else new).log_text(), 60, moment)
-        if hit.returncode is None:
-            os.kill(hit.pid, number)
+        _signal(hit, number)
         if number == signal.SIGSTOP:
             eventually(lambda: has_stopped(hit.pid), 60, "it has stopped")
-            os.kill(hit.pid, signal.SIGCONT)
+            _signal(hit, signal.SIGCONT)
             eventually(lambda: old.returncode is not None, 120, "the old one has ended")
             eventually(lambda: serves(new), 60, "the new one serves")
             return
@@ -120,6 +119,13 @@ def test_a_signal_at_each_moment_leaves_a_server_that_serves(
         assert other.returncode is None
     finally:
         way.close()
+
+
+def _signal(server: Server, number: signal.Signals) -> None:
+    """Signal a server unless it has ended, which it may do at any moment."""
+    if server.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(server.pid, number)
 
 
 def has_stopped(pid: int) -> bool:

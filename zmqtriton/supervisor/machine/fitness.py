@@ -177,6 +177,8 @@ def missing_calls() -> Iterator[str]:
             reason = getattr(failure, "strerror", None) or str(failure)
             kernel = os.uname().release
             yield f"{name}() does not work here: {reason} (kernel {kernel}, {libc})"
+            if name == "prlimit64":
+                return  # the others look at limits
 
 
 def _open_pidfd() -> None:
@@ -201,11 +203,11 @@ def _make_memory() -> None:
 
 #: By the name of the system call.
 _CALLS: dict[str, Callable[[], object]] = {
+    "prlimit64": lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
     "pidfd_open": _open_pidfd,
     "pidfd_send_signal": _signal_pidfd,
     "memfd_create": _make_memory,
     "eventfd": lambda: os.close(os.eventfd(0)),
-    "prlimit64": lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
 }
 
 
@@ -234,8 +236,11 @@ class Lack(NamedTuple):
 def lacks(options: Options) -> Iterator[Lack]:
     if not os.path.exists("/proc/self/status"):
         yield Lack("/proc is not mounted", "Mount it: `mount -t proc proc /proc`.", "ls /proc")
-    for call in missing_calls():
+    calls = [*missing_calls()]
+    for call in calls:
         yield Lack(call, KERNEL_ADVICE, "uname -r")
+    if calls:
+        return  # what follows may need them
     problem = python_problem()
     if problem:
         yield Lack(problem, PYTHON_ADVICE, "python3 -VV")

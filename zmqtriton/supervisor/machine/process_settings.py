@@ -264,6 +264,7 @@ def _http(options: Options, machine: Machine) -> frontends.Http:
         allow_web_page=options.allow_web_page,
         allow_openai=options.allow_openai,
         addons=machine.http_addons,
+        forwards_from_generate=options.http_header_forward_generate,
     )
 
 

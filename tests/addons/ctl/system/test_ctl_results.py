@@ -74,7 +74,7 @@ def test_a_benchmark_has_a_row_for_each_concurrency_and_says_where_the_time_goes
 
 
 def test_a_benchmark_counts_failures_with_their_text(server: Server) -> None:
-    words = ["--url", server.url, "--header", "X: 1", "--seconds=0.2", "--concurrency=1"]
+    words = ["--url", server.url, "--header", "X: 1", "--seconds=2", "--concurrency=1"]
     request = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [1]}]}
     file = server.directory / "request.json"
     file.write_text(json.dumps(request))

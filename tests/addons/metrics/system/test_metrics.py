@@ -8,11 +8,14 @@ import os
 import signal
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton_floor.metrics import OWN_LABELS
 
 pytestmark = pytest.mark.system
 
@@ -35,6 +38,8 @@ OPTIONS = [
     "--metrics-config=summary_quantiles=0.25:0.01,0.75:0.01",
     f"--metrics-interval-ms={3_600_000}",
 ]
+#: Labels of the server that the last test starts.
+_LABELS = {"team": 'vision "2"', "site": "a"}
 
 
 def prepare(server: Server) -> None:
@@ -198,3 +203,16 @@ def test_the_page_is_compressed_for_a_scraper_that_asks_for_it(server: Server) -
         text = gzip.decompress(answer.read()).decode()
 
     assert "zmqtriton_ready 1\n" in text
+
+
+def test_all_metrics_have_the_labels_of_the_operator(tmp_path: Path) -> None:
+    options = [f"--metrics-config=labels={name}={value}" for name, value in _LABELS.items()]
+    with Server(tmp_path, ["tokens"], frontends=FRONTENDS, options=options) as server:
+        stream(server, 1, 0)
+        families = [*text_string_to_metric_families(server.metrics_text())]
+
+    samples = [sample for family in families for sample in family.samples]
+    of_requests = {"nv_inference_count", "zmqtriton_request_duration_seconds"}
+    assert of_requests <= {family.name for family in families}
+    assert [] == [s for s in samples if not _LABELS.items() <= s.labels.items()]
+    assert {name for sample in samples for name in sample.labels} <= {*OWN_LABELS, *_LABELS}

@@ -161,7 +161,8 @@ class TritonPythonModel:
                         kept.remove(one)
                         gone.append(one)
                 if kept:
-                    looked.append(random.choice(kept))
+                    number = min(len(kept), self._program["looks"])
+                    looked.extend(random.sample([*kept], number))
         self._look(call, looked + gone, "during a later request")
         # of threads another one may be about to send what this one would change
         if looked and not random.randrange(4) and self._program.get("instances") != "threads":

@@ -451,6 +451,8 @@ class Children:
                 self.fork_server.answered(message.id, pid)
         elif isinstance(message, wire.LoadFailed) and child.is_template:
             self.templates.failed(child.serial, message)
+        elif isinstance(message, wire.LoadFailed):
+            self._listener.message_received(child.serial, message)
         elif isinstance(message, wire.ThreadEnded):
             thread = self._children.get(message.serial)
             if thread is not None and thread.host == child.serial:

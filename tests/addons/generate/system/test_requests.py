@@ -1,0 +1,62 @@
+"""Requests of `generate`, as models of a real server get them."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.support.server import Server
+
+pytestmark = pytest.mark.system
+
+FRONTENDS = ()
+MODELS = ["told", "all_types"]
+OPTIONS = ["--http-header-forward-pattern=^x-my-", "--http-header-forward-generate"]
+
+
+def generate(server: Server, model: str, document: Any) -> tuple[int, dict[str, Any]]:
+    """Return the status and the document of the response."""
+    url = f"{server.url}/v2/models/{model}/generate"
+    request = urllib.request.Request(url, json.dumps(document).encode(), {"X-My-User": "ann"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def told_parameters(server: Server, document: Any) -> Any:
+    status, fields = generate(server, "told", document)
+    assert status == 200, fields
+    return json.loads(fields["TOLD"])["parameters"]
+
+
+def test_nested_objects_reach_the_model_as_json_text(server: Server) -> None:
+    nested = {"format": {"type": "json"}, "stop": ["a", "b"], "n": 1}
+
+    parameters = told_parameters(server, {"INPUT0": 1, "parameters": nested})
+
+    assert parameters == {
+        "format": '{"type":"json"}',
+        "stop": '["a","b"]',
+        "n": 1,
+        "X-My-User": "ann",
+    }
+
+
+def test_null_leaves_an_optional_input_out_and_is_refused_for_another(server: Server) -> None:
+    document = {"INT32": [1, 2], "UINT8": None}
+
+    assert generate(server, "all_types", {"INT32": [1, 2]}) == generate(
+        server, "all_types", document
+    )
+    assert generate(server, "all_types", document)[0] == 200
+    assert generate(server, "told", {"INPUT0": None}) == (
+        400,
+        {"error": "input 'INPUT0' is required and cannot be null"},
+    )
