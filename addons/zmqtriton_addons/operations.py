@@ -45,7 +45,7 @@ _RECOVERING_STATES = frozenset({InstanceState.STARTING, InstanceState.BACKOFF})
 
 
 def dump_stacks(serial: int) -> Signal:
-    """Return what has a stub write its stacks, and leaves calls of its model's threads alone."""
+    """Return the signal that makes a stub write its stacks and interrupts no call of a model."""
     return Signal(serial, int(DUMP_STACKS_SIGNAL), thread=SIGNAL_THREAD)
 
 

@@ -67,12 +67,12 @@ def lines_of_instance(lines: list[str], instance: str) -> list[str]:
     """Return the stacks of a process without those of its other instances, if it has several."""
     owners = {match[1]: match[2] for match in map(_WHOSE.match, lines) if match}
     kept, is_kept = [], True
-    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
+    for line, below in zip_longest(lines, lines[1:], fillvalue=""):
         if _WHOSE.match(line):
             continue
         stack = _WHICH.match(line)
         if stack:
-            is_of_model = not _TAKES_SIGNALS.match(following)
+            is_of_model = not _TAKES_SIGNALS.match(below)
             is_kept = is_of_model and owners.get(stack[1], instance) == instance
         if is_kept:
             kept.append(line)
