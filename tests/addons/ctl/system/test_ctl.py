@@ -149,7 +149,7 @@ def test_stacks_do_not_interrupt_a_call_of_a_c_library(server: Server) -> None:
         return ctl(server, "stacks", "coded").stdout
 
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(
+        waiting_call = pool.submit(
             server.infer_json, "coded", tensor("CODE", "BYTES", [textwrap.dedent(code)])
         )
         try:
@@ -159,7 +159,7 @@ def test_stacks_do_not_interrupt_a_call_of_a_c_library(server: Server) -> None:
             shown = stacks()
         finally:
             os.write(end, b"go")
-        _, answer = asked.result()
+        _, answer = waiting_call.result()
     os.close(end)
 
     assert ["1"] == answer["outputs"][0]["data"]
