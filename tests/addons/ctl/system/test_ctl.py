@@ -153,7 +153,7 @@ def test_stacks_do_not_interrupt_a_call_of_a_c_library(server: Server) -> None:
             server.infer_json, "coded", tensor("CODE", "BYTES", [textwrap.dedent(code)])
         )
         try:
-            eventually(lambda: asked.done() or "in execute" in stacks(), 60)
+            eventually(lambda: waiting_call.done() or "in execute" in stacks(), 60)
             for _ in range(2):
                 stacks()
             shown = stacks()
