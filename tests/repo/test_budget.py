@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 44_770,
     "tests": 66_280,
-    "tests/addons": 34_460,
+    "tests/addons": 34_480,
     f"{ADDONS}access_log": 250,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 90,
