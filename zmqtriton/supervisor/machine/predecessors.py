@@ -81,7 +81,7 @@ def _connect_all() -> list[control.Client]:
 def find(options: Options) -> Predecessor | None:
     """Return the server that has the ports of this one, or the directory that is named for it.
 
-    None if no server has. Raises PortError if several have, or if one that may have does not answer.
+    None if no server has. Raises PortError if several have, or if one that may does not answer.
     """
     numbers = served_ports(options)
     # a bare number may also be the pid of another server, or its id
