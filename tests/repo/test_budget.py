@@ -21,7 +21,7 @@ STATEMENTS = {
     "core": 44_790,
     "tests": 66_310,
     "tests/addons": 34_640,
-    f"{ADDONS}access_log": 250,
+    f"{ADDONS}access_log": 270,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 90,
     f"{ADDONS}token_metrics": 430,
@@ -57,7 +57,7 @@ STATEMENTS = {
     f"{ADDONS}tritonserver": 870,
     f"{ADDONS}web_apis": 3_040,
     f"{ADDONS}web_sockets": 520,
-    f"{ADDONS}jobs": 2_090,
+    f"{ADDONS}jobs": 2_100,
     f"{ADDONS}batches": 940,
 }
 #: The modules of core and add-ons.
