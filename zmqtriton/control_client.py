@@ -274,8 +274,8 @@ class Client:
         self._last_id = 0
         self._last_verb = ""
         self._identity: ServerIdentity | None = None
-        #: Why its identity is not known, once it was asked for.
-        self._silence = ""
+        #: The reason why its identity is not known, after a question for it; "" otherwise.
+        self.silence = ""
         self.directory = directory
         #: How many other servers might have been meant.
         self.other_count = 0
@@ -287,10 +287,10 @@ class Client:
     @property
     def identity(self) -> ServerIdentity:
         """The marks of the server, which is asked once. Raises NoServerError."""
-        if self._identity is None and not self._silence:
+        if self._identity is None and not self.silence:
             identify([self])
         if self._identity is None:
-            raise NoServerError(self._silence)
+            raise NoServerError(self.silence)
         return self._identity
 
     def take_identity(self, within_s: float) -> None:
@@ -300,7 +300,7 @@ class Client:
         except ZmqTritonError:  # one of an older version does not know the call
             self._identity = ServerIdentity.from_status(self.call("status", {}, QUICK_TIMEOUT_S))
         except NoServerError as silence:
-            self._silence = str(silence)
+            self.silence = str(silence)
 
     def matches(self, name: str) -> bool:
         return self._identity is not None and self._identity.matches(name)

@@ -165,6 +165,7 @@ LOCAL_SERVICES: dict[str, dict[str, Any]] = {
         "switch": "access_log",
         "step": "zmqtriton_addons.access_log.step:access_log",
         "check": "zmqtriton_addons.access_log:problem",
+        "metrics": "zmqtriton_addons.access_log.figures:metrics",
     },
     "capture": {
         "switch": "capture",

@@ -226,6 +226,8 @@ LAYERS = (
             "zmqtriton_addons.capture.frames",
             "zmqtriton_addons.capture.line",
             "zmqtriton_addons.capture.receiver",
+            "zmqtriton_addons.metrics.model_metrics",
+            "zmqtriton_addons.metrics.services",
             "zmqtriton_frontends.access",
             "zmqtriton_frontends.entrance",
             "zmqtriton_frontends.gateway",

@@ -12,6 +12,8 @@ from typing import Any
 
 #: The name of the service, and of its socket in the runtime directory.
 SERVICE = "access_log"
+#: Sent by the process of metrics alone, over a connection of its own.
+QUESTION = b"?\n"
 
 
 def problem(options: Mapping[str, Any]) -> str:

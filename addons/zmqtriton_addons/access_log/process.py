@@ -15,8 +15,9 @@ import threading
 import time
 from contextlib import suppress
 
-from zmqtriton_addons.access_log import SERVICE
+from zmqtriton_addons.access_log import QUESTION, SERVICE
 from zmqtriton_addons.capture.receiver import Receiver
+from zmqtriton_addons.metrics.model_metrics import head
 from zmqtriton_floor import prctl
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.serving import run_local
@@ -27,6 +28,9 @@ _log = logging.getLogger(__name__)
 MAX_BYTES = 32 << 20
 _LOOK_EVERY_S = 0.5
 _LOG_EVERY_S = 60.0
+#: In a line of a frontend that has dropped some before.
+_DROPPED = b'"dropped":'
+_LINES = "zmqtriton_access_log_lines_dropped_total"
 
 
 class LogFile:
@@ -122,7 +126,22 @@ class AccessLogService(Receiver):
         """Set up with a bound socket."""
         path = json.loads(dict(gateway.settings.server.service_options)[SERVICE])
         self.file = LogFile(os.path.abspath(path))
+        #: Lines that frontends could not send.
+        self._unsent = 0
         super().__init__("AccessLog", listener, self.file, lambda: _Connection(self))
+
+    def take(self, lines: bytes) -> None:
+        """Take whole lines of a frontend, which may say how many it has dropped before them."""
+        if _DROPPED in lines:  # a client's text has its quotes escaped
+            marked = (line for line in lines.splitlines() if _DROPPED in line)
+            self._unsent += sum(json.loads(line).get("dropped", 0) for line in marked)
+        self.file.write(lines)
+
+    def figures(self) -> str:
+        """Return the text for the page of metrics."""
+        text = "Lines of the access log that were not written"
+        lines = [*head(_LINES, text, "counter"), f"{_LINES} {self._unsent + self.file.dropped}"]
+        return "".join(f"{line}\n" for line in lines)
 
 
 class _Connection(asyncio.Protocol):
@@ -133,15 +152,21 @@ class _Connection(asyncio.Protocol):
         self._rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         self._service.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._service.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
+        if data == QUESTION:  # of the page of metrics, which sends nothing else
+            self._transport.write(self._service.figures().encode())
+            self._transport.close()
+            return
         lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
         if newline:
-            self._service.file.write(lines + newline)
+            self._service.take(lines + newline)
 
 
 def main() -> int:

@@ -30,6 +30,8 @@ class Line:
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._left = bytearray()
+        #: Calls for data in `_left`, if the connection ends before the socket has taken all.
+        self._on_loss: list[Callable[[], None]] = []
         #: Bytes go when the socket takes more.
         self._is_blocked = False
         self._timer: asyncio.TimerHandle | None = None
@@ -45,11 +47,15 @@ class Line:
             self._connect()
         return self._socket is not None and len(self._left) + size <= MAX_BYTES
 
-    def send(self, data: bytes) -> None:
-        """Send soon; does nothing without a connection."""
+    def send(self, data: bytes, lost: Callable[[], None] | None = None) -> None:
+        """Send soon; calls `lost`, if given, where the data have no connection."""
         if self._socket is None or self._loop is None:
+            if lost is not None:
+                lost()
             return
         self._left += data
+        if lost is not None:
+            self._on_loss.append(lost)
         if self._is_blocked:
             return
         if len(self._left) >= _TOGETHER_BYTES:
@@ -73,6 +79,9 @@ class Line:
     def _drop_connection(self) -> None:
         connection, self._socket = self._socket, None
         self._left.clear()
+        on_loss, self._on_loss = self._on_loss, []
+        for lost in on_loss:
+            lost()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -112,6 +121,8 @@ class Line:
         except OSError:
             self._drop_connection()
             return
+        if not self._left:
+            self._on_loss.clear()
         if bool(self._left) != self._is_blocked:
             self._is_blocked = bool(self._left)
             if self._is_blocked:

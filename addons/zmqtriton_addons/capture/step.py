@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton_addons.capture import rates
@@ -85,8 +86,12 @@ class Capture:
             ask.begun_ns or now_ns(),
             dropped,
         )
-        record = _Record(self._line, head, inputs, size)
+        record = _Record(self._line, head, inputs, size, self._lose)
         return checked.with_observer(record)
+
+    def _lose(self, lost: Counter[str]) -> None:
+        """Count requests whose process ended before it had their records."""
+        self._dropped += lost
 
     def _rules_of(self, model: ModelVersion) -> _Rules:
         rate = next((rate for rate in self._rates if rate.is_for(model.name)), None)
@@ -155,11 +160,20 @@ class _Record:
         "_inputs",
         "_is_cut",
         "_line",
+        "_lose",
     )
     context = ""
 
-    def __init__(self, line: Line, head: _Head, inputs: Sequence[Tensor], size: int) -> None:
-        """Set up with the tensors of the request, and their size."""
+    def __init__(
+        self,
+        line: Line,
+        head: _Head,
+        inputs: Sequence[Tensor],
+        size: int,
+        lose: Callable[[Counter[str]], None],
+    ) -> None:
+        """Set up with the tensors of the request, and their size; `lose` counts lost requests."""
+        self._lose = lose
         self._line, self._connection = line, line.connection
         self._head = head
         self._error: tuple[str, str] | None = None
@@ -212,14 +226,19 @@ class _Record:
         self._line.soon(self._send)
 
     def _send(self) -> None:
-        frames = self._frames
+        frames, head = self._frames, self._head
+        lost = Counter([head.model.name])
         if self._inputs is not None:
-            head = self._head
             frames.insert(0, Frame(REQUEST, head.number, head.details(), self._inputs))
             self._inputs = None
+            self._connection = self._line.connection  # no earlier process has a part of it
+            lost += head.dropped
+        lose = partial(self._lose, lost) if frames[-1].kind == END else None
         # another process has not seen the beginning
         if self._line.connection == self._connection:
-            self._line.send(encode(frames))
+            self._line.send(encode(frames), lose)
+        elif lose is not None:
+            lose()
         frames.clear()
         self._bytes = 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 import sys
 import threading
@@ -81,9 +82,18 @@ def chosen_form() -> str:
 def print_document(form: str, document: Any) -> None:
     """Print a document of JSON's types as JSON or YAML."""
     if form == "json":
-        click.echo(json.dumps(document, indent=2))
+        click.echo(json.dumps(_finite(document), indent=2))
     else:
         click.echo("\n".join(yaml_lines(document)))
+
+
+def _finite(document: Any) -> Any:
+    """Return a document with null in place of NaN and infinities, which JSON has no words for."""
+    if isinstance(document, dict):
+        return {name: _finite(value) for name, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [_finite(value) for value in document]
+    return None if isinstance(document, float) and not math.isfinite(document) else document
 
 
 def print_result(form: str, document: Any, shown: str | Callable[[], object]) -> None:

@@ -35,6 +35,8 @@ def _lines(figures: Document) -> Iterator[str]:
     for state in ("queued", "running"):
         age_s = figures["ages"].get(state, 0.0)
         yield f'zmqtriton_oldest_job_seconds{{state="{state}"}} {age_s:.3f}'
+    yield from head("zmqtriton_jobs_writable", "1 if another job can be kept on disk", "gauge")
+    yield f"zmqtriton_jobs_writable {int(figures['has_room'])}"
     yield from head("zmqtriton_webhook_tries_total", "Number of posts of ends of jobs", "counter")
     for result in ("delivered", "failed"):
         count = figures["tries"].get(result, 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from typing import Any
@@ -163,6 +163,10 @@ class Submissions:
         self._gateway = gateway
         self._channel = Channel.of(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
+        #: Headers that are not kept on disk: also keys of restricted APIs, which are checked here.
+        self._left_out = _LEFT_OUT.union(
+            header.lower() for _, header, _ in gateway.settings.access.restrictions
+        )
 
     def around(self, route: Route) -> Any:
         """Return the responder of an inference that may be a job."""
@@ -198,7 +202,7 @@ class Submissions:
             "path": req.path,
             "query": req.query_string,
             "model": model,
-            "headers": _kept_headers(req),
+            "headers": _kept_headers(req, self._left_out),
             "webhook": req.header(b"webhook") or _webhook_in(req, pieces, size),
         }
         answer = await self._channel.ask(document, pieces)
@@ -349,11 +353,11 @@ def _model_in(text: bytes) -> str:
     return name if type(name) is str and len(name.encode()) <= _MAX_MODEL_BYTES else ""
 
 
-def _kept_headers(req: Request) -> list[tuple[str, str]]:
+def _kept_headers(req: Request, left_out: Container[str]) -> list[tuple[str, str]]:
     headers = [
         (name.lower(), value.decode("latin-1"))
         for name, value in req.spelled_headers()
-        if name.lower() not in _LEFT_OUT
+        if name.lower() not in left_out
     ]
     if sum(len(name) + len(value) for name, value in headers) > _MAX_HEADER_BYTES:
         raise InvalidArgument(f"the headers of a job have more than {_MAX_HEADER_BYTES} bytes")

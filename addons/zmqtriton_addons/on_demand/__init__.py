@@ -37,7 +37,7 @@ FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 MIN_LISTING_INTERVAL_S = 1.0
 #: A model that does not sleep within this time does not sleep at all.
 SLEEP_WITHIN_S = 30.0
-#: The time in which others must become idle for a model that wakes up.
+#: The time in which others must become idle for a model that is loaded or wakes up.
 IDLE_WITHIN_S = 10.0
 MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
@@ -57,11 +57,12 @@ class LoadPhase(Enum):
 class _PendingLoad:
     """A requested model, and those who wait for it."""
 
-    def __init__(self, answer: Respond, *, wakes_until_s: float | None = None) -> None:
+    def __init__(self, answer: Respond, until_s: float, *, wakes: bool = False) -> None:
         self.responders = [answer]
-        #: It is loaded, and waits for room to wake up, until others should have been idle.
-        self.wakes = wakes_until_s is not None
-        self.wakes_until_s = wakes_until_s or 0.0
+        #: True for a loaded model that waits for room to wake up.
+        self.wakes = wakes
+        #: The time by which others must have become idle.
+        self.until_s = until_s
         self.phase = LoadPhase.LISTING
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
@@ -133,7 +134,7 @@ class OnDemandLoader(Feature):
         elif failure is not None and self._plan.now_s < failure.retry_at_s:
             answer(failure.error)
         else:
-            self._pending_loads[name] = _PendingLoad(answer)
+            self._pending_loads[name] = _PendingLoad(answer, self._plan.now_s + IDLE_WITHIN_S)
             if model is not None:
                 self._go_on(name)
             else:
@@ -156,7 +157,7 @@ class OnDemandLoader(Feature):
             call.answer(True)  # this instance does not sleep again before it had its request
         else:
             self._pending_loads[name] = _PendingLoad(
-                call.answer, wakes_until_s=self._plan.now_s + IDLE_WITHIN_S
+                call.answer, self._plan.now_s + IDLE_WITHIN_S, wakes=True
             )
             self._go_on(name)
 
@@ -229,7 +230,7 @@ class OnDemandLoader(Feature):
         try:
             room = self._evictions.make_room(name, wakes=load.wakes)
         except Unavailable as error:
-            if load.wakes and self._plan.now_s < load.wakes_until_s:
+            if self._plan.now_s < load.until_s:
                 load.phase = LoadPhase.BUSY
                 self._plan.call_later(MIN_CHECK_INTERVAL_S, partial(self._look_again, name))
             elif load.wakes:
@@ -250,8 +251,12 @@ class OnDemandLoader(Feature):
             self._load(name)
 
     def _look_again(self, name: str) -> None:
-        load = self._pending_loads.get(name)
-        if load is not None and load.phase is LoadPhase.BUSY:
+        load, model = self._pending_loads.get(name), self._server.models.get(name)
+        if load is None or load.phase is not LoadPhase.BUSY:
+            return
+        if not load.wakes and model is not None and not model.is_on_demand:
+            self._end(name, bool(model.serving_configs))  # an operator has loaded or unloaded it
+        else:
             self._go_on(name)
 
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:

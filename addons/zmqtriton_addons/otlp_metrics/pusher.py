@@ -22,6 +22,8 @@ from zmqtriton_frontends.serving import Service
 POST_WITHIN_S = 10.0
 #: The last push waits for what is to come, but leaves this time for its post.
 LAST_POST_S = 2.0
+#: The time at the end for a push under way: a collector that takes longer gets no last one.
+_UNDER_WAY_S = 1.0
 _log = logging.getLogger(__name__)
 
 #: The pause before the next message in an outage: the first one, and the longest that we choose.
@@ -148,7 +150,7 @@ class Pusher(Service):
     async def _push_last(self, within_s: float) -> None:
         end_s = time.monotonic() + within_s
         self._is_ending.set()
-        await asyncio.wait((self._pushing,), timeout=within_s - LAST_POST_S)
+        await asyncio.wait((self._pushing,), timeout=min(_UNDER_WAY_S, within_s))
         if not self._pushing.done():
             return  # the collector does not answer
         await self.await_last(end_s - LAST_POST_S)

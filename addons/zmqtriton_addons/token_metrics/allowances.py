@@ -49,9 +49,9 @@ class Allowances:
         """Take tokens of text, which may leave a debt."""
         self._put(key, _Balance(self._left(key, now_ns) - tokens, now_ns))
 
-    def ready_ns(self, key: Key, now_ns: int) -> int:
-        """Return when there is something left; 0 for now."""
-        missing = 1 - self._left(key, now_ns) if key in self._balances else 0
+    def ready_ns(self, key: Key, now_ns: int, held: int = 0) -> int:
+        """Return when something is left beyond the `held` tokens; 0 for now."""
+        missing = 1 + held - self._left(key, now_ns) if held or key in self._balances else 0
         return now_ns + int(missing * _MINUTE_NS / key[1]) if missing > 0 else 0
 
     def _left(self, key: Key, now_ns: int) -> float:

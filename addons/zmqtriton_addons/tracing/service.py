@@ -33,7 +33,7 @@ _MAX_NAME = 4096
 _WARN_INTERVAL_S = 60.0
 _TRACE_CONTEXT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [ -~\t]+)?")
 #: The limit for what is still exported at the end.
-_CLOSE_WITHIN_S = 5.0
+_CLOSE_WITHIN_S = 2.0
 
 
 class Sink(Protocol):

@@ -27,7 +27,8 @@ class World:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
-        self.capture = Capture(rates.parse("*"), Line(str(path)))
+        self.line = Line(str(path))
+        self.capture = Capture(rates.parse("*"), self.line)
         self._catalogue = Catalogue()
         self._catalogue.update(version_info("m"))
 
@@ -39,6 +40,11 @@ class World:
         checked = checked or self.checked()
         ask = Ask(("m", ""), lambda _: Content(checked.body), begun_ns=1)
         return self.capture(ask, checked).observer
+
+    def end_process(self) -> None:
+        """End the connection, as the death of the process of captures does."""
+        receiver, _ = self._listener.accept()
+        receiver.close()
 
     async def received(self, kind: int, count: int) -> list[Frame]:
         """Return the frames up to so many of a kind."""
@@ -82,6 +88,23 @@ async def test_a_request_that_had_no_room_is_told_of_once(world: World) -> None:
     frames = await world.received(END, 3)
     told = [frame.details["dropped"] for frame in frames if frame.kind == REQUEST]
     assert [{}, {}, {"m": 1}] == told
+
+
+@scenario(asyncio.run)
+async def test_a_request_whose_process_has_ended_is_counted(world: World) -> None:
+    records = [world.begin(), world.begin()]
+    world.end_process()
+    for record in records:
+        assert record is not None
+        record.end("HTTP_SEND")
+    without_room = 0
+    while (later := world.begin()) is None or world.line.connection == 1:
+        without_room += later is None
+        await asyncio.sleep(0.01)
+    later.end("HTTP_SEND")
+
+    [request] = [f for f in await world.received(END, 1) if f.kind == REQUEST]
+    assert 2 == request.details["dropped"]["m"] - without_room
 
 
 @scenario(asyncio.run)

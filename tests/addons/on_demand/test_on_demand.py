@@ -15,6 +15,7 @@ from zmqtriton.supervisor.models.blueprint import EnsembleBlueprint, FinalConfig
 from zmqtriton_addons.on_demand import (
     AWAITING_FIRST_REQUEST,
     FIRST_RETRY_PAUSE_S,
+    IDLE_WITHIN_S,
     MIN_LISTING_INTERVAL_S,
 )
 from zmqtriton_addons.on_demand.evictions import GRACE_S, IDLE_PARAMETER
@@ -347,9 +348,14 @@ def test_where_nobody_can_go_the_load_is_refused_and_says_why() -> None:
     world.model_stats = [stat("a")]
     want(world, "b")
     world.advance(1.0)
+    world.model_stats = [stat("a"), stat("b", unanswered=1)]
 
-    refused = want(world, "c").error
+    call = want(world, "c")
+    world.advance(IDLE_WITHIN_S - 1)
+    assert call.answer is None
+    world.advance(1)
 
+    refused = call.error
     assert Unavailable.number == refused[0]
     assert "130.0 MiB of the 100.0 MiB that --model-memory-budget allows" in refused[1]
     assert "READY" == states(world)["a"]
@@ -372,12 +378,42 @@ def test_a_model_that_was_just_loaded_for_somebody_is_not_taken_from_them() -> N
     world = budgeted("a", "b", budget=40)
     want(world, "a")
 
-    assert "nothing that could be unloaded is idle" in want(world, "b").error[1]
+    call = want(world, "b")
+    assert (None, "READY") == (call.answer, states(world)["a"])
     use(world, "a")
     world.advance(GRACE_S)
 
-    assert want(world, "b").result is True
+    assert call.result is True
     assert {"a": "UNAVAILABLE", "b": "READY"} == states(world)
+
+
+def test_a_load_waits_for_room_until_another_model_is_idle() -> None:
+    world = budgeted("a", "b", budget=40)
+    want(world, "a")
+    world.model_stats = [stat("a", unanswered=1)]
+    world.advance(GRACE_S)
+    call = want(world, "b")
+    world.advance(1.0)
+    assert (None, "READY") == (call.answer, states(world)["a"])
+
+    world.model_stats = [stat("a", world.now_s)]
+    world.advance(1.0)
+
+    assert call.result is True
+    assert {"a": "UNAVAILABLE", "b": "READY"} == states(world)
+
+
+def test_a_load_that_waits_for_room_ends_when_an_operator_has_loaded_the_model() -> None:
+    world = budgeted("a", "b", budget=40)
+    want(world, "a")
+    world.model_stats = [stat("a", unanswered=1)]
+    world.advance(GRACE_S)
+    call = want(world, "b")
+
+    world.call("load", {"model": "b"})
+    world.advance(1.0)
+
+    assert call.result is True
 
 
 def test_a_model_of_unknown_size_drives_out_no_more_than_it_must() -> None:
@@ -397,10 +433,11 @@ def test_a_model_that_was_just_loaded_is_spared_however_long_the_server_runs() -
     world.advance(1000.0)
     want(world, "a")
 
-    assert "nothing that could be unloaded is idle" in want(world, "b").error[1]
+    call = want(world, "b")
+    assert (None, "READY") == (call.answer, states(world)["a"])
     world.advance(GRACE_S)
 
-    assert want(world, "b").result is True
+    assert call.result is True
 
 
 def test_what_is_loaded_on_demand_stays_so_after_a_reload() -> None:

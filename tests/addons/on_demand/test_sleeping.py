@@ -16,7 +16,7 @@ from tests.addons.on_demand.test_on_demand import (
     want,
 )
 from tests.supervisor.world import SupervisorHarness
-from zmqtriton_addons.on_demand import MAX_CHECK_INTERVAL_S, SLEEP_WITHIN_S
+from zmqtriton_addons.on_demand import IDLE_WITHIN_S, MAX_CHECK_INTERVAL_S, SLEEP_WITHIN_S
 from zmqtriton_addons.on_demand.evictions import GRACE_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
@@ -220,6 +220,7 @@ def test_a_model_that_has_requests_is_asked_again_later() -> None:
     world.server.model_stats = [stat("a", unanswered=1)]
     world.answer("a", world.questions()["a"], BUSY)
     assert "READY" == states(world.server)["a"]
+    world.server.advance(IDLE_WITHIN_S)
 
     world.server.model_stats = [stat("a", world.server.now_s)]
     world.server.advance(60)
@@ -254,8 +255,10 @@ def test_a_load_that_the_gpu_has_no_room_for_is_refused_and_says_why() -> None:
     world.server.call("load", {"model": "a"})
     world.server.model_stats = [stat("a")]
 
-    code, text = want(world.server, "b").error
+    call = want(world.server, "b")
+    world.server.advance(IDLE_WITHIN_S)
 
+    code, text = call.error
     assert Unavailable.number == code
     assert (
         "model 'b' is not loaded: models take 40.0 MiB on GPU 1 of the 30.0 MiB that "

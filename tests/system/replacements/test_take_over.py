@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,9 @@ from tests.support.waiting import eventually
 from tests.system.replacements.replacing import SMALL, begin_stream, load_with_code, output_of
 from zmqtriton.control_client import ServerSelector, connect
 from zmqtriton.ctl.main import cli
+from zmqtriton.options import parse
+from zmqtriton.supervisor.machine import predecessors
+from zmqtriton.supervisor.machine.listeners import PortError
 
 pytestmark = pytest.mark.system
 
@@ -212,3 +216,23 @@ def what_is_told(server: Server) -> dict[str, Any]:
         "instances": len(server.stub_pids("tokens")),
         "ready": server.status("/v2/models/identity_fp32/ready"),
     }
+
+
+def test_a_server_that_hangs_is_called_so_by_the_one_that_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predecessors, "_WITHIN_S", 0.5)
+    with Server(tmp_path / "s", ["identity_fp32"], options=SMALL) as server:
+        (pid,) = server.pids()["supervisor"]
+        words = [f"--http-port={server.http_port}", "--take-over"]
+        options = parse([f"--model-repository={server.repository}", *words])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(PortError) as refusal:
+                predecessors.find(options)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    text = str(refusal.value)
+    assert f"port {server.http_port} is in use, and the old server in " in text
+    assert "does not answer: timed out" in text

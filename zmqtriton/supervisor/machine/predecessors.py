@@ -16,6 +16,7 @@ from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.directories.runtime import named_directory
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError, served_ports
+from zmqtriton.supervisor.machine.ports import is_used
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: It answers from memory, on a busy machine late.
@@ -80,10 +81,11 @@ def _connect_all() -> list[control.Client]:
 def find(options: Options) -> Predecessor | None:
     """Return the server that has the ports of this one, or the directory that is named for it.
 
-    None if nobody has. Raises PortError if several have.
+    None if no server has. Raises PortError if several have, or if one that may does not answer.
     """
+    numbers = served_ports(options)
     # a bare number may also be the pid of another server, or its id
-    ports = [f":{port}" for port in served_ports(options)]
+    ports = [f":{port}" for port in numbers]
     named = named_directory(options.runtime_directory)
     directory = Path(named).absolute() if named else None
 
@@ -102,6 +104,15 @@ def find(options: Options) -> Predecessor | None:
         names = ", ".join(client.describe() for client in holders)
         raise PortError(f"--take-over: several servers have these ports: {names}")
     if not holders:
+        used = [number for number in numbers if is_used(number)]
+        for client in clients:
+            is_named = directory in (client.directory, client.directory.parent)
+            if client.is_unknown and (used or is_named):
+                where = f"port {used[0]} is in use" if used else f"'{directory}' is in use"
+                raise PortError(
+                    f"--take-over: {where}, and the old server in {client.directory} does not "
+                    f"answer: {client.silence}"
+                )
         _log.info("--take-over: no server has these ports, so none is replaced")
         return None
     _log.info("--take-over: this server takes over from %s", holders[0].describe())

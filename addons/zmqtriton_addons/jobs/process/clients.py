@@ -238,9 +238,12 @@ class Clients:
 
     async def _figures(self, document: Document, body: Body) -> Message:
         """Tell the numbers of jobs, and the ages of the oldest, for metrics."""
-        counts, ages = await self._store.do(lambda store: (store.counts(), store.ages()))
+        counts, ages, has_room = await self._store.do(
+            lambda store: (store.counts(), store.ages(), store.has_room())
+        )
         rows = [[model, state, jobs] for (model, state), jobs in counts.items()]
-        return {"counts": rows, "ages": ages, "tries": dict(self._sending.counts)}, b""
+        tries = dict(self._sending.counts)
+        return {"counts": rows, "ages": ages, "tries": tries, "has_room": has_room}, b""
 
 
 def _placed(store: Store, job: str, owner: str | None) -> tuple[Job, int, Webhook | None]:

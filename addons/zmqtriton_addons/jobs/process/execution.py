@@ -130,7 +130,9 @@ class Execution:
     def __init__(self, gateway: Gateway) -> None:
         settings = gateway.settings
         tokens = settings.access.tokens
-        access = Access(settings._replace(access=settings.access._replace(tokens="")))
+        # keys of restricted APIs were checked when the job came, and are not kept
+        unrestricted = settings.access._replace(tokens="", restrictions=())
+        access = Access(settings._replace(access=unrestricted))
         if tokens:
             access.tokens = JobTokens(tokens)
             access.tokens.watch()

@@ -255,6 +255,14 @@ class Store:
             limit = self.limits.max_bytes
             raise Refused(507, _TOO_MANY_BYTES.format(self.taken_bytes(), limit))
 
+    def has_room(self) -> bool:
+        """Return whether another job could be kept."""
+        try:
+            self.check_room(0)
+        except (Refused, OSError):  # the disk is full, or the directory is gone
+            return False
+        return os.access(self._bodies, os.W_OK)
+
     def fault_of(self, job: str, size: int, *, is_failure: bool = False) -> str:
         """Return why an answer of this size has no room; "" if it has."""
         if size <= _ROW_BYTES:

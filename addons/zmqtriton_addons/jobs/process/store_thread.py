@@ -31,6 +31,8 @@ _T = TypeVar("_T")
 _MAX_A_COMMIT = 256
 _OPEN_AGAIN_S = 1.0
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+#: The free bytes below which a disk is full: a new database and its log need as many.
+_LEAST_BYTES = 256 << 10
 
 _Waiting = tuple[Callable[[Store], Any], "asyncio.Future[Any]"]
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -190,7 +192,7 @@ class StoreThread:
     def _note_problem(self, error: Exception) -> None:
         if self.problem is None:
             _log.error("%s cannot be used for jobs yet: %s", self.directory, error)
-        self.problem = error
+        self.problem = refusal_of(error, self.directory)
 
     def _work_off(self, store: Store) -> bool:
         """Perform the waiting work in one transaction; return False at the end."""
@@ -225,7 +227,7 @@ class StoreThread:
         except (OSError, sqlite3.Error) as error:
             store.roll_back()
             self._writing.goes_on(error)
-            results = [(None, refusal_of(error))] * len(waiting)
+            results = [(None, refusal_of(error, self.directory))] * len(waiting)
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(_settle_all, waiting, results)
 
@@ -243,12 +245,26 @@ def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception
     except Exception as error:
         if not store.is_in_transaction:
             raise
-        return None, refusal_of(error)  # whoever waits for it is told
+        return None, refusal_of(error, store.directory)  # whoever waits for it is told
 
 
-def refusal_of(error: Exception) -> Exception:
-    """Return the error as a client gets it, which need not know others than a full disk."""
-    is_full = isinstance(error, sqlite3.Error) and "full" in str(error)
-    if is_full or (isinstance(error, OSError) and error.errno in _NO_SPACE):
-        return Refused(507, FULL)
-    return error
+def refusal_of(error: Exception, directory: Path | None = None) -> Exception:
+    """Return the error as a client gets it, which need not know others than a full disk.
+
+    SQLite calls a full disk an error of input and output if its shared index cannot grow, so the
+    disk of the directory decides about errors of SQLite.
+    """
+    if isinstance(error, sqlite3.Error):
+        is_full = "full" in str(error) or (directory is not None and _is_full(directory))
+    else:
+        is_full = isinstance(error, OSError) and error.errno in _NO_SPACE
+    return Refused(507, FULL) if is_full else error
+
+
+def _is_full(directory: Path) -> bool:
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return False  # the directory itself cannot be used
+    has_no_names = disk.f_files > 0 and disk.f_favail == 0
+    return has_no_names or disk.f_bavail * disk.f_frsize < _LEAST_BYTES

@@ -20,6 +20,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.addons.ctl.system.commands import ctl
+from tests.support.scraping import sum_series
 from tests.support.server import Server, status_of
 from tests.support.waiting import eventually
 from zmqtriton_floor import token_file
@@ -237,3 +238,18 @@ def test_the_log_of_the_server_has_lines_of_frontends(guarded: LoggingServer) ->
 
     text = f"{address} presents a token that is not valid"
     eventually(lambda: text in ctl(guarded, "logs").stdout, 60)
+
+
+def test_lines_that_cannot_be_written_are_counted_for_metrics(tmp_path: Path) -> None:
+    with LoggingServer(tmp_path) as server:
+        assert "zmqtriton_access_log_lines_dropped_total 0" in server.metrics_text()
+        assert 200 == server.infer()
+        eventually(server.lines, 60)
+        server.access_log.unlink()
+        server.access_log.mkdir()
+
+        def count() -> float:
+            server.infer()
+            return sum_series(server, "zmqtriton_access_log_lines_dropped_total")
+
+        eventually(lambda: count() >= 2, 60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -90,6 +91,14 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     jobs = Jobs(tmp_path)
     yield jobs
     jobs.store.close()
+
+
+def test_a_directory_that_is_gone_takes_no_job(jobs: Jobs) -> None:
+    assert jobs.store.has_room()
+
+    shutil.rmtree(jobs.store._bodies)
+
+    assert not jobs.store.has_room()
 
 
 def test_what_has_ended_long_ago_is_removed_with_its_files(jobs: Jobs, tmp_path: Path) -> None:

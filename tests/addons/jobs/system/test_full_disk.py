@@ -90,3 +90,26 @@ def test_a_process_that_is_killed_on_a_full_disk_loses_none(server: Server) -> N
     soon(lambda: ask(server, "/v2/jobs").status == 200)
 
     assert ["succeeded"] * 6 == [ended(server, job)["state"] for job in promised]
+
+
+def test_a_disk_that_is_full_at_the_start_is_called_so(tmp_path: Path) -> None:
+    state = tmp_path / "jobs"
+    state.mkdir()
+    python = python_with_disk(state, _DISK_BYTES)
+    # room for a database, and none for the shared index of its log
+    python.write_text(
+        python.read_text().replace(
+            "; exec", f"; head -c {_DISK_BYTES - (16 << 10)} /dev/zero > {state}/filler; exec"
+        )
+    )
+    options = ["--jobs", f"--state-directory={state}"]
+    server = Server(tmp_path / "s", options=options, python=python, frontends=())
+    add_journal(server)
+    with server:
+        refused = submit(server, "one")
+        (supervisor,) = server.pids()["supervisor"]
+        Path(f"/proc/{supervisor}/root{state}/filler").unlink()
+        soon(lambda: submit(server, "one").status == 202)
+
+    assert 507 == refused.status
+    assert "disk of the state directory is full" in refused.document["error"]

@@ -68,6 +68,7 @@ def test_jobs_are_counted_by_state_and_the_oldest_has_an_age(tmp_path: Path) -> 
         for job in (running, *waiting):
             ended(server, job)
         assert 3 == _figures(server)['zmqtriton_jobs{model="journal",state="succeeded"}']
+        assert "zmqtriton_jobs_writable 1" in server.metrics_text()
 
 
 @pytest.mark.long(

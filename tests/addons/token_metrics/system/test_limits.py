@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from typing import Any
 
@@ -23,20 +24,41 @@ from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
 
-_TOKENS = {"desk": "zmqt_of-a-desk-0123456789", "free": "zmqt_of-a-page-0123456789"}
+_TOKENS = {name: f"zmqt_of-a-{name}-0123456789" for name in ("desk", "free", "whole", "crowd")}
 _TENSOR = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}
 #: A request has 7 tokens of its prompt, and 6 are made.
 _FORM = {"model": "counting", "prompt": "once"}
+#: A model that answers with 400 bytes in one piece, once the file has gone, and counts nothing.
+_AT_ONCE = """
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        while os.path.exists(HELD):
+            time.sleep(0.01)
+        text = pb_utils.Tensor("text_output", np.array([b"word" * 100], dtype=object))
+        return [pb_utils.InferenceResponse([text]) for _ in requests]
+"""
+_AT_ONCE_CONFIG = """
+backend: "python"
+input [ { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "text_output" data_type: TYPE_STRING dims: [ 1 ] } ]
+"""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("limits")
-    desk, free = (token_file.digest(token) for token in _TOKENS.values())
+    digests = {name: token_file.digest(token) for name, token in _TOKENS.items()}
     grants = [
         # one request, and the next after 13 minutes
-        Grant("desk", desk, frozenset({"infer"}), tokens_per_minute=1),
-        Grant("free", free, frozenset({"infer", "metrics"})),
+        Grant("desk", digests["desk"], frozenset({"infer"}), tokens_per_minute=1),
+        Grant("free", digests["free"], frozenset({"infer", "metrics"})),
+        Grant("whole", digests["whole"], frozenset({"infer"}), tokens_per_minute=50),
+        Grant("crowd", digests["crowd"], frozenset({"infer"}), tokens_per_minute=1),
     ]
     path = directory / "tokens"
     path.write_text("".join(f"{grant.line()}\n" for grant in grants))
@@ -48,6 +70,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     code.parent.mkdir(parents=True)
     code.write_text(f"COUNTS = True\n{MODEL}")
     (server.repository / "counting" / "config.pbtxt").write_text(CONFIG)
+    code = server.repository / "at_once" / "1" / "model.py"
+    code.parent.mkdir(parents=True)
+    code.write_text(f"HELD = {str(server.scratch / 'held')!r}\n{_AT_ONCE}")
+    (server.repository / "at_once" / "config.pbtxt").write_text(_AT_ONCE_CONFIG)
     with server:
         yield server
 
@@ -111,6 +137,36 @@ def test_a_token_that_is_used_up_is_refused_by_all_protocols_until_its_debt_is_o
     path = "/v2/models/identity_fp32/infer"
     assert 200 == ask(server, "desk", path, {"inputs": [_TENSOR]})[0]
     assert 200 == ask(server, "free", "/v1/completions", _FORM)[0]
+
+
+def test_a_model_that_answers_at_once_and_counts_nothing_uses_up_tokens(server: Server) -> None:
+    path, form = "/v2/models/at_once/generate", {"text_input": "x"}
+    statuses = [ask(server, "whole", path, form)[0]]
+
+    # one answer has an estimate of 100 tokens, and 50 are allowed
+    assert 429 == eventually(lambda: _refused(server, "whole", path, form), 60)
+    assert [200] == statuses
+
+
+def _refused(server: Server, token: str, path: str, form: Any) -> int | None:
+    status, _, _ = ask(server, token, path, form)
+    return status if status == 429 else None
+
+
+def test_requests_at_the_same_time_do_not_all_pass(server: Server) -> None:
+    path, form = "/v2/models/at_once/generate", {"text_input": "x"}
+    held = server.scratch / "held"
+    held.touch()
+    with ThreadPoolExecutor(12) as pool:
+        try:
+            # more than there are frontends, of which each may admit one
+            answers = [pool.submit(ask, server, "crowd", path, form) for _ in range(12)]
+            eventually(lambda: any(answer.done() for answer in answers), 60)
+            statuses = {answer.result()[0] for answer in answers if answer.done()}
+        finally:
+            held.unlink()
+
+    assert {429} == statuses
 
 
 def test_metrics_are_by_token_and_the_status_has_tokens_per_second(server: Server) -> None:
