@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import traceback
-from _thread import allocate_lock, start_new_thread
+from _thread import LockType, allocate_lock, start_new_thread
 from typing import Any, Callable, Optional
 
 from zmqtriton_floor import logs, prctl
@@ -98,14 +98,18 @@ def take_signals_elsewhere() -> None:
     """
     if instance.runs_in_parallel():
         return  # the stacks of other threads cannot be read
+    has_begun = allocate_lock()
+    has_begun.acquire()
     # Without a thread, at the limit of processes for one, a model is served all the same.
     with contextlib.suppress(RuntimeError):
-        start_new_thread(await_signals, ())
+        start_new_thread(await_signals, (has_begun,))
+        has_begun.acquire()  # a process that ends amid a foreign call of a thread may crash
 
 
-def await_signals() -> None:
+def await_signals(has_begun: LockType) -> None:
     """Await signals until this process ends; their handler is faulthandler's, in C."""
     prctl.set_name(prctl.SIGNAL_THREAD)
+    has_begun.release()
     lock = allocate_lock()
     lock.acquire()
     lock.acquire()
