@@ -94,12 +94,16 @@ class Poison(NamedTuple):
 
 
 def decode(line: bytes) -> Poison | None:
-    """Return the poison that a line holds; None if it holds something else."""
+    """Return the poison that a line holds; None if it holds something else.
+
+    A body may leave the first bytes of its block as they were, so that its tensors are aligned.
+    """
     if len(line) < _HEAD.size or not line.startswith(_MARK):
         return None
     _, owner, segment, block, size = _HEAD.unpack_from(line)
     cause = line[_HEAD.size : _HEAD.size + size].decode("ascii", "replace")
-    return Poison(owner, segment, block, cause)
+    poison = Poison(owner, segment, block, cause)
+    return poison if poison.encode().startswith(line) else None
 
 
 def _frames() -> Iterator[Any]:

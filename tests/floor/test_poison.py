@@ -104,6 +104,7 @@ def test_a_line_names_a_block_and_its_cause() -> None:
     assert read.cause.startswith("a reason, a reason")
     assert poison.decode(bytes(LINE_BYTES)) is None
     assert poison.decode(line[:10]) is None
+    assert poison.decode(line[:39] + b'{"inputs": []}'.ljust(LINE_BYTES - 39)) is None
 
 
 # ------------------------------------------------------------------------------ owners
