@@ -65,7 +65,7 @@ class Captures:
                 if _has_order(by_name.get(row["model"])) and row["id"] not in failed
             ]
             if shown:
-                report.add_error(f"replay: {again['results']}")
+                report.add_error(f"replay: {again['results']}: {shown}")
             if any(row["result"] == "different" for row in shown):
                 report.add_wrong("replayed", f"world {world}: {shown}", None)
 
