@@ -27,6 +27,11 @@ def bound_class(program: dict[str, Any]) -> Any:
     return type("Bound", (model.TritonPythonModel,), {"program": program})
 
 
+def forget_kept() -> None:
+    """Drop what models of this process keep in a global, as the end of their process would."""
+    importlib.import_module("model")._KEPT.clear()
+
+
 class Oracle:
     """The answers of a set of programs."""
 

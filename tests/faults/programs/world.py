@@ -15,7 +15,7 @@ from tests.faults.programs.clients import Client
 from tests.faults.programs.copies import Canary, Captures
 from tests.faults.programs.drawing import Program
 from tests.faults.programs.kills import Killer
-from tests.faults.programs.oracle import Oracle, bound_class
+from tests.faults.programs.oracle import Oracle, bound_class, forget_kept
 from tests.faults.programs.plan import Plan
 from tests.faults.programs.report import Report
 from tests.faults.programs.ways import PATIENCE_S, WAYS, runtime_directory
@@ -107,6 +107,7 @@ class World:
             self._check_copies()
             if self._guest is not None:
                 self._guest.close()
+                forget_kept()
         print(
             f"world {self.plan.name}: ready after {ready_s - begun_s:.1f} s, "
             f"{self.report.calls - first} calls in {over_s - ready_s:.1f} s, ended in "
