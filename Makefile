@@ -68,15 +68,15 @@ test-poison: .venv/test.stamp
 # Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
 # A process for each, as models have: some do not bear others.
 test-frameworks: .venv-frameworks/stamp
-	set -e; for file in tests/addons/backends/test_*.py $$($(call marked,frameworks)); do \
+	set -e; for file in extras/zmqtriton_extras/backends/tests/test_*.py $$($(call marked,frameworks)); do \
 		.venv-frameworks/bin/python -m pytest -q $$file $(ARGS); done
 
 # Several nodes of a Ray cluster on this machine; needs haproxy.
 test-fleet: .venv-ray/stamp
-	test -e .venv-ray/left_out || .venv-ray/bin/python -m pytest -q tests/addons/fleet/system/test_serve.py $(ARGS)
+	test -e .venv-ray/left_out || .venv-ray/bin/python -m pytest -q extras/zmqtriton_extras/fleet/tests/system/test_serve.py $(ARGS)
 
 fleet-kills: .venv-ray/stamp
-	.venv-ray/bin/python -m tests.addons.fleet.kills $(ARGS)
+	.venv-ray/bin/python -m zmqtriton_extras.fleet.tests.kills $(ARGS)
 
 # Clients of others, each method that they have; the newest releases.
 test-peers: .venv/test.stamp .venv-peers/stamp .venv-dynamo/stamp
@@ -181,8 +181,8 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.conformance.record $(ARGS) $(TRITON)
 	$(bin)/python -m tests.conformance.spans $(TRITON)
 	$(bin)/python -m tests.conformance.record --ours
-	$(if $(PYTRITON),$(bin)/python -m tests.addons.pytriton.conformance.record $(PYTRITON))
-	$(bin)/python -m tests.addons.pytriton.conformance.record --ours
+	$(if $(PYTRITON),$(bin)/python -m tests.pytriton.conformance.record $(PYTRITON))
+	$(bin)/python -m tests.pytriton.conformance.record --ours
 
 clean:
 	rm -rf .venv .venv-uv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray .venv-peers .venv-dynamo .venv-machines build *.egg-info

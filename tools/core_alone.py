@@ -14,10 +14,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Two stand where scripts import them.
-ADD_ONS = ("addons", "zmqtriton/embedded", "zmqtriton/pytriton")
+ADD_ONS = ("standard", "extras", "zmqtriton/embedded", "zmqtriton/pytriton")
 #: Where the tests of add-ons lie, room by room. Single ones in files of the core have the mark
 #: `addons`.
-ADD_ON_TESTS = "tests/addons"
+ADD_ON_TESTS = ("tests/standard", "tests/embedded", "tests/pytriton")
 #: Read by each Python that is started with the copy's path: an installation that refers to the
 #: original tree would lend its add-ons.
 _NO_OTHER_TREE = """
@@ -36,7 +36,7 @@ def copy_core(to: Path) -> None:
         capture_output=True,
     ).stdout.decode()
     for name in filter(None, names.split("\0")):
-        is_add_on = name.startswith(tuple(f"{each}/" for each in (*ADD_ONS, ADD_ON_TESTS)))
+        is_add_on = name.startswith(tuple(f"{each}/" for each in (*ADD_ONS, *ADD_ON_TESTS)))
         if not is_add_on and (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, to / name)
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         site.mkdir()
         copy_core(copy)
         environment = core_environment(copy, site)
-        missing = [sys.executable, "-c", "import zmqtriton_addons"]
+        missing = [sys.executable, "-c", "import zmqtriton_standard"]
         if subprocess.run(missing, cwd=copy, env=environment, capture_output=True).returncode == 0:
             print("the add-ons are found although the copy has none", file=sys.stderr)
             return 2

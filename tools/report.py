@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import ROOT
 from tests.repo.sources import Source, import_graph, nodes_of, sources, tree_of
+from tests.support.needs import ROOT
 
 #: Larger ones are listed.
 FILE_LINES, METHODS, ATTRIBUTES, FILES, FUNCTION_LINES, IMPORTS = 450, 22, 20, 22, 55, 18
@@ -61,14 +61,14 @@ def packages() -> dict[str, list[Path]]:
         "zmqtriton": _but("zmqtriton", *NAMED_ADD_ONS),
         "stub": ["stub"],
         "frontends": ["frontends"],
-        "tests": _but("tests", "addons"),
-        "tests/addons": ["tests/addons"],
+        "standard": ["standard"],
+        "tests": ["tests", "conftest.py"],
         **{f"zmqtriton/{name}": [f"zmqtriton/{name}"] for name in NAMED_ADD_ONS},
     }
-    for path in sorted((ROOT / "addons/zmqtriton_addons").iterdir()):
-        is_module = path.suffix == ".py" and path.stem not in ("__init__", "table")
-        if is_module or (path / "__init__.py").exists():
-            roots[str(path.relative_to(ROOT).with_suffix(""))] = [str(path.relative_to(ROOT))]
+    for path in sorted((ROOT / "extras/zmqtriton_extras").glob("*/__init__.py")):
+        extra = path.parent.relative_to(ROOT)
+        roots[str(extra)] = _but(str(extra), "tests")
+        roots[f"{extra}/tests"] = [f"{extra}/tests"]
     return {name: [*_files(names)] for name, names in roots.items()}
 
 

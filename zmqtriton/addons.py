@@ -1,8 +1,7 @@
-"""The tables in which add-ons declare what they add to the server. The core knows no row of them.
+"""The add-ons that are here, by their declarations. The core asks for kinds, and knows no name.
 
-A row is a name and a reference, `module:attribute` or `module`, which is imported when it is used.
-The distribution's own rows stand in `zmqtriton_addons.table`, those of other packages in their
-entry points, in the group that is named like the table. A name that is taken stays what it is.
+Those of the distribution lie on two shelves, a folder each; others are named by entry points. An
+add-on is imported when something of it is used: its declaration alone is read at each start.
 
 Files of entry points are read here as the specification of packaging has them: importlib.metadata
 takes 17 to 33 ms of processor time for it, which each command of `zmqtriton-ctl` would pay.
@@ -15,78 +14,50 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zmqtriton.sdk.addon import ALL, GROUP, AddOn, Process
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.lazy_names import load_reference
 
 if TYPE_CHECKING:
     from zmqtriton.embedded.connection import Connection
 
-#: Commands of `zmqtriton`: functions that take the words after the name and return the status.
-COMMANDS = "zmqtriton.commands"
-#: Commands of `zmqtriton-ctl`: commands of click.
-CTL = "zmqtriton.ctl"
-#: `HttpExtension`s of the HTTP frontend.
-HTTP = "zmqtriton.http"
-#: Modules that are run as processes of the server.
-PROCESSES = "zmqtriton.processes"
-#: Functions that take a gateway and return a step, which each request of a frontend takes.
-STEPS = "zmqtriton.steps"
-#: Packages with a `model.py`, which runs models whose configuration names the backend.
-BACKENDS = "zmqtriton.backends"
-#: Functions that take a client, a model and a version and return why that is not ready.
-EXPLANATIONS = "zmqtriton.explanations"
-#: Features of the supervisor, `Feature`s by name. They use the inside of the core, so other
-#: packages cannot declare any.
-FEATURES = "zmqtriton.features"
-#: Parts of processes that only our own add-ons have. In the supervisor `control_groups` has the
-#: kernel limit models, `stores` knows addresses of repositories, and modules `parameters_of_…` read
-#: what a model asks of a feature; in frontends `division` divides the requests to a model between
-#: two versions, `steps_of_models` returns the steps of requests to one, and `grpcio` carries RPCs
-#: by that library; in the metrics process `history` keeps samples and answers for them,
-#: `agent_check` answers HAProxy, and `open_metrics` chooses the form of the page; in the broker
-#: `affinity` has a scheduler follow its model's, whose errors `affinity_problems` finds.
-PARTS = "zmqtriton.parts"
-#: What other packages may add to.
-TABLES = (COMMANDS, CTL, HTTP, PROCESSES, STEPS, BACKENDS, EXPLANATIONS)
-
-#: The package of the distribution's own add-ons.
-OWN_PACKAGE = "zmqtriton_addons"
-_OWN_ROWS = f"{OWN_PACKAGE}.table"
-
-
-class LocalService(NamedTuple):
-    """A service of a process of our own add-ons, most of them at a socket on this machine.
-
-    The process, its role and the socket in the runtime directory have one name. The rest are fields
-    of the options, which stand in the core's table; so other packages cannot declare any.
-    """
-
-    #: Turns it on.
-    switch: str
-    #: Admits a group of users; "": the server's own user alone connects.
-    group: str = ""
-    #: Requires keys for some verbs; "": its clients were checked by HTTP, whose tokens it knows.
-    restrictions: str = ""
-    #: Further options of it, for frontends.
-    options: tuple[str, ...] = ()
-    #: A step of each request while it is on, as in the table of steps; "" for none.
-    step: str = ""
-    #: Makes, of a gateway, the function that returns its text for the page of metrics; "" for none.
-    metrics: str = ""
-    #: Returns what is wrong with the options, or ""; asked if it is on.
-    check: str = ""
-    #: Whether clients on this machine connect to it.
-    has_socket: bool = True
-
+#: Kinds of which a process has one each.
+_OF_PROCESSES = ("placement", "division", "model_steps", "samples", "page_form", "agent_check")
+#: The packages of the distribution's own add-ons: what every operator expects, and the rest.
+SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
 
 _log = logging.getLogger(__name__)
 
 _METADATA = (".dist-info", ".egg-info")
+
+
+class Installed(NamedTuple):
+    """An add-on, and its package, to which its references are relative."""
+
+    declared: AddOn
+    package: str
+    is_own: bool = True
+
+    def reference(self, text: str) -> str:
+        """Return a reference of the declaration as one of any module; "" stays as it is."""
+        return f"{self.package}{text}".rstrip(".") if text.startswith(".") else text
+
+
+class Service(NamedTuple):
+    """A process of an add-on that serves requests; options are by their fields."""
+
+    #: Turns it on.
+    switch: str
+    step: str = ""
+    metrics: str = ""
+    group: str = ""
+    restrictions: str = ""
+    has_socket: bool = True
 
 
 class Package(NamedTuple):
@@ -114,102 +85,242 @@ def connect() -> Connection:
     return connect_by(lifeline)
 
 
-def rows(table: str) -> dict[str, str]:
-    """Return the references of a table by name: first our own, then those of other packages."""
-    return {**_foreign_rows().get(table, {}), **own_rows().get(table, {})}
+# ------------------------------------------------------------------------- kinds
 
 
-def find(table: str, name: str) -> str | None:
-    """Return the reference of one row; other packages are looked at only if it is not our own."""
-    return own_rows().get(table, {}).get(name) or _foreign_rows().get(table, {}).get(name)
+def references(kind: str) -> list[str]:
+    """Return the references of all add-ons that have something of a kind, in their order."""
+    return [
+        each.reference(text)
+        for each in add_ons().values()
+        for text in _texts(getattr(each.declared, kind))
+    ]
 
 
-def directory_of(reference: str) -> Path:
-    """Return the directory of a package that is not imported, only those around it."""
-    spec = importlib.util.find_spec(reference)
-    if spec is None or not spec.submodule_search_locations:
-        raise InvalidArgument(f"there is no package '{reference}', which an add-on declares")
-    return Path(spec.submodule_search_locations[0])
+def reference(kind: str) -> str:
+    """Return the reference of what a server has one of; "" without an add-on for it."""
+    return next(iter(references(kind)), "")
+
+
+def parts() -> dict[str, str]:
+    """Return the references of what a process has one of, by kind."""
+    return {kind: reference(kind) for kind in _OF_PROCESSES}
+
+
+def transport(name: str) -> str:
+    """Return the reference of a transport of gRPC by the name of its add-on; "" without that."""
+    found = add_ons().get(name)
+    return found.reference(found.declared.transport) if found else ""
+
+
+def find_verb(name: str) -> str:
+    """Return the reference of a command of `zmqtriton-ctl`, or ""."""
+    return _find(lambda add_on: add_on.ctl.get(name, ""))
+
+
+def find_command(name: str) -> str:
+    """Return the reference of a command of `zmqtriton`, or ""."""
+    return _find(lambda add_on: add_on.commands[name].run if name in add_on.commands else "")
+
+
+def _find(text_of: Callable[[AddOn], str]) -> str:
+    """Return the first reference; other packages are looked at only if it is not our own."""
+    for found in (own_add_ons, add_ons):
+        for each in found().values():
+            if text := text_of(each.declared):
+                return each.reference(text)
+    return ""
+
+
+def verbs() -> list[str]:
+    """Return the names of the commands of `zmqtriton-ctl`."""
+    return sorted({name for each in add_ons().values() for name in each.declared.ctl})
+
+
+def usages() -> dict[str, str]:
+    """Return how the commands of `zmqtriton` are used; of some the name is all that is known."""
+    return {
+        name: command.usage or name
+        for each in add_ons().values()
+        for name, command in each.declared.commands.items()
+    }
+
+
+def steps(services: Iterable[Service]) -> tuple[str, ...]:
+    """Return the steps of requests: those without a process, and those of these services."""
+    alone = [each for each in add_ons().values() if each.declared.process is None]
+    return (
+        *(each.reference(each.declared.step) for each in alone if each.declared.step),
+        *(service.step for service in services if service.step),
+    )
+
+
+def processes() -> dict[str, tuple[str, Process]]:
+    """Return the modules of processes, and what is declared of them, by the processes' names."""
+    return {
+        process.name or each.declared.name: (each.reference(process.module), process)
+        for each in reversed(add_ons().values())
+        if (process := each.declared.process) is not None
+    }
+
+
+def services() -> dict[str, Service]:
+    """Return the processes that serve requests, by name."""
+    return {
+        process.name or each.declared.name: Service(
+            _field(process.on),
+            each.reference(each.declared.step),
+            each.reference(each.declared.metrics),
+            _field(process.group),
+            _field(process.restrictions),
+            process.has_socket,
+        )
+        for each in add_ons().values()
+        if (process := each.declared.process) is not None and process.is_serving
+    }
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the options, by their fields."""
+    for each in add_ons().values():
+        process = each.declared.process
+        is_on = process is None or not process.on or values[_field(process.on)]
+        if each.declared.check and is_on:
+            problem: str = load_reference(each.reference(each.declared.check))(values)
+            if problem:
+                yield problem
+
+
+def features() -> list[str]:
+    """Return the references of the supervisor's features."""
+    return references("features")
+
+
+def settings_of_models() -> Iterator[tuple[str, str]]:
+    """Yield the names of add-ons that have settings of models, and the modules of these."""
+    for name, each in add_ons().items():
+        if each.declared.model_settings:
+            yield name, each.reference(each.declared.model_settings)
+
+
+def frameworks() -> Mapping[str, tuple[str, str]]:
+    """Return, by backends, the module that one imports and the packages that bring it."""
+    return {
+        name: (backend.module, backend.brought_by)
+        for each in add_ons().values()
+        for name, backend in each.declared.backends.items()
+        if backend.module
+    }
 
 
 @cache
 def backend_package(name: str) -> Package | None:
     """Return the package of an add-on's backend; None without one, or without its files."""
-    reference = find(BACKENDS, name)
-    if reference is None:
-        return None
-    try:
-        return Package(reference, directory_of(reference))
-    except (ImportError, InvalidArgument) as error:
-        _log.warning("the backend '%s' of an add-on cannot be used: %s", name, error)
-        return None
+    for each in add_ons().values():
+        if name in each.declared.backends:
+            package = each.reference(each.declared.backends[name].package)
+            try:
+                return Package(package, directory_of(package))
+            except (ImportError, InvalidArgument) as error:
+                _log.warning("the backend '%s' of an add-on cannot be used: %s", name, error)
+                return None
+    return None
 
 
-def frameworks() -> Mapping[str, tuple[str, str]]:
-    """Return, by our own backends, the module that one imports and the packages that bring it."""
-    needs: Mapping[str, tuple[str, str]] = getattr(_own_declarations(), "FRAMEWORKS", {})
-    return needs
+def is_own(package: str) -> bool:
+    """Return whether a package comes with the server."""
+    return package.startswith(SHELVES)
 
 
-def own_usages() -> Mapping[str, str]:
-    """Return how the commands of our own add-ons are used."""
-    usages: Mapping[str, str] = getattr(_own_declarations(), "USAGES", {})
-    return usages
+def directory_of(package: str) -> Path:
+    """Return the directory of a package that is not imported, only those around it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise InvalidArgument(f"there is no package '{package}', which an add-on declares")
+    return Path(spec.submodule_search_locations[0])
 
 
-def usages_of_others() -> dict[str, str]:
-    """Return the commands of other packages: their names, which are all that is known of them."""
-    return {name: name for name in sorted(rows_of_others(COMMANDS))}
+def _texts(value: str | tuple[str, ...]) -> Iterable[str]:
+    return value if isinstance(value, tuple) else filter(None, [value])
 
 
-def rows_of_others(table: str) -> dict[str, str]:
-    """Return the references of a table that are not our own, by name."""
-    own = own_rows().get(table, {})
-    return {k: v for k, v in _foreign_rows().get(table, {}).items() if k not in own}
+def _field(option: str) -> str:
+    return option.replace("-", "_")
 
 
-def own_rows() -> Mapping[str, Mapping[str, str]]:
-    """Return the tables of the distribution's own add-ons; empty without any."""
-    tables: Mapping[str, Mapping[str, str]] = getattr(_own_declarations(), "TABLES", {})
-    return tables
-
-
-def features() -> Mapping[str, str]:
-    """Return the references of the supervisor's features of our own add-ons, by name."""
-    return own_rows().get(FEATURES, {})
-
-
-def part(name: str) -> str:
-    """Return the reference of one of PARTS; "" without the add-on."""
-    return own_rows().get(PARTS, {}).get(name, "")
-
-
-def local_services() -> dict[str, LocalService]:
-    """Return the services of our own add-ons on this machine, by name."""
-    services: Mapping[str, Mapping[str, Any]]
-    services = getattr(_own_declarations(), "LOCAL_SERVICES", {})
-    return {name: LocalService(**service) for name, service in services.items()}
+# ------------------------------------------------------------------------- add-ons
 
 
 @cache
-def _own_declarations() -> ModuleType | None:
-    try:
-        return importlib.import_module(_OWN_ROWS)
-    except ModuleNotFoundError as error:
-        if error.name and not _OWN_ROWS.startswith(error.name):
-            raise
-        return None
+def add_ons() -> dict[str, Installed]:
+    """Return all add-ons by their names, in the order that they ask for; our own come first."""
+    return _arranged((*own_add_ons().values(), *_of_others()))
 
 
 @cache
-def _foreign_rows() -> dict[str, dict[str, str]]:
-    """Return the tables that other packages add to; of two rows with a name the first counts."""
-    tables: dict[str, dict[str, str]] = {}
+def own_add_ons() -> dict[str, Installed]:
+    """Return the distribution's own, without a look at other packages."""
+    return _arranged(_own())
+
+
+def _arranged(add_ons: Iterable[Installed]) -> dict[str, Installed]:
+    found: dict[str, Installed] = {}
+    for each in add_ons:
+        found.setdefault(each.declared.name, each)
+    for name, each in [*found.items()]:
+        missing = [need for need in each.declared.needs if need not in found]
+        if missing:
+            _log.info("the add-on '%s' is left out: it needs '%s'", name, "', '".join(missing))
+            del found[name]
+    return {name: found[name] for name in _ordered(found)}
+
+
+def _own() -> Iterator[Installed]:
+    for shelf in SHELVES:
+        try:
+            [directory] = importlib.import_module(shelf).__path__
+        except ModuleNotFoundError as error:
+            if error.name != shelf:
+                raise
+            continue
+        for name in sorted(os.listdir(directory)):
+            if os.path.exists(f"{directory}/{name}/__init__.py"):
+                module = importlib.import_module(f"{shelf}.{name}")
+                if add_on := vars(module).get("ADDON"):
+                    yield Installed(add_on, module.__name__)
+
+
+def _of_others() -> Iterator[Installed]:
     for text in _entry_points(sys.path):
-        for table, name, reference in _parse(text):
-            if table in TABLES:
-                tables.setdefault(table, {}).setdefault(name, reference)
-    return tables
+        for name, reference in _parse(text):
+            module, _, attribute = reference.partition(":")
+            try:
+                add_on = load_reference(f"{module}:{attribute or 'ADDON'}")
+                if not isinstance(add_on, AddOn):
+                    raise TypeError(f"{reference} is no AddOn")
+            except Exception as error:  # noqa: BLE001 - it is not ours, and others serve without it
+                _log.warning("the add-on '%s' cannot be used: %s", name, error)
+            else:
+                yield Installed(add_on, module, is_own=False)
+
+
+def _ordered(found: Mapping[str, Installed]) -> list[str]:
+    """Return the names, each behind those that it comes after, else as they are."""
+    ordered: list[str] = []
+
+    def place(name: str, around: tuple[str, ...]) -> None:
+        if name in ordered or name in around:  # two that come after each other stand as they are
+            return
+        after = found[name].declared.after
+        others = [n for n, each in found.items() if ALL not in each.declared.after]
+        for before in others if ALL in after else after:
+            if before in found:
+                place(before, (*around, name))
+        ordered.append(name)
+
+    for name in found:
+        place(name, ())
+    return ordered
 
 
 def _entry_points(path: list[str]) -> Iterator[str]:
@@ -230,15 +341,15 @@ def _entry_points(path: list[str]) -> Iterator[str]:
                 yield text
 
 
-def _parse(text: str) -> Iterator[tuple[str, str, str]]:
-    """Return group, name and reference of each line."""
-    if "[zmqtriton." not in text:
+def _parse(text: str) -> Iterator[tuple[str, str]]:
+    """Return name and reference of each add-on that a file of entry points has."""
+    if f"[{GROUP}]" not in text:
         return
     group = ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("[") and line.endswith("]"):
             group = line[1:-1].strip()
-        elif "=" in line and not line.startswith(("#", ";")):
+        elif group == GROUP and "=" in line and not line.startswith(("#", ";")):
             name, _, reference = line.partition("=")
             # extras after the reference are history, and say nothing
-            yield group, name.strip(), reference.partition("[")[0].strip()
+            yield name.strip(), reference.partition("[")[0].strip()

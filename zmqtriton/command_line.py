@@ -81,23 +81,22 @@ def _check_add_ons(options: Options) -> Options:
     Raises OptionError for another option whose add-on is not installed.
     """
     options_by_add_on = {
-        "agent_check": options.agent_check_port is not None and "--agent-check-port",
+        "fleet": options.agent_check_port is not None and "--agent-check-port",
         "draining": options.exit_drain_secs and "--exit-drain-secs",
         "grpcio": options.grpc_transport == "grpcio" and "--grpc-transport",
         "on_demand": (options.load_on_demand and "--load-on-demand")
         or (options.one_by_one and "--one-by-one"),
         "reloading": options.reload and "--reload",
-        "tracer": options.trace.can_trace and "--trace-config",
+        "tracing": options.trace.can_trace and "--trace-config",
         "storage": any(map(is_remote, options.model_repository)) and "--model-repository",
     }
-    tables = (addons.PROCESSES, addons.PARTS, addons.FEATURES)
+    present = addons.add_ons()
     for name, option in options_by_add_on.items():
-        if option and not any(addons.find(table, name) for table in tables):
+        if option and name not in present:
             raise OptionError(
                 f"Bad option: \"{option}\".\nIt needs the add-on '{name}', which is not installed."
             )
-    has_metrics = addons.find(addons.PROCESSES, "metrics") is not None
-    return options if has_metrics else replace(options, allow_metrics=False)
+    return options if "metrics" in present else replace(options, allow_metrics=False)
 
 
 def _check_exporter(options: Options) -> None:

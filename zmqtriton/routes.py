@@ -1,3 +1,3 @@
 """Routes of models, whose code is an add-on; these are the names that a routes.py imports."""
 
-from zmqtriton_addons.routes.backend.api import *
+from zmqtriton_extras.routes.backend.api import *

@@ -1,3 +1,3 @@
 """Tests of models, whose code is an add-on; these are the names that tests import."""
 
-from zmqtriton_addons.tools.testing import *
+from zmqtriton_standard.tools.testing import *

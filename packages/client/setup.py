@@ -32,7 +32,7 @@ BESIDE = ("py.typed", "descriptors.pb")
 
 def file_of(module: str) -> Path | None:
     """Return the file of a module or a package in the checkout, or None."""
-    for root in (".", "stub", "frontends", "addons"):
+    for root in (".", "stub", "frontends", "standard", "extras"):
         path = CHECKOUT / root / Path(*module.split("."))
         for file in (path / "__init__.py", path.with_suffix(".py")):
             if file.is_file():

@@ -21,7 +21,7 @@ from tests.bench import clients
 from tests.support.server import Server
 from tests.support.tools import parse_options
 from tests.support.waiting import eventually
-from zmqtriton_addons.tools.benching.connections import make_connection
+from zmqtriton_extras.bench.connections import make_connection
 
 COUNTING = """
 import json, os, signal, sys

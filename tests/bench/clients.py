@@ -21,13 +21,13 @@ from http.client import HTTPConnection as StandardConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton_addons.tools.benching.clients import Clients
-from zmqtriton_addons.tools.benching.connections import (
+from zmqtriton_extras.bench.clients import Clients
+from zmqtriton_extras.bench.connections import (
     Connection,
     HttpConnection,
     make_connection,
 )
-from zmqtriton_addons.tools.benching.results import percentile
+from zmqtriton_extras.bench.results import percentile
 
 Plan = dict[str, Any]
 #: Returns the plan for a server's port.

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from tests.bench.clients import client_memory
-from zmqtriton_addons.tools.benching.grpc_connections import GrpcCalls
+from zmqtriton_extras.bench.grpc_connections import GrpcCalls
 from zmqtriton_protos import message
 
 _REGISTER = "/inference.GRPCInferenceService/SystemSharedMemoryRegister"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import pwd
 import re
@@ -15,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import find_tool
 from tests.support.certificates import Authority
+from tests.support.needs import find_tool
 from zmqtriton import addons, runtime_places
 from zmqtriton.command_line import read_options
 from zmqtriton.commit import full_version, read_checkout, read_installation
@@ -104,9 +105,9 @@ def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "option", "name"),
     [
-        (["--trace-config=triton,file=/x"], "--trace-config", "tracer"),
+        (["--trace-config=triton,file=/x"], "--trace-config", "tracing"),
         (["--model-repository=s3://bucket/x"], "--model-repository", "storage"),
-        (["--agent-check-port=9000"], "--agent-check-port", "agent_check"),
+        (["--agent-check-port=9000"], "--agent-check-port", "fleet"),
         (["--grpc-transport=grpcio"], "--grpc-transport", "grpcio"),
         (["--exit-drain-secs=2"], "--exit-drain-secs", "draining"),
         (["--model-control-mode=explicit", "--load-on-demand"], "--load-on-demand", "on_demand"),
@@ -121,7 +122,7 @@ def test_an_option_whose_add_on_is_not_installed_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("zmqtriton.addons._own_declarations", lambda: None)
+    monkeypatch.setattr("zmqtriton.addons.add_ons", dict)
 
     assert 1 == main(["--model-repository=/nowhere", *words])
 
@@ -132,7 +133,7 @@ def test_an_option_whose_add_on_is_not_installed_is_refused(
 def test_a_server_without_the_add_on_of_metrics_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--model-repository=/nowhere"]
     with_them = read_options(words)
-    monkeypatch.setattr("zmqtriton.addons._own_declarations", lambda: None)
+    monkeypatch.setattr("zmqtriton.addons.add_ons", dict)
 
     without = read_options(words)
 
@@ -142,24 +143,35 @@ def test_a_server_without_the_add_on_of_metrics_has_none(monkeypatch: pytest.Mon
 
 
 # ------------------------------------------------------------------------------ addons
-# The tables of add-ons: our own rows first, then the entry points of other packages.
+# Add-ons: our own first, then those that entry points of other packages name.
+
+
+_CACHED = (addons.add_ons, addons.own_add_ons, addons.backend_package)
 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The first directory of the path, which is looked at anew."""
     monkeypatch.syspath_prepend(tmp_path)
-    for cached in (addons._foreign_rows, addons.backend_package):
+    before = {*sys.modules}
+    for cached in _CACHED:
         cached.cache_clear()
     yield tmp_path
-    for cached in (addons._foreign_rows, addons.backend_package):
+    for cached in _CACHED:
         cached.cache_clear()
+    for name in {*sys.modules} - before:
+        if name.endswith("_of_test"):
+            del sys.modules[name]
 
 
-def install(path: Path, name: str, text: str) -> None:
+def install(path: Path, name: str, rows: str, **declarations: str) -> None:
+    """Install a distribution with rows of add-ons, and modules with the words of their AddOns."""
     metadata = path / f"{name}-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "entry_points.txt").write_text(text)
+    (metadata / "entry_points.txt").write_text(f"[zmqtriton.addons]\n{rows}\n")
+    for module, words in declarations.items():
+        imports = "from zmqtriton.sdk import AddOn, Backend, Command"
+        (path / f"{module}.py").write_text(f"{imports}\nADDON = AddOn({words})\n")
 
 
 def test_rows_are_read_as_packaging_specifies_them(path: Path) -> None:
@@ -168,26 +180,33 @@ def test_rows_are_read_as_packaging_specifies_them(path: Path) -> None:
     other = other:main
 
     # what we add
-    [zmqtriton.ctl]
-    one=package.module:one
-    two = package.module:two [extra]
+    [zmqtriton.addons]
+    one=one_of_test
+    two = two_of_test:OTHER [extra]
     [zmqtriton.later]
     three = package
     """
-    install(path, "package", text)
 
-    assert {"one": "package.module:one", "two": "package.module:two"} == addons.rows_of_others(
-        addons.CTL
+    install(path, "package", text, one_of_test="'one', ctl={'one': '.verbs:one'}")
+    (path / "two_of_test.py").write_text(
+        "from zmqtriton.sdk import AddOn\nOTHER = AddOn('two', ctl={'two': 'elsewhere:two'})\n"
     )
-    assert "package.module:one" == addons.rows(addons.CTL)["one"]
-    assert addons.find(addons.CTL, "three") is None
+
+    assert "one_of_test.verbs:one" == addons.find_verb("one")
+    assert "elsewhere:two" == addons.find_verb("two")
+    assert "" == addons.find_verb("three")
+    assert {"one", "two"} == addons.add_ons().keys() - addons.own_add_ons().keys()
 
 
-def test_our_own_rows_are_not_replaced(path: Path) -> None:
-    install(path, "package", "[zmqtriton.ctl]\ndoctor = package:doctor\n")
+def test_our_own_are_not_replaced(path: Path) -> None:
+    own = addons.find_verb("doctor")
+    words = "'ctl', ctl={'doctor': '.verbs:doctor'}"
+    install(path, "package", "ctl = doctor_of_test", doctor_of_test=words)
+    words = "'another', ctl={'doctor': '.verbs:doctor'}"
+    install(path, "second", "another = other_of_test", other_of_test=words)
 
-    assert addons.own_rows()[addons.CTL]["doctor"] == addons.find(addons.CTL, "doctor")
-    assert {} == addons.rows_of_others(addons.CTL)
+    assert own == addons.find_verb("doctor")
+    assert addons.own_add_ons()["ctl"] == addons.add_ons()["ctl"]
 
 
 def test_of_two_copies_of_a_package_the_first_of_the_path_counts(
@@ -196,17 +215,47 @@ def test_of_two_copies_of_a_package_the_first_of_the_path_counts(
     earlier = path / "earlier"
     earlier.mkdir()
     monkeypatch.syspath_prepend(earlier)
-    install(path, "package", "[zmqtriton.ctl]\none = later:one\n")
-    install(earlier, "package", "[zmqtriton.ctl]\none = earlier:one\n")
+    one = "one = one_of_test"
+    install(path, "package", one, one_of_test="'one', ctl={'one': 'later:one'}")
+    install(earlier, "package", one, one_of_test="'one', ctl={'one': 'earlier:one'}")
 
-    assert {"one": "earlier:one"} == addons.rows_of_others(addons.CTL)
+    assert "earlier:one" == addons.find_verb("one")
+
+
+def test_one_that_cannot_be_read_is_left_out_with_a_word(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(path, "package", "broken = broken_of_test", broken_of_test="'broken', colour='red'")
+    install(path, "second", "absent = absent_of_test")
+
+    assert {*addons.own_add_ons()} == {*addons.add_ons()}
+    assert "the add-on 'broken' cannot be used: " in caplog.text
+    assert "the add-on 'absent' cannot be used: No module named 'absent_of_test'" in caplog.text
+
+
+def test_one_without_what_it_needs_is_left_out(path: Path) -> None:
+    install(path, "package", "one = one_of_test", one_of_test="'one', needs=('two',)")
+
+    assert "one" not in addons.add_ons()
+
+
+def test_each_stands_behind_those_that_it_comes_after(path: Path) -> None:
+    install(path, "package", "a = a_of_test", a_of_test="'a', after=('b', 'absent')")
+    install(path, "second", "b = b_of_test", b_of_test="'b', after=('a',)")
+    install(path, "third", "c = c_of_test", c_of_test="'c', after=('*',)")
+
+    names = [*addons.add_ons()]
+
+    assert names.index("b") < names.index("a"), "of two behind each other the first is behind"
+    assert {"c", "cockpit"} == {*names[-2:]}, "those that come after all"
 
 
 @pytest.mark.parametrize("name", ["count", "count-all"])
 def test_a_command_of_a_package_runs_and_is_in_the_help(
     path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    install(path, "package", f"[zmqtriton.commands]\n{name} = package_of_test:count\n")
+    words = f"'counter', commands={{'{name}': Command('package_of_test:count')}}"
+    install(path, "package", "counter = counter_of_test", counter_of_test=words)
     (path / "package_of_test.py").write_text("def count(words):\n    return len(words)\n")
 
     assert 2 == main([name, "a", "b"])
@@ -217,8 +266,8 @@ def test_a_command_of_a_package_runs_and_is_in_the_help(
 def test_a_backend_whose_package_is_not_there_is_left_out(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = "[zmqtriton.backends]\nhere = backend_of_test\ngone = backend_of_test.gone\n"
-    install(path, "package", text)
+    backends = "{'here': Backend('backend_of_test'), 'gone': Backend('backend_of_test.gone')}"
+    install(path, "package", "more = more_of_test", more_of_test=f"'more', backends={backends}")
     (path / "backend_of_test").mkdir()
     (path / "backend_of_test" / "__init__.py").touch()
 
@@ -227,34 +276,56 @@ def test_a_backend_whose_package_is_not_there_is_left_out(
     assert "'gone'" in caplog.text
 
 
-def test_each_row_of_our_own_names_something() -> None:
-    for table in (addons.COMMANDS, addons.CTL, addons.HTTP):
-        for reference in addons.own_rows()[table].values():
-            assert lazy_names.load_reference(reference) is not None
+def _references(add_on: addons.Installed) -> Iterator[str]:
+    declared = add_on.declared
+    single = [value for value in declared[1:] if isinstance(value, str)]
+    several = [*declared.http, *declared.features, *declared.ctl.values()]
+    several += [command.run for command in declared.commands.values()]
+    several += [backend.package for backend in declared.backends.values()]
+    if declared.process is not None:
+        several += [declared.process.module]
+    yield from (add_on.reference(text) for text in (*single, *several) if text)
 
 
-def test_each_local_service_has_a_process_and_options() -> None:
+def test_each_reference_of_our_own_names_something() -> None:
+    for add_on in addons.own_add_ons().values():
+        for reference in _references(add_on):
+            module, _, attribute = reference.partition(":")
+            assert importlib.util.find_spec(module), reference
+            assert not attribute or lazy_names.load_reference(reference) is not None
+
+
+def test_each_local_service_has_options() -> None:
     options = {field.name for field in dataclasses.fields(Options)}
 
-    for name, service in addons.local_services().items():
-        assert name in addons.own_rows()[addons.PROCESSES]
+    for service in addons.services().values():
         # a service that only this server's processes ask has neither a group nor keys
-        named = {service.switch, service.group, service.restrictions, *service.options} - {""}
-        assert named <= options
+        assert {service.switch, service.group, service.restrictions} - {""} <= options
 
 
-def test_without_our_add_ons_there_is_no_row_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "zmqtriton_addons.table", None)
-    monkeypatch.setattr(addons, "_own_declarations", addons._own_declarations.__wrapped__)
+def test_a_declaration_imports_nothing_of_its_add_on() -> None:
+    script = (
+        "import sys\nfrom zmqtriton import addons\naddons.own_add_ons()\n"
+        "shelves = [n for n in sys.modules if n.startswith(addons.SHELVES) and n.count('.') > 1]\n"
+        "assert not shelves, shelves\n"
+    )
 
-    assert not {"doctor", "status"} & addons.rows(addons.CTL).keys()
-    assert {} == addons.own_rows()
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_without_the_shelves_there_is_no_add_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addons, "SHELVES", ("zmqtriton_absent",))
+    monkeypatch.setattr(addons, "own_add_ons", addons.own_add_ons.__wrapped__)
+    monkeypatch.setattr(addons, "add_ons", addons.add_ons.__wrapped__)
+
+    assert not {"doctor", "status"} & {*addons.verbs()}
+    assert {} == addons.own_add_ons()
 
 
 def test_a_command_of_ours_looks_at_no_other_package() -> None:
     script = (
         "import zmqtriton.addons as a, click\nfrom zmqtriton.ctl.main import cli\n"
-        "a._foreign_rows = None\nassert cli.get_command(click.Context(cli), 'status')\n"
+        "a._of_others = None\nassert cli.get_command(click.Context(cli), 'status')\n"
         "assert cli.get_command(click.Context(cli), 'doctor')"
     )
 

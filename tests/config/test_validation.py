@@ -266,7 +266,7 @@ def test_a_program_gets_the_fields_that_it_is_promised() -> None:
 def test_a_model_that_asks_for_a_missing_add_on_is_refused(
     add_on: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zmqtriton.addons._own_declarations", lambda: None)
+    monkeypatch.setattr("zmqtriton.addons.add_ons", dict)
     parameter = f'parameters {{ key: "{name}" value {{ string_value: "2" }} }}'
     asking, plain = (parse_text(f'name: "m" {text}') for text in (parameter, ""))
 

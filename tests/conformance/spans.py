@@ -1,8 +1,8 @@
 """The spans of some requests as a collector gets them: names, attributes, events, nesting.
 
 `python -m tests.conformance.spans COMMAND …` asks real Triton, COMMAND being what record.py takes,
-and keeps it in recorded_spans.json; tests/addons/tracing/system/test_open_telemetry.py compares it
-with ours.
+and keeps it in recorded_spans.json; tests/standard/tracing/system/test_open_telemetry.py
+compares it with ours.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import psutil
 
-from tests.addons.ctl.system.commands import place
-from tests.addons.deploy import alerts
-from tests.addons.tools.system import broken_models
 from tests.faults.load import Clients
+from tests.standard.ctl.system.commands import place
+from tests.standard.deploy import alerts
+from tests.standard.tools.system import broken_models
 from tests.support.browser import Browser
 from tests.support.loops.long_turns import long_turns
 from tests.support.server import Server

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.needs import ROOT
 from zmqtriton.options import OptionError, Options, TraceOptions, parse, with_environment
 from zmqtriton.options.kinds import Arity
 from zmqtriton.options.report import describe_options

@@ -18,7 +18,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.conftest import ROOT, environment_program
+from tests.support.needs import ROOT, environment_program
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.addons.pytriton.conformance import lists
-from tests.addons.pytriton.conformance.host import Package, run_program
-from tests.conftest import environment_program
 from tests.peers import peers, table
 from tests.peers.forms import fits
+from tests.pytriton.conformance import lists
+from tests.pytriton.conformance.host import Package, run_program
+from tests.support.needs import environment_program
 from tests.support.scripted import add_model, string_parameter
 from tests.support.server import Server
 from zmqtriton.pytriton import decorators

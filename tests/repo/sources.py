@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import ROOT
+from tests.support.needs import ROOT
 
 #: The path roots; every package below one is named by its folder.
-PATH_ROOTS = (ROOT / "stub", ROOT / "frontends", ROOT / "addons", ROOT)
+PATH_ROOTS = (ROOT / "stub", ROOT / "frontends", ROOT / "standard", ROOT / "extras", ROOT)
 
 
 class Source(NamedTuple):
@@ -47,7 +47,12 @@ def modules() -> dict[str, Path]:
             if not package.name.isidentifier():
                 continue  # the repository that `make run` has made
             for path in sorted(package.rglob("*.py")):
-                if "demo/models" in str(path) or "examples" in path.parts[:-2]:
+                inside = path.relative_to(root).parts
+                if (
+                    "demo/models" in str(path)
+                    or "examples" in inside[:-2]
+                    or "tests" in inside[:-1]
+                ):
                     continue
                 parts = path.relative_to(root).with_suffix("").parts
                 files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path

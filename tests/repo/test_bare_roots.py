@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import ROOT, find_tool
+from tests.support.needs import ROOT, find_tool
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system

@@ -6,94 +6,94 @@ import re
 
 import click
 
-from tests.conftest import ROOT
+from tests.support.needs import ROOT, file_of
 from tools.commands import click_commands
 from zmqtriton.ctl.main import cli
 
 _CHANGES_A_FLEET = (
-    "addons/fleet/system/test_fleet.py::test_each_server_is_shown_changed_and_drained"
+    "extras/fleet/system/test_fleet.py::test_each_server_is_shown_changed_and_drained"
 )
-_CHANGES_JOBS = "addons/jobs/system/test_ctl.py::test_jobs_are_listed_retried_and_purged"
+_CHANGES_JOBS = "extras/jobs/system/test_ctl.py::test_jobs_are_listed_retried_and_purged"
 _CHANGES_BATCHES = (
-    "addons/batches/system/test_batches.py::test_the_operator_sees_and_cancels_batches_of_all"
+    "extras/jobs/batches/system/test_batches.py::test_the_operator_sees_and_cancels_batches_of_all"
 )
 #: The command with its test, below tests/system, or that of an add-on below tests.
 TESTED = {
     "clients": (
-        "addons/ctl/system/test_connections.py::"
+        "standard/ctl/system/test_connections.py::"
         "test_a_client_is_thrown_out_by_its_token_with_all_its_streams"
     ),
     "disconnect": (
-        "addons/ctl/system/test_connections.py::"
+        "standard/ctl/system/test_connections.py::"
         "test_a_client_is_thrown_out_by_its_token_with_all_its_streams"
     ),
     "batches cancel": _CHANGES_BATCHES,
-    "bench": "addons/ctl/system/test_ctl_results.py"
+    "bench": "standard/ctl/system/test_ctl_results.py"
     "::test_a_benchmark_counts_failures_with_their_text",
-    "canary abort": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary promote": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary set": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary start": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary status": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary weight": "addons/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "capture show": "addons/capture/system/test_capture.py"
+    "canary abort": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary promote": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary set": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary start": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary status": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary weight": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "capture show": "extras/capture/system/test_capture.py"
     "::test_an_error_is_recorded_with_its_code",
-    "completion": "addons/ctl/system/test_ctl_results.py"
+    "completion": "standard/ctl/system/test_ctl_results.py"
     "::test_a_shell_completes_commands_and_models",
-    "config": "addons/ctl/system/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
-    "doctor": "addons/tools/system/test_doctor.py"
+    "config": "standard/ctl/system/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
+    "doctor": "standard/tools/system/test_doctor.py"
     "::test_a_server_that_is_well_and_one_that_is_stopped",
-    "drain": "addons/draining/system/test_draining.py"
+    "drain": "standard/draining/system/test_draining.py"
     "::test_the_operator_drains_and_unloads_a_model",
     "env clean": "loads/test_environments.py"
     "::test_a_running_servers_environments_are_listed_and_not_cleaned",
     "env list": "loads/test_environments.py"
     "::test_a_running_servers_environments_are_listed_and_not_cleaned",
     "env prepare": "loads/test_environments.py::server",
-    "explain": "addons/tools/system/test_explain.py"
+    "explain": "standard/tools/system/test_explain.py"
     "::test_each_model_that_is_not_ready_is_explained",
     "fleet drain": _CHANGES_A_FLEET,
-    "fleet infer": "addons/fleet/system/test_fleet.py::test_one_request_is_asked_on_each_server",
+    "fleet infer": "extras/fleet/system/test_fleet.py::test_one_request_is_asked_on_each_server",
     "fleet load": _CHANGES_A_FLEET,
     "fleet rollout": _CHANGES_A_FLEET,
     "fleet status": _CHANGES_A_FLEET,
     "fleet undrain": _CHANGES_A_FLEET,
     "fleet unload": _CHANGES_A_FLEET,
-    "infer": "addons/ctl/system/test_ctl_infer.py::test_inputs_are_words_files_and_json",
+    "infer": "standard/ctl/system/test_ctl_infer.py::test_inputs_are_words_files_and_json",
     **dict.fromkeys(("jobs purge", "jobs retry"), _CHANGES_JOBS),
-    "load": "addons/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "load": "standard/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
     "log-settings": "protocols/test_settings.py"
     "::test_log_settings_are_shown_and_changed_by_the_command",
-    "logs": "addons/ctl/system/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
-    "models": "addons/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
-    "proxy": "addons/fleet/system/test_fleet.py"
+    "logs": "standard/ctl/system/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
+    "models": "standard/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "proxy": "extras/fleet/system/test_fleet.py"
     "::test_each_proxy_deals_requests_of_one_connection_to_both_servers",
-    "reload": "addons/ctl/system/test_ctl_upkeep.py"
+    "reload": "standard/ctl/system/test_ctl_upkeep.py"
     "::test_what_has_changed_is_reloaded_in_mode_none",
-    "replay": "addons/capture/system/test_day.py"
+    "replay": "extras/capture/system/test_day.py"
     "::test_a_day_replays_equal_on_a_new_process_and_a_changed_model_is_found",
     "repository register": "loads/test_lifecycle.py"
     "::test_repositories_are_added_and_taken_away_by_command",
     "repository unregister": "loads/test_lifecycle.py"
     "::test_repositories_are_added_and_taken_away_by_command",
     "replace": "replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
-    "restart": "addons/ctl/system/test_ctl.py::test_a_model_is_restarted",
+    "restart": "standard/ctl/system/test_ctl.py::test_a_model_is_restarted",
     "scale": "loads/test_steering.py::test_the_operator_scales_a_model",
-    "servers": "addons/ctl/system/test_ctl_results.py"
+    "servers": "standard/ctl/system/test_ctl_results.py"
     "::test_results_are_documents_where_they_are_asked_for",
     **dict.fromkeys(
         ("sleep", "wake"),
-        "addons/sleeping/test_sleeping_models.py"
+        "standard/sleeping/test_sleeping_models.py"
         "::test_a_sleeping_model_gives_its_memory_back_and_wakes_up_for_a_request",
     ),
-    "stacks": "addons/ctl/system/test_ctl.py::test_stubs_tell_where_they_are_and_go_on",
-    "stats": "addons/ctl/system/test_ctl_infer.py::test_statistics_have_rates_and_means",
-    "status": "addons/ctl/system/test_ctl.py::test_the_status_is_the_real_processes_and_counts",
-    "top": "addons/ctl/system/test_ctl_infer.py::test_the_live_view_ends_with_q",
-    "undrain": "addons/draining/system/test_draining.py"
+    "stacks": "standard/ctl/system/test_ctl.py::test_stubs_tell_where_they_are_and_go_on",
+    "stats": "standard/ctl/system/test_ctl_infer.py::test_statistics_have_rates_and_means",
+    "status": "standard/ctl/system/test_ctl.py::test_the_status_is_the_real_processes_and_counts",
+    "top": "standard/ctl/system/test_ctl_infer.py::test_the_live_view_ends_with_q",
+    "undrain": "standard/draining/system/test_draining.py"
     "::test_a_model_that_drains_is_not_ready_and_answers",
-    "unload": "addons/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
-    "wait": "addons/ctl/system/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
+    "unload": "standard/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "wait": "standard/ctl/system/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
 }
 #: Commands that print in one form only: a live view, and what other programs read.
 OF_ONE_FORM = {"completion", "proxy", "top"}
@@ -111,8 +111,9 @@ def test_each_has_a_test_against_a_server() -> None:
     assert COMMANDS == sorted(TESTED)
     for place in TESTED.values():
         file, _, name = place.partition("::")
-        folder = "tests" if file.startswith("addons/") else "tests/system"
-        assert f"def {name}(" in (ROOT / folder / file).read_text("utf-8"), place
+        is_of_add_on = file.startswith(("standard/", "extras/"))
+        path = file_of(file if is_of_add_on else f"system/{file}")
+        assert f"def {name}(" in path.read_text("utf-8"), place
 
 
 def test_each_is_in_the_reference_and_in_the_manual() -> None:

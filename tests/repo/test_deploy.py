@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import ROOT, find_tool
+from tests.support.needs import ROOT, find_tool
 from tools import release
 from zmqtriton.options import Options, parse
-from zmqtriton_addons.fleet.proxies.command import proxy
+from zmqtriton_extras.fleet.proxies.command import proxy
 
 # ------------------------------------------------------------------------------ deploy
 # The units for systemd: what they say fits what the server does, and systemd understands it.

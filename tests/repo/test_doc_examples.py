@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.needs import ROOT
 from tests.system.docs.examples import Block, output_pattern, read_blocks, split_session
 from tests.system.docs.pages import PAGES
 

@@ -17,7 +17,8 @@ _ROOTS: tuple[str, ...] = (
     "stub",
     "frontends/zmqtriton_frontends",
 )
-_ROOTS += ("addons", "addons/zmqtriton_addons", "addons/zmqtriton_addons/tools")
+_ROOTS += ("standard", "extras", "standard/zmqtriton_standard", "extras/zmqtriton_extras")
+_ROOTS += ("standard/zmqtriton_standard/tools",)
 #: `module.Class.method` and `module.function`, as ARCHITECTURE.md writes them.
 _DECISIONS = (ROOT / "docs" / "decisions.md").read_text("utf-8")
 _NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`", ARCHITECTURE + _DECISIONS)))

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.conftest import ROOT
 from tests.repo.sources import tree_of
+from tests.support.needs import ROOT
 
 PAGE = ROOT / "docs" / "kept.md"
 #: What a request passes, without what only operators ask.
@@ -22,9 +22,9 @@ SHORT_WAY = (
     "stub/zmqtriton_stub",
     "zmqtriton/broker",
     "zmqtriton/embedded",
-    "addons/zmqtriton_addons/door",
-    "addons/zmqtriton_addons/canaries/requests.py",
-    "addons/zmqtriton_addons/web_apis/templates",
+    "extras/zmqtriton_extras/door",
+    "extras/zmqtriton_extras/canaries/requests.py",
+    "extras/zmqtriton_extras/openai/templates",
 )
 ASIDE = (
     "pages",

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.repo.layers import LAYERS, Layer
 from tests.repo.sources import Source, imported, modules, sources, within
 from tests.repo.surface import SURFACE
+from tests.support.needs import ROOT
 
 # ------------------------------------------------------------------------------ layers
 # The rules on imports between packages, and on the size of files.
@@ -37,9 +37,9 @@ HANDS = (
     "zmqtriton.broker.service",
     "zmqtriton.supervisor.machine",
     "zmqtriton.supervisor.service",
-    "zmqtriton_addons.canaries.requests",
-    "zmqtriton_addons.memory.readings",
-    "zmqtriton_addons.scaling.limits",
+    "zmqtriton_extras.canaries.requests",
+    "zmqtriton_standard.memory.readings",
+    "zmqtriton_standard.scaling.limits",
 )
 
 
@@ -48,10 +48,8 @@ BRAINS = (
     "zmqtriton.broker",
     "zmqtriton.supervisor",
     *(
-        f"zmqtriton_addons.{room}"
+        f"zmqtriton_standard.{room}"
         for room in (
-            "affinity",
-            "canaries",
             "draining",
             "memory",
             "on_demand",
@@ -61,7 +59,9 @@ BRAINS = (
             "sleeping",
         )
     ),
-    "zmqtriton_addons.storage.object_stores",
+    "zmqtriton_extras.affinity",
+    "zmqtriton_extras.canaries",
+    "zmqtriton_standard.storage.object_stores",
 )
 
 
@@ -100,7 +100,7 @@ FORBIDDEN_NAMES_IN_USE = {
 ONLY_IN = (
     (
         "msgpack",
-        {"zmqtriton_floor.wire", "zmqtriton_addons.door.messages"},
+        {"zmqtriton_floor.wire", "zmqtriton_extras.door.messages"},
         "the bytes on the wire are made in one file for each protocol",
     ),
     ("pickle", set[str](), "what is unpickled runs"),
@@ -124,12 +124,12 @@ SPAWNERS = {
     "zmqtriton.pytriton.check.utils",  # the script of a user's process, beside it
     "zmqtriton.supervisor.machine.processes.process",
     "zmqtriton_stub.fork_server",
-    "zmqtriton_addons.ctl.replacing",  # a server of its own, which outlives the command
+    "zmqtriton_standard.ctl.replacing",  # a server of its own, which outlives the command
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
-    "zmqtriton_addons.web_apis.templates.children",  # ends what a template does not end
-    "zmqtriton_addons.tools.explaining.directories",  # reads files that may never be read
-    "zmqtriton_addons.tools.benching.clients",  # clients that share no interpreter with the command
-    "zmqtriton_addons.fleet.serve.owned_server",  # a replica of Ray Serve, which holds one
+    "zmqtriton_extras.openai.templates.children",  # ends what a template does not end
+    "zmqtriton_standard.tools.explaining.directories",  # reads files that may never be read
+    "zmqtriton_extras.bench.clients",  # clients that share no interpreter with the command
+    "zmqtriton_extras.fleet.serve.owned_server",  # a replica of Ray Serve, which holds one
 }
 
 
@@ -153,7 +153,8 @@ def import_faults(source: Source) -> Iterator[str]:
     for line, name in imported(source):
         top = name.partition(".")[0]
         if top.startswith("zmqtriton"):
-            allowed = within(name, layer.ours)
+            is_declaring = within(source.module, ADD_ONS) and within(name, ("zmqtriton.sdk.addon",))
+            allowed = within(name, layer.ours) or is_declaring
         else:
             allowed = top in STDLIB or top in layer.others or "*" in layer.others
         if not allowed:
@@ -180,8 +181,8 @@ def test_imports_go_downward_only() -> None:
         ("zmqtriton_floor.wire", "import orjson"),
         ("zmqtriton_stub.worker", "import zmqtriton"),
         ("zmqtriton_protos", "import zmqtriton_floor"),
-        ("zmqtriton.main", "from zmqtriton_addons import table"),
-        ("zmqtriton_frontends.http_api.app", "import zmqtriton_addons.table"),
+        ("zmqtriton.main", "from zmqtriton_standard import ctl"),
+        ("zmqtriton_frontends.http_api.app", "import zmqtriton_extras.jobs"),
     ],
 )
 def test_an_import_upward_is_found(module: str, text: str) -> None:
@@ -352,10 +353,11 @@ def test_an_error_that_is_kept_is_not_raised() -> None:
 
 
 #: Two stand where scripts import them.
-ADD_ONS = ("zmqtriton_addons", "zmqtriton.embedded", "zmqtriton.pytriton")
+ADD_ONS = ("zmqtriton_standard", "zmqtriton_extras", "zmqtriton.embedded", "zmqtriton.pytriton")
 
 
-FLOOR = ("zmqtriton_floor",)
+#: Everybody's, as the kinds of add-ons are.
+FLOOR = ("zmqtriton_floor", "zmqtriton.sdk")
 
 
 #: The modules of the core that have names of an add-on.
@@ -409,7 +411,7 @@ def test_add_ons_import_nothing_else_of_the_core() -> None:
     [
         ("from zmqtriton.config import Problem", True),
         ("from zmqtriton_floor import wire", True),
-        ("from zmqtriton_addons.tools import doctor", True),
+        ("from zmqtriton_standard.tools import doctor", True),
         ("from zmqtriton.config.errors import Problem", False),
         ("from zmqtriton.config import errors", False),
         ("import zmqtriton.broker.requests.lifecycle", False),
@@ -417,7 +419,7 @@ def test_add_ons_import_nothing_else_of_the_core() -> None:
     ],
 )
 def test_an_import_of_something_else_is_noticed(text: str, is_allowed: bool) -> None:
-    source = Source("zmqtriton_addons.tools.x", ROOT / "x.py", ast.parse(text))
+    source = Source("zmqtriton_standard.tools.x", ROOT / "x.py", ast.parse(text))
 
     assert is_allowed is not bool(faults(source))
 

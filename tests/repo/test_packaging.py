@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.repo.distributions import run, unpacked
+from tests.support.needs import ROOT
 from tools import editable_finder, optimized_python
-from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 from zmqtriton_floor import __version__
+from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
 # --------------------------------------------------------------------------- packaging
 # Wheel and sdist hold every file of the packages, documentation and manual, and all commands.

@@ -6,20 +6,21 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.conftest import ROOT
 from tests.repo.sources import tree_of
+from tests.support.needs import ROOT
 
 #: The rooms that receive bytes of clients.
 ROOMS = (
     "frontends/zmqtriton_frontends/http_api",
-    "addons/zmqtriton_addons/web_sockets",
-    "addons/zmqtriton_addons/routes",
-    "addons/zmqtriton_addons/generate",
-    "addons/zmqtriton_addons/batches/routes.py",
-    "addons/zmqtriton_addons/batches/extension.py",
-    "addons/zmqtriton_addons/jobs/routes.py",
-    "addons/zmqtriton_addons/jobs/extension.py",
-    "addons/zmqtriton_addons/web_apis",
+    "extras/zmqtriton_extras/web_sockets",
+    "extras/zmqtriton_extras/routes",
+    "standard/zmqtriton_standard/generate",
+    "extras/zmqtriton_extras/jobs/batches/routes.py",
+    "extras/zmqtriton_extras/jobs/batches/extension.py",
+    "extras/zmqtriton_extras/jobs/routes.py",
+    "extras/zmqtriton_extras/jobs/extension.py",
+    "extras/zmqtriton_extras/openai",
+    "extras/zmqtriton_extras/clouds",
 )
 #: Functions of libraries whose time grows with the text.
 READERS = frozenset({"loads", "parse_qsl", "parse_qs"})

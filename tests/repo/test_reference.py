@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT, find_tool
 from tests.repo.source_texts import is_in_the_source
+from tests.support.needs import ROOT, find_tool
 from tools import man_pages
 from tools.reference.__main__ import DIRECTORY, PAGES, text_of
 from tools.screenshots import COLUMNS, GUIDES, PICTURES, svg_of
@@ -18,7 +18,7 @@ from zmqtriton.config import parameters
 from zmqtriton.config.known_parameters import PARAMETERS
 from zmqtriton.config.parameters import CANARY_PREFIX
 from zmqtriton.config.pbtxt import parse_text
-from zmqtriton_addons.ctl.statistics import _HEADER
+from zmqtriton_standard.ctl.statistics import _HEADER
 
 # --------------------------------------------------------------------------- reference
 # The generated pages of docs/reference say what the sources say.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ast
 
-from tests.conftest import ROOT
 from tests.repo.sources import Source, import_graph, imported, sources, within
+from tests.support.needs import ROOT
 
 MODULES_IMPORTED = 20
 #: Modules that import more of ours, each because it puts the parts of a process together. A rise

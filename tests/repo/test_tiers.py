@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.conformance.test_replay import OF_ONE_FEATURE
-from tests.conftest import ROOT
 from tests.repo.sources import nodes_of, parsed, tree_of
 from tests.repo.test_conformance_table import PAGE, marked_in, recorded_cases, rows
 from tests.repo.test_tables_of_pages import PAGES, named_tests
 from tests.session import tiers
+from tests.support.needs import ROOT, files_of_tests, mark_of
 
 TESTS = ROOT / "tests"
 MARK = "pytest.mark.long"
@@ -44,8 +44,8 @@ def long_tests(tree: ast.Module) -> set[str]:
 def first_tier() -> set[str]:
     """Return the tests, and the cases that real Triton has answered, that `make test` has."""
     tests = {
-        f"{path.relative_to(TESTS)}::{name}"
-        for path in TESTS.rglob("test_*.py")
+        f"{mark_of(path)}::{name}"
+        for path in files_of_tests()
         if tiers.LONG not in tiers.file_marks(path)
         for name in marked_in(path).keys() - _long_in(path)
     }
@@ -61,7 +61,7 @@ def test_each_long_test_names_others_of_the_first_tier() -> None:
 
     faults = [
         f"{path.relative_to(ROOT)}:{line}: no test {missing or ''}"
-        for path in sorted(TESTS.rglob("test_*.py"))
+        for path in files_of_tests()
         if MARK in path.read_text("utf-8")
         for line, names in held_by(tree_of(path))
         for missing in [set(names) - known]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.repo.distributions import run, unpacked
+from tests.support.needs import ROOT
 from zmqtriton_floor import TRITON_VERSION, __version__
 
 PACKAGE = ROOT / "packages" / "tritonserver"

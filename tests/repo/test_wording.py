@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.conftest import ROOT
 from tests.repo.sources import nodes_of, tree_of
+from tests.support.needs import ROOT
 
 #: Clauses without a head: "What X does" leaves open whether X is returned, done or described.
 HEADLESS = {"What", "Whether", "Who", "Whose", "Where", "How", "That", "Those"}
@@ -102,7 +102,7 @@ def prose_of(page: Path, leaves_out: re.Pattern[str] | None = None) -> str:
 
 def pages() -> list[Path]:
     """Return the pages that people read: all but the protocol, which wire.py has."""
-    patterns = ("*.md", "docs/**/*.md", "deploy/**/*.md", "addons/**/*.md", "zmqtriton/**/*.md")
+    patterns = ("*.md", "docs/**/*.md", "deploy/**/*.md", "standard/**/*.md", "zmqtriton/**/*.md")
     paths = {path for pattern in patterns for path in ROOT.glob(pattern)}
     return sorted(paths - {ROOT / "docs/protocol.md"})
 

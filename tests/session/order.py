@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.session import tiers
-
-_TESTS = Path(__file__).resolve().parent.parent
+from tests.support.needs import name_of
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -43,7 +42,7 @@ def _turn(path: Path) -> tuple[int, str]:
     """
     marks = tiers.file_marks(path)
     turn = 0 if tiers.LONG in marks else 1 if "system" in marks else 2 if tiers.is_slow(path) else 3
-    return turn, path.relative_to(_TESTS).as_posix()
+    return turn, name_of(path)
 
 
 def _draw(seed: str, name: str) -> bytes:

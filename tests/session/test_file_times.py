@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.needs import ROOT
 
 pytestmark = pytest.mark.slow
 

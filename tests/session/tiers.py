@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import files_of_tests, is_of_tests, room_of
+
 FIRST, LONG = "first", "long"
 #: Rooms that only start programs or read the whole tree.
 SLOW = (
@@ -32,7 +34,6 @@ SLOW = (
 )
 #: Marks of a file that --quick leaves out.
 _SLOW_MARKS = frozenset(("system", "slow", LONG))
-_TESTS = Path(__file__).resolve().parent.parent
 #: The value of a file's `pytestmark`, which may go on in indented lines.
 _FILE_MARKS = re.compile(r"^pytestmark = (.*(?:\n[ \])].*)*)", re.MULTILINE)
 
@@ -40,7 +41,7 @@ _FILE_MARKS = re.compile(r"^pytestmark = (.*(?:\n[ \])].*)*)", re.MULTILINE)
 def pytest_report_header(config: pytest.Config) -> str | None:
     if config.getoption("--tier") != FIRST:
         return None
-    files = [path for path in _TESTS.rglob("test_*.py") if _mentions_long(path)]
+    files = [path for path in files_of_tests() if _mentions_long(path)]
     whole = sum(LONG in file_marks(path) for path in files)
     return (
         f"left out: {whole} files that are long, and tests in {len(files) - whole} others; "
@@ -49,7 +50,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if _TESTS not in collection_path.parents:
+    if not is_of_tests(collection_path):
         return None
     if collection_path.is_dir():
         return (config.getoption("--quick") and is_slow_folder(collection_path)) or None
@@ -88,10 +89,9 @@ def is_slow(path: Path) -> bool:
 @cache
 def is_slow_folder(path: Path) -> bool:
     """True for a room of the core that --quick leaves out, and for an add-on's of that name."""
-    if _TESTS not in path.parents:
+    if not is_of_tests(path):
         return False
-    words = path.relative_to(_TESTS).parts
-    room = words[2:] if words[0] == "addons" else words
+    room = room_of(path)
     return len(room) == 1 and room[0] in SLOW
 
 

@@ -15,7 +15,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from tests.conftest import LeftOut
+from tests.support.needs import LeftOut
 
 VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 #: Those that the server itself runs on.

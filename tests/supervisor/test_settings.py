@@ -149,7 +149,7 @@ def _classes(cls: Any) -> Iterator[Any]:
 def _names_read() -> set[str]:
     """The attributes that the product reads, but for the files that make settings."""
     names = set()
-    for part in ("zmqtriton", "frontends", "stub", "addons"):
+    for part in ("zmqtriton", "frontends", "stub", "standard", "extras"):
         for path in (ROOT / part).rglob("*.py"):
             if path.name == "process_settings.py" or path.parts[-2:-1] == ("options",):
                 continue

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from tests.conftest import ROOT, skip_missing
 from tests.support.browser import Browser
+from tests.support.needs import ROOT, skip_missing
 
 _SOURCE = ROOT / ".venv-clients/node/node_modules/axe-core/axe.min.js"
 

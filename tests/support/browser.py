@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import find_tool
+from tests.support.needs import find_tool
 from tests.support.waiting import eventually
 
 _TIMEOUT_S = 60.0

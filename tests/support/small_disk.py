@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import find_tool, skip_missing
+from tests.support.needs import find_tool, skip_missing
 
 
 def python_with_disk(directory: Path, size: int) -> Path:

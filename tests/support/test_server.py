@@ -69,7 +69,7 @@ def test_processes_that_test_at_once_take_no_port_of_each_other(
         ("/v/bin/python -m zmqtriton.broker", "broker"),
         ("/v/bin/python -m zmqtriton_frontends.grpc_api", "grpc"),
         ("/v/bin/python -m zmqtriton_frontends.http_api", "http"),
-        ("/v/bin/python -m zmqtriton_addons.metrics", "metrics"),
+        ("/v/bin/python -m zmqtriton_standard.metrics", "metrics"),
         ("/bin/sleep 1", "other"),
     ],
 )

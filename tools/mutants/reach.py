@@ -25,7 +25,8 @@ _FOLDERS = (
     "tests/frontends/gateway/",
     "tests/stub/",
     "tests/supervisor/",
-    *(f"tests/addons/{room}/" for room in FEATURES),
+    *(f"tests/standard/{room}/" for room in FEATURES),
+    "extras/zmqtriton_extras/canaries/tests/",
 )
 _SUPPORT = "tests/support"
 MARKS = ("-m", "not system and not triton and not gpu")

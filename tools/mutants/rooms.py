@@ -25,7 +25,7 @@ class Room(NamedTuple):
 
 
 #: Add-ons that are features of the supervisor.
-FEATURES = ("canaries", "draining", "on_demand", "operations", "reloading", "scaling")
+FEATURES = ("draining", "on_demand", "operations", "reloading", "scaling")
 ROOMS = (
     Room("broker", "zmqtriton/broker", ("requests/answers.py", "sending.py", "service.py")),
     Room(
@@ -39,7 +39,8 @@ ROOMS = (
             "machine/python_settings.py",
         ),
     ),
-    *(Room(name, f"addons/zmqtriton_addons/{name}", ("requests.py",)) for name in FEATURES),
+    *(Room(name, f"standard/zmqtriton_standard/{name}") for name in FEATURES),
+    Room("canaries", "extras/zmqtriton_extras/canaries", ("requests.py", "ctl.py", "tests/")),
     Room("entrance", "frontends/zmqtriton_frontends/entrance"),
     Room("gateway", "frontends/zmqtriton_frontends/gateway"),
     Room(

@@ -19,7 +19,7 @@ from pathlib import Path
 from tools.mutants.mutations import Mutation
 from tools.mutants.rooms import ROOT
 
-_COPIED = ("addons", "frontends", "stub", "tests", "zmqtriton")
+_COPIED = ("extras", "frontends", "standard", "stub", "tests", "zmqtriton")
 #: Kilobytes of address space for each process.
 _MAX_MEMORY = 12_000_000
 _BEGIN = """

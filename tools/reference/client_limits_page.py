@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton_addons.door.process import peer
-from zmqtriton_addons.web_apis.templates import __main__ as templates
-from zmqtriton_addons.web_apis.templates import children
+from zmqtriton_extras.door.process import peer
+from zmqtriton_extras.openai.templates import __main__ as templates
+from zmqtriton_extras.openai.templates import children
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.grpc_api import call

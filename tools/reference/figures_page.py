@@ -30,7 +30,7 @@ def page() -> Iterator[str]:
     yield from _section(
         "Instances by load",
         "autoscale",
-        "python -m tests.addons.scaling.autoscale --save",
+        "python -m tests.standard.scaling.autoscale --save",
         _autoscale,
     )
 

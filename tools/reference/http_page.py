@@ -13,7 +13,6 @@ from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.options.values import HTTP_CATEGORIES
 from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
-from zmqtriton_addons.cockpit.description import all_operations
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access.bearer_tokens import ANY, OPEN
@@ -22,6 +21,7 @@ from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Route, need_of_route
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
+from zmqtriton_standard.cockpit.description import all_operations
 
 _ABOUT = """\
 Every route of the server's HTTP port, in the categories by which `--http-restricted-api` and
@@ -76,7 +76,7 @@ def page() -> Iterator[str]:
 def _gateway() -> Any:
     """Return what the tables need of a gateway before there is a request."""
     options = Options(allow_openai=True, allow_web_page=True, grpc_reflection=True)
-    machine = Machine(http_addons=tuple(addons.own_rows()[addons.HTTP].values()))
+    machine = Machine(http_addons=tuple(addons.references("http")))
     settings = settings_of(options, machine).document("http")
     return SimpleNamespace(
         settings=decode(FrontendSettings, settings),

@@ -71,12 +71,12 @@ def read(add_on: str, config: Any) -> Any:
 
 def types() -> Iterator[type]:
     """Yield the types of all values."""
-    for module in filter(None, map(_module, _PARAMETERS)):
-        yield from module.TYPES
+    for _, reference in addons.settings_of_models():
+        yield from lazy_names.load_reference(reference).TYPES
 
 
 def _module(add_on: str) -> Any:
-    reference = addons.part(f"parameters_of_{add_on}")
+    reference = dict(addons.settings_of_models()).get(add_on)
     return lazy_names.load_reference(reference) if reference else None
 
 

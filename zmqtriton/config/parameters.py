@@ -131,7 +131,7 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
             "variables of one process",
             ("parameters", CUDA_VISIBLE_DEVICES),
         )
-    if "AFFINITY" in config.parameters and (reference := addons.part("affinity_problems")):
+    for reference in addons.references("problems"):
         yield from lazy_names.load_reference(reference)(config)
     yield from _limit_problems(config)
 

@@ -3,8 +3,8 @@
 import sys
 
 try:
-    from zmqtriton_addons.ctl.main import cli as cli
-    from zmqtriton_addons.ctl.main import main as main
+    from zmqtriton_standard.ctl.main import cli as cli
+    from zmqtriton_standard.ctl.main import main as main
 except ImportError as error:  # the text says what is missing
     sys.exit(f"error: {error}")
 

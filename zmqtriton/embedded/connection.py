@@ -25,10 +25,10 @@ from zmqtriton.embedded.model import Model
 from zmqtriton.embedded.own_inputs import array_over
 from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
-from zmqtriton_addons.metrics.scraper import Scraper
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import load, on_behalf_of
+from zmqtriton_standard.metrics.scraper import Scraper
 
 _LOOK_S = 0.005
 #: What bound models have begun may take so long when this process leaves.

@@ -33,7 +33,7 @@ _DEFAULTS = {field.name: field.default for field in fields(Options)}
 
 def commands() -> dict[str, str]:
     """Return the usage of each subcommand; all are add-ons."""
-    return {**addons.own_usages(), **addons.usages_of_others()}
+    return addons.usages()
 
 
 def help_text(about: str = "") -> str:

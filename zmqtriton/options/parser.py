@@ -28,7 +28,7 @@ from zmqtriton.options.values import (
     trace_options,
     with_exporter_environment,
 )
-from zmqtriton_floor import hosts, lazy_names
+from zmqtriton_floor import hosts
 from zmqtriton_floor.errors import closest_match
 
 _HINT = "Try 'zmqtriton --help' for all options."
@@ -371,14 +371,9 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
 
 
 def _check_local_services(values: Mapping[str, Any]) -> None:
-    for service in addons.local_services().values():
-        problem = (
-            values[service.switch]
-            and service.check
-            and lazy_names.load_reference(service.check)(values)
-        )
-        if problem:
-            raise OptionError(f"Error: {problem}")
+    for problem in addons.problems(values):
+        raise OptionError(f"Error: {problem}")
+    for service in addons.services().values():
         more = [field for field in (service.group, service.restrictions) if field]
         if not values[service.switch] and any(values[field] for field in more):
             raise OptionError(

@@ -48,7 +48,7 @@ CATEGORIES = (
 RESTRICTING_OPTIONS = {
     "http_restricted_api": "api",
     "grpc_restricted_protocol": "protocol",
-    **{s.restrictions: "verb" for s in addons.local_services().values() if s.restrictions},
+    **{s.restrictions: "verb" for s in addons.services().values() if s.restrictions},
 }
 #: HTTP alone has OpenAI's API, steers models while they serve, and shows people state and log.
 HTTP_CATEGORIES = (*CATEGORIES, "openai", "steering", "status", "logs")

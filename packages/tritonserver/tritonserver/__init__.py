@@ -1,6 +1,6 @@
-"""Triton's in-process Python API on zmqtriton; the code is in `zmqtriton_addons.tritonserver`."""
+"""Triton's in-process Python API on zmqtriton; the code is in `zmqtriton_extras.tritonserver`."""
 
-from zmqtriton_addons.tritonserver import *
+from zmqtriton_extras.tritonserver.api import *
 from zmqtriton_floor import TRITON_VERSION
 
 #: The version of Triton whose API this is.

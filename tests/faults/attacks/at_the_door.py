@@ -9,8 +9,8 @@ from typing import Any
 
 import zmq
 
-from tests.addons.door.raw_door import RawDoor, floats, tokens
 from tests.faults.attacks.target import ECHO, SIZED, STREAMED, Attacker
+from zmqtriton_extras.door.tests.raw_door import RawDoor, floats, tokens
 
 
 def _connect(attack: Attacker, count: int) -> list[RawDoor]:

@@ -8,12 +8,12 @@ import time
 from collections import Counter
 from contextlib import suppress
 
-from tests.addons.web_sockets import conversations
-from tests.addons.web_sockets.conversations import client_frame
 from tests.faults.attacks.target import ECHO, STREAMED, Attacker, send_quietly
 from tests.faults.attacks.watching import MIB
 from tests.support.server import tensor
-from zmqtriton_addons.web_sockets.frames import BINARY, CONTINUATION, PING, TEXT
+from zmqtriton_extras.web_sockets.frames import BINARY, CONTINUATION, PING, TEXT
+from zmqtriton_extras.web_sockets.tests import conversations
+from zmqtriton_extras.web_sockets.tests.conversations import client_frame
 
 
 def handshake(attack: Attacker, model: str = ECHO) -> bytes:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import find_tool
 from tests.faults.attacks import over_routes
 from tests.faults.attacks.target import (
     ECHO,
@@ -27,6 +26,7 @@ from tests.faults.attacks.target import (
 )
 from tests.faults.attacks.watching import MIB, Gauge, Machine, Reading
 from tests.faults.mixed_clients import Ask
+from tests.support.needs import find_tool
 from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 from zmqtriton_floor import execution_progress

@@ -27,7 +27,7 @@ from tests.faults.mixed_clients import (
     mixed_clients,
 )
 from tests.support.server import Server
-from zmqtriton_addons.tools.benching.results import percentile
+from zmqtriton_extras.bench.results import percentile
 
 KINDS: tuple[tuple[type[Client], int], ...] = (
     (HttpClient, 20),

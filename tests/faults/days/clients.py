@@ -12,7 +12,6 @@ from typing import Any
 
 from tritonclient.utils import InferenceServerException
 
-from tests.addons.batches.requests import CHAT, FORM_TYPE, form_of, line
 from tests.faults.days.world import FORKED, GUEST, STAMPED, THREADED, World
 from tests.faults.mixed_clients import (
     KINDS,
@@ -27,6 +26,7 @@ from tests.support.failing import FailingCalls
 from tests.support.journal import journal_inputs
 from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
+from zmqtriton_extras.jobs.tests.batches.requests import CHAT, FORM_TYPE, form_of, line
 
 #: Whose jobs run once, and whose may run again when they were lost; one with a route.
 ONCE, AGAIN, ROUTED = "later", "again", "routed"

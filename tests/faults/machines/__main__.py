@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import ROOT
 from tests.faults.machines.machine import Machine, why_none
 from tests.faults.machines.table import MACHINES, write_page
+from tests.support.needs import ROOT
 
 _MACHINE_LIMIT_S = 240
 _LINES_OF_LOG = 30

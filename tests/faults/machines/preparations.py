@@ -14,8 +14,8 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.conftest import ROOT
 from tests.stub.interpreters import find_python
+from tests.support.needs import ROOT
 from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server, status_of
 from tests.support.waiting import eventually

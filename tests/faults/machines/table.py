@@ -8,10 +8,10 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.conftest import ROOT
 from tests.faults.machines import preparations
 from tests.faults.machines.machine import Machine, as_user, needs, needs_root, python_as
 from tests.support.machines import forbidden_calls, only_ipv6
+from tests.support.needs import ROOT
 
 #: The models that are asked.
 _BOTH = ("--load-model=identity_fp32", "--load-model=counting")

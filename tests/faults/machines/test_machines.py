@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import skip_missing
 from tests.faults.machines.__main__ import Outcome, visit
 from tests.faults.machines.machine import Machine, why_none
 from tests.faults.machines.table import MACHINES, PAGE, ROWS, page_text
+from tests.support.needs import skip_missing
 
 
 def test_the_page_has_the_table() -> None:

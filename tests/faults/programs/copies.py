@@ -17,7 +17,7 @@ from tests.faults.programs.report import Report
 from tests.faults.programs.ways import in_order
 from tests.support.server import Server
 from zmqtriton.ctl.main import cli
-from zmqtriton_addons.capture.records import Record, read
+from zmqtriton_extras.capture.records import Record, read
 from zmqtriton_floor.errors import InvalidArgument
 
 #: The share of requests that are captured, and the bytes of captures at most.

@@ -28,11 +28,11 @@ from typing import Any
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
 from tests.faults.attacks.watching import Machine, honest_clients, percentiles
 from tests.faults.figures import print_figure
 from tests.faults.mixed_clients import RIGHT, Ask, GrpcClient, HttpClient
 from tests.faults.standstills.hostile import CONFIGURED, KINDS, PRINTING
+from tests.standard.ctl.system.commands import ctl
 from tests.support.scripted import add_model
 from tests.support.server import MODELS_DIRECTORY, Server, ask_add_sub
 from tests.support.slow_files import SlowFiles

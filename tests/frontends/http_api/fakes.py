@@ -16,7 +16,7 @@ from zmqtriton_frontends.http_api.asgi.access import Access
 SETTINGS: dict[str, Any] = {
     "http_workers": 1,
     "grpc_processes": 1,
-    "http_addons": tuple(addons.rows(addons.HTTP).values()),
+    "http_addons": tuple(addons.references("http")),
     "started_at": 1_700_000_000,
 }
 

@@ -17,12 +17,12 @@ LATER = ("email", "importlib.metadata", "numpy", "platform", "psutil", "zmq")
     ("module", "also"),
     [
         pytest.param(
-            "zmqtriton_addons.fleet.announcing.__main__", {"email"}, marks=pytest.mark.addons
+            "zmqtriton_extras.fleet.announcing.__main__", {"email"}, marks=pytest.mark.addons
         ),
         ("zmqtriton.broker.__main__", set[str]()),
         ("zmqtriton.supervisor.service", set[str]()),
         ("zmqtriton_frontends.grpc_api.__main__", set[str]()),
-        pytest.param("zmqtriton_addons.metrics.__main__", {"email"}, marks=pytest.mark.addons),
+        pytest.param("zmqtriton_standard.metrics.__main__", {"email"}, marks=pytest.mark.addons),
         # documents of JSON are made of arrays; the rest are Falcon's and gunicorn's
         (
             "zmqtriton_frontends.http_api.__main__",

@@ -352,7 +352,7 @@ def test_where_nothing_can_be_read_nothing_is_told(tmp_path: Path) -> None:
 def test_without_the_add_on_of_control_groups_the_server_looks_itself(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(addons, "part", lambda name: "")
+    monkeypatch.setattr(addons, "reference", lambda kind: "")
 
     world.enforcement.prepare_groups()
 

@@ -150,7 +150,7 @@ def test_a_version_that_is_dropped_meanwhile_does_not_keep_the_other_from_servin
 def test_a_canary_that_fails_keeps_no_other_version_from_serving(kind: str) -> None:
     model = blueprint(broken=2)
     if kind == "configured":
-        from zmqtriton_addons.canaries.settings import CanarySettings
+        from zmqtriton_extras.canaries.settings import CanarySettings
 
         model = replace(model, canary=CanarySettings(2))
     else:

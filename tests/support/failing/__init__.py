@@ -7,7 +7,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from tests.conftest import find_tool
+from tests.support.needs import find_tool
 
 _SOURCE = Path(__file__).with_name("calls.c")
 _ORDERS = struct.Struct("=5i32s")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.needs import ROOT
 from tests.support.waiting import eventually
 
 

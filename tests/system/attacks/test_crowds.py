@@ -8,8 +8,8 @@ from contextlib import ExitStack, suppress
 import pytest
 import tritonclient.grpc as triton
 
-from tests.conftest import find_tool
 from tests.support import raw_http2 as h2
+from tests.support.needs import find_tool
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import INFER, connect, is_served

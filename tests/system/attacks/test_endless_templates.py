@@ -32,8 +32,8 @@ def renders(server: Server) -> bool:
 
 
 @pytest.mark.long(
-    "addons/web_apis/templates/test_children.py::test_a_template_without_an_end_is_ended_and_keeps_no_other_model_waiting",
-    "addons/web_apis/templates/test_children.py::test_who_leaves_ends_a_template_that_grows",
+    "extras/openai/templates/test_children.py::test_a_template_without_an_end_is_ended_and_keeps_no_other_model_waiting",
+    "extras/openai/templates/test_children.py::test_who_leaves_ends_a_template_that_grows",
 )
 def test_a_template_without_an_end_keeps_no_server_from_ending(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", options=["--allow-openai"], frontends=())

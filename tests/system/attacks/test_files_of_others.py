@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import find_tool
 from tests.support import stub_user
+from tests.support.needs import find_tool
 from tests.support.raw_http import raw_request
 from tests.support.server import ROOT as ROOT_DIRECTORY
 from tests.support.server import Server
@@ -69,7 +69,7 @@ if mode:
 _DOOR_CLIENT = """
 import os, sys
 path, user, key = sys.argv[1:]
-from tests.addons.door.raw_door import RawDoor
+from zmqtriton_extras.door.tests.raw_door import RawDoor
 os.setgroups([])
 os.setgid(0)
 os.setuid(int(user))

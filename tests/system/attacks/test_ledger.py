@@ -12,7 +12,6 @@ import grpc
 import numpy as np
 import pytest
 
-from tests.addons.door.raw_door import RawDoor
 from tests.support import raw_http2 as h2
 from tests.support.clients import infer_message
 from tests.support.process_memory import pss_mib
@@ -21,6 +20,7 @@ from tests.support.scraping import sum_series
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import connect
+from zmqtriton_extras.door.tests.raw_door import RawDoor
 
 pytestmark = [
     pytest.mark.system,

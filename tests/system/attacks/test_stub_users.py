@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import find_tool
 from tests.support import scripted, stub_user
+from tests.support.needs import find_tool
 from tests.support.server import Server
 from tests.support.waiting import eventually
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.repo.distributions import build
+from tests.support.needs import ROOT
 from tests.support.server import Server
-from zmqtriton_addons.tools.demo import MODELS as DEMO
 from zmqtriton_floor import __version__
+from zmqtriton_standard.tools.demo import MODELS as DEMO
 
 pytestmark = pytest.mark.system
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import zmqtriton_protos
-from tests.conftest import ROOT, find_tool, skip_missing
+from tests.support.needs import ROOT, find_tool, skip_missing
 from tests.support.server import Server
-from zmqtriton_addons.tools.demo import MODELS as DEMO
+from zmqtriton_standard.tools.demo import MODELS as DEMO
 
 pytestmark = pytest.mark.system
 

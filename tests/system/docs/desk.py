@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from tests.conftest import ROOT, find_tool, skip_missing
+from tests.support.needs import ROOT, find_tool, skip_missing
 from tests.support.waiting import eventually
 from tests.system.docs.examples import split_commands
-from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
+from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
 #: Commands that serve until they are stopped.
 _SERVES = re.compile(r"(sudo )?(zmqtriton (run|demo|--)|tritonserver --)")

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.conftest import ROOT
+from tests.support.needs import ROOT
 from tests.system.docs.desk import Desk
 from tests.system.docs.examples import (
     Block,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conftest import ROOT
+from tests.support.needs import ROOT
 
 GUIDES = sorted(
     path.relative_to(ROOT).as_posix()

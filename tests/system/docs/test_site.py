@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import ROOT, import_or_skip
 from tests.support import axe
 from tests.support.browser import Browser
+from tests.support.needs import ROOT, import_or_skip
 
 pytestmark = pytest.mark.long(
     "repo/test_docs.py::test_headings_of_the_python_reference_leave_out_no_level"

@@ -21,7 +21,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.certificates import Authority
 from tests.support.server import ROOT, Server, ask_add_sub, status_of
 from tests.support.waiting import eventually

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.system
 #: Has the process of jobs die of an error, a while after its connection to the broker has ended.
 _DIES_LATE = """
 import sys
-if "zmqtriton_addons.jobs.process" in sys.orig_argv:
+if "zmqtriton_extras.jobs.process" in sys.orig_argv:
     import time
-    from zmqtriton_addons.jobs.process import service
+    from zmqtriton_extras.jobs.process import service
 
     def fail(*arguments):
         raise KeyError("an error")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.scraping import sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually

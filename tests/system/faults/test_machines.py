@@ -16,10 +16,10 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
-from tests.conftest import find_tool, skip_missing
 from tests.support import stub_user
 from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.machines import forbidden_calls
+from tests.support.needs import find_tool, skip_missing
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import find_tool, skip_missing
 from tests.support.machines import only_ipv6
+from tests.support.needs import find_tool, skip_missing
 from tests.support.server import Server
 from tests.support.waiting import eventually
 

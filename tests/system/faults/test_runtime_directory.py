@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
 from tests.faults.mixed_clients import StreamClient
+from tests.standard.ctl.system.commands import ctl
 from tests.support.foreign_sockets import needs_pidfd_getfd, tear
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.scripted import generate
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually

@@ -137,7 +137,7 @@ def facts(server: Server, model: str) -> dict[str, Any]:
 
 @pytest.mark.long(
     "system/model_api/test_instances_surroundings.py::test_instances_of_one_load_run_in_the_model_s_environment",
-    "addons/environments/test_prepare.py::test_a_python_like_the_servers_gets_copies_of_what_it_has",
+    "standard/environments/test_prepare.py::test_a_python_like_the_servers_gets_copies_of_what_it_has",
 )
 @pytest.mark.row("B11", "B13")
 def test_several_pythons_and_numpys_serve_beside_each_other(server: Server) -> None:
@@ -212,8 +212,8 @@ def test_the_last_lines_before_a_crash_are_in_the_log_under_the_instances_name(
 
 
 @pytest.mark.long(
-    "addons/ctl/test_environments.py::test_what_there_is_can_be_listed_and_removed",
-    "addons/environments/test_cache.py::test_nothing_is_cleaned_while_a_server_uses_it",
+    "standard/ctl/test_environments.py::test_what_there_is_can_be_listed_and_removed",
+    "standard/environments/test_cache.py::test_nothing_is_cleaned_while_a_server_uses_it",
 )
 def test_a_running_servers_environments_are_listed_and_not_cleaned(server: Server) -> None:
     cache = server.directory.parent / "cache"

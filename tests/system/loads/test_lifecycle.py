@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
 from tests.faults.stamps import control_model
+from tests.standard.ctl.system.commands import ctl
 from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.waiting import eventually
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from tests.addons.ctl.system.commands import ctl
 from tests.faults.load import Load
+from tests.standard.ctl.system.commands import ctl
 from tests.support.clients import open_client
 from tests.support.server import Server
 from tests.support.waiting import eventually

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
-from tests.conftest import skip_missing
+from tests.standard.ctl.system.commands import ctl
 from tests.support.model_sources import Hub, Registry, layer
+from tests.support.needs import skip_missing
 from tests.support.server import Server, tensor
 
 pytestmark = pytest.mark.system

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
 from tests.faults.stamps import MODEL, control_model, roll_often, scale_often, steer
+from tests.standard.ctl.system.commands import ctl
 from tests.support.journal import ask_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually

@@ -13,7 +13,7 @@ from tests.support.journal import read_journal
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
-from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
+from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.scripted import string_parameter
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually

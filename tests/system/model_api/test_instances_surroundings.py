@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import find_tool
 from tests.support import stub_user
+from tests.support.needs import find_tool
 from tests.support.scripted import string_parameter
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually

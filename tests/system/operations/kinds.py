@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from websockets.sync.client import connect
 
-from tests.addons.batches.requests import begin, line
-from tests.addons.jobs.asking import ask, ended
 from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
+from zmqtriton_extras.jobs.tests.asking import ask, ended
+from zmqtriton_extras.jobs.tests.batches.requests import begin, line
 
 #: The models that the requests are for, beside the one with routes.
 MODELS = ["add_sub", "tokens", "parrot"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import find_tool, skip_missing
+from tests.support.needs import find_tool, skip_missing
 from tests.support.server import Server
 from tests.support.waiting import eventually
 

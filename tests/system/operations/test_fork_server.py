@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.scripted import add_model, generate, string_parameter
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.scraping import read_series
 from tests.support.scripted import GATE, add_model, asked_meanwhile, generate
 from tests.support.server import Server

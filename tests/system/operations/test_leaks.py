@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.scripted import add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually

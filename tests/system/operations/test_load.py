@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
-from tests.conftest import find_tool
 from tests.support.journal import UNTIL_RELEASED, ask_journal, release_execution
+from tests.support.needs import find_tool
 from tests.support.server import Server, free_ports, is_open, tensor
 from tests.support.waiting import eventually
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.scraping import sum_series
 from tests.support.scripted import add_model, asked_meanwhile, generate, string_parameter
 from tests.support.server import Server

@@ -15,8 +15,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.conftest import find_tool
 from tests.faults.replacements.ways import Systemd
+from tests.support.needs import find_tool
 from tests.support.server import Server
 from tests.support.waiting import eventually
 

@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
 from tests.frontends.http_api.fakes import FakeGateway
+from tests.standard.ctl.system.commands import ctl
 from tests.support.server import Server, status_of, tensor
 from zmqtriton_frontends.http_api.app import routes
 from zmqtriton_protos import SERVICES

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import tritonclient.grpc as grpc_client
 
-from tests.conftest import find_tool
 from tests.faults import deaths
 from tests.support import scripted
 from tests.support.clients import infer_inputs
@@ -28,6 +27,7 @@ from tests.support.journal import (
     read_journal,
     release_execution,
 )
+from tests.support.needs import find_tool
 from tests.support.raw_http import raw_request
 from tests.support.scraping import cancelled_requests, pending_requests
 from tests.support.server import Server

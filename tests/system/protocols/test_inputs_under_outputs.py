@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from tests.addons.door.raw_door import RawDoor
 from tests.support.server import Server
+from zmqtriton_extras.door.tests.raw_door import RawDoor
 
 pytestmark = pytest.mark.system
 

@@ -13,7 +13,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.grpc import service_pb2
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.clients import infer_inputs, open_client
 from tests.support.server import Server
 from tests.support.waiting import eventually

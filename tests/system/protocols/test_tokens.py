@@ -17,8 +17,8 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
-from tests.addons.ctl.system.commands import ctl
 from tests.frontends.http_api.fakes import FakeGateway
+from tests.standard.ctl.system.commands import ctl
 from tests.support import raw_http2 as h2
 from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.server import Server, free_ports

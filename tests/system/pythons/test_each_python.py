@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 
-from tests.conftest import find_tool
 from tests.stub import interpreters
 from tests.support.clients import infer_inputs, module_of, open_client
+from tests.support.needs import find_tool
 from tests.support.server import ROOT, Server, ask_add_sub, free_ports, tensor
 from tests.support.waiting import eventually
 

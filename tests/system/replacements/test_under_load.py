@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import find_tool
 from tests.faults.replacements.libraries import library_crowd
 from tests.faults.replacements.ways import BySystemd, InOneDirectory, OneByOne, OnOnePort, Way
+from tests.support.needs import find_tool
 from tests.system.replacements.replacing import FEW, FEWEST, SMALL, lost_in, replace_once
 
 pytestmark = pytest.mark.system

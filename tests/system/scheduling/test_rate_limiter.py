@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.addons.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import ctl
 from tests.support.journal import ask_journal, read_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually

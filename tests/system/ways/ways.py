@@ -23,7 +23,6 @@ import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 import zmqtriton
-from tests.addons.door.raw_door import RawDoor
 from tests.support.server import Server
 from tests.system.ways.contents import (
     Content,
@@ -35,6 +34,7 @@ from tests.system.ways.contents import (
     succeeded,
     texts,
 )
+from zmqtriton_extras.door.tests.raw_door import RawDoor
 from zmqtriton_floor.datatypes import BY_NAME, BYTES, count_elements
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy

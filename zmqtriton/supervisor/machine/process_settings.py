@@ -65,6 +65,17 @@ _PORTS = {
 }
 
 _log = logging.getLogger(__name__)
+_MORE_OPTIONS = {
+    "jobs": (
+        "state_directory",
+        "jobs_keep_secs",
+        "jobs_max_bytes",
+        "webhook_allow",
+        "webhook_secret_file",
+    ),
+    "capture": ("capture_to", "capture_byte_size"),
+    "otlp_metrics": ("otlp_metrics_interval_secs",),
+}
 
 
 class Machine(NamedTuple):
@@ -88,6 +99,8 @@ class Machine(NamedTuple):
     steps: tuple[str, ...] = ()
     #: References to parts of processes that add-ons have, by name.
     parts: Mapping[str, str] = {}
+    #: That of the transport of gRPC; "" for our own.
+    transport: str = ""
 
 
 def process_settings(
@@ -109,12 +122,10 @@ def process_settings(
         passed_sockets=tuple(role for role, held in sockets.items() if held.is_passed),
         http_bound_address=http.address if http else "",
         environment=os.environ,
-        http_addons=tuple(addons.rows(addons.HTTP).values()),
-        steps=(
-            *addons.rows(addons.STEPS).values(),
-            *(service.step for service in services_of(options).values() if service.step),
-        ),
-        parts=addons.own_rows().get(addons.PARTS, {}),
+        http_addons=tuple(addons.references("http")),
+        steps=addons.steps(services_of(options).values()),
+        parts=addons.parts(),
+        transport=addons.transport(options.grpc_transport),
     )
     return settings_of(options, machine)
 
@@ -146,7 +157,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
             storage_directory=machine.storage_directory,
             named_directory=machine.named_directory,
             serving_roles=tuple(sorted(SERVING_ROLES)),
-            affinity=machine.parts.get("affinity", ""),
+            affinity=machine.parts.get("placement", ""),
         ),
         tracer=TracerSettings(log, trace.mode, trace.file, trace.opentelemetry),
         frontend=_frontend(options, machine, log, memory, metrics, on_demand),
@@ -214,7 +225,7 @@ def _frontend(
             service_options=tuple(
                 (name, json.dumps(getattr(options, name)))
                 for service in services_of(options).values()
-                for name in (service.switch, *service.options)
+                for name in (service.switch, *_MORE_OPTIONS.get(service.switch, ()))
             ),
         ),
         models=frontends.Models(
@@ -222,7 +233,7 @@ def _frontend(
             options.strict_readiness,
             on_demand,
             division=machine.parts.get("division", ""),
-            steps=machine.parts.get("steps_of_models", ""),
+            steps=machine.parts.get("model_steps", ""),
         ),
         http=_http(options, machine),
         grpc=_grpc(options, machine),
@@ -238,8 +249,8 @@ def _frontend(
                 service.metrics for service in services_of(options).values() if service.metrics
             ),
             agent_check=machine.parts.get("agent_check", ""),
-            history=machine.parts.get("history", ""),
-            open_metrics=machine.parts.get("open_metrics", ""),
+            history=machine.parts.get("samples", ""),
+            open_metrics=machine.parts.get("page_form", ""),
         ),
         clouds=frontends.Clouds(
             **endpoint_settings(machine.environment),
@@ -291,7 +302,7 @@ def _grpc(options: Options, machine: Machine) -> frontends.Grpc:
         http2_max_ping_strikes=options.grpc_http2_max_ping_strikes,
         max_connection_age=options.grpc_max_connection_age,
         max_connection_age_grace=options.grpc_max_connection_age_grace,
-        grpcio=machine.parts.get("grpcio", ""),
+        grpcio=machine.transport,
     )
 
 
@@ -312,6 +323,17 @@ def _held_requests(text: str) -> int:
     return held
 
 
+def other_processes(options: Options) -> list[str]:
+    """Return the names of processes that these options turn on, and that serve no requests."""
+    return [
+        name
+        for name, (_, process) in addons.processes().items()
+        if not process.is_serving
+        and not process.is_on_demand
+        and (not process.on or getattr(options, process.on.replace("-", "_")))
+    ]
+
+
 def read_policy(options: Options) -> Policy:
     """Return the policy of a server that is started with these options on this machine."""
     cores = len(os.sched_getaffinity(0))
@@ -326,7 +348,7 @@ def read_policy(options: Options) -> Policy:
         roles.append("tracer")
     if options.announce:
         roles.append("announcer")
-    roles += [f"{ADD_ON}{name}" for name in addons.rows_of_others(addons.PROCESSES)]
+    roles += [f"{ADD_ON}{name}" for name in other_processes(options)]
     python = PythonSettings.from_backend_config(options.backend_settings("python"))
     return Policy(
         control_mode=options.model_control_mode,

@@ -90,7 +90,7 @@ class ControlGroups(Protocol):
 
 def prepare_control_groups() -> ControlGroups:
     """Make groups before the first child is there. Raises NoControlGroups."""
-    reference = addons.part("control_groups")
+    reference = addons.reference("process_groups")
     if not reference:
         raise NoControlGroups("the add-on 'control_groups' is not installed")
     groups: ControlGroups = lazy_names.load_reference(reference)()

@@ -124,7 +124,7 @@ def access_by_role(options: Options) -> dict[str, Access]:
             name: Access(restrictions=getattr(options, service.restrictions))
             if service.restrictions
             else Access(tokens)
-            for name, service in addons.local_services().items()
+            for name, service in addons.services().items()
         },
     }
 

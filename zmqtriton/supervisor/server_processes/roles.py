@@ -19,9 +19,9 @@ FORK_SERVER = "fork-server"
 #: Begins the roles of processes that other packages declare.
 ADD_ON = "add-on:"
 #: Processes of our own add-ons that serve clients on this machine.
-LOCAL_SERVICES = frozenset(addons.local_services())
+LOCAL_SERVICES = frozenset(addons.services())
 #: Processes of them that listen at a socket in the runtime directory.
-LOCAL_SOCKETS = frozenset(n for n, s in addons.local_services().items() if s.has_socket)
+LOCAL_SOCKETS = frozenset(n for n, s in addons.services().items() if s.has_socket)
 
 
 class _RolesWithAddOns:

@@ -1,7 +1,7 @@
 """Enumerations and errors under the names of Triton's bindings."""
 
-from zmqtriton_addons.tritonserver import enums
-from zmqtriton_addons.tritonserver.enums import *
+from zmqtriton_extras.tritonserver import enums
+from zmqtriton_extras.tritonserver.enums import *
 
 TRITONSERVER_DataType = enums.DataType
 TRITONSERVER_InferenceTraceActivity = enums.InferenceTraceActivity

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton import addons
-from zmqtriton.addons import LocalService
+from zmqtriton.addons import Service
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.directories import runtime as runtime_directory
 from zmqtriton.supervisor.machine.directories.claims import claim_storage
@@ -346,10 +346,10 @@ def test_a_directory_that_somebody_else_has_made_is_not_taken(
 
 
 #: Any options of these kinds do.
-_FIRST = LocalService("allow_openai", "announce_host", "http_restricted_api")
+_FIRST = Service("allow_openai", group="announce_host", restrictions="http_restricted_api")
 
 
-_SECOND = LocalService("allow_sagemaker", "id", "grpc_restricted_protocol")
+_SECOND = Service("allow_sagemaker", group="id", restrictions="grpc_restricted_protocol")
 
 
 _BOTH = Options(allow_openai=True, allow_sagemaker=True, announce_host="", id="")
@@ -361,7 +361,7 @@ _OWN_GROUP = os.getgid()
 @pytest.fixture(autouse=True)
 def declared(monkeypatch: pytest.MonkeyPatch) -> None:
     services = {"first": _FIRST, "second": _SECOND}
-    monkeypatch.setattr(addons, "local_services", lambda: services)
+    monkeypatch.setattr(addons, "services", lambda: services)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def claim_storage(places: Iterable[str], group: int | None = None) -> RuntimeDir
     if not urls:
         return None
     try:
-        parent = lazy_names.load_reference(addons.part("stores")).claim_parent(urls)
+        parent = lazy_names.load_reference(addons.reference("stores")).claim_parent(urls)
     except InvalidArgument as error:
         raise DirectoryError(error.text) from None
     try:

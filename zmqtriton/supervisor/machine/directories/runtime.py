@@ -325,9 +325,9 @@ def find_candidates(parent: Path) -> Iterator[Path]:
             yield path
 
 
-def services_of(options: Options) -> dict[str, addons.LocalService]:
+def services_of(options: Options) -> dict[str, addons.Service]:
     """Return the services that these options turn on, by name."""
-    services = addons.local_services()
+    services = addons.services()
     return {name: service for name, service in services.items() if getattr(options, service.switch)}
 
 
@@ -355,7 +355,7 @@ def bind_local_services(
     return sockets
 
 
-def _group_of(options: Options, service: addons.LocalService, admitted: int | None) -> int | None:
+def _group_of(options: Options, service: addons.Service, admitted: int | None) -> int | None:
     """Return the group whose members may connect; None for the server's own user alone."""
     name: str = service.group and getattr(options, service.group)
     if not name:
@@ -369,9 +369,7 @@ def _group_of(options: Options, service: addons.LocalService, admitted: int | No
     return group
 
 
-def _bind(
-    name: str, service: addons.LocalService, directory: Path, group: int | None
-) -> socket.socket:
+def _bind(name: str, service: addons.Service, directory: Path, group: int | None) -> socket.socket:
     path = local_service_path(str(directory), name)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

@@ -120,8 +120,9 @@ def role_command(
 
 def _command_of(role: str, lifeline: int) -> list[str]:
     """Return how a process is begun. Raises InternalError for an add-on's that is missing."""
-    module = _MODULES.get(role) or addons.find(addons.PROCESSES, role.removeprefix(ADD_ON))
-    if module is None:
+    name = role.removeprefix(ADD_ON)
+    module = _MODULES.get(role) or addons.processes().get(name, ("",))[0]
+    if not module:
         raise InternalError(f"the process '{role}' is an add-on that is not installed")
     return [sys.executable, "-m", module, "--lifeline", str(lifeline)]
 
@@ -196,7 +197,9 @@ def withheld(
         passing = _pattern((*_USUAL, *patterns))
         return {name: name for name in sorted(environment) if not passing.fullmatch(name)}
     urls = list(filter(is_remote, repositories))
-    of_stores = lazy_names.load_reference(addons.part("stores")).credentials(urls) if urls else ()
+    of_stores = (
+        lazy_names.load_reference(addons.reference("stores")).credentials(urls) if urls else ()
+    )
     kept = _pattern((*_OWN, *of_stores))
     return {name: "*" for name in sorted(environment) if kept.fullmatch(name)}
 

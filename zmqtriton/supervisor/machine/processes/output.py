@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from zmqtriton.addons import OWN_PACKAGE
+from zmqtriton.addons import SHELVES
 from zmqtriton.supervisor.machine import fitness
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.log_ring import StubName
@@ -52,7 +52,7 @@ _FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
 #: How many outer frames are shown before the frame that crashed.
 _MAX_OUTER_FRAMES = 2
 #: Frames below one of these run every model, or are those of our backends, and are left out.
-_OWN_PATHS = ("/zmqtriton_stub/", f"/{OWN_PACKAGE}/")
+_OWN_PATHS = ("/zmqtriton_stub/", *(f"/{shelf}/" for shelf in SHELVES))
 #: Frames of the import system say nothing about the model.
 _IMPORT = ("<frozen importlib", "/importlib/__init__.py")
 

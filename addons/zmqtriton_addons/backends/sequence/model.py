@@ -1,9 +1,0 @@
-"""Answers with the sum of what a sequence has brought so far."""
-
-from __future__ import annotations
-
-from zmqtriton_addons.backends.accumulation import AccumulatingModel
-
-
-class TritonPythonModel(AccumulatingModel):
-    CONTROLS = ("START", "READY")

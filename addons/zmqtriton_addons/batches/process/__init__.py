@@ -1,5 +1,0 @@
-"""Files and batches in the process of jobs."""
-
-from zmqtriton_addons.batches.process.room import ROOM
-
-__all__ = ["ROOM"]

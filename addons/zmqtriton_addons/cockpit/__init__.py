@@ -1,1 +1,0 @@
-"""The server for people, over HTTP: its pages, its API described, its state, operations on it."""

@@ -1,1 +1,0 @@
-"""Commands of `zmqtriton` that write files for people who run servers."""

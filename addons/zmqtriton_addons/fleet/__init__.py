@@ -1,1 +1,0 @@
-"""Servers on several machines: announced, found and asked, behind a proxy, on Ray Serve."""

@@ -1,1 +1,0 @@
-"""Triton's extension `generate`, and `infer_stream`: JSON in, JSON or events out."""

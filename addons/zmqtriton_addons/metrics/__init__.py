@@ -1,4 +1,0 @@
-"""The metrics frontend: a process of its own, apart from HTTP's TLS and --allow-http.
-
-`exposition.py` is the text, `server.py` the smallest HTTP that Prometheus needs.
-"""

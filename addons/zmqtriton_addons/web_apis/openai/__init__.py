@@ -1,1 +1,0 @@
-"""OpenAI's API over models that make text or embeddings."""

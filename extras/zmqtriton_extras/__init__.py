@@ -1,0 +1,1 @@
+"""Add-ons for those who look for them, a house each; see `zmqtriton.sdk`."""

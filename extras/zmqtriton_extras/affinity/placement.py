@@ -1,0 +1,193 @@
+"""Gives each request to the instance of its number, and to the idlest when that one is too busy.
+
+A request is given away when an instance is free, not when it comes: until then it stays in the
+model's one queue, with all its rules, and nothing is to be moved when an instance dies or begins.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.scheduling.batching import BatchingQueue, Queue
+from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.placement import Placement
+from zmqtriton.broker.scheduling.scheduler import Scheduler
+from zmqtriton_extras.affinity.rule import (
+    AFFINITY,
+    Rule,
+    busier_by,
+    number_of,
+    parse,
+    value_in,
+    weight,
+)
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.signature import config_parameter
+from zmqtriton_floor.wire import UNCHECKED, decode_request
+
+#: The instances of this many numbers are remembered.
+_MAX_HOMES = 10_000
+#: In the place of a request's number: it was looked for, and there is none.
+_NO_NUMBER = -1
+HITS, MISSES = "affinity_hits", "affinity_misses"
+
+
+def follow(scheduler: Scheduler) -> None:
+    """Have a scheduler that is still empty follow its model's rule."""
+    config = scheduler.generation.config
+    rule = parse(config_parameter(config, AFFINITY))
+    if rule is None:
+        return
+    queue = SharedQueue(scheduler.queue)
+    scheduler.queue = queue
+    scheduler.placement = AffinePlacement(
+        scheduler.placement, queue, rule, busier_by(config), _most_at_once(config)
+    )
+
+
+def _most_at_once(config: dict[str, object]) -> int:
+    size = config.get("max_batch_size")
+    return size if "dynamic_batching" in config and isinstance(size, int) and size else 1
+
+
+class SharedQueue(Queue):
+    """The queue of a model, of which an instance may get another batch than the next one."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.levels = queue.levels
+        self.due_ns = 0
+        self.counts = {HITS: 0, MISSES: 0}
+        #: The next batch; None: that of the queue itself, for the only instance.
+        self.share: list[InflightRequest] | None = None
+
+    def is_ready(self, now_ns: int) -> bool:
+        return self._queue.is_ready(now_ns)
+
+    def size_of_batch(self, share: list[InflightRequest], now_ns: int) -> int:
+        """Return how many of these requests are to be executed together now."""
+        if not isinstance(self._queue, BatchingQueue):
+            return min(1, len(share))
+        size = self._queue.size_of_batch(share, now_ns)
+        self.due_ns = self._queue.due_ns
+        return size
+
+    def pop_batch(self, now_ns: int) -> list[InflightRequest]:
+        share, self.share = self.share, None
+        if share is None:
+            batch = self._queue.pop_batch(now_ns)
+            self.due_ns = self._queue.due_ns
+            self.counts[HITS] += sum(request.row.affinity > 0 for request in batch)
+            return batch
+        for request in share:
+            self.levels.of(request).take(request)
+        self.due_ns = 0
+        return share
+
+
+class AffinePlacement(Placement):
+    """The instances of one model, chosen by what requests have in common."""
+
+    def __init__(
+        self,
+        before: Placement,
+        queue: SharedQueue,
+        rule: Rule,
+        busier_by: int,
+        most_at_once: int,
+    ) -> None:
+        """Take the place of another placement, which has placed nothing."""
+        super().__init__(
+            before.instances, ahead=before.ahead, has_concurrent_batches=True, has_sequences=False
+        )
+        self._queue = queue
+        self._rule = rule
+        self._busier_by = busier_by
+        #: How many requests fit into a batch.
+        self._most_at_once = most_at_once
+        self._homes: dict[int, Instance] = {}
+        #: The instances among which homes were chosen.
+        self._ready: frozenset[Instance] = frozenset()
+        self.counts = queue.counts
+
+    def take_instance(self, waiting: int, now_ns: int) -> Instance | None:
+        self._idle.clear()  # states tell who is idle
+        loads = {one: len(one.open_requests) for one in self.instances.values() if one.is_open}
+        if len(loads) < 2:
+            for one in loads:
+                if one.startable_batches > 0:
+                    return one
+            return self.ahead.target(self.instances, waiting, now_ns)
+        if self._ready != loads.keys():
+            self._ready = frozenset(loads)
+            self._homes.clear()
+        self.ahead.due_ns = 0
+        shares = self._deal(loads)
+        # a full one first: of the others not all was looked at
+        for instance in sorted(shares, key=lambda one: -len(shares[one])):
+            share = shares[instance]
+            size = self._queue.size_of_batch(share, now_ns)
+            if size:
+                self._queue.share = share[:size]
+                self._count(instance, share[:size])
+                return instance
+            due_ns = self._queue.due_ns
+            if due_ns and (not self.ahead.due_ns or due_ns < self.ahead.due_ns):
+                self.ahead.due_ns = due_ns
+        return None
+
+    def _deal(self, loads: dict[Instance, int]) -> dict[Instance, list[InflightRequest]]:
+        """Return what each free instance could get, up to the first that could get no more.
+
+        `loads` are their open requests, and become what they would have. Instances that are busy
+        have their parts, too: no more than makes them too busy, so that a long queue is not read.
+        """
+        shares: dict[Instance, list[InflightRequest]]
+        shares = {one: [] for one in loads if one.startable_batches > 0}
+        for request in self._queue.levels if shares else ():
+            idlest = min(loads, key=loads.__getitem__)
+            number = self._number(request)
+            home = self._home(number) if number > 0 else idlest
+            chosen = home if loads[home] - loads[idlest] < self._busier_by else idlest
+            loads[chosen] += 1
+            if chosen in shares:
+                shares[chosen].append(request)
+                if len(shares[chosen]) >= self._most_at_once:
+                    break
+        return shares
+
+    def _number(self, request: InflightRequest) -> int:
+        """Return the number of a request, which no frontend has looked for if a model asks.
+
+        It is that of its own parameter or input, else that of the request that it is asked for.
+        """
+        row = request.row
+        if not row.affinity and row.flags & UNCHECKED:
+            number = self._number_in(request.body)
+            asked_for = row.caller_peer, row.caller_id
+            for one in request.caller.requests if request.caller else ():
+                if one.key == asked_for:
+                    number = number or one.row.affinity
+            request.row = row = row._replace(affinity=number or _NO_NUMBER)
+        return row.affinity
+
+    def _number_in(self, body: bytes) -> int:
+        try:
+            value = value_in(self._rule, decode_request(body))
+        except ProtocolError:
+            return 0  # the stub will refuse it
+        return 0 if value is None else number_of(value)
+
+    def _home(self, number: int) -> Instance:
+        home = self._homes.get(number)
+        if home is None:
+            if len(self._homes) >= _MAX_HOMES:
+                self._homes.clear()
+            home = max(self._ready, key=lambda one: (weight(number, one.name), one.serial))
+            self._homes[number] = home
+        return home
+
+    def _count(self, instance: Instance, batch: list[InflightRequest]) -> None:
+        for request in batch:
+            if request.row.affinity > 0:
+                is_hit = self._home(request.row.affinity) is instance
+                self.counts[HITS if is_hit else MISSES] += 1

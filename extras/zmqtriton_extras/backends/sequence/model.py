@@ -1,0 +1,9 @@
+"""Answers with the sum of what a sequence has brought so far."""
+
+from __future__ import annotations
+
+from zmqtriton_extras.backends.accumulation import AccumulatingModel
+
+
+class TritonPythonModel(AccumulatingModel):
+    CONTROLS = ("START", "READY")

@@ -1,0 +1,235 @@
+"""`zmqtriton-ctl bench`: measures a model of a running server from this machine."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+import click
+
+import zmqtriton_protos
+from zmqtriton.control_client import Client, NoServerError
+from zmqtriton_extras.bench import results
+from zmqtriton_extras.bench.clients import Clients
+from zmqtriton_extras.bench.results import Reading, make_row, server_totals
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_standard.ctl import (
+    EXIT_REFUSED,
+    LiveLine,
+    check_name,
+    form_option,
+    print_document,
+    print_note,
+    print_table,
+    run_with_client,
+    seconds_option,
+)
+from zmqtriton_standard.ctl.http_service import HttpService, RefusedRequest, find_address
+from zmqtriton_standard.ctl.inferring import (
+    PreparedRequest,
+    RequestOptions,
+    with_request_options,
+)
+
+
+def encode(path: str, request: PreparedRequest, *, is_stream: bool) -> bytes:
+    """Return the bytes of a ModelInferRequest. Raises InvalidArgument for values in JSON."""
+    if not request.pieces and request.document.get("inputs"):
+        raise InvalidArgument("over gRPC, inputs are given by name and not as a whole request")
+    _, _, _, model, *version = path.split("/")
+    message = zmqtriton_protos.message("inference.ModelInferRequest")()
+    message.model_name = unquote(model)
+    message.model_version = unquote(version[1]) if version else ""
+    for entry in request.document["inputs"]:
+        message.inputs.add(name=entry["name"], datatype=entry["datatype"], shape=entry["shape"])
+    message.raw_input_contents.extend(request.pieces)
+    if is_stream:
+        message.parameters["triton_enable_empty_final_response"].bool_param = True
+    return bytes(message.SerializeToString())
+
+
+_COLUMNS = {
+    "Clients": "concurrency",
+    "Req/s": "requests_per_s",
+    "Mean ms": "mean_ms",
+    "p50": "p50_ms",
+    "p90": "p90_ms",
+    "p99": "p99_ms",
+    "Failed": "failed",
+    "Queue ms": "queue_ms",
+    "Compute ms": "compute_ms",
+    "Batch": "batch_size",
+}
+_COLUMNS_OF_STREAMS = {"First ms": "first_response_ms", "Between ms": "between_responses_ms"}
+_MAX_CLIENTS = 4096
+
+
+class Options(NamedTuple):
+    """The choices of the user."""
+
+    concurrency: tuple[int, ...]
+    rate: float
+    seconds: float
+    processes: int
+
+
+def _parse_concurrency(
+    context: click.Context, parameter: click.Parameter, value: str
+) -> tuple[int, ...]:
+    try:
+        counts = tuple(int(word) for word in value.split(","))
+    except ValueError:
+        counts = ()
+    if not counts or not all(1 <= count <= _MAX_CLIENTS for count in counts):
+        raise click.BadParameter(f"'{value}' is no list such as 1,8,32, up to {_MAX_CLIENTS}")
+    return counts
+
+
+@click.command()
+@click.option(
+    "--concurrency",
+    default="1,8,32",
+    metavar="N,N",
+    callback=_parse_concurrency,
+    help="How many clients ask at once, a row for each number. Default is 1,8,32.",
+)
+@click.option(
+    "--rate",
+    default=0.0,
+    type=click.FloatRange(0),
+    metavar="R",
+    help="Requests per second in all. Default is as fast as answers come.",
+)
+@seconds_option("--seconds", default=5.0, minimum=0.1, text="Seconds of each row.")
+@click.option(
+    "--processes",
+    default=1,
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Processes that the clients are spread over. Default is 1.",
+)
+@click.option("--grpc", "has_grpc", is_flag=True, help="Ask over gRPC; streams always are.")
+@with_request_options
+@form_option
+@click.pass_context
+def bench(
+    context: click.Context,
+    *,
+    request_options: RequestOptions,
+    concurrency: tuple[int, ...],
+    rate: float,
+    seconds: float,
+    processes: int,
+    has_grpc: bool,
+    form: str,
+) -> None:
+    """Load MODEL with requests, and say how fast it is and where the time goes.
+
+    All clients send the same request, made from values as for `infer`; each sends again when it has
+    its answer, or with --rate when it is due, and then times count from that moment. Ctrl-C
+    ends it, and prints its results.
+    """
+    options = Options(concurrency, rate, seconds, processes)
+
+    def question(client: Client) -> list[dict[str, Any]]:
+        service = request_options.service(client)
+        try:
+            request = request_options.prepare(service)
+            plan = _plan(client, service, request_options.path, request, has_grpc=has_grpc)
+        except RefusedRequest:
+            check_name(client, request_options.model)
+            raise
+        plan |= {"headers": request_options.headers, "timeout_s": request_options.timeout}
+        return _measure(
+            ServerStatistics(service, request_options.path, plan.pop("steps")),
+            plan,
+            options,
+            request_options.model,
+        )
+
+    rows = run_with_client(context, question)
+    advice = results.judge(request_options.model, rows)
+    if form == "table":
+        columns = _COLUMNS
+        if any("first_response_ms" in row for row in rows):
+            columns = _COLUMNS | _COLUMNS_OF_STREAMS
+        print_table(tuple(columns), [[_show(row.get(k)) for k in columns.values()] for row in rows])
+        for sentence in advice:
+            click.echo(f"{sentence}.")
+    else:
+        print_document(form, {"model": request_options.model, "rows": rows, "advice": advice})
+    if not any(row["requests_per_s"] for row in rows):
+        sys.exit(EXIT_REFUSED)
+
+
+def _plan(
+    client: Client, service: HttpService, path: str, request: PreparedRequest, *, has_grpc: bool
+) -> dict[str, Any]:
+    """Return what the clients need to know."""
+    config = service.request(f"{path}/config").json()
+    is_stream = bool(config.get("model_transaction_policy", {}).get("decoupled"))
+    if is_stream or has_grpc:
+        # only now: it reads protobuf definitions
+
+        data = encode(path, request, is_stream=is_stream)
+        kind, address = "stream" if is_stream else "grpc", find_address(client, "grpc")
+    else:
+        kind, address = "http", service.address
+        body, headers = request.encode()
+        data = service.raw_request(f"{path}/infer", body, headers)
+    return {
+        "kind": kind,
+        "address": address,
+        "has_tls": service.url.startswith("https:"),
+        "is_decoupled": is_stream,
+        "steps": sorted(
+            {step["model_name"] for step in config.get("ensemble_scheduling", {}).get("step", ())}
+        ),
+        "request": base64.b64encode(data).decode(),
+    }
+
+
+class ServerStatistics:
+    """The server's statistics about the model, and about those of an ensemble's steps."""
+
+    def __init__(self, service: HttpService, path: str, steps: Sequence[str] = ()) -> None:
+        self._service = service
+        self._path = path
+        self._steps = steps
+
+    def read(self) -> Reading | None:
+        """Return them; None where they are not for everybody, and where the server has gone."""
+        try:
+            steps = {step: self._read(f"/v2/models/{quote(step)}") for step in self._steps}
+            return Reading(self._read(self._path), steps)
+        except (ZmqTritonError, NoServerError, KeyError):
+            return None
+
+    def _read(self, path: str) -> dict[str, int]:
+        return server_totals(self._service.request(f"{path}/stats").json())
+
+
+def _measure(
+    statistics: ServerStatistics, plan: Mapping[str, Any], options: Options, model: str
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    with LiveLine(model) as line, Clients(options.processes) as clients:
+        for count in options.concurrency:
+            line.show(f"{count} client{'s' * (count != 1)}, row {len(rows) + 1}")
+            measured, before, after = clients.measure(
+                plan, count, seconds=options.seconds, rate=options.rate, read=statistics.read
+            )
+            rows.append(make_row(count, options.rate, measured, before, after))
+            if clients.is_interrupted:
+                print_note("ended by Ctrl-C")
+                break
+    return rows
+
+
+def _show(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if isinstance(value, int) or value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,534 @@
+"""The canaries of all models: begins, changes and ends them, and tells the others how to divide.
+
+An operator's call or a model's configuration begins one; the broker's counts, the time or an
+operator ends it. Everybody hears of a division before the new version serves, and of its end before
+a version goes, so that no request meets a version that has gone. Called after each event. Does no
+I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+from zmqtriton.supervisor import (
+    OWN_CALLER,
+    Blueprint,
+    BrokerCounts,
+    ControlCall,
+    CoreParts,
+    CountsReport,
+    Feature,
+    KeepDecisions,
+    Model,
+    Plan,
+    RepeatedCall,
+    Verb,
+    Verbs,
+    always,
+    required_model_name,
+    the_same,
+)
+from zmqtriton_extras.canaries.canary import (
+    Canary,
+    CanaryTotals,
+    Phase,
+    has_left,
+    is_decoupled,
+    is_verdict,
+    keep_both,
+    keep_decision,
+    old_version_stays,
+    serving_versions,
+    stable_beside,
+    take_over,
+    why_not_copied,
+    why_not_serving,
+    why_unlike,
+)
+from zmqtriton_extras.canaries.judge import VersionCounts
+from zmqtriton_extras.canaries.settings import CANARY_SETTINGS, CanarySettings, parse_settings
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    ZmqTritonError,
+)
+from zmqtriton_floor.reasons import Kind, Reason
+
+#: Gets the description of the canary, or an error.
+Answer = Callable[[Any], None]
+_LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
+
+#: Gets a decision and its reason.
+Decide = Callable[[Canary, Phase, str], None]
+
+
+class CanaryRegistry(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._models = core.server.models
+        self._audience = core.audience
+        #: The current canary of each model, or its last one.
+        self._canaries: dict[str, Canary] = {}
+        #: For metrics.
+        self._totals = totals = CanaryTotals()
+        self._watch = CanaryWatch(core.plan, core.counts, self._canaries, self._decide, totals)
+        self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
+        #: Those who wait for the begin or the end of a canary, by model.
+        self._waiting = WaitingCallers()
+        #: The models whose leaving version was told to go.
+        self._leaving: set[str] = set()
+        #: The server ends, so nothing more is decided.
+        self._is_stopping = False
+
+    @property
+    def verbs(self) -> Verbs:
+        return canary_verbs(self, self._models)
+
+    # ---------------------------------------------------- what operators ask
+
+    def start_canary(
+        self, name: str, values: Mapping[str, Any], answer: Answer, stable: int = 0
+    ) -> None:
+        """Load a version beside the one that serves and give it its share.
+
+        `stable` is the one that serves at the server before, whatever serves here. Raises
+        InvalidArgument, NotFound and AlreadyExists.
+        """
+        settings = parse_settings(values)
+        model = self._models.get(name)
+        serving = serving_versions(model) if model is not None else []
+        if model is None or not serving:
+            raise NotFound(f"model '{name}' does not serve, so nothing can be tried beside it")
+        last = self._canaries.get(name)
+        if last is not None and not last.is_over:
+            text = f"version {last.version} of model '{name}' is"
+            if last.is_undecided:
+                raise AlreadyExists(f"{text} a canary already ({last.phase.value})")
+            raise Unavailable(f"{text} still ending as a canary ({last.phase.value})")
+        stable = stable or stable_beside(model, settings.version)
+        if not stable:
+            text = f"version {settings.version} of model '{name}' is the only one that serves"
+            raise InvalidArgument(text)
+        override = model.history.override
+        if override is not None and (override.directory or override.host):
+            raise InvalidArgument(f"the files of model '{name}' came with its load: no versions")
+        self._waiting[name] = answer
+        self._begin(name, stable, settings)
+
+        def fail_without_load(error: ZmqTritonError | None) -> None:
+            canary = self._canaries[name]
+            if error is not None and canary.phase is Phase.LOADING:
+                self._fail(canary, error.text.strip())
+
+        model.load(fail_without_load, override=override, again=True)
+
+    def change(self, name: str, values: Mapping[str, Any], answer: Answer) -> None:
+        """Change the settings of a running canary. Raises InvalidArgument and NotFound."""
+        canary = self._undecided(name)
+        settings = canary.settings.changed(values)
+        if canary.phase is Phase.RUNNING:
+            problem = why_not_copied(self._models[name], canary.stable, settings)
+            if problem:
+                raise InvalidArgument(problem)
+        canary.settings = settings
+        self._plan.log("I", f"the canary of model '{name}' has changed: {settings.describe()}")
+        self._divide(canary, lambda: answer(self.describe_canaries(name)[0]))
+
+    def promote(self, name: str, answer: Answer) -> None:
+        """Let the canary serve all requests. Raises NotFound and Unavailable."""
+        canary = self._undecided(name)
+        if canary.phase is Phase.LOADING:
+            raise Unavailable(f"version {canary.version} of model '{name}' is still loading")
+        self._waiting[name] = answer
+        reason = _with_slowness("an operator has promoted it", canary)
+        self._decide(canary, Phase.PROMOTING, reason, is_automatic=False)
+
+    def abort(self, name: str, answer: Answer) -> None:
+        """Let the stable version serve all requests again. Raises NotFound."""
+        canary, reason = self._undecided(name), "an operator has aborted it"
+        self._waiting.refuse(name, reason)
+        self._waiting[name] = answer
+        self._decide(canary, Phase.ABORTING, reason, is_automatic=False)
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"canaries": {"models": self.describe_canaries(), **self._totals.describe()}}
+
+    def describe_canaries(self, name: str = "") -> list[dict[str, Any]]:
+        """Describe the current or last canary of each model. Raises NotFound for an unknown one."""
+        if name and name not in self._canaries:
+            raise NotFound(f"model '{name}' has no canary")
+        names = [name] if name else sorted(self._canaries)
+        return [self._canaries[each].describe(self._plan.now_s) for each in names]
+
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
+        """Return the canaries that nobody has decided; decisions are kept on disk."""
+        for name, canary in self._canaries.items():
+            if canary.is_undecided:
+                document = canary.describe(self._plan.now_s)
+                values = {
+                    key: document[key] for key in CANARY_SETTINGS if document.get(key, "") != ""
+                }
+                if canary.is_configured:  # the other server has begun it, too
+                    yield "canary.change", {"model": name, **values}
+                else:
+                    own = {"version": canary.version, "stable": canary.stable}
+                    yield "canary.start", {"model": name, **values, **own}
+
+    def _undecided(self, name: str) -> Canary:
+        canary = self._canaries.get(name)
+        if canary is None or not canary.is_undecided:
+            raise NotFound(f"model '{name}' has no canary that could change")
+        return canary
+
+    # ----------------------------------------------------------- what happens
+
+    def load_began(self, blueprint: Blueprint) -> None:
+        """Divide requests before a version serves that the configuration wants tried."""
+        name, settings = blueprint.name, blueprint.canary
+        canary = self._canaries.get(name)
+        if canary is None or canary.is_over:
+            if settings is None:
+                return
+            serving = serving_versions(self._models[name]) or blueprint.versions
+            others = [number for number in serving if number != settings.version]
+            if not others:
+                return
+            canary = self._begin(name, max(others), settings, is_configured=True)
+        elif settings is not None and canary.is_configured:
+            self._reconfigure(canary, settings)
+        canary.take_over(blueprint, blueprint.versions)
+
+    def load_succeeded(self, blueprint: Blueprint) -> None:
+        """End a canary that the configuration does not want any more: its policy decides."""
+        canary = self._canaries.get(blueprint.name)
+        if canary is None or canary.phase is not Phase.RUNNING or not canary.is_configured:
+            return
+        if blueprint.canary is None and canary.version in blueprint.versions:
+            is_choice = canary.version in blueprint.policy_versions
+            phase = Phase.PROMOTING if is_choice else Phase.ABORTING
+            reason = "the model's parameters name no canary any more"
+            self._decide(canary, phase, reason, is_automatic=False)
+
+    def compared(self, arguments: Mapping[str, Any]) -> None:
+        """Take a frontend's comparisons of answers."""
+        canary = self._canaries.get(str(arguments.get("model")))
+        if canary is not None and arguments.get("version") == canary.version:
+            new = canary.comparisons.add(arguments)
+            self._totals.count_comparisons(canary.model, canary.version, new)
+
+    def forget_model(self, name: str) -> None:
+        canary = self._canaries.pop(name, None)
+        if canary is not None:
+            self._waiting.refuse(name, "the model is gone")
+            self._leaving.discard(name)
+            self._audience.tell_broker(wire.TrafficSplit(name, 0, 0, 0))
+
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    def news(self) -> Iterable[wire.TrafficSplit]:
+        return [canary.split() for canary in self._canaries.values() if not canary.is_over]
+
+    def advance(self) -> None:
+        if self._is_stopping:
+            return
+        for canary in list(self._canaries.values()):
+            if not canary.is_over:
+                self._advance(canary)
+
+    def _advance(self, canary: Canary) -> None:
+        model = self._models[canary.model]
+        if canary.phase is Phase.LOADING:
+            if not model.is_loading:
+                self._try(canary, model)
+        elif canary.phase is Phase.RUNNING:
+            problem = why_not_serving(model, canary)
+            if problem:
+                has_canary = canary.version in serving_versions(model)
+                phase = Phase.PROMOTING if has_canary else Phase.ABORTING
+                is_kept = is_verdict(model, canary)
+                self._decide(canary, phase, problem, is_kept=is_kept)
+        elif canary.model in self._leaving and has_left(model, canary):
+            self._leaving.discard(canary.model)
+            canary.end(self._plan.now_s)
+            self._divide(canary)
+
+    # ------------------------------------------------------------- the begin
+
+    def _begin(
+        self, name: str, stable: int, settings: CanarySettings, *, is_configured: bool = False
+    ) -> Canary:
+        canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
+        self._canaries[name] = canary
+        take_over(canary, self._models[name])
+        keep_both(self._models[name], canary)
+        self._plan.enqueue(KeepDecisions(name, canary.directory, undecided=(canary.version,)))
+        self._divide(canary)
+        return canary
+
+    def _fail(self, canary: Canary, problem: str) -> None:
+        """End a canary that cannot begin."""
+        self._waiting.refuse(canary.model, problem)
+        # it has not served, perhaps for a reason of this moment or this machine alone
+        self._decide(canary, Phase.ABORTING, problem, is_kept=False)
+
+    def _try(self, canary: Canary, model: Model) -> None:
+        """Give the canary its share, now that the load has ended."""
+        problem = why_not_serving(model, canary) or why_unlike(model, canary)
+        if problem:
+            self._fail(canary, problem)
+            return
+        canary.is_decoupled = is_decoupled(model, canary)
+        canary.begin(self._plan.now_s)
+        self._plan.log(
+            "I",
+            f"version {canary.version} of model '{canary.model}' is tried beside version "
+            f"{canary.stable}: {canary.settings.describe()}",
+        )
+        self._divide(canary, partial(self._waiting.answer, canary, self._plan))
+        self._watch.begin()
+
+    def _reconfigure(self, canary: Canary, settings: CanarySettings) -> None:
+        if settings.version != canary.version:
+            text = f"model '{canary.model}' has a canary, version {canary.version}; version "
+            self._plan.log("W", f"{text}{settings.version} can be one when that has ended")
+        elif canary.settings != settings and canary.is_undecided:
+            canary.settings = settings
+            self._divide(canary)
+
+    # --------------------------------------------------------------- the end
+
+    def _decide(
+        self,
+        canary: Canary,
+        phase: Phase,
+        reason: str,
+        *,
+        is_automatic: bool = True,
+        is_kept: bool = True,
+    ) -> None:
+        canary.decide(phase, reason, self._plan.now_s, is_automatic=is_automatic)
+        result = "promoted" if phase is Phase.PROMOTING else "aborted"
+        self._totals.count_end(canary.model, result)
+        self._plan.log(
+            "W" if phase is Phase.ABORTING and is_automatic else "I",
+            f"version {canary.version}, the canary of model '{canary.model}', is {result}: "
+            f"{reason}",
+        )
+        decisions = keep_decision(self._models[canary.model], canary)
+        if is_kept:
+            self._plan.enqueue(KeepDecisions(canary.model, canary.directory, decisions))
+        self._divide(canary, partial(self._release, canary))
+
+    def _release(self, canary: Canary) -> None:
+        """Unload the version that gets no new requests: every frontend and the broker know."""
+        self._leaving.add(canary.model)
+        model = self._models[canary.model]
+        version = model.versions.get(canary.leaving)
+        stays = old_version_stays(model, canary)
+        if canary.phase is Phase.ABORTING:
+            self._last_executions.limit(canary)
+        if version is not None and version.is_serving and not stays:
+            model.unload_version(version)
+        self._audience.confirm(partial(self._waiting.answer, canary, self._plan))
+
+    # ------------------------------------------------------------ the others
+
+    def _divide(self, canary: Canary, then: Callable[[], None] | None = None) -> None:
+        """Tell everybody how requests are divided now; `then` is called when all know."""
+        message = canary.split()
+        self._audience.tell_broker(message)
+        self._audience.tell_frontends(message)
+        if then is not None:
+            self._audience.confirm(then)
+
+
+class LastExecutions:
+    """Ends the last executions of an aborted version, if they take too long.
+
+    Without a limit a version that hangs would stay for ever, and no canary could follow it.
+    Sequences that are open and not executed just now go on.
+    """
+
+    def __init__(self, plan: Plan, counts: BrokerCounts, models: Mapping[str, Model]) -> None:
+        self._plan = plan
+        self._counts = counts
+        self._models = models
+
+    def limit(self, canary: Canary) -> None:
+        """Begin the time within which the executions of an aborted canary are to end."""
+        within_s = canary.settings.abort_within_s
+        if within_s is not None:
+            self._plan.call_later(within_s, partial(self._look, canary, within_s))
+
+    def _look(self, canary: Canary, within_s: float) -> None:
+        if canary.phase is Phase.ABORTING:
+            self._counts.request(partial(self._end, canary, within_s))
+
+    def _end(self, canary: Canary, within_s: float, report: CountsReport) -> None:
+        if canary.phase is not Phase.ABORTING:
+            return
+        ages_ns = [
+            oldest
+            for entry in report["counts"] or ()
+            if (entry["model"], entry["version"]) == (canary.model, canary.version)
+            for oldest, _ in entry.get("executing_ns", ())
+        ]
+        version = self._models[canary.model].versions.get(canary.version)
+        generation = version.generation if version is not None else None
+        if generation is not None and any(ns >= within_s * 1e9 for ns in ages_ns):
+            text = f"version {canary.version} was aborted, and has not ended in {within_s:g} s"
+            self._plan.log("W", f"{text}: its processes are ended, with what they execute")
+            generation.abort(Reason.of(Kind.OTHER, text))
+        else:
+            self._plan.call_later(_LOOK_S, partial(self._look, canary, within_s))
+
+
+class CanaryWatch:
+    """Has running canaries judged from time to time, by the broker's counts."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        counts: BrokerCounts,
+        canaries: Mapping[str, Canary],
+        decide: Decide,
+        totals: CanaryTotals,
+    ) -> None:
+        self._plan = plan
+        self._counts = counts
+        self._canaries = canaries
+        self._decide = decide
+        self._totals = totals
+        self._is_watching = False
+        #: Canaries whose promotion waits for an operator, as the log has said.
+        self._held: WeakSet[Canary] = WeakSet()
+
+    def begin(self) -> None:
+        """Look at the counts now, and then as long as there is something to judge."""
+        if not self._is_watching:
+            self._is_watching = True
+            self._look()
+
+    def _look(self) -> None:
+        self._counts.request(self._on_counts)
+
+    def _on_counts(self, report: CountsReport) -> None:
+        entries = {(entry["model"], entry["version"]): entry for entry in report["counts"] or ()}
+        for canary in list(self._canaries.values()):
+            if canary.phase is Phase.RUNNING:
+                self._judge(canary, entries)
+        self._is_watching = any(r.phase is Phase.RUNNING for r in self._canaries.values())
+        if self._is_watching:
+            self._plan.call_later(CHECK_INTERVAL_S, self._look)
+
+    def _judge(self, canary: Canary, entries: Mapping[tuple[str, int], Mapping[str, Any]]) -> None:
+        stable, tried = (entries.get((canary.model, n)) for n in (canary.stable, canary.version))
+        if stable is None or tried is None:
+            return  # the broker does not answer, or is being replaced
+        new = canary.comparisons.add_uncopied(stable.get("trial", {}).get("uncopied", 0))
+        self._totals.count_comparisons(canary.model, canary.version, new)
+        problem = canary.verdict(
+            VersionCounts.of(stable), VersionCounts.of(tried), tried.get("executing_ns", ())
+        )
+        if problem:
+            self._decide(canary, Phase.ABORTING, problem)
+        elif canary.is_due(self._plan.now_s) and not self._is_held(canary):
+            reason = f"nothing was wrong for {canary.settings.promote_after_s:g} s"
+            self._decide(canary, Phase.PROMOTING, _with_slowness(reason, canary))
+
+    def _is_held(self, canary: Canary) -> bool:
+        """Return whether a canary that is due is too slow for that; log it once."""
+        if canary.is_held and canary not in self._held:
+            self._held.add(canary)
+            self._plan.log(
+                "W",
+                f"version {canary.version}, the canary of model '{canary.model}', is not promoted "
+                f"by itself: {canary.slowness}; promote or abort it, or set abort_latency",
+            )
+        return canary.is_held
+
+
+def _with_slowness(reason: str, canary: Canary) -> str:
+    return f"{reason}, though {canary.slowness}" if canary.slowness else reason
+
+
+class WaitingCallers(dict[str, Answer]):
+    """The callers that wait for the begin or the end of a canary, by model."""
+
+    def refuse(self, name: str, why: str) -> None:
+        answer = self.pop(name, None)
+        if answer is not None:
+            answer(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
+
+    def answer(self, canary: Canary, plan: Plan) -> None:
+        answer = self.pop(canary.model, None)
+        if answer is not None:
+            answer(canary.describe(plan.now_s))
+
+
+def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, Model]) -> Verbs:
+    """Return the verbs; each is answered when it has taken effect."""
+
+    def show(call: ControlCall) -> None:
+        name = required_model_name(call.arguments) if "model" in call.arguments else ""
+        call.answer(canaries.describe_canaries(name))
+
+    def start_elsewhere(call: ControlCall) -> dict[str, Any]:
+        # other versions may serve there
+        model = models.get(_model_name(call))
+        stable = 0 if model is None else stable_beside(model, call.arguments.get("version"))
+        return {**call.arguments, "stable": stable}
+
+    def take_comparisons(call: ControlCall) -> None:
+        canaries.compared(call.arguments)
+        call.answer(None)
+
+    return {
+        "canary.start": Verb(
+            lambda call: canaries.start_canary(
+                _model_name(call), _values(call), call.answer, _stable(call)
+            ),
+            needs_repository=True,
+            changes=always,
+            goes_over=start_elsewhere,
+        ),
+        "canary.change": Verb(
+            lambda call: canaries.change(_model_name(call), _values(call), call.answer),
+            changes=always,
+            goes_over=the_same,
+        ),
+        "canary.promote": Verb(
+            lambda call: canaries.promote(_model_name(call), call.answer),
+            changes=always,
+            goes_over=the_same,
+        ),
+        "canary.abort": Verb(
+            lambda call: canaries.abort(_model_name(call), call.answer),
+            changes=always,
+            goes_over=the_same,
+        ),
+        "canary.status": Verb(show),
+        "canary.compared": Verb(take_comparisons),
+    }
+
+
+def _model_name(call: ControlCall) -> str:
+    return required_model_name(call.arguments)
+
+
+def _values(call: ControlCall) -> dict[str, Any]:
+    others = {"model", "stable"} if call.caller == OWN_CALLER else {"model"}
+    return {key: value for key, value in call.arguments.items() if key not in others}
+
+
+def _stable(call: ControlCall) -> int:
+    """Return the version that serves at the server before; 0 if nobody takes over."""
+    return int(call.arguments.get("stable", 0)) if call.caller == OWN_CALLER else 0

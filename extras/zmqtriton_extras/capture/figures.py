@@ -1,0 +1,11 @@
+"""Captures on the page of metrics, whose process asks that of captures at each scrape."""
+
+from __future__ import annotations
+
+from zmqtriton_extras.capture.frames import QUESTION, SERVICE
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_standard.metrics.services import Figures, at_socket
+
+
+def metrics(gateway: Gateway) -> Figures:
+    return at_socket(gateway, SERVICE, QUESTION)

@@ -1,0 +1,15 @@
+"""The process of captures: `python -m zmqtriton_extras.capture.process`, run by the server."""
+
+from __future__ import annotations
+
+from zmqtriton_extras.capture.process.service import CaptureService
+from zmqtriton_floor import prctl
+from zmqtriton_frontends.serving import run_local
+
+
+def main() -> int:
+    return run_local("zmqtriton-capture", CaptureService)
+
+
+if __name__ == "__main__":
+    prctl.run_program(main)

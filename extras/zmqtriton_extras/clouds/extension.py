@@ -1,0 +1,47 @@
+"""SageMaker and Vertex AI as an extension of the HTTP frontend: endpoints on ports of their own."""
+
+from __future__ import annotations
+
+from zmqtriton_extras.clouds.vertex_ai import Scrape
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import EndpointParts, HttpExtension
+from zmqtriton_frontends.process import Application
+from zmqtriton_standard.metrics.machine import Machine
+from zmqtriton_standard.metrics.scraper import Scraper
+
+
+def scrape_of(gateway: Gateway) -> Scrape | None:
+    """Return the maker of the page; None if the server has no metrics."""
+    if not gateway.settings.metrics_service.is_served:
+        return None
+    machine = Machine() if gateway.settings.metrics_service.allow_cpu_metrics else None
+    scraper = Scraper(gateway, machine=machine)
+
+    async def scrape() -> str:
+        if machine is not None:
+            machine.look()
+        return await scraper.scrape()
+
+    return scrape
+
+
+def _sagemaker(parts: EndpointParts) -> Application:
+    # only now, as below: a server without these endpoints need not load them
+    from zmqtriton_extras.clouds.sagemaker import SageMaker
+    from zmqtriton_extras.clouds.target_models import TargetModels
+
+    models = TargetModels(parts.gateway)
+    of_models = parts.build(models.routes())
+    return SageMaker(parts.gateway, parts.application, models, of_models, parts.access)
+
+
+def _vertex_ai(parts: EndpointParts) -> Application:
+    from zmqtriton_extras.clouds.vertex_ai import VertexAi
+
+    scrape = scrape_of(parts.gateway)
+    return VertexAi(parts.gateway, parts.application, scrape, parts.access)
+
+
+EXTENSION = HttpExtension(
+    endpoints={"sagemaker-socket": _sagemaker, "vertex-ai-socket": _vertex_ai}
+)

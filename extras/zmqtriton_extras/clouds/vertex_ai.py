@@ -1,0 +1,124 @@
+"""Vertex AI's endpoints: a health route, and a route for predictions and all that they redirect to.
+
+The platform passes on POST requests to one path only, so a header names what is meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+from zmqtriton_extras.clouds.target_models import (
+    Scope,
+    Target,
+    answer,
+    header,
+    pass_on,
+    refuse,
+)
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.token_file import METRICS
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Access
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.process import Application
+
+BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
+_REDIRECT = b"x-vertex-ai-triton-redirect"
+
+_MODEL = r"v2/models/[^/]+(?:/versions/[0-9]+)?"
+_REGION = r"v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?"
+#: What may be redirected to, and its method.
+_TARGETS = (
+    ("GET", re.compile(r"v2|v2/health/(?:live|ready)|v2/models/stats")),
+    ("POST", re.compile(rf"{_MODEL}/infer")),
+    ("GET", re.compile(rf"{_MODEL}(?:/(?:ready|config|stats))?")),
+    ("GET", re.compile(rf"{_REGION}/status")),
+    ("POST", re.compile(rf"{_REGION}/(?:un)?register")),
+    ("POST", re.compile(r"v2/repository/(?:[^/]+/)?(?:index|models/[^/]+/(?:load|unload))")),
+)
+_NO_DEFAULT = (
+    "Expect the model repository contains only a single model if default model is not specified"
+)
+
+Scrape = Callable[[], Awaitable[str]]
+
+
+class VertexAi:
+    """The ASGI application of its port."""
+
+    def __init__(
+        self, gateway: Gateway, application: Application, scrape: Scrape | None, access: Access
+    ) -> None:
+        """Set up; without `scrape` there are no metrics."""
+        self._access = access
+        clouds = gateway.settings.clouds
+        self._catalogue = gateway.catalogue
+        self._application = application
+        self._scrape = scrape
+        self._health = re.compile(clouds.vertex_ai_health_route)
+        self._predict = re.compile(clouds.vertex_ai_predict_route)
+        self._default_model: str = gateway.settings.clouds.vertex_ai_default_model
+        names = [model.name for model in self._catalogue.newest()]
+        if not self._default_model and len(names) == 1:
+            self._default_model = names[0]
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        path, redirect = scope["path"], header(scope, _REDIRECT)
+        if self._health.fullmatch(path):
+            target = Target(scope["method"], "/v2/health/ready", BINARY_TYPE)
+        elif not self._predict.fullmatch(path):
+            await answer(send, 400)
+            return
+        elif redirect is None:
+            try:
+                target = Target(
+                    scope["method"], f"/v2/models/{quote(self._model())}/infer", BINARY_TYPE
+                )
+            except InvalidArgument as error:
+                await answer(send, *problems.response_to(error))
+                return
+        elif scope["method"] != "POST":
+            await answer(send, 405)
+            return
+        elif redirect == "metrics":
+            await self._send_metrics(scope, send)
+            return
+        else:
+            redirected = _find_target(redirect)
+            if redirected is None:
+                await answer(send, 400)
+                return
+            target = redirected
+        await pass_on(self._application, scope, receive, send, target)
+
+    def _model(self) -> str:
+        """Return the model of predictions that name none. Raises InvalidArgument."""
+        if self._default_model:
+            return self._default_model
+        names = [model.name for model in self._catalogue.newest()]
+        if len(names) != 1:
+            raise InvalidArgument(_NO_DEFAULT)
+        return names[0]
+
+    async def _send_metrics(self, scope: Scope, send: Any) -> None:
+        refusal = self._access.refusal(scope, METRICS)
+        if refusal is not None:
+            await refuse(send, refusal)
+            return
+        if self._scrape is None:
+            await answer(send, 400)
+            return
+        page = (await self._scrape()).encode()
+        rows = [(b"content-type", b"text/plain; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": rows})
+        await send({"type": "http.response.body", "body": page})
+
+
+def _find_target(redirect: str) -> Target | None:
+    for method, pattern in _TARGETS:
+        if pattern.fullmatch(redirect):
+            return Target(method, f"/{redirect}", BINARY_TYPE)
+    return None

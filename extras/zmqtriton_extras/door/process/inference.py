@@ -1,0 +1,342 @@
+"""One inference through the door: its request, and its response or stream of responses.
+
+Whether a request fits its model is not checked here, but no name, number or count leaves this
+module that the wire could not carry. A request to a model that is not decoupled needs no task; a
+stream is one, which waits for credit of its client and for room among its unread responses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from zmqtriton_extras.door.process import responses
+from zmqtriton_extras.door.process.fields import Fields
+from zmqtriton_extras.door.process.responses import Message
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.access.refusals import Source
+from zmqtriton_frontends.entrance import Ask, Content, Entrance
+from zmqtriton_frontends.gateway import PendingRequest, StreamItem
+from zmqtriton_frontends.inference import (
+    NO_CLASSES,
+    NO_OPTIONS,
+    NO_PLACES,
+    CheckedRequest,
+    Classes,
+    ModelVersion,
+    OpenSequences,
+    Options,
+    RegionSlice,
+    check_parameter_name,
+    classify,
+    now_ns,
+)
+from zmqtriton_frontends.process import Arrivals
+from zmqtriton_frontends.tensors.references import is_large
+
+#: Inputs and outputs of one request together; its parameters.
+MAX_TENSORS = 1024
+MAX_PARAMETERS = 1024
+MAX_RANK = 32
+MAX_SEQUENCE_ID = 128
+_MAX_COUNT = 2**63 - 1
+
+
+NO_HEADERS: Mapping[bytes, str] = MappingProxyType({})
+
+
+class DoorRequest(NamedTuple):
+    """An inference as a client wants it."""
+
+    model: str
+    version: str
+    body: RequestBody
+    options: Options
+    places: Mapping[str, RegionSlice]
+    classes: Classes
+    #: How many responses may be sent before the client grants more; None without such a limit.
+    credit: int | None
+    #: The span that the client has begun, as the headers of HTTP.
+    headers: Mapping[bytes, str]
+
+
+def read(fields: Fields, frames: Sequence[Any]) -> DoorRequest:
+    """Read a request; its frames are buffers, which become the data of its inputs."""
+    model, version = fields.name("model"), fields.text("version")
+    request_id = fields.text("request_id", max_length=_MAX_COUNT)
+    inputs = fields.items("inputs")
+    outputs = fields.items("outputs")
+    if len(inputs) + len(outputs) > MAX_TENSORS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
+    data = iter(frames)
+    tensors = [_input(entry, data) for entry in inputs]
+    if next(data, None) is not None:
+        raise InvalidArgument(f"unexpected additional input data for model '{model}'")
+    names, places, classes = _outputs(outputs) if outputs else ([], NO_PLACES, NO_CLASSES)
+    parameters = _parameters(fields.map("parameters"))
+    options = _options(fields)
+    credit = fields.count("credit") if fields.has("credit") else None
+    headers: Mapping[bytes, str] = NO_HEADERS
+    if fields.has("traceparent"):
+        span = fields.text("traceparent"), fields.text("tracestate")
+        headers = {b"traceparent": span[0], b"tracestate": span[1]}
+    fields.check_known()
+    body = RequestBody(request_id, parameters, names, tensors)
+    return DoorRequest(model, version, body, options, places, classes, credit, headers)
+
+
+def _input(entry: Any, data: Iterator[Any]) -> Tensor:
+    fields = Fields(entry, "an input")
+    name = fields.name("name")
+    datatype = BY_NAME.get(fields.name("datatype"))
+    if datatype is None:
+        raise InvalidArgument(f"invalid datatype for input {name}")
+    shape = _shape(name, fields.items("shape"))
+    place = _place(fields)
+    fields.check_known()
+    content: Any = place
+    if place is None:
+        frame = next(data, None)
+        if frame is None:
+            raise InvalidArgument(f"unable to find data for input tensor '{name}' in request.")
+        content = frame.buffer if len(frame) > INLINE_BYTES else frame.bytes
+    return Tensor(name, datatype.number, shape, content)
+
+
+def _shape(name: str, shape: list[Any]) -> list[int]:
+    if len(shape) > MAX_RANK:
+        raise InvalidArgument(f"the shape of input '{name}' has more than {MAX_RANK} dimensions")
+    for dim in shape:
+        if type(dim) is not int or not 0 <= dim <= _MAX_COUNT:
+            raise InvalidArgument(f"the shape of input '{name}' must be of unsigned integers")
+    return shape
+
+
+def _place(fields: Fields) -> RegionSlice | None:
+    """Return where in clients' shared memory a tensor lies; None if it does not."""
+    region = fields.text("region")
+    offset, size = fields.count("offset"), fields.count("byte_size")
+    if not region:
+        if offset or size:
+            raise InvalidArgument("'offset' and 'byte_size' need a 'region'")
+        return None
+    return RegionSlice(region, offset, size)
+
+
+def _outputs(
+    outputs: list[Any],
+) -> tuple[list[str], Mapping[str, RegionSlice], Classes]:
+    names: dict[str, None] = {}
+    places: dict[str, RegionSlice] = {}
+    classes: dict[str, int] = {}
+    for entry in outputs:
+        fields = Fields({"name": entry} if type(entry) is str else entry, "an output")
+        name = fields.name("name")
+        if name in names:
+            raise InvalidArgument(f"output '{name}' already exists in request")
+        names[name] = None
+        place, count = _place(fields), fields.count("classes")
+        fields.check_known()
+        if place is not None and count:
+            raise InvalidArgument("an output cannot have both a 'region' and 'classes'")
+        if place is not None:
+            places[name] = place
+        if count:
+            classes[name] = count
+    return list(names), places or NO_PLACES, classes or NO_CLASSES
+
+
+def _parameters(members: Mapping[str, Any]) -> dict[str, Any]:
+    if len(members) > MAX_PARAMETERS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
+    for name, value in members.items():
+        if type(name) is not str or type(value) not in (bool, int, float, str):
+            raise InvalidArgument("a parameter must be an integer, a float, a boolean or a string")
+        check_parameter_name(name)
+        if name.startswith("triton_"):
+            raise InvalidArgument(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should "
+                "not be specified."
+            )
+    return dict(members)
+
+
+def _options(fields: Fields) -> Options:
+    flags = fields.flag("sequence_start") * SEQUENCE_START
+    flags |= fields.flag("sequence_end") * SEQUENCE_END
+    priority, timeout_us = fields.count("priority"), fields.count("timeout_us")
+    deadline_us = fields.count("deadline_us")
+    deadline_ns = 0
+    if deadline_us:
+        deadline_ns = min(time.monotonic_ns() + deadline_us * 1000, _MAX_COUNT)
+    sequence = fields.take("sequence_id")
+    if sequence is None:
+        sequence = 0
+    if type(sequence) is int:
+        if not 0 <= sequence < 2**64:
+            raise InvalidArgument("the sequence id is out of range")
+    elif type(sequence) is not str:
+        raise InvalidArgument("'sequence_id' must be an integer or a string")
+    elif len(sequence) > MAX_SEQUENCE_ID:
+        raise InvalidArgument(
+            f"string correlation ID cannot be longer than {MAX_SEQUENCE_ID} characters"
+        )
+    if not (flags or priority or timeout_us or deadline_ns or sequence):
+        return NO_OPTIONS
+    return Options(flags, priority, timeout_us, deadline_ns, sequence)
+
+
+class Asker(Protocol):
+    """The client, as far as one of its requests is concerned."""
+
+    #: Those that it has begun and not ended.
+    sequences: OpenSequences
+
+    def answer(self, number: int, message: Message) -> None:
+        """Send the final message of a request."""
+
+    def arrivals(self) -> Arrivals:
+        """Return the room of responses of a stream that wait to be sent."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Note that it is the client's turn in this block: it has to grant more."""
+
+    async def send(self, message: Message, arrivals: Arrivals) -> None:
+        """Send another message when there is room for it."""
+
+    def hold_back(self, number: int) -> None:
+        """Begin no further request until this one has its place in the order of requests."""
+
+    def let_go(self, number: int) -> None:
+        """End that."""
+
+
+class DoorInference(PendingRequest):
+    """A request from its header to its last response."""
+
+    __slots__ = ("_asker", "_credit", "_entrance", "_granted", "_model", "_number", "_request")
+
+    SENDING = "DOOR_SEND"
+
+    def __init__(self, entrance: Entrance, asker: Asker, number: int, request: DoorRequest) -> None:
+        super().__init__(entrance.gateway)
+        self._entrance = entrance
+        self._asker = asker
+        self._number = number
+        self._request = request
+        self._model: ModelVersion
+        #: How many responses of a stream may be sent now; None without a limit.
+        self._credit = request.credit
+        #: What the stream waits for while it has no credit.
+        self._granted: asyncio.Future[None] | None = None
+
+    def begin(self) -> None:
+        """Begin; it may be answered before this returns."""
+        request = self._request
+        ask = Ask(
+            (request.model, request.version),
+            partial(_read, request),
+            request.headers.get,
+            deadline_ns=request.options.deadline_ns,
+            begun_ns=now_ns(),
+            source=partial(Source, "zmq", "", "infer"),
+        )
+        self._entrance.begin(ask, self)
+
+    def grant(self, responses: int) -> None:
+        """Let so many responses more be sent."""
+        if self._credit is not None:
+            self._credit += responses
+        if self._granted is not None and not self._granted.done():
+            self._granted.set_result(None)
+
+    def start(self, checked: CheckedRequest) -> None:
+        self._model = checked.model
+        self._asker.sequences.note(checked)
+        is_stream = checked.model.signature.is_decoupled
+        if is_stream or is_large(checked.body):
+            # room for its tensors may have to be made; what comes next must not overtake it
+            self._asker.hold_back(self._number)
+            checked = checked._replace(on_asked=lambda: self._asker.let_go(self._number))
+            # they are where they are to be, or will be
+            request = self._request
+            self._request = request._replace(body=request.body._replace(inputs=[]))
+        if is_stream:
+            self._observer = checked.observer
+            self.wait(self._follow(checked), lambda _: None)
+        else:
+            self._send(checked)
+
+    # --------------------------------------------------------- a response
+
+    def _respond(self, response: ResponseBody) -> None:
+        message = self._message(response, is_final=True)
+        if self._observer is not None:
+            self._end_observed()
+        self._asker.answer(self._number, message)
+
+    def _refuse(self, error: Exception) -> None:
+        problem = responses.failure("infer", error)
+        self._asker.answer(self._number, responses.error(self._number, problem))
+
+    def _message(self, response: ResponseBody, *, is_final: bool) -> Message:
+        request = self._request
+        if request.classes:
+            response = classify(self._model, response, request.classes)
+        return responses.response(
+            self._number,
+            self._model,
+            request.body.request_id,
+            response,
+            request.places,
+            is_final=is_final,
+        )
+
+    # ----------------------------------------------------------- a stream
+
+    async def _follow(self, checked: CheckedRequest) -> None:
+        arrivals = self._asker.arrivals()
+        items = self._entrance.responses(checked, arrivals)
+        async with aclosing(items):
+            async for item in items:
+                message = self._item(item)
+                if item.is_final:
+                    arrivals.pass_on()
+                    self._asker.answer(self._number, message)
+                    return
+                del item
+                # while this waits nothing more of the model's stream is taken
+                if self._credit is not None:
+                    await self._spend_credit()
+                await self._asker.send(message, arrivals)
+                del message  # its memory may be the model's
+
+    async def _spend_credit(self) -> None:
+        while not self._credit:
+            self._granted = asyncio.get_running_loop().create_future()
+            with self._asker.waiting():
+                await self._granted
+        self._credit -= 1
+
+    def _item(self, item: StreamItem) -> Message:
+        number = self._number
+        if item.error is not None:
+            return responses.error(number, item.error, is_final=item.is_final)
+        if item.body is None:
+            return responses.end(number)
+        try:
+            return self._message(item.body, is_final=item.is_final)
+        except ZmqTritonError as unsendable:
+            return responses.error(number, unsendable, is_final=item.is_final)
+
+
+def _read(request: DoorRequest, model: ModelVersion) -> Content:
+    return Content(request.body, request.options, request.places)

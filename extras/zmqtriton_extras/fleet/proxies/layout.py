@@ -1,0 +1,143 @@
+"""The layout of a proxy: what it listens on, the servers behind it, and how requests are dealt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from zmqtriton_extras.fleet.servers.nodes import Node
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.hosts import is_loopback
+
+_PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")
+#: A server gets no more by affinity than this share of the mean, in percent.
+BALANCE_FACTOR = 150
+#: The header that has the host of a call over gRPC, perhaps with a port.
+AUTHORITY = ":authority"
+
+
+def is_plain(model: str) -> bool:
+    """Return whether a model's name can stand in paths and configurations as it is."""
+    return _PLAIN_MODEL.fullmatch(model) is not None
+
+
+class Group(NamedTuple):
+    """Servers that are probed for one thing, and that requests are dealt among."""
+
+    #: Of the proxy's own kind; made of letters, digits and underscores.
+    name: str
+    #: The model whose readiness counts; "" for that of the server.
+    model: str
+    nodes: tuple[Node, ...]
+
+    @property
+    def probe_path(self) -> str:
+        return f"/v2/models/{self.model}/ready" if self.model else "/v2/health/ready"
+
+    @property
+    def own_host(self) -> str:
+        """Return the `Host` of HTTP requests to these servers; "" for that of the client.
+
+        A server on loopback is addressed as itself, since it refuses other names. No proxy here
+        knows the server when it writes the header, so it is one for the group: others accept
+        addresses, too.
+        """
+        return next((node.http for node in self.nodes if _is_on_loopback(node.http)), "")
+
+    def has_tls(self, service: str) -> bool:
+        """True if the servers want TLS.
+
+        Raises InvalidArgument if only some do, which few proxies can express.
+        """
+        answers = {service in node.tls for node in self.nodes}
+        if len(answers) > 1:
+            raise InvalidArgument(f"some servers have TLS for {service}, and some have none")
+        return True in answers
+
+
+class Layout(NamedTuple):
+    nodes: tuple[Node, ...]
+    #: Those that have health checks of their own.
+    models: tuple[str, ...]
+    #: HOST:PORT of each; "" for none.
+    http: str
+    grpc: str
+    statistics: str
+    #: Requests with an equal value of this header go to the same server.
+    sequence_header: str
+    #: Others with an equal value of this one do while that server is not too busy; "" for none.
+    affinity_header: str = ""
+    #: Requests over gRPC that have a model's name in this header go to servers with that model.
+    model_header: str = ""
+    #: Likewise those whose authority is MODEL.DOMAIN.
+    model_domain: str = ""
+    #: PEM file with certificate and key for clients; "" for no TLS.
+    certificate: str = ""
+    #: PEM file with the authorities of the servers' certificates; "" for those of the system.
+    server_ca: str = ""
+    #: The name in the servers' certificates; "" for each server's own host.
+    server_name: str = ""
+    #: Headers of health checks.
+    probe_headers: tuple[tuple[str, str], ...] = ()
+    #: A request may be executed twice, if the server that had it has died.
+    may_repeat: bool = False
+    #: The socket on which the proxy takes commands; "" for none.
+    socket: str = ""
+
+    def model_groups(self) -> Iterator[Group]:
+        """Return a group of each model: the servers that should have it."""
+        for number, model in enumerate(self.models, 1):
+            yield Group(f"model_{number}", model, tuple(n for n in self.nodes if n.has(model)))
+
+    @property
+    def http_group(self) -> Group:
+        return Group("http_servers", "", self.nodes)
+
+    def http_groups(self) -> list[Group]:
+        """Return those of the models, and at last that of everything else."""
+        return [*self.model_groups(), self.http_group]
+
+    @property
+    def grpc_group(self) -> Group:
+        return Group("grpc_servers", "", _with_grpc(self.nodes))
+
+    def grpc_model_groups(self) -> list[Group]:
+        """Return those of the models for gRPC, whose requests name one in a header if at all."""
+        if not self.model_header and not self.model_domain:
+            return []
+        return [
+            group._replace(name=f"grpc_{group.name}", nodes=_with_grpc(group.nodes))
+            for group in self.model_groups()
+        ]
+
+    def grpc_rules(self) -> Iterator[tuple[str, str, Group]]:
+        """Yield each header, and its value, that leads a request over gRPC to a group.
+
+        The first that fits counts.
+        """
+        groups = self.grpc_model_groups()
+        if self.model_header:
+            yield from ((self.model_header, group.model, group) for group in groups)
+        if self.model_domain:
+            yield from (
+                (AUTHORITY, f"{group.model}.{self.model_domain}", group) for group in groups
+            )
+
+    def grpc_groups(self) -> list[Group]:
+        return [*self.grpc_model_groups(), self.grpc_group]
+
+
+def _with_grpc(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    return tuple(node for node in nodes if node.grpc)
+
+
+def _is_on_loopback(address: str) -> bool:
+    host, _ = split_address(address)
+    return is_loopback(host.lower())
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return the host without brackets, and the port."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

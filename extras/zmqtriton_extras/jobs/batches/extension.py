@@ -1,0 +1,33 @@
+"""Files and batches as an extension of the HTTP frontend, where jobs and OpenAI's API are on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import HttpExtension, Route, RouteDescriptions
+
+
+def _is_on(gateway: Gateway) -> bool:
+    options = dict(gateway.settings.server.service_options)
+    return gateway.settings.http.allow_openai and options.get("jobs") == "true"
+
+
+def _routes(gateway: Gateway) -> Sequence[Route]:
+    if not _is_on(gateway):
+        return ()
+    # only now, as below: other servers need not load them
+    from zmqtriton_extras.jobs.batches.routes import routes
+
+    return routes(gateway)
+
+
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
+    if not _is_on(gateway):
+        return RouteDescriptions()
+    from zmqtriton_extras.jobs.batches.routes import DESCRIPTIONS
+
+    return DESCRIPTIONS
+
+
+EXTENSION = HttpExtension(_routes, descriptions=_descriptions)

@@ -1,0 +1,5 @@
+"""Files and batches in the process of jobs."""
+
+from zmqtriton_extras.jobs.batches.process.room import ROOM
+
+__all__ = ["ROOM"]

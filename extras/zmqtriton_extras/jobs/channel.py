@@ -1,0 +1,172 @@
+"""The way from a process of HTTP to the process of jobs.
+
+One request at a time is under way on a connection; those that are idle are kept.
+Until the process listens, or while it is being replaced, a request waits a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
+from typing import NamedTuple
+
+from zmqtriton_extras.jobs import messages
+from zmqtriton_extras.jobs.messages import PART_BYTES, SERVICE, Document
+from zmqtriton_floor.endpoints import local_service_path
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.gateway import Gateway
+
+#: For the process of jobs to begin, or to be replaced.
+_WITHIN_S = 10.0
+_AGAIN_S = 0.05
+_MAX_IDLE = 16
+_AWAY = "the process of jobs does not answer; retry later"
+
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Answer(NamedTuple):
+    question: Document
+    document: Document
+    #: The number of bytes behind it, which are to be read or dropped.
+    size: int
+    channel: Channel
+    connection: _Connection
+
+    @property
+    def has_bytes(self) -> bool:
+        return self.size > 0
+
+    @property
+    def content_type(self) -> str:
+        return str(dict(self.document.get("headers", ())).get("content-type", ""))
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Read the bytes; if the process dies, the rest of them from the next one.
+
+        Raises OSError, EOFError or Unavailable if no more of them come.
+        """
+        connection, left, end_s = self.connection, self.size, 0.0
+        loop = asyncio.get_running_loop()
+        try:
+            while left:
+                try:
+                    part = await connection[0].readexactly(min(left, PART_BYTES))
+                except (OSError, EOFError):
+                    connection[1].close()
+                    end_s = end_s or loop.time() + _WITHIN_S
+                    if loop.time() >= end_s:
+                        raise
+                    await asyncio.sleep(_AGAIN_S)
+                    connection = await self.channel.ask_rest(self, left)
+                    continue
+                left, end_s = left - len(part), 0.0
+                yield part
+        finally:
+            if left:
+                connection[1].close()
+            else:
+                self.channel.keep(connection)
+
+    async def drop(self) -> None:
+        """Read nothing of the bytes."""
+        if self.size:
+            self.connection[1].close()
+
+
+class Channel:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._idle: list[_Connection] = []
+
+    @classmethod
+    def of(cls, gateway: Gateway) -> Channel:
+        """Return one for a process."""
+        return cls(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+
+    def keep(self, connection: _Connection) -> None:
+        """Take a connection back on which nothing is under way."""
+        reader, writer = connection
+        if len(self._idle) < _MAX_IDLE and not (reader.at_eof() or writer.is_closing()):
+            self._idle.append(connection)
+        else:
+            writer.close()
+
+    async def ask(self, document: Document, body: Iterable[bytes] = ()) -> Answer:
+        """Ask, and return the answer. Raises Unavailable without one.
+
+        If the process dies before it answers, the next one is asked: no question does more when it
+        is asked twice.
+        """
+        write = partial(messages.write, parts=list(body))
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + _WITHIN_S
+        while True:
+            try:
+                return await self._converse(document, write)
+            except Unavailable:
+                if loop.time() >= end_s:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+
+    async def send_in_frames(self, document: Document, parts: AsyncIterator[bytes]) -> Answer:
+        """Ask with bytes as they come. Raises Unavailable without an answer, and what they raise.
+
+        The other end then sees that they are not whole.
+        """
+
+        async def write(writer: asyncio.StreamWriter, document: Document) -> None:
+            writer.write(messages.head(document, messages.IN_FRAMES))
+            async for part in parts:
+                if part:
+                    writer.write(messages.frame(part))
+                    await writer.drain()
+            writer.write(messages.LAST_FRAME)
+
+        return await self._converse(document, write)
+
+    async def ask_rest(self, answer: Answer, size: int) -> _Connection:
+        """Ask again for the last bytes of an answer. Raises Unavailable if it is another by now."""
+        rest = await self.ask({**answer.question, "skip": answer.size - size})
+        if rest.size != size:
+            await rest.drop()
+            raise Unavailable(_AWAY)
+        return rest.connection
+
+    async def _converse(
+        self,
+        document: Document,
+        write: Callable[[asyncio.StreamWriter, Document], Awaitable[None]],
+    ) -> Answer:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection[0].at_eof():
+                break
+            connection[1].close()
+        else:
+            connection = await self._connect()
+        reader, writer = connection
+        try:
+            await write(writer, document)
+            answer, size = await messages.read_head(reader)
+        except (OSError, EOFError) as error:
+            writer.close()
+            raise Unavailable(_AWAY) from error
+        except BaseException:
+            writer.close()
+            raise
+        if not size:
+            self.keep(connection)
+        return Answer(document, answer, size, self, connection)
+
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + _WITHIN_S
+        while True:
+            try:
+                return await asyncio.open_unix_connection(self._path, limit=PART_BYTES)
+            except OSError as error:
+                if loop.time() >= end_s:
+                    raise Unavailable(_AWAY) from error
+            await asyncio.sleep(_AGAIN_S)

@@ -1,0 +1,132 @@
+"""The way of a request of OpenAI's API through the gateway: the same as that of generate.
+
+Reads bodies, finds models, and has requests checked, traced and followed. What they mean is known
+to text.py and embeddings.py. Lists the models that serve, and their adapters, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+import falcon.asgi
+import orjson
+
+from zmqtriton_extras.openai import tensor_names
+from zmqtriton_extras.openai.problems import ModelNotFound
+from zmqtriton_extras.openai.tensor_names import ids_of, names_of
+from zmqtriton_floor.errors import InvalidArgument, NotFound
+from zmqtriton_floor.wire import RequestBody
+from zmqtriton_frontends.access.bearer_tokens import may_see
+from zmqtriton_frontends.entrance import Ask, Content
+from zmqtriton_frontends.gateway import Gateway, StreamItem
+from zmqtriton_frontends.http_api import HttpEntrance, Request
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference import ModelVersion, NotLoaded
+
+_T = TypeVar("_T")
+#: As Triton's frontend says it.
+_OWNER = "Triton Inference Server"
+
+
+class Calls:
+    """The calls of one gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._entrance = HttpEntrance(gateway)
+        self._max_input_size: int = gateway.settings.http.max_input_size
+
+    async def read(self, req: Request, reader: Callable[[Any], _T]) -> _T:
+        """Return what the reader makes of the document that a request carries.
+
+        May run it in a thread. Raises InvalidArgument, and what the reader raises.
+        """
+        # before anything is refused: an answer to half a body would be lost with the connection
+        text = await req.read_body(self._max_input_size)
+        coding = req.header(b"content-encoding")
+        if coding is not None and coding.strip().lower() not in ("", "identity"):
+            raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
+        return await json_documents.read(text, lambda text: reader(json_documents.parse(text)))
+
+    async def find(self, req: Request, model: str) -> ModelVersion:
+        """Find the model that a request names, if necessary after loading it.
+
+        Raises ModelNotFound, Unavailable for one that is known and does not serve, and Forbidden
+        for one that the client's token is not for.
+        """
+        try:
+            return await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
+        except (InvalidArgument, NotFound, NotLoaded):
+            raise ModelNotFound(model) from None
+
+    async def find_adapted(self, req: Request, name: str) -> tuple[ModelVersion, str]:
+        """Find a model with the adapter that a request names with it, "" for none.
+
+        Raises what find raises.
+        """
+        model, adapter = tensor_names.split(self._gateway.catalogue, name)
+        version = await self.find(req, model)
+        if adapter and adapter not in tensor_names.adapters_of(names_of(version)):
+            raise ModelNotFound(name)
+        return version, adapter
+
+    def current(self, model: str) -> ModelVersion:
+        """Return the version that serves now; a call that has waited since find() asks again."""
+        try:
+            return self._gateway.catalogue.find(model)
+        except (InvalidArgument, NotFound):
+            raise ModelNotFound(model) from None
+
+    def begin(
+        self, req: Request, model: ModelVersion, body: RequestBody, begun_ns: int
+    ) -> AsyncGenerator[StreamItem, None]:
+        """Return the responses to a request to a version found in this turn of the loop.
+
+        Raises InvalidArgument if it does not fit.
+        """
+        ask = Ask(
+            (model.name, ""),
+            lambda _: Content(body),
+            req.header,
+            None,
+            req.grant,
+            req.deadline_ns,
+            begun_ns,
+            source=req.source,
+        )
+        return self._entrance.responses(self._entrance.enter(ask), req.arrivals())
+
+
+async def together(tasks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Return the results of all; the first error ends the others, and so does cancellation."""
+    running = [asyncio.ensure_future(task) for task in tasks]
+    try:
+        return list(await asyncio.gather(*running))
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+class Models:
+    """The responders of GET /v1/models and /v1/models/{model}."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._calls = Calls(gateway)
+
+    async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
+        seen = [m for m in self._gateway.catalogue.newest() if may_see(req.grant, m.name)]
+        documents = [self._describe(name) for model in seen for name in ids_of(model)]
+        resp.data = orjson.dumps({"object": "list", "data": documents})
+
+    async def show(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        await self._calls.find_adapted(req, model)
+        resp.data = orjson.dumps(self._describe(model))
+
+    def _describe(self, name: str) -> dict[str, Any]:
+        # when each was loaded is known to nobody here, and all workers must say the same
+        created = self._gateway.settings.server.started_at
+        return {"id": name, "object": "model", "created": created, "owned_by": _OWNER}

@@ -1,0 +1,319 @@
+"""OpenAI's API as an extension of the HTTP frontend: its routes, and their description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import falcon.asgi
+
+from zmqtriton_extras.openai import fields, problems
+from zmqtriton_extras.openai.tensor_names import names_of
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import (
+    BOOLEAN,
+    COUNT,
+    STRING,
+    Example,
+    HttpExtension,
+    Operation,
+    Request,
+    Route,
+    RouteDescriptions,
+    array_of,
+    object_of,
+    schema_named,
+)
+from zmqtriton_frontends.inference import ModelVersion
+
+if TYPE_CHECKING:
+    from zmqtriton_extras.openai.realtime import Sessions
+    from zmqtriton_extras.openai.text import Texts
+
+_CATEGORY = "openai"
+_JSON = "application/json"
+
+_OPERATIONS = {
+    "Texts.chat": Operation(
+        "Continue a chat; with `stream` as server-sent events, the last one `[DONE]`",
+        "ChatCompletionRequest",
+        "ChatCompletion",
+        _JSON,
+    ),
+    "Texts.complete": Operation(
+        "Continue a text; with `stream` as server-sent events, the last one `[DONE]`",
+        "CompletionRequest",
+        "Completion",
+        _JSON,
+    ),
+    "Texts.respond": Operation(
+        "Continue a chat; with `stream` as server-sent events, each with its type",
+        "ResponseRequest",
+        "ResponseDocument",
+        _JSON,
+    ),
+    "Realtime.converse": Operation(
+        "A WebSocket: a chat in the events of OpenAI's Realtime API, as far as texts go",
+        query={"model": STRING},
+    ),
+    "Embeddings.embed": Operation(
+        "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
+    ),
+    "Models.list_all": Operation(
+        "All models that serve, and their adapters", "", "OpenAIModels", _JSON
+    ),
+    "Models.show": Operation("One model that serves", "", "OpenAIModel", _JSON),
+}
+
+
+_TEXT = "a few words of text"
+
+
+def _chat(model: ModelVersion) -> dict[str, Any] | None:
+    if not names_of(model).makes_chats:
+        return None
+    return {"model": model.name, "messages": [{"role": "user", "content": _TEXT}]}
+
+
+def _response(model: ModelVersion) -> dict[str, Any] | None:
+    return {"model": model.name, "input": _TEXT} if names_of(model).makes_chats else None
+
+
+def _completion(model: ModelVersion) -> dict[str, Any] | None:
+    return {"model": model.name, "prompt": _TEXT} if names_of(model).makes_texts else None
+
+
+def _embedding(model: ModelVersion) -> dict[str, Any] | None:
+    return {"model": model.name, "input": [_TEXT]} if names_of(model).makes_embeddings else None
+
+
+_EXAMPLES: dict[str, Example] = {
+    "Texts.chat": _chat,
+    "Texts.complete": _completion,
+    "Texts.respond": _response,
+    "Embeddings.embed": _embedding,
+}
+
+
+def _number(values: fields.Range) -> dict[str, Any]:
+    kind = "integer" if values.is_integer else "number"
+    return {"type": kind, "description": f"{values.text[0].upper()}{values.text[1:]}."}
+
+
+_TEXTS = {"type": ["string", "array"], "description": "One, or a list of them."}
+_USAGE = object_of(
+    {"prompt_tokens": COUNT, "completion_tokens": COUNT, "total_tokens": COUNT},
+    "prompt_tokens",
+    "total_tokens",
+)
+_SAMPLING: dict[str, Any] = {
+    **{field: _number(values) for field, values in fields.SAMPLING.items()},
+    **dict.fromkeys(fields.FLAGS, BOOLEAN),
+    "stop": _TEXTS,
+    "logit_bias": {"type": "object", "description": "By the numbers of tokens, from -100 to 100."},
+}
+_COMMON: dict[str, Any] = {
+    **_SAMPLING,
+    "stream": BOOLEAN,
+    "stream_options": object_of({"include_usage": BOOLEAN}),
+    "n": COUNT,
+    "response_format": object_of({"type": STRING, "json_schema": {"type": "object"}}, "type"),
+}
+_TOOLS: dict[str, Any] = {
+    "tools": array_of({"type": "object"}),
+    "tool_choice": {"type": ["string", "object"]},
+    "parallel_tool_calls": BOOLEAN,
+    "top_logprobs": _number(fields.TOP_LOGPROBS),
+}
+_MESSAGE = object_of(
+    {
+        "role": STRING,
+        "content": {"type": ["string", "array", "null"]},
+        "tool_calls": array_of({"type": "object"}),
+    },
+    "role",
+)
+
+
+def _answer(choice: dict[str, Any]) -> dict[str, Any]:
+    choice = {"index": COUNT, **choice, "finish_reason": STRING}
+    return object_of(
+        {
+            "id": STRING,
+            "object": STRING,
+            "created": COUNT,
+            "model": STRING,
+            "choices": array_of(object_of(choice, "index")),
+            "usage": schema_named("Usage"),
+        },
+        "id",
+        "object",
+        "created",
+        "model",
+        "choices",
+    )
+
+
+_SCHEMAS: dict[str, Any] = {
+    "OpenAIError": object_of(
+        {
+            "error": object_of(
+                {
+                    "message": STRING,
+                    "type": STRING,
+                    "param": {"type": ["string", "null"]},
+                    "code": {"type": ["string", "null"]},
+                },
+                "message",
+                "type",
+                "param",
+                "code",
+            )
+        },
+        "error",
+    ),
+    "Usage": _USAGE,
+    "ChatCompletionRequest": object_of(
+        {
+            "model": STRING,
+            "messages": array_of(_MESSAGE),
+            "logprobs": BOOLEAN,
+            **_TOOLS,
+            **_COMMON,
+        },
+        "model",
+        "messages",
+    ),
+    "ChatCompletion": _answer({"message": _MESSAGE}),
+    "CompletionRequest": object_of(
+        {
+            "model": STRING,
+            "prompt": _TEXTS,
+            "echo": BOOLEAN,
+            "logprobs": _number(fields.COMPLETION_LOGPROBS),
+            **_COMMON,
+        },
+        "model",
+        "prompt",
+    ),
+    "Completion": _answer({"text": STRING}),
+    "ResponseRequest": object_of(
+        {
+            "model": STRING,
+            "input": {"type": ["string", "array"]},
+            "instructions": STRING,
+            "max_output_tokens": COUNT,
+            "text": object_of({"format": {"type": "object"}}),
+            "stream": BOOLEAN,
+            **_TOOLS,
+            **_SAMPLING,
+        },
+        "model",
+        "input",
+    ),
+    "ResponseDocument": object_of(
+        {
+            "id": STRING,
+            "object": STRING,
+            "created_at": COUNT,
+            "status": STRING,
+            "model": STRING,
+            "output": array_of({"type": "object"}),
+            "usage": {"type": "object"},
+        },
+        "id",
+        "object",
+        "status",
+        "model",
+        "output",
+    ),
+    "EmbeddingRequest": object_of(
+        {
+            "model": STRING,
+            "input": _TEXTS,
+            "encoding_format": {"type": "string", "enum": ["float", "base64"]},
+        },
+        "model",
+        "input",
+    ),
+    "EmbeddingResponse": object_of(
+        {
+            "object": STRING,
+            "model": STRING,
+            "data": array_of(
+                object_of(
+                    {
+                        "object": STRING,
+                        "index": COUNT,
+                        "embedding": {"type": ["array", "string"]},
+                    },
+                    "object",
+                    "index",
+                    "embedding",
+                )
+            ),
+            "usage": schema_named("Usage"),
+        },
+        "object",
+        "data",
+        "model",
+        "usage",
+    ),
+    "OpenAIModel": object_of(
+        {"id": STRING, "object": STRING, "created": COUNT, "owned_by": STRING},
+        "id",
+        "object",
+        "created",
+        "owned_by",
+    ),
+    "OpenAIModels": object_of(
+        {"object": STRING, "data": array_of(schema_named("OpenAIModel"))}, "object", "data"
+    ),
+}
+
+DESCRIPTIONS = RouteDescriptions(_OPERATIONS, _EXAMPLES, _SCHEMAS, "OpenAIError")
+
+
+class Realtime:
+    """The responder of WebSockets; the first client loads what they need."""
+
+    def __init__(self, gateway: Gateway, texts: Texts) -> None:
+        self._parts = gateway, texts
+        self._sessions: Sessions | None = None
+
+    async def converse(self, req: Request, resp: falcon.asgi.Response) -> None:
+        if self._sessions is None:
+            from zmqtriton_extras.openai.realtime import Sessions
+
+            self._sessions = Sessions(*self._parts)
+        await self._sessions.converse(req, resp)
+
+
+def routes(gateway: Gateway) -> list[Route]:
+    """Return the routes; who restricts `inference` or `metadata` has restricted these, too."""
+    # only now: a server without the API need not load it
+    from zmqtriton_extras.openai.calls import Models
+    from zmqtriton_extras.openai.embeddings import Embeddings
+    from zmqtriton_extras.openai.text import Texts
+
+    texts, embeddings, models = Texts(gateway), Embeddings(gateway), Models(gateway)
+    return [
+        Route("POST", "/v1/chat/completions", _CATEGORY, texts.chat, "inference"),
+        Route("POST", "/v1/completions", _CATEGORY, texts.complete, "inference"),
+        Route("POST", "/v1/responses", _CATEGORY, texts.respond, "inference"),
+        Route("GET", "/v1/realtime", _CATEGORY, Realtime(gateway, texts).converse, "inference"),
+        Route("POST", "/v1/embeddings", _CATEGORY, embeddings.embed, "inference"),
+        Route("GET", "/v1/models", _CATEGORY, models.list_all, "metadata"),
+        Route("GET", "/v1/models/{model:name}", _CATEGORY, models.show, "metadata"),
+    ]
+
+
+def _routes(gateway: Gateway) -> Sequence[Route]:
+    return routes(gateway) if gateway.settings.http.allow_openai else ()
+
+
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
+    return DESCRIPTIONS if gateway.settings.http.allow_openai else RouteDescriptions()
+
+
+EXTENSION = HttpExtension(_routes, problems.PREFIX, problems.Form(), _descriptions)

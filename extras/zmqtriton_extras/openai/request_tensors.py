@@ -1,0 +1,295 @@
+"""The tensors of a request for text, as its model wants them, and the abilities that it must have.
+
+A model that lacks an ability is named with the field that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import orjson
+
+from zmqtriton_extras.openai.call_text import (
+    FORCED_LIST,
+    FORMS,
+    CallReader,
+    CallText,
+    ForcedCall,
+    Form,
+)
+from zmqtriton_extras.openai.formats import of_schema
+from zmqtriton_extras.openai.problems import RefusedField
+from zmqtriton_extras.openai.requests import AUTO, NAMED, TextRequest
+from zmqtriton_extras.openai.tensor_names import TOOL_CALL_PARSER, TensorNames
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_floor.signature import Input
+from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_frontends.http_api import json_to_bytes
+
+#: Where the client does not say, and the model needs to know.
+DEFAULT_MAX_TOKENS = 16
+#: Inputs of models like those of TensorRT-LLM whose names are not OpenAI's.
+_OWN_NAMES = {"stop": "stop_words"}
+_ANY_TEXT = {"type": "text"}
+_FORCED_CALL = "tool_call"
+#: What the sampling calls an adapter, as in Triton's vLLM backend.
+_ADAPTER = "lora_name"
+
+#: The form of a text by OpenAI's document, and its schema; None for none.
+_Form = tuple[Any, Any]
+
+
+def _reads_calls(names: TensorNames) -> bool:
+    return bool(names.tool_calls or names.tool_call_parser)
+
+
+def _is_shown_tools(names: TensorNames) -> bool:
+    return names.tools is not None or (names.has_template and names.messages is None)
+
+
+def _takes_choice(names: TensorNames) -> bool:
+    return names.tool_choice is not None and _reads_calls(names)
+
+
+def _can_be_forced(names: TensorNames) -> bool:
+    return names.keeps_to_formats or _takes_choice(names)
+
+
+class _Need(NamedTuple):
+    field: str
+    is_there: Callable[[TextRequest], bool]
+    is_met: Callable[[TensorNames], bool]
+    #: Why it is not, and what would be needed.
+    why: str
+
+
+_NEEDS = (
+    _Need("n", lambda r: r.choices > 1, lambda m: m.takes("n"), "makes one choice only"),
+    _Need(
+        "logprobs",
+        lambda r: r.logprobs is not None,
+        lambda m: bool(m.logprobs) and m.takes("logprobs"),
+        "tells no probabilities: it has no output 'logprobs' of type TYPE_STRING",
+    ),
+    _Need(
+        "logit_bias",
+        lambda r: "logit_bias" in r.sampling,
+        lambda m: m.takes("logit_bias"),
+        "has no input for biases of tokens",
+    ),
+    _Need(
+        "response_format",
+        lambda r: r.format.document is not None,
+        lambda m: m.keeps_to_formats,
+        "has no input for the form of a text, 'response_format'",
+    ),
+    _Need(
+        "tools",
+        lambda r: bool(r.tools.documents),
+        _is_shown_tools,
+        "is shown no tools: it needs a chat template, or an input 'tools'",
+    ),
+    _Need(
+        "tools",
+        lambda r: r.tools.choice == AUTO,
+        _reads_calls,
+        f"calls no tools: its parameter {TOOL_CALL_PARSER} names no form of calls, and it has no "
+        "output 'tool_calls'",
+    ),
+    _Need(
+        "tool_choice",
+        lambda r: r.tools.is_forced,
+        _can_be_forced,
+        "cannot be made to call a tool: it has no input 'response_format' or 'tool_choice'",
+    ),
+    _Need(
+        "model",
+        lambda r: bool(r.adapter),
+        lambda m: m.lora is not None or m.sampling is not None,
+        "has no input for the name of an adapter, 'lora_name'",
+    ),
+)
+
+
+def check(request: TextRequest, names: TensorNames) -> None:
+    """Raise RefusedField for a field that the model can do nothing with."""
+    for need in _NEEDS:
+        if need.is_there(request) and not need.is_met(names):
+            field = request.format.field if need.field == "response_format" else need.field
+            raise RefusedField(f"model '{names.model}' {need.why}", field)
+
+
+def is_forced_by_format(request: TextRequest, names: TensorNames) -> bool:
+    """Return True if the engine is to keep to the form of a call."""
+    return request.tools.is_forced and not _takes_choice(names)
+
+
+def call_form(request: TextRequest, names: TensorNames) -> Form | None:
+    """Return the form in which the model writes calls, None if its text has none.
+
+    Raises InternalError if the model's parameter names no form.
+    """
+    is_by_text = request.tools.documents and not names.tool_calls
+    if not is_by_text or is_forced_by_format(request, names):
+        return None
+    form = FORMS.get(names.tool_call_parser)
+    if form is None:
+        raise InternalError(
+            f"parameter {TOOL_CALL_PARSER} of model '{names.model}' must be one of "
+            f"{', '.join(FORMS)}"
+        )
+    return form
+
+
+def call_reader(request: TextRequest, names: TensorNames) -> Callable[[], CallReader] | None:
+    """Return the maker of readers of calls, None if texts have no calls.
+
+    Raises what call_form raises.
+    """
+    tools = request.tools
+    if tools.documents and is_forced_by_format(request, names):
+        is_one = tools.choice == NAMED
+        return partial(ForcedCall, tools.name) if is_one else partial(CallText, FORCED_LIST)
+    form = call_form(request, names)
+    return None if form is None else partial(CallText, form)
+
+
+def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames) -> RequestBody:
+    """Return the request for one prompt.
+
+    For a model that takes the messages of a chat it is these, as JSON. Raises InvalidArgument if
+    the model is not one for text, or lacks an ability that the request needs.
+    """
+    if not names.text_output:
+        raise _unfit(names, "output", "openai_text_output")
+    check(request, names)
+    form = _form_for_engine(request, names)
+    tensors = [_prompt(request, prompt, names), *_sampling(request, names, form)]
+    if names.stream is not None:
+        tensors.append(_boolean(names.stream, request.is_streamed and names.is_decoupled))
+    if names.exclude_input is not None:
+        tensors.append(_boolean(names.exclude_input, True))
+    tensors += [*_tools(request, names), *_format(names, form), *_wishes(request, names)]
+    return RequestBody(own_id, {}, [], tensors)
+
+
+def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> Tensor:
+    if request.messages is not None and names.messages is not None:
+        return _text(names.messages, prompt.encode())
+    if names.text is None:
+        raise _unfit(names, "input", "openai_text_input")
+    return _text(names.text, prompt.encode())
+
+
+def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Tensor]:
+    """Return what the client says of the sampling, as one input or as one for each wish."""
+    wishes = dict(request.sampling)
+    tensors = []
+    document, schema = form
+    if names.structured_key and names.response_format is None and document is not None:
+        wish = {"json_object": True} if schema is None else {"json": schema}
+        wishes[names.structured_key] = orjson.dumps(wish).decode()
+    if request.adapter and names.lora is not None:
+        tensors.append(_text(names.lora, request.adapter.encode()))
+    elif request.adapter:
+        wishes[_ADAPTER] = request.adapter
+    calls = call_form(request, names)
+    if calls is not None and calls.has_special_marks:
+        wishes.setdefault("skip_special_tokens", False)
+    if names.sampling is not None:
+        return [*tensors, _text(names.sampling, orjson.dumps(wishes))]
+    limit = names.input("max_tokens")
+    if limit is not None and not limit.optional:
+        wishes.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
+    for key, value in wishes.items():
+        target = names.input(_OWN_NAMES.get(key, key))
+        if target is not None:
+            tensors.append(_values(target, key, value))
+    return tensors
+
+
+def _tools(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
+    tools = request.tools
+    for target, document in (
+        (names.tools, tools.documents),
+        (names.tool_choice, tools.choice_document()),
+    ):
+        if target is not None and (tools.documents or not target.optional):
+            yield _text(target, orjson.dumps(document))
+
+
+def _form_for_engine(request: TextRequest, names: TensorNames) -> _Form:
+    """Return the form of the text, or of a call in its place, and its schema; None for none."""
+    if is_forced_by_format(request, names):
+        schema = request.tools.forced_schema()
+        return of_schema(_FORCED_CALL, schema), schema
+    return request.format.document, request.format.json_schema
+
+
+def _format(names: TensorNames, form: _Form) -> Iterator[Tensor]:
+    """Return what the engine is to keep to."""
+    document, schema = form
+    target, guides = names.response_format, names.guides
+    if target is not None:
+        if document is not None or not target.optional:
+            yield _text(target, orjson.dumps(document or _ANY_TEXT))
+    elif guides is not None and document is not None:
+        kind, guide = guides
+        yield _text(kind, b"json" if schema is None else b"json_schema")
+        yield _text(guide, b"" if schema is None else orjson.dumps(schema))
+
+
+def _wishes(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
+    """Return the inputs that ask for outputs."""
+    always = (names.finish_reason, names.prompt_tokens, names.completion_tokens)
+    for wish in names.wishes(always):
+        yield _boolean(wish, True)
+    for output, is_asked_for in (
+        (names.logprobs, request.logprobs is not None),
+        (names.tool_calls, bool(request.tools.documents)),
+    ):
+        for wish in names.wishes((output,)):
+            if is_asked_for or not wish.optional:
+                yield _boolean(wish, is_asked_for)
+
+
+def _values(target: Input, key: str, value: Any) -> Tensor:
+    if type(value) is dict:
+        value = orjson.dumps(value).decode()
+    elements = value if type(value) is list else [value]
+    shape = shape_of_one(target)
+    if len(elements) > 1:
+        shape[-1:] = [len(elements)]
+    datatype = BY_NUMBER[target.datatype]
+    try:
+        data = json_to_bytes(target.name, datatype, len(elements), elements)
+    except InvalidArgument as error:
+        raise RefusedField(error.text, key) from None
+    return Tensor(target.name, target.datatype, shape, data)
+
+
+def _unfit(names: TensorNames, kind: str, parameter: str) -> RefusedField:
+    return RefusedField(
+        f"model '{names.model}' makes no text: it has no {kind} '{names.wanted_name(parameter)}' "
+        f"of type TYPE_STRING; its parameter {parameter} may name another",
+        "model",
+    )
+
+
+def _text(target: Input, text: bytes) -> Tensor:
+    return Tensor(target.name, BYTES, shape_of_one(target), len(text).to_bytes(4, "little") + text)
+
+
+def _boolean(target: Input, value: bool) -> Tensor:
+    return Tensor(target.name, target.datatype, shape_of_one(target), b"\1" if value else b"\0")
+
+
+def shape_of_one(target: Input) -> list[int]:
+    """Return the shape of one element. Raises InvalidArgument if the input takes more."""
+    shape = [1 if dim < 0 else dim for dim in target.dims]
+    if count_elements(shape) != 1:
+        raise InvalidArgument(f"input '{target.name}' must take one element")
+    return shape

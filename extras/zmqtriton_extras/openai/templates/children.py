@@ -1,0 +1,209 @@
+"""The processes that render chat templates: one for each model that has been asked lately.
+
+A template is code that comes with a model, and any of it may run for ever. In a process of its own
+it has a time and a memory, keeps nobody but its own model's chats waiting, and is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from zmqtriton_extras.openai import templates
+from zmqtriton_extras.openai.templates import LENGTH_BYTES, OUTCOMES, READY
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable, Unsupported
+
+#: How long a template may take; a usual one takes a millisecond.
+WITHIN_S = 5.0
+#: How long a process may take until it can render.
+_START_S = 30.0
+#: Processes of one server process. One takes 15 MB.
+MAX_PROCESSES = 8
+#: How long one is kept that nobody needs.
+_IDLE_S = 60.0
+#: Chats of one model that wait for its process.
+_MAX_WAITING = 256
+#: Its variables; what else the server has is not for models.
+_VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+_ERRORS = {"InvalidArgument": InvalidArgument, "Unsupported": Unsupported}
+
+
+class Child:
+    """The process of one model."""
+
+    def __init__(self, model: str, user: str) -> None:
+        self._model = model
+        self._user = user
+        self._process: asyncio.subprocess.Process | None = None
+        self._lock = asyncio.Lock()
+        self._waiting = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting
+
+    async def render(self, request: bytes) -> str:
+        """Return a prompt for what request_of() has made.
+
+        Raises what chat.render raises, InternalError for a template that takes too much.
+        """
+        if self._waiting >= _MAX_WAITING:
+            raise Unavailable(f"too many chats wait for the template of model '{self._model}'")
+        self._waiting += 1
+        try:
+            async with self._lock:
+                return await self._render(request)
+        finally:
+            self._waiting -= 1
+
+    async def _render(self, request: bytes) -> str:
+        is_done = False
+        try:
+            process = self._process
+            if process is None or process.returncode is not None:
+                process = await self._start()
+            answer = await asyncio.wait_for(_ask(process, request), WITHIN_S)
+            is_done = True
+        except asyncio.TimeoutError:
+            raise InternalError(
+                f"the chat template of model '{self._model}' takes longer than {WITHIN_S:.0f} s"
+            ) from None
+        except (asyncio.IncompleteReadError, ConnectionError, _OddAnswerError):
+            raise InternalError(
+                f"the process of the chat template of model '{self._model}' has ended"
+            ) from None
+        finally:
+            # also if nobody waits for the answer any more: the next one would get it
+            if not is_done:
+                self.end()
+        outcome, text = OUTCOMES[answer[0]], answer[1:].decode()
+        if outcome == "prompt":
+            return text
+        if outcome == "messages":
+            raise templates.RefusedChatError(text)
+        raise _ERRORS.get(outcome, InternalError)(text)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        command = [sys.executable, "-m", "zmqtriton_extras.openai.templates"]
+        command += ["--parent", str(os.getpid()), *_as_user(self._user)]
+        process = self._process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        )
+        assert process.stdout is not None, "it is a pipe"
+        await asyncio.wait_for(process.stdout.readexactly(len(READY)), _START_S)
+        return process
+
+    def end(self) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+        # its end is noted by the loop
+        self._process = None
+
+    async def close(self) -> None:
+        """End it, and return when it has ended."""
+        process = self._process
+        self.end()
+        if process is not None:
+            await process.wait()
+
+
+def request_of(
+    model: str,
+    template: str,
+    messages: list[dict[str, Any]],
+    variables: str,
+    tools: Sequence[dict[str, Any]] = (),
+) -> bytes:
+    """Return a request for the prompt that a template makes of a chat with tools."""
+    request = {"model": model, "text": template, "messages": messages, "variables": variables}
+    if tools:
+        request["tools"] = list(tools)
+    return json.dumps(request).encode()
+
+
+class Children:
+    def __init__(self, users: Sequence[str] = ()) -> None:
+        """Set up; the first of the users is that of models that name none."""
+        self._users = users
+        #: By model; who was asked last is the last.
+        self._children: dict[str, Child] = {}
+        self._ending: dict[str, asyncio.TimerHandle] = {}
+
+    async def render(self, model: str, user: str, request: bytes) -> str:
+        """Return the prompt for what request_of() has made. Raises what Child.render raises."""
+        child = self._children.pop(model, None) or Child(model, user or next(iter(self._users), ""))
+        self._children[model] = child
+        self._make_room()
+        try:
+            return await child.render(request)
+        finally:
+            self._end_later(model)
+
+    async def close(self) -> None:
+        """End all of them."""
+        for timer in self._ending.values():
+            timer.cancel()
+        self._ending.clear()
+        for child in self._children.values():
+            await child.close()
+        self._children.clear()
+
+    def _make_room(self) -> None:
+        idle = [model for model, child in self._children.items() if child.is_idle]
+        for model in idle[: max(0, len(self._children) - MAX_PROCESSES)]:
+            self._end(model)
+
+    def _end_later(self, model: str) -> None:
+        before = self._ending.pop(model, None)
+        if before is not None:
+            before.cancel()
+        loop = asyncio.get_running_loop()
+        self._ending[model] = loop.call_later(_IDLE_S, self._end_idle, model)
+
+    def _end_idle(self, model: str) -> None:
+        child = self._children.get(model)
+        if child is not None and child.is_idle:
+            self._end(model)
+
+    def _end(self, model: str) -> None:
+        self._children.pop(model).end()
+        timer = self._ending.pop(model, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class _OddAnswerError(Exception):
+    """Raised for what no process of ours answers."""
+
+
+async def _ask(process: asyncio.subprocess.Process, request: bytes) -> bytes:
+    assert process.stdin is not None, "it is a pipe"
+    assert process.stdout is not None, "it is a pipe"
+    process.stdin.write(len(request).to_bytes(LENGTH_BYTES, "little") + request)
+    await process.stdin.drain()
+    size = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES), "little")
+    if not 0 < size <= templates.MAX_BYTES:
+        raise _OddAnswerError
+    answer = await process.stdout.readexactly(size)
+    if answer[0] >= len(OUTCOMES):
+        raise _OddAnswerError
+    return answer
+
+
+def _as_user(name: str) -> list[str]:
+    """Return the arguments for a process of that user, if this one may make it so."""
+    if not name or os.geteuid():
+        return []
+    user = pwd.getpwnam(name)
+    return ["--user", str(user.pw_uid), str(user.pw_gid)]

@@ -1,0 +1,1 @@
+"""Metrics of tokens, and limits of them, for models that make text."""

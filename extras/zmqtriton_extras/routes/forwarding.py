@@ -1,0 +1,417 @@
+"""Requests to routes of models, which go to the models of these routes, and their answers.
+
+A body lies where that model's process can read it, so it passes no broker; an answer is sent as it
+comes, at its reader's pace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_extras.routes import names
+from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.access.bearer_tokens import may_see
+from zmqtriton_frontends.entrance import Ask, Content
+from zmqtriton_frontends.gateway import Gateway, StreamItem
+from zmqtriton_frontends.http_api import HttpEntrance, Request, Route
+from zmqtriton_frontends.inference import Catalogue, ModelVersion
+
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+#: How long a request waits for routes that are being loaded.
+_WITHIN_S = 30.0
+_AGAIN_S = 0.05
+#: How long a client of /openapi.json waits for routes that are not described yet.
+_DESCRIBED_WITHIN_S = 5.0
+_LARGE_BYTES = 64 << 10
+_BYTES, _UINT8 = BY_NAME["BYTES"].number, BY_NAME["UINT8"].number
+#: Headers of the connection with the client, which are not the route's.
+_OWN_HEADERS = frozenset(
+    (
+        "connection",
+        "content-length",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_log = logging.getLogger(__name__)
+
+_DESCRIBED = ("get", "post", "put", "patch", "delete")
+_SCHEMAS = "#/components/schemas/"
+#: The fields of an operation that an application may fill.
+_FIELDS = ("summary", "description", "parameters", "requestBody", "responses", "deprecated")
+_TOKEN: list[dict[str, list[str]]] = [{"token": []}]
+
+
+async def describe(gateway: Gateway, req: Request, document: dict[str, Any]) -> None:
+    """Put the single routes of models in the place of those that stand for all."""
+    for path in ("/models/{model}/{rest}", "/{path}"):
+        del document["paths"][path]
+    models = [
+        version
+        for version in gateway.catalogue.newest()
+        if names.CONTENTS in version.config_text
+        and version.config.get("backend") == names.BACKEND
+        and may_see(req.grant, version.name.removesuffix(names.SUFFIX))
+    ]
+    forwarding = forwarding_of(gateway)
+    answers = await asyncio.gather(
+        *(forwarding.describe(req, model) for model in models), return_exceptions=True
+    )
+    for model, answer in zip(models, answers, strict=True):
+        try:
+            if isinstance(answer, BaseException):
+                raise answer
+            _add(document, model, answer, has_tokens=bool(gateway.settings.access.tokens))
+        except (ZmqTritonError, ValueError, TypeError, AttributeError) as error:
+            _log.warning("routes of '%s' are not described: %s", model.name, error)
+
+
+def _add(
+    document: dict[str, Any], routed: ModelVersion, own: dict[str, Any], *, has_tokens: bool
+) -> None:
+    """Add the document of one model. Raises the fault of an application's own document."""
+    model = routed.name.removesuffix(names.SUFFIX)
+    root, prefix = names.path_of(routed.config, model), re.sub(r"[^A-Za-z0-9._-]", "_", model)
+    paths: dict[str, Any] = {}
+    for path, operations in own["paths"].items():
+        for method in _DESCRIBED:
+            if method in operations:
+                operation = {n: v for n, v in operations[method].items() if n in _FIELDS}
+                operation = {"summary": "", "responses": {}, **operation, "tags": [routed.name]}
+                operation["operationId"] = "_".join(
+                    (method, *re.findall(r"\w+", f"{root}{path}".replace("{", "By_")))
+                )
+                if has_tokens:
+                    operation["security"] = _TOKEN
+                paths.setdefault(f"{root}{path}", {})[method] = _renamed(operation, prefix)
+    schemas = _renamed(own.get("components", {}).get("schemas", {}), prefix)
+    document["components"]["schemas"] = {
+        **document["components"]["schemas"],
+        **{f"{prefix}.{name}": each for name, each in schemas.items()},
+    }
+    document["paths"] |= paths
+    document["tags"].append({"name": routed.name})
+
+
+def _renamed(value: Any, prefix: str) -> Any:
+    """Return a part of a document that refers to the schemas by their names in the whole one."""
+    if isinstance(value, list):
+        return [_renamed(each, prefix) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: each.replace(_SCHEMAS, f"{_SCHEMAS}{prefix}.")
+        if key == "$ref" and isinstance(each, str)
+        else _renamed(each, prefix)
+        for key, each in value.items()
+    }
+
+
+def routes(gateway: Gateway) -> Sequence[Route]:
+    forwarding = forwarding_of(gateway)
+    return [
+        Route(method, path, "inference", responder)
+        for path, responder in (
+            ("/models/{model:name}/{rest:path}", forwarding.forward),
+            # paths that no other route of the server has
+            ("/{path:path}", forwarding.forward_path),
+        )
+        for method in _METHODS
+    ]
+
+
+@lru_cache(maxsize=1)
+def forwarding_of(gateway: Gateway) -> Forwarding:
+    """Return the one of a process."""
+    return Forwarding(gateway)
+
+
+class _Place(NamedTuple):
+    """The place of a request: that of its model's routes, and its own below."""
+
+    root: str
+    path: str
+
+
+class Paths:
+    """The models that have paths of their own for their routes, read anew after changes alone."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._changes = -1
+        #: Models by these paths: those whose routes are served, and those whose routes are to be.
+        self._served: dict[str, str] = {}
+        self._meant: dict[str, str] = {}
+
+    def find(self, path: str) -> tuple[str, _Place] | None:
+        """Return the model whose routes have a path, if possible one that serves them."""
+        if self._changes != self._catalogue.changes:
+            self._changes = self._catalogue.changes
+            self._read()
+        roots = list(names.roots(path))
+        for by_path in (self._served, self._meant):
+            for root in filter(by_path.__contains__, roots):
+                return by_path[root], _Place(root, path[len(root) :] or "/")
+        return None
+
+    def _read(self) -> None:
+        self._served, self._meant = {}, {}
+        for version in self._catalogue.newest():
+            if names.PATH not in version.config_text:
+                continue  # without reading the configuration, which may be large
+            root = names.parameter(version.config, names.PATH)
+            model = version.name.removesuffix(names.SUFFIX)
+            if not names.path_problem(root):
+                by_path = self._meant if model == version.name else self._served
+                by_path.setdefault(root, model)
+
+
+class Forwarding:
+    """The responder."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._entrance = HttpEntrance(gateway)
+        self._max_bytes: int = gateway.settings.http.max_input_size
+        self._paths = Paths(gateway.catalogue)
+        #: Whether models have routes, as far as somebody has asked, with the generation.
+        self._has_routes: dict[str, tuple[int, bool]] = {}
+        #: The descriptions by models of routes, likewise.
+        self._described: dict[str, tuple[int, dict[str, Any]]] = {}
+
+    async def forward(
+        self, req: Request, resp: falcon.asgi.Response, model: str, rest: str
+    ) -> None:
+        """Answer a request below `/models/NAME`."""
+        await self._forward(req, resp, model, _Place(f"/models/{model}", f"/{rest}"))
+
+    async def forward_path(self, req: Request, resp: falcon.asgi.Response, path: str) -> None:
+        """Answer a request below the path that a model has for its routes."""
+        target = self._paths.find(f"/{path}")
+        if target is None:
+            await req.drop_body()
+            raise falcon.HTTPNotFound
+        await self._forward(req, resp, *target)
+
+    async def _forward(
+        self, req: Request, resp: falcon.asgi.Response, model: str, place: _Place
+    ) -> None:
+        # before anything is refused: an answer to half a body would be lost with the connection
+        pieces, size = await req.read_pieces(self._max_bytes)
+        routed = await self._find(req, model)
+        with await self._gateway.payload.gather(pieces, size, 0, req.hold) as body:
+            items = await self._ask(req, routed, _head(req, place), body, req.deadline_ns)
+            answer = Answer(req, items)
+            try:
+                await answer.begin(resp)
+            except BaseException:
+                await answer.close()
+                raise
+
+    async def describe(self, req: Request, routed: ModelVersion) -> dict[str, Any]:
+        """Return what a model of routes says of them. Raises its error."""
+        described = self._described.get(routed.name)
+        if described is not None and described[0] == routed.generation:
+            return described[1]
+        model = routed.name.removesuffix(names.SUFFIX)
+        head = json.dumps({names.DESCRIBES: names.path_of(routed.config, model)}).encode()
+        deadline_ns = time.monotonic_ns() + int(_DESCRIBED_WITHIN_S * 1e9)
+        items = await self._ask(req, routed.name, head, b"", deadline_ns)
+        async with aclosing(items) as answers:
+            outputs = _outputs(_body_of(await anext(answers, None)))
+        document: dict[str, Any] = json.loads(bytes(outputs[names.BODY]))
+        self._described[routed.name] = routed.generation, document
+        return document
+
+    async def _ask(
+        self, req: Request, routed: str, head: bytes, body: Any, deadline_ns: int
+    ) -> AsyncGenerator[StreamItem, None]:
+        ask = Ask(
+            (routed, ""),
+            partial(_content, head, body),
+            req.header,
+            None,
+            _grant(req, routed),
+            deadline_ns,
+            time.monotonic_ns(),
+            source=req.source,
+        )
+        checked = await self._entrance.admit(ask)
+        return self._entrance.responses(checked, req.arrivals())
+
+    async def _find(self, req: Request, model: str) -> str:
+        """Return the model of the routes, when it is there. Raises what refuses the client."""
+        catalogue, name = self._gateway.catalogue, model + names.SUFFIX
+        version = await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
+        if version.config.get("backend") == names.BACKEND:  # it is itself the model of routes
+            raise falcon.HTTPError(404, description=f"model '{model}' has no routes")
+        end_s = time.monotonic() + _WITHIN_S
+        while True:
+            try:
+                return catalogue.find(name).name
+            except ZmqTritonError as error:
+                if not await self._has(version):
+                    raise falcon.HTTPError(
+                        404, description=f"model '{model}' has no routes"
+                    ) from None
+                if time.monotonic() >= end_s or _has_failed(catalogue.versions().get(name)):
+                    raise Unavailable(
+                        f"the routes of model '{model}' are not loaded: {error.text}"
+                    ) from None
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _has(self, version: ModelVersion) -> bool:
+        generation, has = self._has_routes.get(version.name, (-1, False))
+        if generation != version.generation:
+            code = await self._gateway.call(names.CODE, {"models": [version.name]})
+            row = code.get(version.name)
+            has = row is not None and await asyncio.to_thread(
+                Path(row["directory"], str(row["version"]), names.FILE).is_file
+            )
+            self._has_routes[version.name] = version.generation, has
+        return has
+
+
+def _has_failed(versions: Sequence[ModelVersion] | None) -> bool:
+    return bool(versions) and all(
+        each.state not in ("LOADING", "READY") and each.reason is not None and not each.is_unloaded
+        for each in versions or ()
+    )
+
+
+def _grant(req: Request, routed: str) -> Any:
+    """Return the rights of a client, who may use the routes of each model that it may ask."""
+    grant = req.grant
+    return None if grant is None else grant._replace(models=(*grant.models, routed))
+
+
+def _head(req: Request, place: _Place) -> bytes:
+    headers = [
+        (name.lower(), value.decode("latin-1"))
+        for name, value in req.spelled_headers()
+        if name.lower() not in ("authorization", *_OWN_HEADERS)
+    ]
+    document = {
+        "method": req.method,
+        "root": place.root,
+        "path": place.path,
+        "query": req.query_string,
+        "scheme": req.scheme,
+        "http_version": str(req.scope.get("http_version", "1.1")),
+        "client": list(req.scope.get("client") or ()),
+        "server": list(req.scope.get("server") or ()),
+        "headers": headers,
+    }
+    return json.dumps(document).encode()
+
+
+def _content(head: bytes, body: Any, model: ModelVersion) -> Content:
+    inputs = [
+        Tensor(names.HEAD, _BYTES, [1], len(head).to_bytes(4, "little") + head),
+        Tensor(names.BODY, _UINT8, [len(body)], body),
+    ]
+    return Content(RequestBody("", {}, [], inputs))
+
+
+class Answer:
+    """The answer of a route, in parts."""
+
+    def __init__(self, req: Request, items: AsyncGenerator[StreamItem, None]) -> None:
+        self._req = req
+        self._items = items
+
+    async def begin(self, resp: falcon.asgi.Response) -> None:
+        """Answer with the first part, and others as they come. Raises the route's error."""
+        item = await anext(self._items)
+        outputs = _outputs(_body_of(item))
+        self._write_head(resp, json.loads(bytes(outputs[names.HEAD][4:])))
+        body = bytes(outputs[names.BODY])
+        if len(body) > _LARGE_BYTES:
+            await self._req.wait_for_room(len(body))
+        if item.is_final:
+            resp.data = body
+            return
+        resp.stream = _Parts(self, body)
+
+    def _write_head(self, resp: falcon.asgi.Response, head: Mapping[str, Any]) -> None:
+        resp.status = head["status"]
+        resp.content_type = None
+        for name, value in head["headers"]:
+            if not (_HEADER.fullmatch(name) and _VALUE.fullmatch(value)):
+                raise InternalError("the route has answered with an invalid header")
+            if name.lower() == "content-type":
+                resp.content_type = value
+            elif name.lower() not in _OWN_HEADERS:
+                resp.append_header(name, value)
+
+    async def part(self) -> bytes:
+        """Return the next part, b"" at the end.
+
+        Raises its error, so that the client sees that the answer is not whole.
+        """
+        item = await anext(self._items, None)
+        if item is None:
+            return b""
+        if item.error is not None:
+            raise item.error
+        data = b"" if item.body is None else bytes(_outputs(item.body)[names.BODY])
+        if len(data) > _LARGE_BYTES:
+            await self._req.wait_for_room(len(data))
+        self._req.made(len(data))
+        return data
+
+    async def close(self) -> None:
+        await self._items.aclose()
+
+
+class _Parts:
+    """The parts for Falcon, which awaits `close` in any case."""
+
+    def __init__(self, answer: Answer, first: bytes) -> None:
+        self._answer = answer
+        self._first = first
+
+    def __aiter__(self) -> _Parts:
+        return self
+
+    async def __anext__(self) -> bytes:
+        part, self._first = self._first or await self._answer.part(), b""
+        if not part:
+            raise StopAsyncIteration
+        return part
+
+    async def close(self) -> None:
+        await self._answer.close()
+
+
+def _body_of(item: StreamItem | None) -> ResponseBody:
+    """Return the first part of an answer. Raises the error in its place."""
+    if item is not None and item.error is not None:
+        raise item.error
+    if item is None or item.body is None:
+        raise InternalError("the route has sent no answer")
+    return item.body
+
+
+def _outputs(body: ResponseBody) -> dict[str, Any]:
+    return {tensor.name: tensor.data for tensor in body.outputs}

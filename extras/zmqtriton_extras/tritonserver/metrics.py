@@ -1,0 +1,115 @@
+"""MetricFamily and Metric: numbers of this program's own, beside the server's in `metrics()`.
+
+They belong to the process, as in Triton: each server in it shows them.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+from zmqtriton_extras.tritonserver.enums import InvalidArgumentError, MetricKind, UnsupportedError
+from zmqtriton_standard.metrics.model_metrics import render
+
+_lock = threading.Lock()
+
+
+class _Series:
+    """The value of all metrics of a family that have the same labels."""
+
+    def __init__(self, labels: dict[str, str]) -> None:
+        self.labels = labels
+        self.value = 0.0
+
+
+class _Family:
+    """The state that all families of one name share."""
+
+    def __init__(self, kind: MetricKind, name: str, description: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.description = description
+        self.series: weakref.WeakValueDictionary[tuple[tuple[str, str], ...], _Series]
+        self.series = weakref.WeakValueDictionary()
+
+
+#: By name; one goes when nothing refers to it.
+_families: weakref.WeakValueDictionary[str, _Family] = weakref.WeakValueDictionary()
+
+
+class MetricFamily:
+    """A family of metrics, shared with others of its name and kind."""
+
+    def __init__(self, kind: MetricKind, name: str, description: str) -> None:
+        """Join the family, or make it. Raises InvalidArgumentError if it is of another kind."""
+        with _lock:
+            family = _families.get(name)
+            if family is None:
+                family = _families[name] = _Family(kind, name, description)
+        if family.kind is not kind:
+            raise InvalidArgumentError("Family name already exists with different type")
+        self._shared = family
+
+    def series(self, labels: dict[str, str]) -> Any:
+        """Return the value with these labels, which stays for as long as it is held."""
+        with _lock:
+            key = tuple(sorted(labels.items()))
+            found = self._shared.series.get(key)
+            if found is None:
+                found = self._shared.series[key] = _Series(labels)
+            return found
+
+    @property
+    def kind(self) -> MetricKind:
+        return self._shared.kind
+
+
+class Metric:
+    """A number of a family, told apart by labels."""
+
+    def __init__(self, family: MetricFamily, labels: dict[str, str] | None = None) -> None:
+        self._family = family
+        self._series = family.series(dict(labels or {}))
+
+    @property
+    def kind(self) -> MetricKind:
+        return self._family.kind
+
+    @property
+    def value(self) -> float:
+        return float(self._series.value)
+
+    def increment(self, value: float) -> None:
+        """Add to it. Raises InvalidArgumentError for a counter that would fall."""
+        if self.kind is MetricKind.COUNTER and value < 0:
+            raise InvalidArgumentError(
+                "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by "
+                "non-negative values."
+            )
+        with _lock:
+            self._series.value += value
+
+    def set_value(self, value: float) -> None:
+        """Set a gauge. Raises UnsupportedError for a counter."""
+        if self.kind is not MetricKind.GAUGE:
+            raise UnsupportedError("TRITONSERVER_METRIC_KIND_COUNTER does not support Set")
+        with _lock:
+            self._series.value = float(value)
+
+
+def page() -> str:
+    """Return the numbers of this process as Prometheus reads them."""
+    return render(
+        [
+            {
+                "name": family.name,
+                "description": family.description,
+                "kind": family.kind.value,
+                "series": [
+                    {"labels": one.labels, "value": one.value} for one in [*family.series.values()]
+                ],
+            }
+            for _, family in sorted(_families.items())
+        ]
+    )

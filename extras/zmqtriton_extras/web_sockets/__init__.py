@@ -1,0 +1,11 @@
+"""WebSockets: requests and responses of a model in both directions, for browsers and others."""
+
+from __future__ import annotations
+
+from zmqtriton.sdk import AddOn
+
+ADDON = AddOn(
+    "web_sockets",
+    http=(".extension:EXTENSION",),
+    after=("generate", "openai"),
+)

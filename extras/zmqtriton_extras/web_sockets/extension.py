@@ -1,0 +1,47 @@
+"""WebSockets as an extension of the HTTP frontend; the first client loads what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import falcon.asgi
+
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import HttpExtension, Operation, Request, Route, RouteDescriptions
+
+if TYPE_CHECKING:
+    from zmqtriton_extras.web_sockets.stream import Streams
+
+
+class WebSockets:
+    """The responder."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._streams: Streams | None = None
+
+    async def stream(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        if self._streams is None:
+            from zmqtriton_extras.web_sockets.stream import Streams
+
+            self._streams = Streams(self._gateway)
+        await self._streams.converse(req, resp, (model, version))
+
+
+def _routes(gateway: Gateway) -> Sequence[Route]:
+    stream = WebSockets(gateway).stream
+    return [
+        Route("GET", f"/v2/models/{{model:name}}{version}/stream", "inference", stream)
+        for version in ("", "/versions/{version:number}")
+    ]
+
+
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
+    summary = "A WebSocket: requests of `infer` in, responses out, in any number"
+    return RouteDescriptions({"WebSockets.stream": Operation(summary)})
+
+
+EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)

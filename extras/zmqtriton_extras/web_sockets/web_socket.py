@@ -1,0 +1,161 @@
+"""One WebSocket of a client, above a connection that was HTTP's: messages in and out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import falcon
+
+from zmqtriton_extras.web_sockets.frames import (
+    BINARY,
+    CLOSE,
+    GOING_AWAY,
+    NORMAL,
+    PING,
+    PONG,
+    TEXT,
+    FrameReader,
+    Message,
+    Violation,
+    accept_key,
+    closing,
+    frame,
+)
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Request, Upgraded
+from zmqtriton_frontends.process import TaskTurn
+
+#: The subprotocol of messages of models, which a client may name.
+SUBPROTOCOL = "zmqtriton"
+#: Silence of a client after which it gets a ping; after the same time again its connection ends.
+SILENT_S = 30.0
+#: How often the server looks whether it is leaving, and whether the client is there.
+_LOOK_S = 0.5
+
+
+def begin(req: Request, subprotocol: str = SUBPROTOCOL) -> Upgraded:
+    """Answer the handshake; return the connection. Raises the refusal of another request."""
+    upgrade = (req.header(b"upgrade") or "").lower()
+    if "websocket" not in upgrade or req.connection is None:
+        raise falcon.HTTPError(
+            426,
+            description="this is an endpoint for WebSockets",
+            headers={"Upgrade": "websocket", "Connection": "Upgrade"},
+        )
+    options = (req.header(b"connection") or "").lower()
+    key = req.header(b"sec-websocket-key") or ""
+    if "upgrade" not in options or len(key) != 24 or req.method != "GET":
+        raise falcon.HTTPBadRequest(description="the handshake of a WebSocket is malformed")
+    if req.header(b"sec-websocket-version") != "13":
+        raise falcon.HTTPError(
+            426,
+            description="only version 13 of WebSockets is spoken",
+            headers={"Sec-WebSocket-Version": "13"},
+        )
+    rows = [("upgrade", "websocket"), ("connection", "Upgrade")]
+    rows.append(("sec-websocket-accept", accept_key(key)))
+    offers = [o.strip() for o in (req.header(b"sec-websocket-protocol") or "").split(",")]
+    if subprotocol in offers:
+        rows.append(("sec-websocket-protocol", subprotocol))
+    upgraded: Upgraded = req.connection.upgrade([(n.encode(), v.encode()) for n, v in rows])
+    return upgraded
+
+
+class WebSocket:
+    def __init__(
+        self, upgraded: Upgraded, max_bytes: int, hold: Callable[[int], None], turn: TaskTurn
+    ) -> None:
+        """Set up; `hold` accounts for bytes of a message, and raises if there is no room."""
+        self._upgraded = upgraded
+        self._reader = FrameReader(max_bytes)
+        self._hold = hold
+        self._held = 0
+        self._turn = turn
+        #: Nothing more is sent: a closing frame was, or the client has left.
+        self._is_closing = False
+        #: When something has come last.
+        self.heard_at = asyncio.get_running_loop().time()
+
+    async def receive(self) -> Message | None:
+        """Return the next message of data; None when the client sends no more.
+
+        Raises Violation, and what `hold` raises.
+        """
+        while True:
+            message = self._reader.read()
+            self._hold(self._reader.held_bytes - self._held)
+            self._held = self._reader.held_bytes
+            if self._turn.is_over:
+                await asyncio.sleep(0)
+            if message is None:
+                data = await self._upgraded.read()
+                if not data:
+                    return None
+                self.heard_at = asyncio.get_running_loop().time()
+                self._reader.feed(data)
+            elif message.opcode == CLOSE:
+                await self.close(message.code)
+                return None
+            elif message.opcode == PING:
+                await self.send(PONG, (message.data,))
+            elif message.opcode in (TEXT, BINARY):
+                return message
+
+    async def send(self, opcode: int, parts: Sequence[bytes | memoryview]) -> None:
+        """Send a message; wait until the client has read most of what it was sent."""
+        if not self._is_closing:
+            await self._send(opcode, parts)
+
+    async def send_texts(self, texts: Sequence[bytes]) -> None:
+        """Send messages, all or none of them; wait likewise."""
+        parts = [part for text in texts for part in (frame(TEXT, len(text)), text)]
+        if parts and not self._is_closing:
+            await self._upgraded.write(parts)
+
+    async def _send(self, opcode: int, parts: Sequence[bytes | memoryview]) -> None:
+        await self._upgraded.write((frame(opcode, sum(map(len, parts))), *parts))
+
+    def rest(self, is_resting: bool) -> None:
+        """Say whether nothing is under way, so that others may need its connection more."""
+        self._upgraded.rest(is_resting)
+
+    async def ask(self) -> None:
+        """Ask the client whether it is there."""
+        await self.send(PING, (b"",))
+
+    async def close(self, code: int = NORMAL, text: str = "") -> None:
+        """Send the closing frame, once."""
+        if not self._is_closing:
+            self._is_closing = True
+            await self._upgraded.write((closing(code, text),))
+
+    def end(self) -> None:
+        self._is_closing = True
+
+    async def fail(self, violation: Violation) -> None:
+        await self.close(violation.code, violation.text)
+
+
+async def watch(
+    socket: WebSocket,
+    gateway: Gateway,
+    is_quiet: Callable[[], bool],
+    conversation: asyncio.Task[Any] | None,
+) -> None:
+    """Close a socket of a server that leaves, and of a client that is not there."""
+    loop, asked_at = asyncio.get_running_loop(), 0.0
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        now = loop.time()
+        if (gateway.is_stopping or gateway.catalogue.is_draining) and is_quiet():
+            await socket.close(GOING_AWAY, "the server leaves: connect again")
+            break
+        if now - socket.heard_at > 2 * SILENT_S:
+            break
+        if now - max(socket.heard_at, asked_at) > SILENT_S:
+            asked_at = now
+            await socket.ask()
+    if conversation is not None:
+        conversation.cancel()

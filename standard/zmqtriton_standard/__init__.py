@@ -1,0 +1,1 @@
+"""Add-ons that every operator expects, a folder each; see `zmqtriton.sdk`."""

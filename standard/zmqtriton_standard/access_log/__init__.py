@@ -1,0 +1,16 @@
+"""The access log: a line of JSON for each request, whatever its protocol.
+
+`step.py` makes the lines in each frontend; `process.py` writes them to the file.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.sdk import AddOn, Process
+
+ADDON = AddOn(
+    "access_log",
+    check=".options:problem",
+    step=".step:access_log",
+    process=Process(".process", on="access-log", title="Access log", is_serving=True),
+    metrics=".figures:metrics",
+)

@@ -1,0 +1,263 @@
+"""GET /openapi.json: the API of this server as OpenAPI 3.1, with an example for each model.
+
+Made of the table of routes that the application is built of, so it can neither miss one nor name
+one that is not there. What a table cannot say (summaries, bodies) is in openapi_text.py, and of
+the routes of extensions in theirs. Examples are made of signatures, small, and the same each time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import falcon.asgi
+
+from zmqtriton_extras.openai.json_inputs import json_example
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.signature import Input, Signature
+from zmqtriton_floor.token_file import Grant
+from zmqtriton_frontends.access.bearer_tokens import OPEN, may_see
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import (
+    Example,
+    Operation,
+    Request,
+    Route,
+    extensions,
+    need_of_route,
+)
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference import ModelVersion
+from zmqtriton_standard.cockpit.openapi_text import OPERATIONS, SCHEMAS
+
+_PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
+_JSON = "application/json"
+_NO_CATEGORY = "pages"
+_FIRST_TAGS = ("inference", "openai", "health", "metadata", "statistics", "status")
+_TOKEN = "token"
+#: An example is there to be read.
+_MAX_ELEMENTS = 64
+_TEXT = "a few words of text"
+#: What makes an example of a responder's body.
+_EXAMPLES: dict[str, Example] = {
+    "AsgiInferences.infer": lambda model: _infer_example(model),
+    "Generate.generate": lambda model: _generate_example(model),
+    "Generate.generate_stream": lambda model: _generate_example(model),
+    "InferStream.infer_stream": lambda model: _infer_example(model),
+}
+#: They answer any number of times; each other responder needs exactly one response.
+_STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream"})
+
+_TIMEOUT = {
+    "name": "X-Request-Timeout",
+    "in": "header",
+    "description": "The seconds after which the client is answered 504.",
+    "schema": {"type": "number", "exclusiveMinimum": 0},
+}
+
+
+class Description:
+    """The responder; `table` may still grow until the first request."""
+
+    def __init__(self, gateway: Gateway, table: Sequence[Route]) -> None:
+        self._gateway = gateway
+        self._table = table
+        self._operations = all_operations(gateway)
+        self._examples_of = dict(_EXAMPLES)
+        self._schemas: dict[str, Any] = dict(SCHEMAS)
+        self._streams = set(_STREAMS)
+        #: The schemas of errors by responder, where that is another than ours.
+        self._errors: dict[str, str] = {}
+        for extension in extensions(gateway):
+            more = extension.descriptions(gateway)
+            self._examples_of = {**more.examples, **self._examples_of}
+            self._schemas = {**more.schemas, **self._schemas}
+            self._streams |= more.examples.keys()
+            self._errors.update(dict.fromkeys(more.operations, more.error))
+
+    async def document(self, req: Request, resp: falcon.asgi.Response) -> None:
+        document = self._describe(req.grant)
+        for describe in filter(None, (each.describe for each in extensions(self._gateway))):
+            await describe(self._gateway, req, document)
+        resp.data = json_documents.write(document)
+
+    def _describe(self, grant: Grant | None) -> dict[str, Any]:
+        settings = self._gateway.settings
+        paths: dict[str, dict[str, Any]] = {}
+        for route in self._table:
+            path = _PARAMETER.sub(r"{\1}", route.path)
+            paths.setdefault(path, {})[route.method.lower()] = self._operation(route, path, grant)
+        return {
+            "openapi": "3.1.0",
+            "info": {
+                "title": settings.server.id,
+                "version": settings.server.server_version,
+                "description": "The inference protocol of KServe v2 with Triton's extensions.",
+                **self._grpc(),
+            },
+            "servers": [{"url": "/"}],
+            "tags": [{"name": tag} for tag in self._tags()],
+            "paths": paths,
+            "components": {"schemas": self._schemas, **self._security_schemes()},
+        }
+
+    def _grpc(self) -> dict[str, Any]:
+        """Return where gRPC is, for examples; nothing where it is off."""
+        settings = self._gateway.settings
+        if not settings.grpc.is_served:
+            return {}
+        return {"x-grpc": {"port": settings.grpc.port, "tls": settings.grpc.use_ssl}}
+
+    def _tags(self) -> list[str]:
+        """Return the tags in the order in which people look for them."""
+        used = dict.fromkeys(map(_tag, self._table))
+        first = [tag for tag in _FIRST_TAGS if tag in used]
+        return first + [tag for tag in used if tag not in first]
+
+    def _security_schemes(self) -> dict[str, Any]:
+        if not self._gateway.settings.access.tokens:
+            return {}
+        return {"securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}}}
+
+    def _operation(self, route: Route, path: str, grant: Grant | None) -> dict[str, Any]:
+        responder = str(getattr(route.responder, "__qualname__", ""))
+        entry = self._operations.get(responder, Operation(responder))
+        parameters = [_parameter(*match) for match in _PARAMETER.findall(route.path)]
+        operation: dict[str, Any] = {
+            "operationId": _operation_id(route.method, path),
+            "summary": entry.summary,
+            "tags": [_tag(route)],
+            "responses": {
+                "200": _response(entry),
+                "default": {
+                    "description": "What was wrong.",
+                    "content": {
+                        _JSON: {"schema": _reference(self._errors.get(responder, "Error"))}
+                    },
+                },
+            },
+        }
+        if self._gateway.settings.access.tokens and need_of_route(route) != OPEN:
+            operation["security"] = [{_TOKEN: []}]
+        if "inference" in (route.category, route.general_category):
+            parameters.append(_TIMEOUT)
+        parameters += [
+            {"name": name, "in": "query", "required": False, "schema": schema}
+            for name, schema in entry.query.items()
+        ]
+        if parameters:
+            operation["parameters"] = parameters
+        if entry.request:
+            content: dict[str, Any] = {"schema": _reference(entry.request)}
+            if responder in self._examples_of:
+                content["examples"] = self._examples(responder, grant)
+            operation["requestBody"] = {
+                "required": entry.is_body_required,
+                "content": {_JSON: content},
+            }
+        return operation
+
+    def _examples(self, responder: str, grant: Grant | None) -> dict[str, Any]:
+        make, examples = self._examples_of[responder], {}
+        for model in self._gateway.catalogue.newest():
+            if model.signature.is_decoupled and responder not in self._streams:
+                continue  # it answers as often as it likes, which only a stream can carry
+            if not may_see(grant, model.name):
+                continue
+            value = make(model)
+            if value is not None:
+                examples[model.name] = {"summary": f"For model={model.name}", "value": value}
+        return examples
+
+
+def all_operations(gateway: Gateway) -> dict[str, Operation]:
+    """Return the descriptions of all responders of this server, by their qualified names."""
+    more = [extension.descriptions(gateway).operations for extension in extensions(gateway)]
+    return {name: text for texts in (*more, OPERATIONS) for name, text in texts.items()}
+
+
+def _tag(route: Route) -> str:
+    return route.category or _NO_CATEGORY
+
+
+def _parameter(name: str, converter: str) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1}
+    if converter == "number":
+        schema = {"type": "string", "pattern": "^[0-9]+$"}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _operation_id(method: str, path: str) -> str:
+    """Return a unique id, since a path and a method are; parameters begin with a capital letter."""
+    words = re.sub(r"{(\w)", lambda match: "By" + match[1].upper(), path)
+    return "_".join((method.lower(), *re.findall(r"\w+", words)))
+
+
+def _response(entry: Operation) -> dict[str, Any]:
+    if not entry.media:
+        return {"description": "Done; the body is empty."}
+    schema: dict[str, Any] = _reference(entry.response) if entry.response else {"type": "string"}
+    return {"description": "The answer.", "content": {entry.media: {"schema": schema}}}
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _infer_example(model: ModelVersion) -> dict[str, Any] | None:
+    """Return the JSON of an inference; None if JSON could not carry it or nobody would read it."""
+    inputs = _required(model.signature)
+    if not _is_presentable(inputs):
+        return None
+    return {
+        "inputs": [
+            {
+                "name": declaration.name,
+                "shape": _shape(declaration),
+                "datatype": BY_NUMBER[declaration.datatype].name,
+                "data": _elements(model, declaration),
+            }
+            for declaration in inputs
+        ]
+    }
+
+
+def _generate_example(model: ModelVersion) -> dict[str, Any] | None:
+    """Return the flat JSON of generate; None as of an inference."""
+    inputs = _required(model.signature)
+    if not _is_presentable(inputs):
+        return None
+    document = {}
+    for declaration in inputs:
+        elements = _elements(model, declaration)
+        document[declaration.name] = elements[0] if len(elements) == 1 else elements
+    return document
+
+
+def _required(signature: Signature) -> list[Input]:
+    return [declaration for declaration in signature.inputs.values() if not declaration.optional]
+
+
+def _is_presentable(inputs: list[Input]) -> bool:
+    return all(
+        BY_NUMBER[declaration.datatype].json_kind
+        and count_elements(_shape(declaration)) <= _MAX_ELEMENTS
+        for declaration in inputs
+    )
+
+
+def _shape(declaration: Input) -> list[int]:
+    return [1 if dim < 0 else dim for dim in declaration.dims]
+
+
+def _elements(model: ModelVersion, declaration: Input) -> list[Any]:
+    count = count_elements(_shape(declaration))
+    if declaration.datatype == BYTES:
+        return [json_example(model.config, declaration.name) or _TEXT] * count
+    kind = BY_NUMBER[declaration.datatype].json_kind
+    if kind == "boolean":
+        return [index % 2 == 1 for index in range(count)]
+    if kind == "number":
+        return [float(index) for index in range(count)]
+    return list(range(count))

@@ -1,0 +1,269 @@
+"""The state of the server for people: its processes, models, history and log.
+
+The supervisor and the metrics process know; this puts their answers together, without what a
+client's token is not for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.hosts import is_loopback
+from zmqtriton_floor.reasons import ASLEEP, AT_REST
+from zmqtriton_floor.settings.frontends import FrontendSettings
+from zmqtriton_floor.token_file import CONTROL, Grant
+from zmqtriton_frontends.access.bearer_tokens import (
+    may_see,
+    may_see_places,
+    visible_entries,
+    without_places,
+)
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Request, Route
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference import by_category
+from zmqtriton_standard.cockpit import operations
+from zmqtriton_standard.cockpit.troubles import trouble_of
+
+CATEGORY, GENERAL_CATEGORY = "status", "statistics"
+#: A log may hold what models were asked and what they know.
+LOGS, GENERAL_OF_LOGS = "logs", "logging"
+_REFUSAL_OF_LOGS = (
+    "the log may hold secrets: clients may read it where the server listens for this machine "
+    "alone, --http-address=127.0.0.1, or if a key or a token guards it: "
+    f"--http-restricted-api={LOGS}:KEY=VALUE, --tokens=FILE"
+)
+_ALL_LINES = 1 << 30
+_LARGEST = 10**15
+#: The tables of a status whose rows say of which model they are. All else that names models is for
+#: who may see all of them.
+_OF_MODELS = ("processes", "environments", "counts", "quotas", "drains", "troubles")
+_OF_SERVER = ("server", "malformed")
+#: What a token for some models shows of the server: nothing of its machine.
+_OF_IDENTITY = ("id", "version", "commit")
+#: The rates of a version that had no requests lately, and of one of which that is not known.
+_IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0, "queue_ms": None}
+_UNMEASURED = {"cpu_percent": None, "memory_bytes": None}
+_UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
+
+
+def _has_key_of_logs(settings: FrontendSettings) -> bool:
+    guarded = by_category(settings.access.restrictions)
+    return LOGS in guarded or GENERAL_OF_LOGS in guarded
+
+
+def _may_read_logs(settings: FrontendSettings) -> bool:
+    is_guarded = _has_key_of_logs(settings) or bool(settings.access.tokens)
+    return is_guarded or is_loopback(settings.http.bound_address)
+
+
+class Status:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        settings = gateway.settings
+        self._may_read_logs = _may_read_logs(settings)
+        # errors say as much of requests as the log does, whose key the status does not ask for
+        self._may_read_errors = self._may_read_logs and not _has_key_of_logs(settings)
+        self._may_load = settings.models.control_mode == "explicit"
+        self._may_restart = operations.is_open(settings)
+
+    def routes(self) -> list[Route]:
+        of = "/v2/zmqtriton"
+        return [
+            Route("GET", f"{of}/status", CATEGORY, self.status, GENERAL_CATEGORY),
+            Route("GET", f"{of}/history", CATEGORY, self.history, GENERAL_CATEGORY),
+            Route("GET", f"{of}/logs", LOGS, self.logs, GENERAL_OF_LOGS),
+        ]
+
+    async def status(self, req: Request, resp: falcon.asgi.Response) -> None:
+        document, index, latest = await asyncio.gather(
+            self._gateway.call("status", {}),
+            self._gateway.call("index", {"ready": False, "reasons": True, "urgent": True}),
+            self._latest(_text(req, "memory_of")),
+        )
+        now_s = time.time()
+        started_s = document["processes"][0]["started_s"]
+        may_control = req.grant is None or CONTROL in req.grant.scopes
+        visible = visible_entries(index, req.grant)
+        document = _visible(document, visible, req.grant)
+        document["server"] |= {
+            "started_s": started_s,
+            "uptime_s": round(max(0.0, now_s - started_s), 3),
+            "model_control_mode": self._gateway.settings.models.control_mode,
+            "may_load": self._may_load and may_control,
+            "may_restart": self._may_restart and may_control,
+        }
+        for process in document["processes"]:
+            process |= _process_figures(process, latest["processes"], now_s)
+        counts = document["counts"] or ()
+        if not (self._may_read_errors and may_control):
+            for row in counts:
+                row.pop("last_error", None)
+        document["models"] = _models(visible, counts, latest["rates"])
+        slow = [*latest["machine"], *document.pop("slow_loops", ())]
+        document["machine"] = slow if may_see_places(req.grant) else []
+        _add_troubles(document, now_s)
+        resp.data = json_documents.write(document)
+
+    async def _latest(self, model: str) -> dict[str, Any]:
+        """Return the last measurement, or nothing where nobody measures.
+
+        The next ones have what of the memory of this model's processes is shared.
+        """
+        try:
+            latest: dict[str, Any] = await self._gateway.call("latest", {"memory_of": model})
+        except ZmqTritonError:
+            return {"processes": {}, "rates": None, "machine": []}
+        return latest
+
+    async def history(self, req: Request, resp: falcon.asgi.Response) -> None:
+        seconds, model = _number(req, "seconds", 3600), _text(req, "model")
+        arguments: dict[str, Any] = {"seconds": seconds, "model": model}
+        if req.grant is not None and not req.grant.is_for_all_models:
+            arguments["visible_models"] = req.grant.models
+        resp.data = json_documents.write(await self._gateway.call("history", arguments))
+
+    async def logs(self, req: Request, resp: falcon.asgi.Response) -> None:
+        model, limit = _text(req, "model"), int(_number(req, "lines", 100, least=1))
+        if not self._may_read_logs:
+            raise falcon.HTTPForbidden(description=_REFUSAL_OF_LOGS)
+        since_s = _number(req, "since", 0)
+        arguments = {
+            "model": model,
+            "after": int(_number(req, "after", 0)),
+            "lines": _ALL_LINES if since_s else limit,
+        }
+        answer = await self._gateway.call("logs", arguments)
+        if since_s:
+            lines = [line for line in answer["lines"] if line["time_s"] >= since_s]
+            answer["lines"] = lines[-limit:]
+        resp.data = json_documents.write(answer)
+
+
+def _text(req: Request, name: str) -> str:
+    value = req.params.get(name, "")
+    if type(value) is not str:
+        raise InvalidArgument(f"'{name}' is there twice")
+    return value
+
+
+def _number(req: Request, name: str, default: float, *, least: int = 0) -> float:
+    text = _text(req, name)
+    try:
+        number = float(text) if text else default
+    except ValueError:
+        number = -1.0
+    if not least <= number <= _LARGEST:
+        raise InvalidArgument(f"'{name}' must be a number from {least} to {_LARGEST:,}")
+    return number
+
+
+def _visible(
+    document: dict[str, Any], index: Iterable[Mapping[str, Any]], grant: Grant | None
+) -> dict[str, Any]:
+    """Return a status without what the holder of a token may not see."""
+    if grant is None or grant.is_for_all_models:
+        return document
+    kept = {key: document[key] for key in _OF_SERVER}
+    kept["server"] = {key: kept["server"][key] for key in _OF_IDENTITY}
+    kept["server"]["ready"] = _how_many_are_ready(index)
+    for table in _OF_MODELS:
+        rows = document.get(table)
+        kept[table] = rows and [shown for row in rows if (shown := _visible_row(row, grant))]
+    return kept
+
+
+def _how_many_are_ready(index: Iterable[Mapping[str, Any]]) -> str:
+    expected = [entry for entry in index if "version" in entry and not _is_at_rest(entry)]
+    ready = sum(entry.get("state") == "READY" for entry in expected)
+    return f"{ready} of {len(expected)} model versions are ready"
+
+
+def _is_at_rest(entry: Mapping[str, Any]) -> bool:
+    return entry.get("why", {}).get("kind") in AT_REST
+
+
+def _visible_row(row: dict[str, Any], grant: Grant) -> dict[str, Any]:
+    """Return a row of a table as the holder of a token may see it; {} if he may not."""
+    if "model" in row:
+        return without_places(row, row["model"]) if may_see(grant, row["model"]) else {}
+    # a reader is in some directory, and it is about models
+    return {} if row.get("role") == "reader" else {**row, "last_reason": "", "why": {}}
+
+
+def _process_figures(
+    process: Mapping[str, Any], usage: Mapping[str, Any], now_s: float
+) -> dict[str, Any]:
+    started_s = process["started_s"]
+    uptime_s = round(max(0.0, now_s - started_s), 3) if started_s else None
+    return {"uptime_s": uptime_s, **_UNMEASURED, **usage.get(str(process["pid"]), {})}
+
+
+def _models(
+    index: Iterable[Mapping[str, Any]],
+    counts: Iterable[Mapping[str, Any]],
+    rates: Mapping[str, Mapping[str, float]] | None,
+) -> list[dict[str, Any]]:
+    """Return the entries of the index, with the counts and rates of each; None where unknown."""
+    by_version = {(row["model"], str(row["version"])): row for row in counts}
+    rows = []
+    for entry in index:
+        name, version = entry["name"], entry.get("version", "")
+        row = by_version.get((name, version))
+        at_rest = _UNKNOWN if row is None or rates is None else _IDLE
+        rows.append(
+            {
+                "name": name,
+                "version": version,
+                "state": entry.get("state", ""),
+                "reason": entry.get("reason", ""),
+                "is_asleep": entry.get("why", {}).get("kind") in ASLEEP,
+                **_counts(row),
+                "last_error": (row or {}).get("last_error"),
+                **(rates or {}).get(f"{name}:{version}", at_rest),
+            }
+        )
+    return rows
+
+
+def _add_troubles(document: Mapping[str, Any], now_s: float) -> None:
+    """Say of each version that is ready what its requests meet now, if that is known."""
+    counts, processes, quotas = (
+        _by_version(document.get(table)) for table in ("counts", "processes", "quotas")
+    )
+    for model in document["models"]:
+        of = model["name"], model["version"]
+        is_known = of in counts and model["requests_per_s"] is not None
+        model["trouble"] = (
+            trouble_of(
+                counts[of][0], model, processes.get(of, ()), quotas.get((of[0], ""), ()), now_s
+            )
+            if is_known and model["state"] == "READY"
+            else ""
+        )
+
+
+def _by_version(
+    rows: Iterable[Mapping[str, Any]] | None,
+) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """Return the rows of each model and version; that is "" for all versions together."""
+    by_version: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows or ():
+        if "model" in row:
+            by_version.setdefault((row["model"], str(row.get("version", ""))), []).append(row)
+    return by_version
+
+
+def _counts(row: Mapping[str, Any] | None) -> dict[str, int | None]:
+    """Return the counts of a version; None where the broker has not told them."""
+    if row is None:
+        return dict.fromkeys(("pending", "in_flight", "succeeded", "failed"))
+    in_flight = max(0, row["unanswered"] - row["pending"])
+    return {**{key: row[key] for key in ("pending", "succeeded", "failed")}, "in_flight": in_flight}

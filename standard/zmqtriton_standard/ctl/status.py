@@ -1,0 +1,273 @@
+"""`zmqtriton-ctl status`: the server, its processes and models, and reasons of failures.
+
+The kernel shows the memory and the processor time of all processes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from zmqtriton.control_client import ServerIdentity
+from zmqtriton_floor.reasons import AT_REST
+from zmqtriton_standard.ctl.asking import unknown_model
+from zmqtriton_standard.ctl.tables import format_duration, print_table, terminal_width
+
+#: States of models that need no attention.
+_HEALTHY_STATES = frozenset({"READY", ""})
+
+_PROCESS = (
+    "Process",
+    "Model",
+    "Pid",
+    "Started",
+    "Up",
+    "State",
+    "Restarts",
+    "Memory",
+    "CPU",
+    "Last reason",
+)
+_STARTED_COLUMN = _PROCESS.index("Started")
+#: An execution that takes longer is shown.
+_LONG_EXECUTION_S = 5.0
+#: A terminal of this width has room for all columns.
+_WIDE_COLUMNS = 120
+#: Whoever reads the log may be so slow.
+_UNREAD_S = 5.0
+
+
+#: Tables with a row for each model.
+_OF_MODELS = ("processes", "counts", "quotas")
+ON_DEMAND_HEADER = (
+    "On demand",
+    "Memory",
+    "Loads",
+    "Failed",
+    "Idle",
+    "Made room",
+    "Slept",
+    "Waiting",
+    "Last",
+    "Ago",
+)
+PROC = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: The fields of /proc/PID/stat behind the name, which may contain anything.
+_UTIME, _STIME, _RESIDENT = 11, 12, 21
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class Use(NamedTuple):
+    #: Pages that several processes share count in each.
+    memory_bytes: int = 0
+    #: Since the start of the process.
+    cpu_s: float = 0.0
+
+
+def read_use(pid: int, proc: Path = PROC) -> Use | None:
+    """Return the use of a process; None if it has ended."""
+    try:
+        fields = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    ticks = int(fields[_UTIME]) + int(fields[_STIME])
+    return Use(int(fields[_RESIDENT]) * _PAGE_BYTES, ticks / _TICKS_PER_S)
+
+
+def use_of_models(
+    processes: Iterable[Mapping[str, Any]], proc: Path = PROC
+) -> dict[tuple[str, int], Use]:
+    """Return the use of the instances of each version together; the rows are the status's."""
+    sums: dict[tuple[str, int], Use] = {}
+    stubs = [row for row in processes if row["role"] == "stub" and row["pid"]]
+    # several may be threads of one process
+    for pid, row in {row["pid"]: row for row in stubs}.items():
+        use = read_use(pid, proc)
+        if use is not None:
+            key = row["model"], row["version"]
+            before = sums.get(key, Use())
+            sums[key] = Use(before.memory_bytes + use.memory_bytes, before.cpu_s + use.cpu_s)
+    return sums
+
+
+def format_bytes(size: float | None) -> str:
+    """Return a size for people."""
+    if size is None:
+        return "-"
+    value, unit = float(size), 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.3g} {_UNITS[unit]}"
+
+
+def only_model(
+    model: str, status: dict[str, Any], index: Iterable[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the part of a status that is of this model. Raises NotFound without one."""
+    kept = {
+        table: [row for row in status[table] or () if row.get("model") == model]
+        for table in _OF_MODELS
+        if table in status
+    }
+    names = [entry["name"] for entry in index]
+    if not any(kept.values()) and model not in names:
+        raise unknown_model(model, names)
+    return {**status, **kept, "resources": [], "on_demand": {}}
+
+
+def print_status(
+    server: ServerIdentity, status: dict[str, Any], index: Iterable[dict[str, Any]], now_s: float
+) -> None:
+    places = "".join(f", {service} {place}" for service, place in server.addresses.items())
+    up = format_duration(now_s - server.started_s) if server.started_s else "-"
+    version = "+".join(filter(None, (server.version, status["server"].get("commit"))))
+    click.echo(f"'{server.id}', zmqtriton {version}, up {up}{places}: {server.ready}\n")
+    table: list[Sequence[str]] = [_PROCESS, *map(_process_row, status["processes"])]
+    if (terminal_width() or _WIDE_COLUMNS) < _WIDE_COLUMNS:
+        # The uptime tells the same.
+        table = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in table]
+    print_table(table[0], table[1:])
+    troubled = [entry for entry in index if needs_attention(entry)]
+    if troubled:
+        click.echo()
+        print_table(("Not ready", "Version", "State", "Reason"), [model_row(e) for e in troubled])
+    _print_tables(status)
+    if log := describe_log(status.get("log", {})):
+        click.echo(f"\n{log}")
+
+
+def describe_log(log: Mapping[str, Any]) -> str:
+    """Return the lost lines of the log and the wait for its reader in words, or ""."""
+    parts = []
+    if lost := log.get("lost_lines"):
+        parts.append(f"{lost} lines of the log are lost")
+    if log.get("unread_s", 0.0) >= _UNREAD_S:
+        parts.append(f"nobody has read the log for {format_duration(log['unread_s'])}")
+    return "; ".join(parts)
+
+
+def _print_tables(status: dict[str, Any]) -> None:
+    counts = status.get("counts")
+    if counts is None:
+        click.echo("\nthe broker has not answered in time, so requests are not shown", err=True)
+    elif counts:
+        click.echo()
+        header = ("Model", "Answered", "Failed", "Pending", "Executions")
+        print_table(header, [_count_row(entry) for entry in counts])
+    if status.get("drains"):
+        click.echo()
+        header = ("Drain of", "State", "Then", "Under way", "Since")
+        print_table(header, [_drain_row(entry) for entry in status["drains"]])
+    if status.get("quotas"):
+        click.echo()
+        header = ("Model", "Quota", "Limit", "Used", "Exceeded")
+        print_table(header, [_quota_row(entry) for entry in status["quotas"]])
+        click.echo(f"limits on memory and cores are kept by {status['quotas_kept_by']}")
+    if status.get("resources"):
+        click.echo()
+        header = ("Resource", "Device", "In use", "Held by", "Awaited by")
+        print_table(header, [_resource_row(entry) for entry in status["resources"]])
+    if status.get("on_demand") and (rows := on_demand_rows(status["on_demand"])):
+        click.echo()
+        print_table(ON_DEMAND_HEADER, rows)
+
+
+def needs_attention(entry: Mapping[str, Any]) -> bool:
+    """Return True for a version that should serve and does not."""
+    is_well = entry.get("state", "") in _HEALTHY_STATES
+    return not is_well and entry.get("why", {}).get("kind") not in AT_REST
+
+
+def model_row(entry: dict[str, Any]) -> Sequence[str]:
+    """Return the row of an entry of the index."""
+    version, state = entry.get("version", "-"), entry.get("state", "-")
+    return (entry["name"], version, state, entry.get("reason", ""))
+
+
+def _process_row(process: dict[str, Any]) -> Sequence[str]:
+    is_stub, is_of_model = process["role"] == "stub", "version" in process
+    started_s = process["started_s"]
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started_s)) if started_s else "-"
+    return (
+        f"stub {process['instance']}" if is_stub else process["role"],
+        f"{process['model']}:{process['version']}" if is_of_model else "",
+        str(process["pid"] or "-"),
+        started,
+        "-" if process["uptime_s"] is None else format_duration(process["uptime_s"]),
+        _state(process),
+        str(process.get("restarts", "")),
+        format_bytes(process["memory_bytes"]),
+        "-" if process["cpu_s"] is None else format_duration(process["cpu_s"]),
+        process.get("last_reason", ""),
+    )
+
+
+def _state(process: Mapping[str, Any]) -> str:
+    if not process.get("is_connected", True):
+        return "not connected"
+    state, executing_s = process.get("state", ""), process.get("executing_s", 0.0)
+    if executing_s < _LONG_EXECUTION_S:
+        return str(state)
+    return f"{state}, executing {format_duration(executing_s)}"
+
+
+def _count_row(entry: dict[str, Any]) -> Sequence[str]:
+    numbers = [str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")]
+    return (f"{entry['model']}:{entry['version']}", *numbers)
+
+
+def _drain_row(entry: dict[str, Any]) -> Sequence[str]:
+    name = entry.get("instance") or entry.get("model") or "the server"
+    count = "?" if entry["under_way"] is None else str(entry["under_way"])
+    return (name, entry["state"], entry["then"], count, format_duration(entry["seconds"]))
+
+
+def _quota_row(entry: dict[str, Any]) -> Sequence[str]:
+    figures = [entry[key] for key in ("limit", "used", "exceeded")]
+    return (entry["model"], entry["quota"], *map(_format_figure, figures))
+
+
+def _format_figure(figure: float | None) -> str:
+    if figure is None:
+        return "-"
+    return f"{figure:g}" if isinstance(figure, float) else str(figure)
+
+
+def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
+    held = ", ".join(f"{name} ({count})" for name, count in entry["holders"].items())
+    device = "-" if entry["device"] is None else str(entry["device"])
+    used = f"{entry['in_use']} of {entry['count']}"
+    return (entry["resource"], device, used, held or "-", ", ".join(entry["waiting"]) or "-")
+
+
+def on_demand_rows(status: dict[str, Any]) -> list[Sequence[str]]:
+    """Return a row for each model; the last ones have the sums and the limits."""
+    waiting = status["waiting"]
+    shown: list[Sequence[str]] = [
+        (
+            row["model"],
+            _mib(row["bytes"]),
+            *(str(row[key]) for key in ("loads", "failures", "idle", "memory", "sleeps")),
+            str(waiting.get(row["model"], 0)),
+            row["event"],
+            f"{row['seconds_ago']:.0f}s",
+        )
+        for row in status["models"]
+    ]
+    for budget in (status, *status["gpus"]):
+        if budget["budget_bytes"]:
+            where = f"all models on GPU {budget['gpu']}" if "gpu" in budget else "all models"
+            used = f"{_mib(budget['used_bytes'])} of {_mib(budget['budget_bytes'])}"
+            shown.append((where, used, *[""] * (len(ON_DEMAND_HEADER) - 2)))
+    return shown
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB" if size else "-"

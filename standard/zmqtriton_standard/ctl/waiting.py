@@ -1,0 +1,92 @@
+"""`zmqtriton-ctl wait`: returns when a server, or a model of it, is ready."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_standard.ctl.asking import exit_on_error, explain
+from zmqtriton_standard.ctl.output import print_result, with_format
+from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
+from zmqtriton_standard.ctl.status import needs_attention
+
+_LOOK_EVERY_S = 0.2
+#: Of the versions that are waited for.
+_MAX_NAMED = 10
+
+
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@click.argument("version", type=click.IntRange(1), required=False)
+@seconds_option("--timeout", default=60.0, text="Seconds to wait.")
+@with_format
+@click.pass_context
+def wait(
+    context: click.Context, model: str, version: int | None, timeout: float, form: str
+) -> None:
+    """Wait until MODEL is ready, or the server with all models that it should serve.
+
+    The exit status is 0 then, 1 if it is not ready in time, and 2 if there is no server in time.
+    """
+    began_s = time.monotonic()
+    deadline_s = began_s + timeout
+    with exit_on_error():
+        while True:
+            is_over = time.monotonic() >= deadline_s
+            try:
+                reason = _why_not_ready(context.obj, model, version or -1, in_full=is_over)
+            except NoServerError:
+                if is_over:
+                    raise
+                reason = "there is no server yet"
+            if not reason:
+                break
+            if is_over:
+                raise Unavailable(f"not ready after {timeout:g} s: {reason}")
+            time.sleep(_LOOK_EVERY_S)
+    document = {"model": model, "ready": True, "seconds": round(time.monotonic() - began_s, 3)}
+    print_result(form, document, f"{model or 'the server'} is ready")
+
+
+def _explain(client: Client, model: str, version: int) -> str:
+    """Return why a model is not ready, if an add-on can say it."""
+    finding = next(explain(client, model, version), None)
+    return f": {finding.text}" if finding is not None else ""
+
+
+def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:
+    """Return why it is not ready, explained if that is asked for; "" if it is."""
+    with connect(selector) as client:
+        if model:
+            arguments = {"model": model, "version": version}
+            if client.call("ready", arguments, timeout_s=QUICK_TIMEOUT_S):
+                return ""
+            if not in_full:
+                return model
+            return f"{model}{_explain(client, model, max(0, version))}"
+        index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
+        unready = [_describe(entry) for entry in index if needs_attention(entry)]
+        if unready:
+            more = len(unready) - _MAX_NAMED
+            others = f" and {more} more; `zmqtriton-ctl explain` says why" if more > 0 else ""
+            return f"{', '.join(unready[:_MAX_NAMED])}{others}"
+        if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
+            return _why_not_open(client)
+        drains = client.call("status", timeout_s=QUICK_TIMEOUT_S).get("drains", ())
+        return "it drains" if any("model" not in drain for drain in drains) else ""
+
+
+def _why_not_open(client: Client) -> str:
+    """Return that ports are not open, with the processes that should open them."""
+    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    silent = [row["text"] for row in status.get("process_troubles", ())]
+    return "; ".join(["its ports are not open yet", *silent])
+
+
+def _describe(entry: dict[str, Any]) -> str:
+    version = f" version {entry['version']}" if "version" in entry else ""
+    return f"{entry['name']}{version} is {entry['state']}"

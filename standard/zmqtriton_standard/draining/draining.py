@@ -1,0 +1,312 @@
+"""Drains: models, instances and the server are left alone by clients before something is done.
+
+A drain is known here alone, so a broker that dies changes nothing about it; frontends that come
+later are told by the core. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from zmqtriton.supervisor import (
+    ControlCall,
+    CoreParts,
+    CountsReport,
+    Feature,
+    RepeatedCall,
+    Verb,
+    Verbs,
+    always,
+    at_once,
+    check_names,
+    optional_model_name,
+    the_same,
+)
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTritonError
+from zmqtriton_standard.draining.targets import (
+    Drain,
+    DrainEvent,
+    DrainPhase,
+    DrainWish,
+    Follow,
+    InstanceTarget,
+    ModelTarget,
+    ServerTarget,
+    Target,
+)
+
+_KEY_SETTINGS = frozenset({"model", "instance"})
+_SETTINGS = _KEY_SETTINGS | {"then", "within_s", "quiet_s", "wait"}
+#: How often the broker is asked what is under way.
+POLL_S = 0.2
+
+#: The model and the instance; "" for all of them.
+Key = tuple[str, str]
+_SERVER: Key = ("", "")
+_WAITING = frozenset({DrainPhase.DRAINING, DrainPhase.DRAINED})
+
+
+class _Drained:
+    """A target with its drain, and those who wait for it."""
+
+    def __init__(self, key: Key, target: Target, drain: Drain) -> None:
+        self.key = key
+        self.target = target
+        self.drain = drain
+        self.waiting: list[Callable[[Any], None]] = []
+        #: What became of it, once it is over.
+        self.outcome = ""
+
+    def describe(self, now_s: float) -> dict[str, Any]:
+        model, instance = self.key
+        drain = self.drain
+        status: dict[str, Any] = {"model": model} if model else {}
+        if instance:
+            status["instance"] = instance
+        status |= {
+            "state": self.outcome or drain.phase.value,
+            "then": drain.wish.follow.value,
+            "under_way": drain.under_way,
+            "seconds": round(now_s - drain.began_s, 3),
+        }
+        return {**status, "is_late": True} if drain.is_late else status
+
+    def answer(self, result: Any) -> None:
+        waiting, self.waiting = self.waiting, []
+        for tell in waiting:
+            tell(result)
+
+
+class Draining(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._server = core.server
+        self._counts = core.counts
+        self._audience = core.audience
+        #: How long the server is not ready before it stops.
+        self._exit_drain_s = core.policy.exit_drain_s
+        self._drained: dict[Key, _Drained] = {}
+        #: The outcomes of those that are over.
+        self._past: dict[Key, dict[str, Any]] = {}
+        self._is_polling = False
+        #: The server drains because it was told to end.
+        self._is_exiting = False
+
+    def news(self) -> Iterable[wire.ServerDraining]:
+        return [wire.ServerDraining(1)] if _SERVER in self._drained else []
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"drains": [one.describe(self._plan.now_s) for one in self._drained.values()]}
+
+    @property
+    def phase(self) -> str:
+        return "draining" if _SERVER in self._drained else ""
+
+    # ---------------------------------------------------------------- the calls
+
+    @property
+    def verbs(self) -> Verbs:
+        return {
+            "drain": Verb(
+                self._begin,
+                of_operators=True,
+                changes=always,
+                goes_over=lambda call: _to_repeat(call.arguments),
+            ),
+            "undrain": Verb(self._undrain, of_operators=True, changes=always, goes_over=the_same),
+            "drain.state": Verb(at_once(lambda arguments: self._state(_key(arguments)))),
+        }
+
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
+        """Return the drains of models and of the server that nothing follows."""
+        for (model, instance), drained in self._drained.items():
+            if not instance and drained.drain.wish.follow is Follow.NOTHING:
+                yield "drain", {**({"model": model} if model else {}), "wait": False}
+
+    def defer_stop(self) -> bool:
+        """Be not ready for so long, while requests are answered; then stop."""
+        seconds = self._exit_drain_s
+        if seconds:
+            self._is_exiting = True
+            self._plan.log("I", f"Draining for {seconds:g} s before the server stops.")
+            self._set(_SERVER, DrainWish(Follow.STOP, seconds, seconds))
+        return bool(seconds)
+
+    def _begin(self, call: ControlCall) -> None:
+        """Begin a drain; the answer comes when it has drained, unless the call says not to wait."""
+        arguments, key = call.arguments, _key(call.arguments)
+        check_names("a drain", arguments, _SETTINGS)
+        current = self._drained.get(key)
+        target = self._target(key) if current is None else current.target
+        wish = DrainWish.parse(arguments, target.allowed)
+        does_wait = arguments.get("wait", True)
+        if type(does_wait) is not bool:
+            raise InvalidArgument("'wait' must be a boolean")
+        if isinstance(target, InstanceTarget):
+            target.check(wish.follow)
+        drained = self._set(key, wish, target)
+        if does_wait:
+            drained.waiting.append(call.answer)
+        else:
+            call.answer(drained.describe(self._plan.now_s))
+
+    def _target(self, key: Key) -> Target:
+        model, instance = key
+        if not model:
+            return ServerTarget(self._server, self._audience)
+        target_model = self._server.models.get(model)
+        if target_model is None:
+            raise NotFound(f"there is no model '{model}'")
+        target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, target_model)
+        if instance:
+            target = InstanceTarget(self._plan, target_model, instance)
+        if target.has_ended:
+            raise Unavailable(f"model '{model}' is not loaded, so it cannot be drained")
+        return target
+
+    def _set(self, key: Key, wish: DrainWish, target: Target | None = None) -> _Drained:
+        drained = self._drained.get(key)
+        if drained is None:
+            target = target or self._target(key)
+            drained = self._drained[key] = _Drained(key, target, Drain(wish, self._plan.now_s))
+            self._plan.log("I", f"draining {target.name}")
+            target.avoid()
+        elif drained.drain.phase is DrainPhase.ENDING:
+            raise Unavailable(_under_way(drained))
+        else:
+            drained.drain.begin_again(wish, self._plan.now_s)
+        self._poll()
+        return drained
+
+    def _undrain(self, call: ControlCall) -> None:
+        key, answer = _key(call.arguments), call.answer
+        check_names("an undrain", call.arguments, _KEY_SETTINGS)
+        drained = self._drained.get(key)
+        if drained is None:
+            if key != _SERVER:
+                self._check_model(key[0])
+            answer(_SERVING)
+        elif drained.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
+            raise Unavailable(_under_way(drained))
+        else:
+            del self._drained[key]
+            drained.drain.handle(DrainEvent.UNDRAINED)
+            self._past[key] = _SERVING
+            drained.answer(Unavailable(f"{drained.target.name} was undrained"))
+            self._plan.log("I", f"undrained {drained.target.name}")
+            if key[1]:  # its place is filled again
+                drained.drain = Drain(DrainWish(Follow.RESTART, None, 0.0), self._plan.now_s)
+                drained.waiting.append(answer)
+                self._drained[key] = drained
+                self._follow(drained)
+            else:
+                drained.target.accept(lambda _: None)
+                answer(_SERVING)
+
+    def _state(self, key: Key) -> dict[str, Any]:
+        drained = self._drained.get(key)
+        if drained is not None:
+            return drained.describe(self._plan.now_s)
+        if key != _SERVER:
+            self._check_model(key[0])
+        return self._past.get(key, _SERVING)
+
+    def _check_model(self, model: str) -> None:
+        if model not in self._server.models:
+            raise NotFound(f"there is no model '{model}'")
+
+    # --------------------------------------------------------------- what happens
+
+    def advance(self) -> None:
+        for drained in list(self._drained.values()):
+            drained.target.advance()
+            if drained.drain.phase in _WAITING and drained.target.has_ended:
+                self._end(drained, None)
+
+    def _poll(self) -> None:
+        """Ask for the open requests, as long as something drains."""
+        if not self._is_polling and self._has_draining():
+            self._is_polling = True
+            self._counts.request(self._observe)
+
+    def _has_draining(self) -> bool:
+        return any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values())
+
+    def _observe(self, report: CountsReport) -> None:
+        now_s = self._plan.now_s
+        for drained in list(self._drained.values()):
+            drain = drained.drain
+            if drain.phase is DrainPhase.DRAINING:
+                drain.observe(*drained.target.count(report["counts"]), now_s)
+                if drain.has_drained(now_s) and drained.target.can_follow():
+                    self._proceed(drained)
+        self._is_polling = False
+        if self._has_draining():
+            self._plan.call_later(POLL_S, self._poll)
+
+    def _proceed(self, drained: _Drained) -> None:
+        """Take the step after the drain."""
+        drain = drained.drain
+        how = " when its time was over" if drain.is_late else ""
+        self._plan.log("I", f"drained {drained.target.name}{how}")
+        if drain.wish.follow is Follow.NOTHING:
+            drain.handle(DrainEvent.HELD)
+            drained.answer(drained.describe(self._plan.now_s))
+        else:
+            self._follow(drained)
+
+    def _follow(self, drained: _Drained) -> None:
+        drain = drained.drain
+        drain.handle(DrainEvent.FOLLOWED)
+        done = partial(self._end, drained)
+        drained.target.follow(drain.wish.follow, is_late=drain.is_late, done=done)
+
+    def _end(self, drained: _Drained, error: ZmqTritonError | None) -> None:
+        follow = drained.drain.wish.follow
+        drained.drain.handle(DrainEvent.ENDED)
+        if drained.key != _SERVER:
+            del self._drained[drained.key]
+            # whatever becomes of the model: what is loaded next is ready
+            if not drained.key[1]:
+                drained.target.accept(lambda _: None)
+        target = drained.target
+        drained.outcome = target.ended_as if target.has_ended else _OUTCOMES[follow]
+        status = drained.describe(self._plan.now_s)
+        if error is not None:
+            status |= {"state": "failed", "error": error.text}
+        self._past[drained.key] = status
+        drained.answer(error or status)
+
+
+_SERVING = {"state": "serving"}
+_OUTCOMES = {
+    Follow.NOTHING: "serving",
+    Follow.UNLOAD: "unloaded",
+    Follow.RESTART: "restarted",
+    Follow.STOP: "stopping",
+}
+
+
+def _under_way(drained: _Drained) -> str:
+    verb = {"unload": "unloaded", "restart": "restarted", "stop": "stopped"}
+    what = verb.get(drained.drain.wish.follow.value, "drained")
+    return f"{drained.target.name} is being {what}"
+
+
+def _to_repeat(arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the drain of a server that takes over: what it has to end is here."""
+    follow = arguments.get("then", Follow.NOTHING.value)
+    is_over = arguments.get("instance") or follow in (Follow.RESTART.value, Follow.STOP.value)
+    return None if is_over else {**arguments, "wait": False}
+
+
+def _key(arguments: dict[str, Any]) -> Key:
+    model, instance = optional_model_name(arguments), arguments.get("instance", "")
+    if type(instance) is not str:
+        raise InvalidArgument("the name of an instance must be a text")
+    if instance and not model:
+        raise InvalidArgument("the model of the instance is missing")
+    return model, instance

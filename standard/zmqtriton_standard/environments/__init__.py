@@ -1,0 +1,10 @@
+"""The Pythons of models: checked, unpacked and built, in a process that the supervisor starts."""
+
+from __future__ import annotations
+
+from zmqtriton.sdk import AddOn, Process
+
+ADDON = AddOn(
+    "environments",
+    process=Process(".", title="Environment", is_on_demand=True),
+)

@@ -1,0 +1,234 @@
+"""The routes of generate and of infer_stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import falcon.asgi
+
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.entrance import Ask, Content, are_wanted
+from zmqtriton_frontends.gateway import Gateway, StreamItem
+from zmqtriton_frontends.http_api import JSON_LENGTH, HttpExtension, Inference, Request, Route
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.inference import (
+    infer_request,
+    json_documents,
+    response_encoding,
+    tensor_data,
+)
+from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, now_ns, reported, texts_of
+from zmqtriton_standard.generate import request as generate_request
+from zmqtriton_standard.generate.response import (
+    Events,
+    Writer,
+    error_document,
+)
+
+_MODEL = "/v2/models/{model:name}"
+_ALL_JSON = infer_request.OutputForm({}, default=False)
+_NOT_ONE = InternalError(
+    "generate expects model to produce exactly 1 response, use generate stream for model that "
+    "generates various number of responses"
+)
+
+#: Types of bodies that are JSON, whatever clients call it: curl a form, browsers a text.
+_JSON = re.compile(r"\s*($|;|text/|application/x-www-form-urlencoded|[^\s;,]+[+/]json\b)", re.I)
+
+
+class Generate:
+    """POST …/generate and …/generate_stream: flat JSON in, flat JSON or events out.
+
+    A body of another type, such as a picture, is the value of the model's one BYTES input. For
+    decoupled models and others alike. The first response decides the status; later errors are part
+    of the body. When a client goes away, the connection cancels the task, and that cancels the
+    request.
+    """
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+        self._forwards = inference.gateway.settings.http.forwards_from_generate
+
+    async def generate(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        checked = await self._read(req, model, version)
+        writer = Writer(checked.model, checked.body.request_id, req.wait_for_room)
+        documents_written: list[bytes] = []
+        async with aclosing(self._responses(req, checked)) as items:
+            async for item in items:
+                document, status = await writer.document(item)
+                if not document:
+                    continue
+                if not documents_written:
+                    resp.status = status
+                    resp.set_headers(problems.headers(status))
+                documents_written.append(document)
+                if len(documents_written) > 1:
+                    break  # and the request is cancelled
+        is_one = len(documents_written) == 1
+        resp.data = documents_written[0] if is_one else error_document(_NOT_ONE)
+        resp.set_headers(texts_of(await reported(checked.reports)))
+
+    async def generate_stream(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        await self._send_events(req, resp, await self._read(req, model, version), Writer)
+
+    async def _send_events(
+        self,
+        req: Request,
+        resp: falcon.asgi.Response,
+        checked: CheckedRequest,
+        form: type[Writer],
+    ) -> None:
+        """Answer with an event for each response; the first decides the status."""
+        writer = form(checked.model, checked.body.request_id, req.wait_for_room)
+        items = self._responses(req, checked)
+        first = await anext(items)
+        event, status = await writer.first_event(first)
+        resp.status = status
+        resp.set_headers(problems.headers(status))
+        resp.content_type = "text/event-stream; charset=utf-8"
+        resp.set_headers(texts_of(await reported(checked.reports)))
+        if first.is_final:
+            resp.data = event
+        else:
+            resp.stream = Events(event, items, writer.event, turn=req.turn, made=req.made)
+
+    def _responses(self, req: Request, checked: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
+        return self._inference.entrance.responses(checked, req.arrivals())
+
+    async def _read(self, req: Request, model: str, version: str) -> CheckedRequest:
+        begun_ns = now_ns()
+        # before anything is refused: an answer to half a body would be lost with the connection
+        text = await req.read_body(self._inference.max_input_size)
+        ask = self._ask(req, (model, version), partial(_parse, req, text), begun_ns)
+        return await self._inference.entrance.admit(ask)
+
+    def _ask(
+        self,
+        req: Request,
+        target: tuple[str, str],
+        read: Callable[[ModelVersion], Content],
+        begun_ns: int,
+    ) -> Ask:
+        """Return a request whose model gets no headers, as in Triton, unless an option says so."""
+        steps = self._inference.reports if are_wanted(req.header) else ()
+        return Ask(
+            target,
+            read,
+            req.header,
+            req.spelled_headers if self._forwards else None,
+            req.grant,
+            req.deadline_ns,
+            begun_ns,
+            steps,
+            req.source,
+        )
+
+
+def _parse(req: Request, text: bytes, model: ModelVersion) -> Content:
+    """Parse a body. Raises InvalidArgument, and TakesLong for a large one."""
+    if (req.header(b"content-encoding") or "").strip().lower() not in ("", "identity"):
+        raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
+    kind = req.header(b"content-type") or ""
+    if kind.startswith("multipart/"):
+        raise InvalidArgument(
+            "Send the file alone, with its own content-type: multipart is not read."
+        )
+    if not _JSON.match(kind):
+        return Content(generate_request.read_bytes(text, model.signature.inputs))
+    return json_documents.read_now(len(text), _read_text, text or b"{}", model)
+
+
+def _read_text(text: bytes, model: ModelVersion) -> Content:
+    """Read a body. Of keys that became parameters while an input is missing, the error tells."""
+    body = generate_request.read_text(text, model.signature.inputs)
+    others = [f"'{name}'" for name in body.parameters if name != "id"]
+    if others and model.signature.find_missing(body.inputs):
+        try:
+            model.signature.check(body)
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                f"{error.text} Its inputs are {', '.join(model.signature.inputs)}; none of them: "
+                f"{', '.join(others[:3])}."
+            ) from None
+    return Content(body)
+
+
+class InferWriter(Writer):
+    """Writes the responses to one request as infer does."""
+
+    def _fields(self, body: ResponseBody) -> dict[str, Any]:
+        return response_encoding.describe(self.model, self.request_id, body, _ALL_JSON)[0]
+
+    def _pieces(self, fields: dict[str, Any]) -> list[bytes]:
+        return json_documents.pieces(fields, "outputs", "data")
+
+
+class InferStream(Generate):
+    """POST …/infer_stream: the JSON of infer in, an event for each response out.
+
+    For models of any kind, as generate_stream is, but with names, shapes and datatypes. Triton does
+    not have it. What comes in may be binary and compressed, as for infer; outputs are JSON, since
+    events are text, and each is sent when it comes, so they are not compressed.
+    """
+
+    async def infer_stream(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        begun_ns = now_ns()
+        # before anything is refused: an answer to half a body would be lost with the connection
+        with await self._inference.receive(req) as body:
+            read = partial(self._read_body, body, req.header(JSON_LENGTH))
+            ask = self._ask(req, (model, version), read, begun_ns)
+            checked = await self._inference.entrance.admit(
+                ask._replace(spelled_headers=req.spelled_headers)
+            )
+            await self._send_events(req, resp, checked, InferWriter)
+
+    def _read_body(self, body: Any, header: str | None, model: ModelVersion) -> Content:
+        length = None if header is None else tensor_data.json_length(header, len(body))
+        return self._inference.read(_AllJson(), body, length, model)
+
+
+class _AllJson:
+    """Raises InvalidArgument where a client wants other answers."""
+
+    takes_streams = True
+
+    @property
+    def form(self) -> infer_request.OutputForm:
+        return _ALL_JSON
+
+    @form.setter
+    def form(self, form: infer_request.OutputForm) -> None:
+        if form.default or any(form.listed.values()) or form.places or form.classes:
+            raise InvalidArgument(
+                "infer_stream answers with JSON alone: no output can be binary, classes or in "
+                "shared memory"
+            )
+
+
+def _routes(gateway: Gateway) -> list[Route]:
+    inference = Inference(gateway)
+    generate = Generate(inference)
+    responders = {
+        "generate": generate.generate,
+        "generate_stream": generate.generate_stream,
+        "infer_stream": InferStream(inference).infer_stream,
+    }
+    return [
+        Route("POST", f"{model}/{verb}", "inference", responder)
+        for verb, responder in responders.items()
+        for model in (_MODEL, f"{_MODEL}/versions/{{version:number}}")
+    ]
+
+
+EXTENSION = HttpExtension(routes=_routes)

@@ -1,0 +1,105 @@
+"""`python -m zmqtriton_standard.metrics --lifeline FD --socket FD`, for the supervisor.
+
+Either socket may be missing: that of the page of metrics, and that of agent checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from zmqtriton_floor import lazy_names, prctl
+from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.process.hosts import AllowedHosts
+from zmqtriton_frontends.serving import Service, address_of, run
+from zmqtriton_standard.metrics import exposition
+from zmqtriton_standard.metrics.gpus import Gpus
+from zmqtriton_standard.metrics.machine import Machine, MachineLoad
+from zmqtriton_standard.metrics.scraper import Scraper
+from zmqtriton_standard.metrics.server import Page
+
+_log = logging.getLogger(__name__)
+
+#: The limit for a running scrape at the end, however long requests are given.
+_STOP_WITHIN_S = 2.0
+_PAGE, _AGENT_CHECK = "socket", "agent-check-socket"
+
+
+class MetricsService(Service):
+    """The page of metrics, the agent checks, and the history, if there is one."""
+
+    def __init__(self, gateway: Gateway, bound: Mapping[str, socket.socket]) -> None:
+        self._gateway = gateway
+        self._bound = bound
+        self._load = MachineLoad(supervisor=os.getppid())
+        self._tasks: list[asyncio.Task[None]] = []
+        self._page: Page | None = None
+        self._gpus: Gpus | None = None
+        #: An add-on's; None without the option.
+        self._agent_check: Any = None
+
+    async def open(self) -> list[tuple[str, str]]:
+        listening = []
+        for listener in self._bound.values():
+            listener.setblocking(False)
+        if _AGENT_CHECK in self._bound:
+            listener = self._bound[_AGENT_CHECK]
+            reference = self._gateway.settings.metrics_service.agent_check
+            self._agent_check = lazy_names.load_reference(reference)(self._gateway)
+            await self._agent_check.start(listener)
+            listening.append(("Agent Check", address_of(listener)))
+        if _PAGE in self._bound:
+            listener = self._bound[_PAGE]
+            self._page = self._make_page(listener)
+            await self._page.start(listener)
+            listening.append(("Metrics Service", address_of(listener)))
+        history = self._gateway.settings.metrics_service.history
+        if history:
+            sampler = lazy_names.load_reference(history)(self._gateway, self._load)
+            self._gateway.on_call = sampler.answer
+            self._begin(sampler.run())
+        return listening
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+    def _make_page(self, listener: socket.socket) -> Page:
+        settings = self._gateway.settings
+        machine = Machine() if settings.metrics_service.allow_cpu_metrics else None
+        interval_s = max(0.01, settings.metrics_service.interval_ms / 1000)
+        if machine is not None:
+            self._begin(machine.watch(interval_s))
+            _log.info("Collecting CPU metrics")
+        self._gpus = gpus = Gpus() if settings.metrics_service.allow_gpu_metrics else None
+        if gpus is not None:
+            gpus.watch(interval_s)
+        scraper = Scraper(self._gateway, interval_s, machine, gpus, self._load)
+        hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
+        tokens = bearer_tokens_of(settings)
+        reference = settings.metrics_service.open_metrics
+        negotiate = lazy_names.load_reference(reference)(self._gateway) if reference else None
+        return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens, negotiate)
+
+    async def close(self) -> None:
+        if self._page is not None:
+            await self._page.stop(_STOP_WITHIN_S)
+        if self._agent_check is not None:
+            await self._agent_check.stop()
+        if self._gpus is not None:
+            self._gpus.close()
+        for task in self._tasks:
+            task.cancel()
+
+
+def main() -> int:
+    sockets = (_PAGE, _AGENT_CHECK)
+    return run("zmqtriton-metrics", sockets, MetricsService, is_small=True)
+
+
+if __name__ == "__main__":
+    prctl.run_program(main)

@@ -1,0 +1,139 @@
+"""Histograms and summaries of latencies as Prometheus text, and of the turns of processes' loops.
+
+The broker keeps them; Triton's if `--metrics-config` asks for them. A version for which it has none
+has no series here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Any
+
+from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
+from zmqtriton_floor.process.loop_turns import BOUNDS_S
+from zmqtriton_standard.metrics.model_metrics import Series, head, histogram, labels_text, number
+
+_FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+_FIRST_RESPONSE_HELP = "Duration from request to first response in milliseconds"
+
+_REQUEST = "zmqtriton_request_duration_seconds"
+_REQUEST_HELP = "Time from arrival to the last answer of successful requests"
+
+_INCLUDED, _EXCLUDED = "(includes cached requests)", "(does not include cached requests)"
+_IN_US = "in microseconds"
+#: The broker's name, the family, and Triton's help text.
+_SUMMARIES = (
+    (
+        "request",
+        "nv_inference_request_summary_us",
+        f"Summary of inference request duration {_IN_US} {_INCLUDED}",
+    ),
+    (
+        "queue",
+        "nv_inference_queue_summary_us",
+        f"Summary of inference queuing duration {_IN_US} {_INCLUDED}",
+    ),
+    (
+        "compute_input",
+        "nv_inference_compute_input_summary_us",
+        f"Cumulative compute input duration {_IN_US} {_EXCLUDED}",
+    ),
+    (
+        "compute_infer",
+        "nv_inference_compute_infer_summary_us",
+        f"Cumulative compute inference duration {_IN_US} {_EXCLUDED}",
+    ),
+    (
+        "compute_output",
+        "nv_inference_compute_output_summary_us",
+        f"Cumulative inference compute output duration {_IN_US} {_EXCLUDED}",
+    ),
+    (
+        "cache_hit",
+        "nv_cache_hit_summary_per_model",
+        "Summary of cache hit counts/durations per model, in microseconds.",
+    ),
+    (
+        "cache_miss",
+        "nv_cache_miss_summary_per_model",
+        "Summary of cache miss counts/durations per model, in microseconds.",
+    ),
+)
+_LONGEST = "zmqtriton_loop_turn_seconds_max"
+_ALL = "zmqtriton_loop_turn_seconds"
+
+
+def first_responses(all_series: list[Series]) -> Iterator[str]:
+    """Return the lines; none if no version is timed."""
+    timed = [series for series in all_series if "first_response" in series.own]
+    if timed:
+        yield from head(_FIRST_RESPONSE, _FIRST_RESPONSE_HELP, "histogram")
+    for series in timed:
+        of = series.own["first_response"]
+        yield from histogram(_FIRST_RESPONSE, {"labels": series.labels, **of})
+
+
+def render_request_times(all_series: list[Series]) -> str:
+    """Return the text for the versions that have answered a request."""
+    return "".join(f"{line}\n" for line in _request_times(all_series))
+
+
+def _request_times(all_series: list[Series]) -> Iterator[str]:
+    timed = [series for series in all_series if any(series.own.get("times", ()))]
+    if timed:
+        yield from head(_REQUEST, _REQUEST_HELP, "histogram")
+    for series in timed:
+        sum_s = int(series.stat["inference_stats"]["success"]["ns"]) / 1e9
+        of = {"buckets": REQUEST_BOUNDS_S, "counts": series.own["times"], "value": sum_s}
+        yield from histogram(_REQUEST, {"labels": series.labels, **of})
+
+
+def summaries(all_series: list[Series]) -> Iterator[str]:
+    """Return the lines; a family without a series is left out."""
+    for key, name, text in _SUMMARIES:
+        summed = [series for series in all_series if key in series.own.get("summaries", {})]
+        if summed:
+            yield from head(name, text, "summary")
+        for series in summed:
+            yield from _summary(name, series, series.own["summaries"][key])
+
+
+def _summary(name: str, series: Series, of: dict[str, Any]) -> Iterator[str]:
+    yield f"{name}_count{labels_text(**series.labels)} {of['count']}"
+    yield f"{name}_sum{labels_text(**series.labels)} {of['sum']}"
+    own = labels_text(**series.labels)[:-1]
+    for quantile, value in of["quantiles"]:
+        text = number(math.nan if value is None else value)
+        yield f'{name}{own},quantile="{number(quantile)}"}} {text}'
+
+
+def render_turns(status: Mapping[str, Any]) -> str:
+    lines = [*_longest(status["processes"]), *_all(status.get("turns", ()))]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _longest(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Return the lines for the longest turn of each role; 0 if none was worth a look."""
+    longest: dict[str, float] = {}
+    for process in processes:
+        if "longest_turn" in process:
+            turn, role = process["longest_turn"], process["role"]
+            took_s = 0.0 if turn is None else turn["cpu_s"] + turn["stood_s"]
+            longest[role] = max(longest.get(role, 0.0), took_s)
+    text = "Longest turn of a process's loop in the last minutes, without waits for a processor"
+    yield from head(_LONGEST, text, "gauge")
+    for role, took_s in longest.items():
+        yield f"{_LONGEST}{labels_text(process=role)} {number(round(took_s, 3))}"
+
+
+def _all(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    yield from head(_ALL, "Turns that took 10 ms or longer", "histogram")
+    bounds = [*map(str, BOUNDS_S), "+Inf"]
+    for row in rows:
+        role, sums = row["role"], [*accumulate(row["counts"])]
+        for bound, count in zip(bounds, sums, strict=True):
+            yield f"{_ALL}_bucket{labels_text(process=role, le=bound)} {count}"
+        yield f"{_ALL}_sum{labels_text(process=role)} {number(row['sum_s'])}"
+        yield f"{_ALL}_count{labels_text(process=role)} {sums[-1]}"

@@ -1,0 +1,404 @@
+"""Metrics that Triton does not have, under our own names: `zmqtriton_…`.
+
+How busy models' instances are, what processes share, and which were restarted. docs/metrics.md says
+what each is good for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from zmqtriton_frontends.process.handshakes import not_after_s
+from zmqtriton_standard.metrics.machine import MachineLoad
+from zmqtriton_standard.metrics.model_metrics import Series, head, labels_text, number
+from zmqtriton_standard.metrics.processes import Key, ModelUse, Use
+
+#: Instances in these states end for good.
+_LEAVING = frozenset({"DRAINING", "STOPPING", "STOPPED"})
+
+
+class Busyness:
+    """Shares of time between two readings that are not too close to each other."""
+
+    def __init__(self, interval_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._interval_s = interval_s
+        self._now_s = now_s
+        self._at_s = now_s()
+        self._before: dict[tuple[str, str], int] = {}
+        self._ratios: dict[tuple[str, str], float] = {}
+
+    def look(self, all_series: list[Series]) -> None:
+        """Return the shares; within the interval the last ones are returned again."""
+        elapsed_s = self._now_s() - self._at_s
+        if elapsed_s < self._interval_s:
+            return
+        self._at_s += elapsed_s
+        self._ratios.clear()
+        before, self._before = self._before, {}
+        for series in all_series:
+            key, instances = _key(series), series.own.get("instances", 0)
+            busy_ns = self._before[key] = series.own.get("busy_ns", 0)
+            if instances:
+                busy_s = max(0, busy_ns - before.get(key, 0)) / 1e9
+                self._ratios[key] = min(1.0, busy_s / elapsed_s / instances)
+
+    def of(self, series: Series) -> float:
+        return self._ratios.get(_key(series), 0.0)
+
+
+def _key(series: Series) -> tuple[str, str]:
+    return series.stat["name"], series.stat["version"]
+
+
+_Families = list[tuple[str, str, str, list[Series], Callable[[Series], float]]]
+
+
+def render_models(
+    all_series: list[Series], status: Mapping[str, Any], busyness: Busyness, use: ModelUse
+) -> str:
+    """Return the text for models; ensembles have no instances, only executions."""
+    families = [
+        *_request_families(all_series),
+        *_instance_families(all_series, status["processes"], busyness),
+        *_use_families(all_series, use.look(status["processes"])),
+    ]
+    lines: list[str] = []
+    for name, kind, text, of, value in families:
+        lines += _family(name, text, kind)
+        lines += [f"zmqtriton_{name}{labels_text(**s.labels)} {number(value(s))}" for s in of]
+    lines += _executions(all_series, status["processes"])
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Return the lines that tell whether an instance hangs: how long it executes, and others do."""
+    by_version = {_key(series): series for series in all_series}
+    text = "Time since the oldest execution of an instance began; 0 if it executes nothing"
+    yield from _family("oldest_execution_seconds", text, "gauge")
+    for process in processes:
+        series = by_version.get((process.get("model", ""), str(process.get("version", ""))))
+        if process["role"] == "stub" and series is not None and process["pid"]:
+            # Prometheus has a label `instance` of its own.
+            labels = labels_text(**series.labels, model_instance=process["instance"])
+            yield f"zmqtriton_oldest_execution_seconds{labels} {number(process['executing_s'])}"
+    text = "Mean time of the last executions"
+    yield from _family("usual_execution_seconds", text, "gauge")
+    for series in all_series:
+        usual_s = series.own.get("usual_execution_ns", 0) / 1e9
+        if usual_s:
+            labels = labels_text(**series.labels)
+            yield f"zmqtriton_usual_execution_seconds{labels} {number(usual_s)}"
+
+
+def _request_families(all_series: list[Series]) -> _Families:
+    return [
+        (
+            "executing_count",
+            "gauge",
+            "Number of requests that the model has begun and not answered",
+            all_series,
+            lambda series: series.own.get("unanswered", 0) - series.own.get("pending", 0),
+        ),
+        (
+            "deadlines_exceeded_total",
+            "counter",
+            "Number of requests whose deadline has passed before their answer",
+            all_series,
+            lambda series: series.own.get("deadlines", 0),
+        ),
+        (
+            "execution_deadlines_exceeded_total",
+            "counter",
+            "Number of them that were being executed when it passed",
+            all_series,
+            lambda series: series.own.get("overdue", {}).get("count", 0),
+        ),
+        (
+            "affinity_hits_total",
+            "counter",
+            "Number of requests that went to the instance of their affinity",
+            [series for series in all_series if "affinity_hits" in series.own],
+            lambda series: series.own["affinity_hits"],
+        ),
+        (
+            "affinity_misses_total",
+            "counter",
+            "Number of requests that went to another one, which was less busy",
+            [series for series in all_series if "affinity_hits" in series.own],
+            lambda series: series.own["affinity_misses"],
+        ),
+    ]
+
+
+def _instance_families(
+    all_series: list[Series], processes: Iterable[Mapping[str, Any]], busyness: Busyness
+) -> _Families:
+    restarts: Counter[Key] = Counter()
+    planned: Counter[Key] = Counter()
+    for process in processes:
+        if process["role"] == "stub":
+            key = process["model"], str(process["version"])
+            restarts[key] += process["restarts"]
+            planned[key] += process["state"] not in _LEAVING
+    busyness.look(all_series)
+    owners = [series for series in all_series if series.own.get("instances")]
+    of_stubs = [series for series in all_series if _key(series) in planned]
+    return [
+        (
+            "instances",
+            "gauge",
+            "Number of instances that can execute or are executing",
+            owners,
+            lambda series: series.own["instances"],
+        ),
+        (
+            "instances_wanted",
+            "gauge",
+            "Number of instances that the model should have, the dead and the starting included",
+            of_stubs,
+            lambda series: planned[_key(series)],
+        ),
+        (
+            "instance_busy_ratio",
+            "gauge",
+            "Share of time that instances were executing, in the last interval [0.0 - 1.0]",
+            owners,
+            busyness.of,
+        ),
+        (
+            "instance_busy_seconds_total",
+            "counter",
+            "Time that instances were executing, summed over them",
+            owners,
+            lambda series: series.own.get("busy_ns", 0) / 1e9,
+        ),
+        (
+            "instance_restarts_total",
+            "counter",
+            "Number of times that a dead instance was started again",
+            of_stubs,
+            lambda series: restarts[_key(series)],
+        ),
+    ]
+
+
+def _use_families(known: list[Series], use: Mapping[Key, Use]) -> _Families:
+    users = [series for series in known if _key(series) in use]
+    return [
+        (
+            "model_memory_bytes",
+            "gauge",
+            "Memory of the processes of the model; pages that several share count in each",
+            users,
+            lambda series: use[_key(series)].memory_bytes,
+        ),
+        (
+            "model_cpu_seconds_total",
+            "counter",
+            "Processor time of the processes of the model",
+            users,
+            lambda series: round(use[_key(series)].cpu_s, 2),
+        ),
+    ]
+
+
+def render_refusals(all_series: list[Series]) -> str:
+    """Return the text for requests that were refused for a limit; "" without any."""
+    name = "model_refused_requests_total"
+    lines = [
+        f"zmqtriton_{name}{labels_text(**series.labels, reason=reason)} {count}"
+        for series in all_series
+        for reason, count in series.own.get("refusals", {}).items()
+    ]
+    if lines:
+        text = "Inferences refused for a limit of the server or of the model"
+        lines = [*_family(name, text, "counter"), *lines]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def render_load(load: MachineLoad) -> str:
+    """Return the text for what processes of the machine wait for; "" if nobody measures it."""
+    if not load.waited_s:
+        return ""
+    text = "Time in which a process of the machine waited for a resource"
+    lines = _family("pressure_seconds_total", text, "counter")
+    lines += _values("pressure_seconds_total", "resource", load.waited_s)
+    share = (load.last.neighbours_cpu_percent or 0.0) / 100
+    text = "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]"
+    lines += [*_family("neighbours_cpu_ratio", text, "gauge")]
+    lines += [f"zmqtriton_neighbours_cpu_ratio {number(share)}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def render_certificates(files: Mapping[str, str]) -> str:
+    """Return the text for the certificates by service; "" without any that can be read."""
+    ends_s = {service: not_after_s(path) for service, path in files.items()}
+    finite = {service: each for service, each in ends_s.items() if math.isfinite(each)}
+    if not finite:
+        return ""
+    text = "When the certificate of a service ends, in seconds since 1970"
+    lines = [*_family("certificate_not_after_seconds", text, "gauge")]
+    lines += _values("certificate_not_after_seconds", "service", finite)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """Return the text for the server: messages between our own processes, and shared memory."""
+    malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
+    traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
+    shared: dict[str, int] = {}
+    restarts: dict[str, int] = {}
+    for process in status["processes"]:
+        role = process["role"]
+        shared[role] = shared.get(role, 0) + process["segment_bytes"]
+        restarts[role] = restarts.get(role, 0) + process.get("restarts", 0)
+    server = status.get("server", {})
+    build = {name: server.get(name, "") for name in ("version", "commit")}
+    lines = [
+        *_family("build_info", "The version of this server", "gauge"),
+        f"zmqtriton_build_info{labels_text(**build)} 1",
+        *_family(
+            "malformed_messages_total", "Number of internal messages that made no sense", "counter"
+        ),
+        *_values("malformed_messages_total", "place", malformed),
+        *_family("log_lines_lost_total", "Lines of the log that could not be written", "counter"),
+        f"zmqtriton_log_lines_lost_total {status.get('log', {}).get('lost_lines', 0)}",
+        *_family("broker_bytes_total", "Bytes on the sockets of the broker", "counter"),
+        *_values("broker_bytes_total", "direction", traffic),
+        *_family("leased_blocks", "Blocks of shared memory that processes hold of others", "gauge"),
+        f"zmqtriton_leased_blocks {broker['leases']}",
+        *_family("shared_memory_bytes", "Shared memory for tensors, by who owns it", "gauge"),
+        *_values("shared_memory_bytes", "role", shared),
+        *_family("unanswered_requests", "Inferences that are under way", "gauge"),
+        f"zmqtriton_unanswered_requests {broker['unanswered']}",
+        *_family(
+            "refused_requests_total",
+            "Inferences refused because the limit of concurrent requests was reached",
+            "counter",
+        ),
+        f"zmqtriton_refused_requests_total {broker['refused']}",
+        *_family(
+            "process_restarts_total", "Number of times that a dead process was replaced", "counter"
+        ),
+        *_values("process_restarts_total", "role", restarts),
+        *_tokens(broker.get("tokens", [])),
+        *_resources(broker.get("resources", [])),
+        *_quotas(status.get("quotas", [])),
+        *_on_demand(status.get("on_demand", {})),
+        *_canaries(status.get("canaries", {})),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
+    """Return the text for models that are loaded on demand; "" if none are."""
+    if not status:
+        return
+    families = (
+        (
+            "on_demand_loads_total",
+            "Loads that requests had made",
+            "result",
+            {"loaded": "loads", "failed": "failures"},
+        ),
+        (
+            "evictions_total",
+            "Unloads of models that requests had loaded",
+            "reason",
+            {"idle": "idle", "memory": "memory"},
+        ),
+        ("sleeps_total", "Models put to sleep for others", "reason", {"memory": "sleeps"}),
+    )
+    for name, text, label, keys in families:
+        yield from _family(name, text, "counter")
+        for row in status["models"]:
+            for value, key in keys.items():
+                labels = labels_text(model=row["model"], **{label: value})
+                yield f"zmqtriton_{name}{labels} {row[key]}"
+    yield from _family("on_demand_waiting", "Processes that wait for a load for requests", "gauge")
+    yield f"zmqtriton_on_demand_waiting {sum(status['waiting'].values())}"
+    if status["budget_bytes"]:
+        yield from _family("models_memory_bytes", "Memory of the processes of models", "gauge")
+        yield f"zmqtriton_models_memory_bytes {status['used_bytes']}"
+    if status["gpus"]:
+        yield from _family("models_gpu_memory_bytes", "Memory of models on a GPU", "gauge")
+    for row in status["gpus"]:
+        yield f'zmqtriton_models_gpu_memory_bytes{{gpu="{row["gpu"]}"}} {row["used_bytes"]}'
+
+
+def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
+    """Return the text for the limits of models; "" without one."""
+    families = (
+        ("quota_limit", "gauge", "limit", "Limit of a quota of the model"),
+        ("quota_used", "gauge", "used", "Use of a quota of the model, in the unit of its limit"),
+        (
+            "quota_exceeded_total",
+            "counter",
+            "exceeded",
+            "Times that the model exceeded the quota",
+        ),
+    )
+    for name, kind, key, text in families if quotas else ():
+        yield from _family(name, text, kind)
+        for entry in quotas:
+            if entry[key] is not None:
+                labels = labels_text(model=entry["model"], quota=entry["quota"])
+                yield f"zmqtriton_{name}{labels} {number(entry[key])}"
+
+
+def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
+    """Return the text for versions that are tried beside others; "" if none ever was."""
+    if not status.get("models"):
+        return
+    yield from _family("canary_weight", "Percentage of requests that a canary gets", "gauge")
+    for row in status["models"]:
+        if row["phase"] == "RUNNING":
+            labels = labels_text(model=row["model"], version=str(row["canary"]))
+            yield f"zmqtriton_canary_weight{labels} {number(row['weight'])}"
+    yield from _family("canary_ends_total", "Canaries that were promoted or aborted", "counter")
+    for model, result, count in status["ends"]:
+        yield f"zmqtriton_canary_ends_total{labels_text(model=model, result=result)} {count}"
+    name = "canary_comparisons_total"
+    yield from _family(name, "Requests that were copied to a canary, by result", "counter")
+    for model, version, result, count in status["comparisons"]:
+        labels = labels_text(model=model, version=version, result=result)
+        yield f"zmqtriton_{name}{labels} {count}"
+
+
+def _tokens(tokens: list[dict[str, Any]]) -> Iterator[str]:
+    """Return the text for the tokens of clients; "" if none needs one."""
+    families = (
+        ("token_requests_total", "requests", "Inferences that clients with a token have asked for"),
+        ("token_refused_total", "refused", "Inferences refused for the limits of a token"),
+    )
+    for name, key, text in families if tokens else ():
+        yield from _family(name, text, "counter")
+        for entry in tokens:
+            yield f"zmqtriton_{name}{labels_text(token=entry['token'])} {entry[key]}"
+
+
+def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:
+    """Return the text for the rate limiter; "" without one."""
+    families = (
+        ("resource_count", "How much of a resource there is", "count"),
+        ("resource_in_use", "How much of a resource executions hold", "in_use"),
+    )
+    for name, text, key in families if resources else ():
+        yield from _family(name, text, "gauge")
+        for entry in resources:
+            device = "" if entry["device"] is None else str(entry["device"])
+            labels = labels_text(resource=entry["resource"], device=device)
+            yield f"zmqtriton_{name}{labels} {entry[key]}"
+
+
+def _family(name: str, text: str, kind: str) -> list[str]:
+    return head(f"zmqtriton_{name}", text, kind)
+
+
+def _values(name: str, label: str, values: Mapping[str, float]) -> Iterator[str]:
+    for key, value in values.items():
+        yield f"zmqtriton_{name}{labels_text(**{label: key})} {number(value)}"

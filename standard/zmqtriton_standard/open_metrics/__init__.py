@@ -1,0 +1,10 @@
+"""The page of metrics in the form of OpenMetrics, where its reader takes that."""
+
+from __future__ import annotations
+
+from zmqtriton.sdk import AddOn
+
+ADDON = AddOn(
+    "open_metrics",
+    page_form=".form:OpenMetrics",
+)

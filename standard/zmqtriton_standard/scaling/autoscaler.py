@@ -1,0 +1,491 @@
+"""Has the instances of models follow their load, within the bounds that their parameters set.
+
+Asks the broker for its counters a few times a second, as long as there is such a model. More
+instances need room: each is taken to need as much memory as those there are. What cannot be started
+is not tried again at once. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from zmqtriton.supervisor import (
+    ControlCall,
+    CoreParts,
+    CountsReport,
+    Feature,
+    Generation,
+    HelperOwner,
+    Model,
+    RepeatedCall,
+    Scale,
+    Verb,
+    Verbs,
+    check_names,
+    describe_instances,
+    required_model_name,
+    serving_generations,
+)
+from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_standard.memory.measurements import (
+    HOST,
+    MemoryReport,
+    ModelProcesses,
+    Sizes,
+    budgeted_gpus,
+    budgets_of,
+)
+from zmqtriton_standard.scaling.limits import AutoscaleLimits
+
+#: The weight of the latest interval in what is remembered of the earlier ones.
+_LATEST_SHARE = 0.4
+
+
+class Reading(NamedTuple):
+    """The broker's counters at one moment."""
+
+    at_s: float
+    #: The requests that were answered, and those that are not.
+    answered: int
+    unanswered: int
+    #: Of those, the ones that wait.
+    waiting: int
+    #: The execution time of all instances together.
+    busy_s: float
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any], at_s: float) -> Reading:
+        answered = entry["succeeded"] + entry["failed"]
+        return cls(at_s, answered, entry["unanswered"], entry["pending"], entry["busy_s"])
+
+
+class Workload:
+    """Requests that arrive and instances that are busy, smoothed over about a second."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        #: Requests per second.
+        self.arrival_rate = 0.0
+        #: The time that an instance takes for each request; in a batch they share it.
+        self.seconds_per_request = 0.0
+        #: The instances that were busy at a time.
+        self.busy_instances = 0.0
+        self._last: Reading | None = None
+        #: The execution time since requests were last answered: theirs, in part.
+        self._unanswered_busy_s = 0.0
+        self._has_rates = False
+
+    def add(self, reading: Reading) -> None:
+        """Take the next reading; counters that have been reset begin anew."""
+        last, self._last = self._last, reading
+        self.waiting = reading.waiting
+        if last is None or reading.at_s <= last.at_s:
+            return
+        answered, busy_s = reading.answered - last.answered, reading.busy_s - last.busy_s
+        if answered < 0 or busy_s < 0:
+            self._unanswered_busy_s = 0.0
+            return
+        elapsed_s = reading.at_s - last.at_s
+        arrived = max(0, answered + reading.unanswered - last.unanswered)
+        share = _LATEST_SHARE if self._has_rates else 1.0
+        self._has_rates = True
+        self.arrival_rate += share * (arrived / elapsed_s - self.arrival_rate)
+        self.busy_instances += share * (busy_s / elapsed_s - self.busy_instances)
+        self._unanswered_busy_s += busy_s
+        if answered:
+            # executions may take many times the interval
+            per_request_s = self._unanswered_busy_s / answered
+            self._unanswered_busy_s = 0.0
+            weight = share if self.seconds_per_request else 1.0
+            self.seconds_per_request += weight * (per_request_s - self.seconds_per_request)
+
+    @property
+    def offered_instances(self) -> float:
+        """Return how many instances the arriving requests would keep busy."""
+        return max(self.arrival_rate * self.seconds_per_request, 0.0)
+
+    def expected_wait_s(self, instances: int) -> float:
+        """Return how long a request that arrives now will wait."""
+        return self.waiting * self.seconds_per_request / max(1, instances)
+
+
+INTERVAL_S = 0.25
+#: After an attempt to start more instances that failed.
+RETRY_PAUSE_S = 30.0
+#: The share of the available memory that new instances may take.
+_MEMORY_SHARE = 0.8
+#: The share of their time that instances should be busy: new ones are to leave room for chance,
+#: and none goes before the others would still have some.
+_BUSY_SHARE = 0.8
+_BUSY_SHARE_WITH_FEWER = 0.65
+#: Requests that wait already are to be executed within so many times what they may wait.
+_CATCH_UP_TIMES = 10
+
+
+class _Growth:
+    """The memory of one more thread of a process, by that of the last ones.
+
+    What each loads anew, and what it shares, shows from the second one on.
+    """
+
+    def __init__(self) -> None:
+        self._count, self._sizes = 0, Sizes()
+        self._of_each: Sizes | None = None
+
+    def of_each(self, count: int, sizes: Sizes) -> Sizes | None:
+        """Return the bytes, by those of all that run now; None before there was a second one."""
+        if 0 < self._count < count:
+            more = count - self._count
+            grown = (sizes - self._sizes).items()
+            self._of_each = Sizes({place: size // more for place, size in grown})
+        self._count, self._sizes = count, sizes
+        return self._of_each
+
+
+class _ScaledModel:
+    """A model whose instances follow its load."""
+
+    def __init__(self) -> None:
+        self.growth = _Growth()
+        #: By generation: counters begin anew with each.
+        self.targets: dict[int, InstanceTarget] = {}
+        #: The broker was asked and has not answered.
+        self.is_asked = False
+        #: Its instances are being changed, or memory is measured for more.
+        self.is_changing = False
+        self.retry_at_s = -math.inf
+        #: Why it has fewer instances than it needs, or "".
+        self.obstacle = ""
+        self.last_change = ""
+
+
+class Autoscaler(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._budgets = budgets_of(core.policy)
+        self._processes = ModelProcesses(core.plan)
+        self._server = core.server
+        self._counts = core.counts
+        self._scaled: dict[str, _ScaledModel] = {}
+
+    @property
+    def verbs(self) -> Verbs:
+        scaling = ScalingCalls(self._server.models, self.describe_model)
+        return {
+            "scale": Verb(
+                scaling.handle,
+                of_operators=True,
+                changes=is_change,
+                goes_over=lambda call: call.arguments if is_change(call.arguments) else None,
+            )
+        }
+
+    @property
+    def helpers(self) -> Iterable[HelperOwner]:
+        return (self._processes,)
+
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
+        """Return the numbers of instances that somebody has asked for."""
+        for name, model in self._server.models.items():
+            if (scale := model.history.scale) is not None:
+                group = {"group": scale.group} if scale.group else {}
+                yield "scale", {"model": name, "count": scale.instances, **group}
+
+    # ------------------------------------------------------------- looking
+
+    def load_ended(self, name: str) -> None:
+        """Scale a model from now on if it is to be."""
+        if name not in self._scaled and self._is_scaled(name):
+            self._scaled[name] = _ScaledModel()
+            if len(self._scaled) == 1:
+                self._plan.call_later(INTERVAL_S, self._look)
+
+    def _is_scaled(self, name: str) -> bool:
+        model = self._server.models.get(name)
+        return model is not None and limits_of(model) is not None
+
+    def _look(self) -> None:
+        for name in [name for name in self._scaled if not self._is_scaled(name)]:
+            del self._scaled[name]
+        if self._server.is_stopping:
+            self._scaled.clear()
+        for name, scaled in self._scaled.items():
+            if not scaled.is_asked:
+                scaled.is_asked = True
+                self._counts.request(partial(self._on_counts, name), name)
+        if self._scaled:
+            self._plan.call_later(INTERVAL_S, self._look)
+
+    def _on_counts(self, name: str, report: CountsReport) -> None:
+        scaled = self._scaled.get(name)
+        if scaled is None:
+            return
+        scaled.is_asked = False
+        if report["counts"] and self._is_scaled(name):
+            self._consider(self._server.models[name], scaled, report["counts"])
+
+    # ------------------------------------------------------------- deciding
+
+    def _consider(
+        self, model: Model, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
+    ) -> None:
+        """Compare the instances of a model with what its busiest version needs."""
+        serving = serving_generations(model.versions)
+        by_version = {each.version: each for each in serving}
+        scaled.targets = {
+            each.number: scaled.targets.get(each.number) or _target_of(each) for each in serving
+        }
+        instances, reason = 0, ""
+        for entry in entries:
+            generation = by_version.get(entry["version"])
+            if generation is not None:
+                target = scaled.targets[generation.number]
+                chosen = target.decide(Reading.of(entry, self._plan.now_s), _count(generation))
+                if chosen > instances:
+                    instances, reason = chosen, target.reason
+        present = max(map(_count, serving))
+        if scaled.is_changing or model.is_loading or not instances:
+            return
+        if instances < present:
+            self._scale(model, scaled, instances, reason)
+        elif instances > present and self._plan.now_s >= scaled.retry_at_s:
+            scaled.is_changing = True
+            then = partial(self._on_memory_measured, model, scaled, instances, reason)
+            generations = self._server.generations.values()
+            # under a budget all models share it
+            counted = [g for g in generations if self._budgets or g.blueprint.name == model.name]
+            self._processes.measure(counted, budgeted_gpus(self._budgets), then)
+
+    def _on_memory_measured(
+        self, model: Model, scaled: _ScaledModel, instances: int, reason: str, memory: MemoryReport
+    ) -> None:
+        """Start as many more as there is room for."""
+        scaled.is_changing, scaled.obstacle = False, ""
+        serving = serving_generations(model.versions)
+        present = max(map(_count, serving), default=0)
+        sizes = memory.by_model.get(model.name, Sizes())
+        count = max(1, sum(map(_count, serving)))
+        of_each = Sizes({place: size // count for place, size in sizes.items()})
+        is_trial = False
+        if any(one.template and one.template.has_threads for one in serving):
+            grown = scaled.growth.of_each(count, sizes)
+            is_trial, of_each = grown is None, of_each if grown is None else grown
+        elif model.name in memory.of_forks:
+            of_each[HOST] = memory.of_forks[model.name]
+        fitting, place = self._fitting(of_each, len(serving), memory)
+        if is_trial and present + fitting < instances:
+            instances = present + max(1, fitting)
+        elif present + fitting < instances:
+            instances = present + fitting
+            takes, where = of_each[place] >> 20, "" if place == HOST else f" on GPU {place}"
+            why = f"each takes {takes} MiB{where}, and too little memory is left"
+            self._postpone(model, scaled, why)
+        if present < instances and not model.is_loading:
+            self._scale(model, scaled, instances, reason)
+
+    def _fitting(self, of_each: Sizes, versions: int, memory: MemoryReport) -> tuple[int, int]:
+        """Return for how many more there is room, and the place that has least."""
+        room = {HOST: int(memory.available_bytes * _MEMORY_SHARE)}
+        used = sum(memory.by_model.values(), Sizes())
+        for place, budget in self._budgets.items():
+            room[place] = min(room.get(place, budget), budget - used[place])
+        return min(
+            (max(0, left) // max(1, of_each[place] * versions), place)
+            for place, left in room.items()
+            if of_each[place] or place == HOST
+        )
+
+    def _scale(self, model: Model, scaled: _ScaledModel, instances: int, reason: str) -> None:
+        scaled.is_changing = True
+        scaled.last_change = f"to {instances}: {reason}"
+        self._plan.log("I", f"autoscaling '{model.name}' {scaled.last_change}")
+
+        def done(error: ZmqTritonError | None) -> None:
+            scaled.is_changing = False
+            if error is not None:
+                self._postpone(model, scaled, error.text)
+
+        model.scale(Scale(instances), done)
+
+    def _postpone(self, model: Model, scaled: _ScaledModel, obstacle: str) -> None:
+        """Start no more instances for a while."""
+        scaled.obstacle = obstacle
+        scaled.retry_at_s = self._plan.now_s + RETRY_PAUSE_S
+        self._plan.log("W", f"'{model.name}' needs more instances than it gets: {obstacle}")
+
+    # --------------------------------------------------------------- showing
+
+    def describe_model(self, model: Model) -> dict[str, Any]:
+        """Describe how a model is scaled; empty if it is not."""
+        limits = limits_of(model)
+        if limits is None:
+            return {}
+        scaled = self._scaled.get(model.name) or _ScaledModel()
+        return {
+            "autoscale": {
+                "least": limits.minimum,
+                "most": limits.maximum,
+                "last_change": scaled.last_change,
+                "obstacle": scaled.obstacle,
+            }
+        }
+
+
+def _target_of(generation: Generation) -> InstanceTarget:
+    limits: AutoscaleLimits | None = generation.blueprint.autoscale
+    return InstanceTarget(limits or AutoscaleLimits(_count(generation), _count(generation)))
+
+
+def _count(generation: Generation) -> int:
+    return len(generation.instances.staying)
+
+
+def is_change(arguments: dict[str, Any]) -> bool:
+    """True for a call that scales a model; others show its instances."""
+    return "count" in arguments
+
+
+class ScalingCalls:
+    """The control call about the number of a model's instances."""
+
+    def __init__(
+        self, models: Mapping[str, Model], describe_scaled: Callable[[Model], dict[str, Any]]
+    ) -> None:
+        """Set up; `describe_scaled` describes how a model is scaled by its load, if it is."""
+        self._models = models
+        self._describe_scaled = describe_scaled
+        #: The last number that was asked for, by model and group.
+        self._last: dict[tuple[str, str], Scale] = {}
+
+    def handle(self, call: ControlCall) -> None:
+        """Scale a model; the answer is its instances, now or later, or the error."""
+        model = self._find(call.arguments)
+        if is_change(call.arguments):
+            self._scale(model, call.arguments, call.answer)
+        else:
+            call.answer(self._describe(model))
+
+    def _describe(self, model: Model) -> dict[str, Any]:
+        return describe_instances(model) | self._describe_scaled(model)
+
+    def _find(self, arguments: dict[str, Any]) -> Model:
+        name = required_model_name(arguments)
+        if name not in self._models:
+            raise NotFound(f"there is no model '{name}'")
+        return self._models[name]
+
+    def _scale(
+        self, model: Model, arguments: dict[str, Any], answer: Callable[[Any], None]
+    ) -> None:
+        check_names("a scale", arguments, ("model", "count", "group"))
+        count, group = arguments["count"], arguments.get("group", "")
+        if type(count) is not int or type(group) is not str:
+            raise InvalidArgument("'count' must be an integer, and 'group' a string")
+
+        limits = limits_of(model)
+        if limits is not None and not limits.minimum <= count <= limits.maximum:
+            raise InvalidArgument(
+                f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
+                f"{limits.maximum} instances; {count} is not among them"
+            )
+
+        key, scale = (model.name, group), Scale(count, group)
+        self._last[key] = scale
+
+        def done(error: ZmqTritonError | None) -> None:
+            later = self._last.get(key)
+            if later is None or later is scale:
+                self._last.pop(key, None)
+                answer(error or self._describe(model))
+            else:
+                answer(error or {**self._describe(model), "overtaken_by": later.instances})
+
+        model.scale(scale, done)
+
+
+def limits_of(model: Model) -> AutoscaleLimits | None:
+    """Return the bounds of a model that serves and is scaled by its load."""
+    bounds: list[AutoscaleLimits | None]
+    bounds = [each.blueprint.autoscale for each in serving_generations(model.versions)]
+    return next((limits for limits in bounds if limits is not None), None)
+
+
+class InstanceTarget:
+    """The number of instances that a model should have, by its load.
+
+    More at once, as many as the load needs, when requests would wait for longer than they may.
+    Fewer when fewer have been enough for a while: as many as were needed at the busiest moment
+    of that time. Between the two lies room in which nothing changes, so that a steady load has
+    a steady number.
+    """
+
+    def __init__(self, limits: AutoscaleLimits) -> None:
+        self.limits = limits
+        self.workload = Workload()
+        #: Why the last number was chosen.
+        self.reason = ""
+        #: When how many were needed; the most of the time that counts comes first, and after each
+        #: the most of what is later.
+        self._needs: deque[tuple[float, int]] = deque()
+        self._began_s: float | None = None
+        #: Since when requests wait and nothing is known of how long.
+        self._stuck_since_s: float | None = None
+
+    def decide(self, reading: Reading, instances: int) -> int:
+        """Return how many there should be, when there are so many."""
+        self.workload.add(reading)
+        now_s = reading.at_s
+        self._began_s = now_s if self._began_s is None else self._began_s
+        needed = self._needed(now_s, instances)
+        self._note_need(now_s, max(needed, self._least_to_keep()))
+        target = needed if needed > instances else self._fewer(now_s, instances)
+        allowed = min(max(target, self.limits.minimum), self.limits.maximum)
+        if allowed > target >= instances or allowed < target <= instances:
+            self.reason = f"its limits are {self.limits.minimum} and {self.limits.maximum}"
+        return allowed
+
+    def _fewer(self, now_s: float, instances: int) -> int:
+        """Return how many are left if some may go."""
+        if self._began_s is None or now_s - self._began_s < self.limits.down_after_s:
+            return instances
+        enough = self._needs[0][1]
+        if enough < instances:
+            self.reason = f"{enough} were enough for {self.limits.down_after_s:g} s"
+        return min(enough, instances)
+
+    def _needed(self, now_s: float, instances: int) -> int:
+        """Return how many are needed now; the present number, or less, if there are enough."""
+        load, allowed_s = self.workload, self.limits.queue_s
+        if not load.waiting:
+            self._stuck_since_s = None
+            return 0
+        if not load.seconds_per_request:
+            # nothing was answered yet, so one more is a guess
+            self._stuck_since_s = now_s if self._stuck_since_s is None else self._stuck_since_s
+            is_stuck = now_s - self._stuck_since_s > allowed_s
+            self._stuck_since_s = now_s if is_stuck else self._stuck_since_s
+            self.reason = f"{load.waiting} requests wait"
+            return instances + is_stuck
+        wait_s = load.expected_wait_s(instances)
+        if wait_s <= allowed_s:
+            return 0
+        self.reason = f"requests wait about {1000 * wait_s:.0f} ms"
+        backlog = load.waiting * load.seconds_per_request / (_CATCH_UP_TIMES * allowed_s)
+        return max(instances + 1, math.ceil(load.offered_instances / _BUSY_SHARE + backlog))
+
+    def _least_to_keep(self) -> int:
+        """Return how many would be enough for the arriving requests, with room for chance."""
+        busy = max(self.workload.busy_instances, self.workload.offered_instances)
+        return max(1, math.ceil(busy / _BUSY_SHARE_WITH_FEWER))
+
+    def _note_need(self, now_s: float, count: int) -> None:
+        """Note how many are needed, for the largest number of the time that counts."""
+        while self._needs and self._needs[-1][1] <= count:
+            self._needs.pop()
+        self._needs.append((now_s, count))
+        while self._needs[0][0] < now_s - self.limits.down_after_s:
+            self._needs.popleft()

@@ -1,0 +1,12 @@
+"""Model repositories in stores (s3://, gs://, as://, hf://, oci://): read, and copied here."""
+
+from __future__ import annotations
+
+from zmqtriton.sdk import AddOn, Process
+
+ADDON = AddOn(
+    "storage",
+    process=Process(".", title="Storage", is_on_demand=True),
+    features=(".object_stores:ObjectStores",),
+    stores=".places",
+)

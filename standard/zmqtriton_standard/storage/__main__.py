@@ -1,0 +1,169 @@
+"""The process that talks to object stores, so that the supervisor never waits for a network.
+
+Started by the supervisor when something of a repository in a store is wanted, and again after its
+death. Takes calls over its lifeline, several at a time, and answers each; ends with the lifeline.
+A store at a revision is opened once and stays at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton.long_steps import LifelineReporter, Reporter, printable
+from zmqtriton_floor import logs, prctl, wire
+from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_standard.storage import store_calls
+from zmqtriton_standard.storage.blobs import BlobCache, default_root
+from zmqtriton_standard.storage.file_stores import FileStore
+from zmqtriton_standard.storage.mirror import Mirror
+from zmqtriton_standard.storage.places import ArtifactPath, BucketPath, HubPath, parse_url
+
+if TYPE_CHECKING:
+    from zmqtriton_standard.storage.stores import ObjectStore
+
+
+class Stores:
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        """Set up; `warn` takes lines for the log."""
+        self._warn = warn
+        #: The keys are its URL and the model whose source it is, or "".
+        self._opened: dict[tuple[str, str], FileStore] = {}
+        self._turn = asyncio.Lock()
+
+    @property
+    def revisions(self) -> dict[str, str]:
+        """The revisions of the repositories that have one, by URL."""
+        return {url: store.revision for (url, _), store in self._opened.items()}
+
+    async def open(
+        self, url: str, revisions: Mapping[str, str], owner: str = ""
+    ) -> ObjectStore | FileStore:
+        """Open a repository, at its revision if that is known. Raises ZmqTritonError."""
+        place = parse_url(url)
+        # libraries of stores are extras, and slow to import
+        if isinstance(place, BucketPath):
+            from zmqtriton_standard.storage.stores import ObjectStore
+
+            return ObjectStore(place)
+        async with self._turn:
+            if (url, owner) not in self._opened:
+                store = _file_store(place)
+                store.owner = owner
+                revision = revisions.get(url) or self.revisions.get(url, "")
+                await store.open(revision, self._warn)
+                self._opened[url, owner] = store
+            return self._opened[url, owner]
+
+
+def _file_store(place: HubPath | ArtifactPath) -> FileStore:
+    cache = BlobCache(default_root())
+    if isinstance(place, ArtifactPath):
+        from zmqtriton_standard.storage.registry import RegistryStore
+
+        return RegistryStore(place, cache)
+    from zmqtriton_standard.storage.hub import HubStore
+
+    return HubStore(place, cache)
+
+
+class StorageProcess:
+    def __init__(self, line: Lifeline, loop: asyncio.AbstractEventLoop) -> None:
+        self._line = line
+        self._loop = loop
+        self._work: dict[int, asyncio.Task[None]] = {}
+        self._mirrors: dict[str, Mirror] = {}
+        self._stores = Stores(partial(LifelineReporter(line, 0, "storage").log, "W"))
+        self.ended = loop.create_future()
+        loop.add_reader(line.fileno(), self._receive)
+
+    def _receive(self) -> None:
+        for message, _ in self._line.receive():
+            if isinstance(message, wire.Call):
+                self._handle_call(message)
+        if self._line.ended and not self.ended.done():
+            self._loop.remove_reader(self._line.fileno())
+            self.ended.set_result(None)
+
+    def _handle_call(self, call: wire.Call) -> None:
+        arguments = json.loads(call.arguments)
+        if call.verb == "abandon":
+            task = self._work.get(arguments["id"])
+            if task is not None:
+                task.cancel()
+        elif call.verb == "remove":
+            self._mirror(arguments).remove(arguments["path"])
+        else:
+            self._work[call.id] = self._loop.create_task(self._run_call(call, arguments))
+
+    async def _run_call(self, call: wire.Call, arguments: dict[str, Any]) -> None:
+        try:
+            result = json.dumps(await self._execute(call, arguments))
+            answer = wire.CallResult(call.id, 0, "", result)
+        except ZmqTritonError as error:
+            answer = wire.CallResult(call.id, error.number, printable(error.text), "null")
+        except Exception as error:  # noqa: BLE001 - whatever a library raises, a load waits for this
+            text = printable(f"{type(error).__name__}: {error}")
+            answer = wire.CallResult(call.id, InternalError.number, text, "null")
+        finally:
+            del self._work[call.id]
+        self._line.send(answer)
+        while self._line.is_backed_up and not self._line.ended:
+            await asyncio.sleep(0.01)
+            self._line.flush()
+
+    async def _execute(self, call: wire.Call, arguments: dict[str, Any]) -> Any:
+        urls = arguments["urls"]
+        own = arguments.get("own", ())
+        owner = arguments["model"] if own else ""
+        open_store = partial(self._stores.open, revisions=arguments["revisions"], owner=owner)
+        if call.verb == "names":
+            result: Any = await store_calls.list_models(urls, open_store)
+        elif call.verb == "copy":
+            model, is_patient = arguments["model"], arguments["is_patient"]
+            mirror = self._mirror(arguments)
+            result = await store_calls.copy_model(
+                mirror, call.id, model, urls, open_store, is_patient=is_patient, own=own
+            )
+        else:
+            raise InvalidArgument(f"unknown call '{call.verb}'")
+        return {"result": result, "revisions": self._stores.revisions}
+
+    def _mirror(self, arguments: dict[str, Any]) -> Mirror:
+        directory = arguments["directory"]
+        if directory not in self._mirrors:
+            self._mirrors[directory] = Mirror(directory, self._make_reporter)
+        return self._mirrors[directory]
+
+    def _make_reporter(self, number: int, model: str) -> Reporter:
+        return LifelineReporter(self._line, number, f"{model}.copy")
+
+
+async def _run(descriptor: int) -> None:
+    await StorageProcess(Lifeline.inherited(descriptor), asyncio.get_running_loop()).ended
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] != "--lifeline":
+        sys.stderr.write("usage: -m zmqtriton_standard.storage --lifeline FD\n")
+        return 2
+    prctl.set_name("storage")
+    logs.take_over_output()
+    # copies are for stubs of other users, too, if the server lets them into the directory
+    os.umask(0o022)
+    prctl.hide_memory()
+    asyncio.run(_run(int(arguments[1])))
+    return 0
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    # the library of stores has threads that abort the process if they find Python at its end
+    os._exit(status)

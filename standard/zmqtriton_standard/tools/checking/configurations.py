@@ -1,0 +1,114 @@
+"""Finds errors of a configuration, of the files that it names, and of its model's own routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config import (
+    PYTHON,
+    PYTHON_FILE,
+    BackendPlace,
+    ConfigError,
+    Host,
+    Problem,
+    config_problems,
+    find_runtime,
+    group_problems,
+    load_timeout_s,
+    own_parameter_problems,
+    parameter_text,
+    path_problems,
+    read_client_files,
+    state_problems,
+    tensor_problems,
+    unreadable_file_problems,
+)
+from zmqtriton.repository import agent_problems
+from zmqtriton_extras.routes import names
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_standard.tools.checking.findings import to_problem, to_warning
+
+_AUTO_COMPLETE_NAME = b"auto_complete_config"
+#: Larger files are not code that somebody has written.
+_MAX_SOURCE_BYTES = 4 << 20
+_ROUTE = ("parameters", names.PATH)
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """The options of a server that matter here."""
+
+    config_name: str = ""
+    auto_complete: bool = True
+    host: Host = field(default_factory=Host)
+    backend_places: Sequence[BackendPlace] = ()
+    may_build: bool = False
+    agent_directory: str = "/opt/tritonserver/repoagents"
+
+
+def configuration_problems(config: Any, directory: Path, rules: CheckOptions) -> Iterator[Problem]:
+    yield from agent_problems(config, rules.agent_directory)
+    yield from config_problems(config)
+    # a model in Python may change what its configuration says, others add what it lacks
+    is_changeable = rules.auto_complete and has_auto_completion(config, directory, rules)
+    for problem in tensor_problems(config):
+        is_final = config.backend != PYTHON or not is_changeable
+        yield problem if is_final else to_warning(problem)
+    yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
+    yield from own_parameter_problems(config)
+    try:
+        load_timeout_s(config)
+    except ConfigError as error:
+        yield error.problem
+    outside = list(path_problems(config, directory))
+    yield from outside
+    if outside:
+        return
+    yield from state_problems(config, directory)
+    unreadable = list(unreadable_file_problems(config, directory))
+    yield from unreadable
+    if not unreadable:
+        try:
+            read_client_files(config, directory, has_chats=True)
+        except ZmqTritonError as error:
+            yield to_problem(error, None)
+
+
+def has_auto_completion(config: Any, directory: Path, rules: CheckOptions) -> bool:
+    """True if a model of this backend is asked about its tensors."""
+    if config.backend == PYTHON:
+        name = config.default_model_filename or PYTHON_FILE
+        files = [path for path in directory.glob(f"*/{name}") if path.is_file()]
+    else:
+        runtime = find_runtime(config, rules.backend_places)
+        files = [] if runtime is None else [runtime.file]
+    return any(_AUTO_COMPLETE_NAME in _read_start(path) for path in files)
+
+
+def _read_start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_SOURCE_BYTES)
+
+
+def route_problems(config: Any) -> Iterator[Problem]:
+    """Return the problem of the path of a model by itself."""
+    path = path_in(config)
+    problem = names.path_problem(path) if path else ""
+    if problem:
+        yield Problem(problem, _ROUTE)
+
+
+def taken_path_problems(config: Any, others: Mapping[str, str]) -> Iterator[Problem]:
+    """Return the problem of a path that another model has; `others` has theirs, by model."""
+    path = path_in(config)
+    for model, other in others.items():
+        if path and model != config.name and names.are_within(path, other):
+            yield Problem(names.taken_text(path, other, model), _ROUTE)
+
+
+def path_in(config: Any) -> str:
+    """Return the path that a configuration names; "" without one."""
+    return parameter_text(config, names.PATH)

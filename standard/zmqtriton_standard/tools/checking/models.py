@@ -1,0 +1,341 @@
+"""Finds everything that is wrong with one model's directory, without loading anything.
+
+A load stops at the first problem; here each one is found, with its line, as far as the text can be
+parsed. Only a load shows how a model completes its own configuration, what its environment lacks,
+and whether its code works. Of the Python that a model asks for, names are checked and what an
+archive holds: nothing runs and nothing is built.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from zmqtriton import addons
+from zmqtriton.config import (
+    INSTANCES,
+    PYTHON,
+    ConfigError,
+    FieldPath,
+    PositionIndex,
+    Problem,
+    apply_defaults,
+    apply_group_defaults,
+    complete_backend,
+    find_model_file,
+    find_runtime,
+    locate,
+    misspelt_parameter_problems,
+    parse_text,
+    read_text,
+    source_of,
+    unknown_name_problems,
+)
+from zmqtriton.environments import (
+    ARCHIVE,
+    INTERPRETER,
+    REQUIREMENTS,
+    SERVER_ENVIRONMENT,
+    EnvironmentSpec,
+    ignored_stub_warnings,
+    resolve_environment,
+)
+from zmqtriton.findings import Severity
+from zmqtriton.repository import (
+    CONFIG_FILE,
+    choose_versions,
+    find_config,
+    find_versions,
+    misnamed_config_warnings,
+)
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_standard.environments.interpreters import candidate_paths, find_uv, not_found_text
+from zmqtriton_standard.environments.unpack import check_archive
+from zmqtriton_standard.tools.checking.configurations import (
+    CheckOptions,
+    configuration_problems,
+    has_auto_completion,
+    route_problems,
+)
+from zmqtriton_standard.tools.checking.findings import (
+    Findings,
+    locate_all,
+    to_problem,
+    to_warning,
+    warning,
+)
+from zmqtriton_standard.tools.checking.model_files import file_problems
+
+#: The bytes of a file that several instances had better load once.
+_LARGE = 256 << 20
+_PATH, _PYTHON, _BUILD = "EXECUTION_ENV_PATH", "PYTHON_EXECUTABLE", "PYTHON_REQUIREMENTS"
+_MAX_BYTES = 1 << 20
+_SPECIFIER = r"(?:===|==|~=|!=|<=|>=|<|>)\s*[^\s,;()]+"
+_SPECIFIERS = rf"{_SPECIFIER}(?:\s*,\s*{_SPECIFIER})*\s*,?"
+_REQUIREMENT = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[A-Za-z0-9._,\s-]*\])?\s*"
+    rf"(?:{_SPECIFIERS}|\(\s*{_SPECIFIERS}\s*\)|@\s*\S+)?\s*(?:;.*)?(?:\s--\S.*)?"
+)
+#: Options, addresses and paths, which only the installer can judge.
+_UNCHECKED_REQUIREMENT = re.compile(r"-|\.|/|[a-z+]+:|.*\.(?:whl|zip|tar\.gz)\b|.*\$\{")
+
+
+@dataclass
+class ModelFindings(Findings):
+    """The findings about one model, and what else was read of it."""
+
+    directory: Path = field(kw_only=True)
+    #: None if the text cannot be parsed.
+    config: Any = None
+    config_path: Path | None = None
+    #: The versions that would be served, with the model file of each that has its own.
+    versions: tuple[int, ...] = ()
+    model_files: tuple[Path, ...] = ()
+    #: It runs on the server's own Python.
+    has_server_environment: bool = True
+    #: Its code may add inputs and outputs.
+    has_auto_completion: bool = False
+
+
+def check_model(directory: Path, rules: CheckOptions | None = None) -> ModelFindings:
+    """Check one model directory; its name is the model's."""
+    rules = rules or CheckOptions()
+    findings = ModelFindings(directory=directory)
+    try:
+        _check_directory(directory, rules, findings)
+    except ZmqTritonError as error:
+        findings.problems.append(to_problem(error, findings.config_path))
+    except OSError as error:
+        findings.problems.append(Problem(str(error)))
+    findings.problems.sort(key=lambda problem: (problem.line, problem.column))
+    return findings
+
+
+def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindings) -> None:
+    findings.config_path = path = find_config(directory, rules.config_name)
+    problems = findings.problems
+    if path is None and os.path.lexists(directory / CONFIG_FILE):
+        text = f"ignore {directory / CONFIG_FILE}, which is no file that can be read"
+        problems.append(warning(text))
+    text = read_text(path) if path is not None else ""
+    if path is None:
+        problems += [warning(text) for text in misnamed_config_warnings(directory)]
+    if path is None and not rules.auto_complete:
+        read_text(directory / CONFIG_FILE)  # the missing file is reported
+    config = _parse_leniently(text, str(path), problems)
+    if config is None:
+        return
+    if config.name not in ("", directory.name):
+        problems += locate_all(_name_mismatch_problem(config.name, directory.name), path)
+        config.name = directory.name
+    complete_backend(config, directory.name, directory)
+    apply_defaults(config)
+    apply_group_defaults(config, rules.host.gpus)
+    findings.config = config
+    positions = PositionIndex(text)
+    for problem in configuration_problems(config, directory, rules):
+        here = to_warning(problem) if problem.is_host_specific else problem
+        problems.append(locate(here, path, positions))
+    problems += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
+    of_add_ons = (load_reference(each)(config) for each in addons.references("warnings"))
+    for problem in chain(route_problems(config), *of_add_ons):
+        problems.append(locate(problem, path, positions))
+    _check_versions(directory, rules, findings)
+    completes = rules.auto_complete and has_auto_completion(config, directory, rules)
+    findings.has_auto_completion = completes
+    notes = (*_zero_counts(positions), *_shared_load_notes(config, directory))
+    problems += [locate(p, path, positions) for p in notes]
+    if config.backend:
+        environment = check_environment(config, directory, may_build=rules.may_build)
+        problems += [locate(p, path, positions) for p in environment.problems]
+        findings.has_server_environment = environment.is_server_environment
+        problems += _missing_framework_problems(config, findings, rules)
+
+
+def _shared_load_notes(config: Any, directory: Path) -> Iterator[Problem]:
+    """Advise to load a large file once, if each of several instances may load it."""
+    count = sum(group.count for group in config.instance_group if not group.gpus)
+    if config.backend != PYTHON or count < 2 or INSTANCES in config.parameters:
+        return
+    files = [path for path in (*directory.glob("*"), *directory.glob("*/*")) if path.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size, default=None)
+    if largest is not None and (size := largest.stat().st_size) >= _LARGE:
+        mib, name = size >> 20, largest.relative_to(directory)
+        text = (
+            f"if each of its {count} instances loads {name} ({mib:,} MiB), they take "
+            f"{count * mib:,} MiB; with the parameter {INSTANCES} 'forks' or 'threads' they share "
+            "one load"
+        )
+        yield Problem(text, ("instance_group",), severity=Severity.NOTE)
+
+
+def _zero_counts(positions: PositionIndex) -> Iterator[Problem]:
+    """Return warnings of instance groups that ask for none, which means the usual number."""
+    for index in range(len(positions.value_positions(("instance_group",)))):
+        for place in positions.value_positions(("instance_group", index, "count")):
+            if place.value == "0":
+                text = "'count: 0' means the usual number of instances, not none"
+                yield replace(warning(text), field=("instance_group", index, "count"))
+
+
+def _parse_leniently(text: str, path: str, problems: list[Problem]) -> Any:
+    """Parse the configuration without unknown names; None if it has other errors, too."""
+    try:
+        return parse_text(text, path)
+    except ConfigError as error:
+        unknown = list(unknown_name_problems(PositionIndex(text), path))
+        first = error.problem
+        if not any((first.line, first.column) == (u.line, u.column) for u in unknown):
+            unknown.append(first)
+        problems += unknown
+    try:
+        return parse_text(text, path, may_have_more=True)
+    except ConfigError:
+        return None
+
+
+def _name_mismatch_problem(name: str, directory: str) -> Iterator[Problem]:
+    yield Problem(
+        f"unexpected directory name '{directory}' for model '{name}', directory name must equal "
+        "model name",
+        ("name",),
+        suggestion=directory,
+    )
+
+
+def _missing_framework_problems(
+    config: Any, findings: ModelFindings, rules: CheckOptions
+) -> Iterator[Problem]:
+    """Return a warning if a backend of ours needs a module that this Python does not have."""
+    if not _has_own_backend(config, rules) or not findings.has_server_environment:
+        return
+    module, packages = addons.frameworks().get(config.backend, ("", ""))
+    if module and find_spec(module) is None:
+        yield warning(
+            f"backend '{config.backend}' needs the module '{module}', which {sys.executable} "
+            f"lacks; install it with: {sys.executable} -m pip install {packages}"
+        )
+
+
+def _has_own_backend(config: Any, rules: CheckOptions) -> bool:
+    """Return whether the model is run by a backend that comes with the server."""
+    runtime = find_runtime(config, rules.backend_places)
+    return runtime is not None and addons.is_own(runtime.package)
+
+
+def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFindings) -> None:
+    config, path = findings.config, findings.config_path
+    if source_of(path):
+        return  # not all of its files are here
+    texts: list[str] = []
+    versions = find_versions(directory, directory.parent, texts)
+    try:
+        choice = choose_versions(config, versions)
+    except ConfigError as error:
+        findings.problems.append(to_problem(error, path))
+        return
+    finally:
+        findings.problems += [warning(text) for text in (*texts, *ignored_stub_warnings(directory))]
+    findings.versions = choice.versions
+    findings.problems += [warning(text) for text in choice.warnings]
+    if config.HasField("ensemble_scheduling") or not config.backend:
+        return
+    files = []
+    for version in choice.versions:
+        try:
+            file = find_model_file(config, directory, version, rules.backend_places)
+        except ZmqTritonError as error:
+            problem = to_problem(error, path)
+            if problem not in findings.problems:
+                findings.problems.append(problem)
+        else:
+            # For a backend that is written in Python, the file is not the model's.
+            if config.backend == PYTHON:
+                files.append(file)
+            elif _has_own_backend(config, rules):
+                problems = file_problems(config, directory / str(version))
+                findings.problems += [locate(problem, path) for problem in problems]
+    findings.model_files = tuple(files)
+
+
+@dataclass
+class EnvironmentFindings(Findings):
+    is_server_environment: bool = False
+
+
+def check_environment(config: Any, directory: Path, *, may_build: bool) -> EnvironmentFindings:
+    findings = EnvironmentFindings()
+    where = _deciding_parameter(config)
+    try:
+        demand = resolve_environment(config, directory.absolute(), may_build=may_build)
+        findings.is_server_environment = demand == SERVER_ENVIRONMENT
+        if isinstance(demand, EnvironmentSpec):
+            findings.problems += _spec_problems(demand, where)
+    except (ZmqTritonError, OSError) as error:
+        text = error.text if isinstance(error, ZmqTritonError) else str(error)
+        findings.problems.append(Problem(text, where))
+    return findings
+
+
+def _deciding_parameter(config: Any) -> FieldPath:
+    """Return the parameter that decides."""
+    return next((("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ())
+
+
+def _spec_problems(demand: EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:
+    if demand.kind == ARCHIVE:
+        check_archive(demand.path)
+    elif demand.kind == REQUIREMENTS:
+        yield from requirement_problems(Path(demand.path))
+        if find_uv() is None:
+            yield warning(
+                f"an environment for {demand.path} cannot be built here without uv; install it "
+                f"with: {sys.executable} -m pip install uv"
+            )
+    is_named = demand.kind in (INTERPRETER, REQUIREMENTS) and "/" not in demand.python
+    if is_named and not candidate_paths(demand.python):
+        yield Problem(not_found_text(demand.python), where)
+
+
+def requirement_problems(path: Path) -> Iterator[Problem]:
+    """Return warnings of the lines that no installer understands."""
+    with path.open("rb") as file:
+        text = file.read(_MAX_BYTES).decode("utf-8", "replace")
+    if path.suffix == ".toml":
+        yield from _toml_problems(path, text)
+        return
+    continues = False
+    for number, line in enumerate(text.splitlines(), 1):
+        continued, continues = continues, line.endswith("\\")
+        words = re.sub(r"(^|\s)#.*$", "", line.rstrip("\\")).strip()
+        if (
+            not words
+            or continued
+            or _UNCHECKED_REQUIREMENT.match(words)
+            or _REQUIREMENT.fullmatch(words)
+        ):
+            continue
+        problem = f"'{words[:100]}' is no requirement that can be installed"
+        yield replace(warning(problem), path=str(path), line=number, column=1)
+
+
+def _toml_problems(path: Path, text: str) -> Iterator[Problem]:
+    # only now, since most models have no such file
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        place = re.search(r"at line (\d+), column (\d+)", str(error))
+        line, column = map(int, place.groups()) if place else (0, 0)
+        yield replace(warning(f"{error}"), path=str(path), line=line, column=column)

@@ -1,0 +1,317 @@
+"""`zmqtriton-ctl explain`: collects facts about models and prints the findings."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import click
+
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
+from zmqtriton.findings import Finding, Severity
+from zmqtriton_extras.routes import names
+from zmqtriton_floor.errors import NotFound, ZmqTritonError
+from zmqtriton_standard.ctl import (
+    MODEL,
+    LiveLine,
+    needs_attention,
+    print_document,
+    print_note,
+    run_with_client,
+    with_format,
+)
+from zmqtriton_standard.ctl.stacks import read_stacks
+from zmqtriton_standard.tools.explaining.causes import judge_pressure, judge_processes
+from zmqtriton_standard.tools.explaining.directories import Directories
+from zmqtriton_standard.tools.explaining.facts import Facts
+from zmqtriton_standard.tools.explaining.findings import find_all, no_models
+from zmqtriton_standard.tools.explaining.sharing import Memory, read_memory
+
+_LOG_LINES = 1000
+_MINUTE_S = 60
+#: The server waits for its broker, though not for as long as a busy machine may take.
+_LOOKS = 3
+#: In this time something should have ended.
+_SECOND_LOOK_S = 1.0
+#: A process that is stopped writes no stacks; on a busy machine others need longer.
+_STACKS_WITHIN_S = 5.0
+#: A file system that takes longer hangs.
+_DIRECTORIES_WITHIN_S = 5.0
+#: After this nothing more is looked at, and what is known is told.
+_WITHIN_S = 20.0
+#: The order in which models are shown, and the place of a finding that is no trouble.
+_SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+_NOTE = _SEVERITIES.index(Severity.NOTE)
+
+
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@click.argument("version", type=click.IntRange(1), required=False)
+@with_format
+@click.pass_context
+def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
+    """Say why MODEL is not ready, fails or is slow, and what to do about it.
+
+    Without MODEL, look at the server and all its models; troubles are shown, the worst first.
+    """
+    with LiveLine(f"explain {model}".rstrip()) as line:
+        explained = run_with_client(
+            context, lambda client: _explain(_Server(client, line.show), model, version or 0)
+        )
+    if form != "table":
+        print_document(
+            form,
+            [
+                replace(finding, model=name).document("model", "text", "advice", "commands")
+                for name, findings in explained
+                for finding in findings
+            ],
+        )
+        return
+    if not explained:
+        click.echo("the server and all models are as they should be")
+    for number, (name, findings) in enumerate(explained):
+        lines = [line for finding in findings for line in finding.lines(name)]
+        click.echo("\n" * bool(number) + "\n".join(lines))
+
+
+def explain_model(client: Client, model: str = "", version: int = 0) -> list[Finding]:
+    """Return the findings about a model, the most important first; 0 is all versions.
+
+    Without a model, those about each that is in trouble.
+    """
+    server = _Server(client)
+    if not model:
+        troubled = _explain_troubled(server)
+        return [replace(one, model=name) for name, findings in troubled for one in findings]
+    return find_all(server.facts_about(model, version))
+
+
+def _explain_troubled(server: _Server) -> list[tuple[str, list[Finding]]]:
+    """Return the findings about each model that is in trouble, the worst first."""
+    if not server.index:
+        return [("the server", [no_models(server.status)])]
+    explained = [
+        (name, find_all(server.facts_about(name, is_overview=True))) for name in server.in_use()
+    ]
+    troubled = [one for one in explained if server.is_unready(one[0]) or _rank(one[1]) < _NOTE]
+    return sorted(troubled, key=lambda one: (not server.is_unready(one[0]), _rank(one[1])))
+
+
+def _explain_all(server: _Server) -> list[tuple[str, list[Finding]]]:
+    """Return the findings about models, and about the machine if it is short of something."""
+    explained = _explain_troubled(server)
+    of_processes = [*judge_processes(server.status.get("process_troubles", ()))]
+    if of_server := of_processes + server.examine():
+        explained.append(("the server", of_server))
+    if of_machine := [*judge_pressure(server.read_pressure())]:
+        explained.append(("the machine", of_machine))
+    return explained
+
+
+def _explain(server: _Server, model: str, version: int) -> list[tuple[str, list[Finding]]]:
+    explained = _explain_model(server, model, version) if model else _explain_all(server)
+    if server.is_slow:
+        print_note(f"the server is slow: not all was looked at within {_WITHIN_S:.0f} s")
+    return explained
+
+
+def _explain_model(server: _Server, model: str, version: int) -> list[tuple[str, list[Finding]]]:
+    facts = server.facts_about(model, version)
+    facts = replace(facts, pressure=server.read_pressure() if facts.entries else ())
+    findings = find_all(facts)
+    if not facts.entries:
+        finding = findings[0]
+        hint = "; ".join(f"`{command}`" for command in finding.commands)
+        raise NotFound(f"{model}: {finding.text}\n  {finding.advice}\n  next: {hint}")
+    return [(model, findings)]
+
+
+def _memory_of(facts: Facts, figures: Mapping[str, Any]) -> Memory | None:
+    """Return the memory of its instances; processes that load are not comparable yet.
+
+    `figures` are the server's own of its processes.
+    """
+    pids = {stub["pid"]: stub["state"] for stub in facts.stubs if stub.get("pid")}
+    is_settled = bool(pids) and all(state == "READY" for state in pids.values())
+    memory = read_memory([*pids]) if is_settled else None
+    on_gpus: Counter[str] = Counter()
+    for pid in pids:
+        on_gpus.update(figures.get(str(pid), {}).get("gpu_bytes", {}))
+    return memory and memory._replace(
+        on_gpus={gpu: size // len(pids) for gpu, size in sorted(on_gpus.items())}
+    )
+
+
+def _rank(findings: Sequence[Finding]) -> int:
+    """Return the place of the worst finding in the order of severities."""
+    return min(_SEVERITIES.index(finding.severity) for finding in findings)
+
+
+class _Server:
+    """The answers of a server from which the facts about its models are taken.
+
+    Without its status and its index nothing is known; all else is asked for while there is time.
+    """
+
+    def __init__(self, client: Client, show: Callable[[str], None] = lambda _: None) -> None:
+        self._client = client
+        self._show = show
+        self._deadline_s = time.monotonic() + _WITHIN_S
+        #: Something was left out.
+        self.is_slow = False
+        show("asks the server")
+        self.status = self._look()
+        self._directories = Directories(self.status.get("repositories", ()))
+        arguments = {"ready": False, "reasons": True}
+        self.index: Sequence[Any] = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
+        self._unready = {entry["name"] for entry in self.index if needs_attention(entry)}
+
+    def _look(self) -> Any:
+        """Return the status, with the broker's counts unless it never has the time to tell them."""
+        for _ in range(_LOOKS):
+            status = self._client.call("status", timeout_s=QUICK_TIMEOUT_S)
+            if status.get("counts") is not None or not self._left_s:
+                break
+        return status
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline_s - time.monotonic())
+
+    def _ask(self, verb: str, arguments: dict[str, Any] | None = None) -> Any:
+        """Return the answer to a question; without one in time, {}."""
+        if not self._left_s:
+            self.is_slow = True
+            return {}
+        try:
+            return self._client.call(verb, arguments, min(QUICK_TIMEOUT_S, self._left_s))
+        except NoServerError:
+            self.is_slow = True
+        except ZmqTritonError:  # nobody measures it, or its processes have ended meanwhile
+            pass
+        return {}
+
+    def read_pressure(self) -> Sequence[Any]:
+        return [*self._latest.get("machine", ()), *self.status.get("slow_loops", ())]
+
+    @cached_property
+    def _latest(self) -> Mapping[str, Any]:
+        latest: Mapping[str, Any] = self._ask("latest")
+        return latest
+
+    def examine(self) -> list[Finding]:
+        """Return what the doctor would say of the server itself."""
+        # only now: the doctor explains models, too
+        from zmqtriton_standard.tools.doctor.examination import examine_server
+
+        if not self._left_s:
+            self.is_slow = True
+            return []
+        self._show("looks at the server")
+        with suppress(ZmqTritonError, NoServerError):  # it may be of an older version
+            return examine_server(self._client)
+        return []
+
+    def in_use(self) -> list[str]:
+        """Return the models that serve or should: not those that sleep or were unloaded."""
+        ready = {entry["name"] for entry in self.index if entry.get("state") == "READY"}
+        return sorted(ready | self._unready)
+
+    def is_unready(self, model: str) -> bool:
+        return model in self._unready
+
+    def facts_about(self, model: str, version: int = 0, *, is_overview: bool = False) -> Facts:
+        facts = Facts(
+            model, version, self.index, self.status, now_s=time.time(), is_overview=is_overview
+        )
+        if not facts.entries:
+            return facts
+        self._show(f"looks at {model}")
+        counts = facts.rows("counts")
+        has_failed = any(row.get("faults") for row in counts)
+        directories, problems = (
+            self._check_directories(model) if self._should_be_checked(model) else ((), ())
+        )
+        facts = replace(
+            facts,
+            later=self._later if any(map(facts.needs_second_look, counts)) else None,
+            last_minute=self._last_minute(model) if has_failed else {},
+            log=self._log(model) if has_failed or not is_overview else (),
+            memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
+            problems=problems,
+            directories=directories,
+            steps=self._steps(facts),
+            routes_log=self._routes_log(model),
+            routes_path="" if is_overview else self._routes_path(model),
+            silent_repositories=self._directories.silent,
+            load_phase=""
+            if all(entry.get("state") for entry in facts.entries)
+            else self._load_phases.get(model, ""),
+        )
+        return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
+
+    def _steps(self, facts: Facts) -> Sequence[str]:
+        """Return the models of an ensemble's steps, if it has had requests."""
+        if facts.stubs or not any(row.get("succeeded") for row in facts.rows("counts")):
+            return ()
+        config = self._ask("config", {"model": facts.model})
+        steps = config.get("ensemble_scheduling", {}).get("step", ())
+        return sorted({step["model_name"] for step in steps})
+
+    def _routes_log(self, model: str) -> Sequence[Any]:
+        routed = model + names.SUFFIX
+        return self._log(routed) if any(e["name"] == routed for e in self.index) else ()
+
+    def _routes_path(self, model: str) -> str:
+        """Return where the model's own routes are served; "" if they are not."""
+        routed = model + names.SUFFIX
+        if not any(e["name"] == routed and e.get("state") == "READY" for e in self.index):
+            return ""
+        return names.path_of(self._ask("config", {"model": routed}), model)
+
+    def _should_be_checked(self, model: str) -> bool:
+        """True if a version of the model is not ready: its files may say why."""
+        states = [entry.get("state") for entry in self.index if entry["name"] == model]
+        return self.is_unready(model) or not all(states)
+
+    @cached_property
+    def _load_phases(self) -> Mapping[str, str]:
+        phases: Mapping[str, str] = self._ask("loads")
+        return phases
+
+    def _check_directories(self, model: str) -> tuple[Sequence[str], Sequence[Finding]]:
+        if not self._left_s:
+            self.is_slow = True
+            return (), ()
+        self._show(f"reads the directory of {model}")
+        return self._directories.check(model, min(_DIRECTORIES_WITHIN_S, self._left_s))
+
+    def _stacks(self, model: str) -> dict[str, list[str]]:
+        if not self._left_s:
+            self.is_slow = True
+            return {}
+        self._show(f"reads the stacks of {model}")
+        with suppress(ZmqTritonError, NoServerError):  # its processes may have ended meanwhile
+            processes = read_stacks(self._client, model, min(_STACKS_WITHIN_S, self._left_s))
+            return {process["instance"]: process["lines"] for process in processes}
+        return {}
+
+    @cached_property
+    def _later(self) -> Any:
+        """The status after a moment, in which something should have ended."""
+        time.sleep(_SECOND_LOOK_S)
+        return self._ask("status") or None
+
+    def _last_minute(self, model: str) -> Any:
+        return self._ask("history", {"seconds": _MINUTE_S, "model": model})
+
+    def _log(self, model: str) -> Sequence[Any]:
+        arguments = {"model": model, "after": 0, "lines": _LOG_LINES}
+        lines: Sequence[Any] = self._ask("logs", arguments).get("lines", ())
+        return lines

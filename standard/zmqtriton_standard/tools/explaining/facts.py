@@ -1,0 +1,271 @@
+"""The facts about a model, from the answers of its server, and the place in its code in stacks.
+
+Does no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from zmqtriton.findings import Finding
+from zmqtriton_standard.ctl import format_duration
+from zmqtriton_standard.tools.explaining.causes import own_frame, place_text
+from zmqtriton_standard.tools.explaining.sharing import Memory
+
+#: An overview of all models leaves out trouble that is over for so long, if little came of it.
+RECENT_S = 600.0
+SMALL_SHARE = 0.01
+#: The quota for which requests wait.
+PACE = "max_executions_per_second"
+#: A shorter execution does not hang yet.
+_LONG_EXECUTION_S = 2.0
+#: Counters that grow when something ends; not those of clients that leave.
+_ENDS = ("succeeded", "faults", "executions")
+
+Document = Mapping[str, Any]
+_STACK = re.compile(r"(Current thread|Thread|Stack) .*\(most recent call first\)")
+_FRAME = re.compile(r'\s*File "(.+)", line (\d+) in (.+)')
+_OURS = "/zmqtriton_stub/"
+#: All of a model's code is called from here.
+_CALLER = "/zmqtriton_stub/model.py"
+#: What may lie between that and the model, where it is imported or is a coroutine.
+_BETWEEN = re.compile(r"<frozen |.*/(importlib|asyncio)/|.*/selectors\.py$")
+
+
+class StepTimes(NamedTuple):
+    """The mean times of the requests to the model of an ensemble's step."""
+
+    model: str
+    queue_ms: float
+    compute_ms: float
+
+    @property
+    def whole_ms(self) -> float:
+        return self.queue_ms + self.compute_ms
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The answers of the server, and what the model's directory shows."""
+
+    model: str
+    #: 0 is all versions.
+    version: int = 0
+    #: Of all models.
+    index: Sequence[Document] = ()
+    status: Document = field(default_factory=dict)
+    #: The status a moment later, where requests are being executed.
+    later: Document | None = None
+    #: What its processes write of their threads, by instance, where something stands still.
+    stacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: The history of the model's last minute, where the server keeps one and requests have failed.
+    last_minute: Document = field(default_factory=dict)
+    #: Lines of the log about the model, oldest first.
+    log: Sequence[Document] = ()
+    #: What a check of the directory finds, where it can be read.
+    problems: Sequence[Finding] = ()
+    #: What the machine is short of, as the server measures it.
+    pressure: Sequence[Document] = ()
+    #: The memory of its instances, where this machine can read it.
+    memory: Memory | None = None
+    #: The directories of this name.
+    directories: Sequence[str] = ()
+    #: What the load that is under way does.
+    load_phase: str = ""
+    #: The models of an ensemble's steps; none of another model.
+    steps: Sequence[str] = ()
+    #: The path at which its own routes are served; "" without any.
+    routes_path: str = ""
+    #: Lines of the log about these routes, oldest first.
+    routes_log: Sequence[Document] = ()
+    #: Repositories that have not answered, in which it may have more.
+    silent_repositories: Sequence[str] = ()
+    now_s: float = 0.0
+    #: It is one of all models, of which only present trouble is shown.
+    is_overview: bool = False
+
+    def rows(self, table: str) -> list[Document]:
+        """Return the rows of a table of the status that are of this model and version."""
+        return [row for row in self.status.get(table) or () if self._is_meant(row)]
+
+    @property
+    def serves(self) -> bool:
+        """True if a version of the model is ready, which no advice may put at risk."""
+        return any(e.get("state") == "READY" for e in self.index if e["name"] == self.model)
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if a request or a load may hang, so that its place is worth a look."""
+        is_loading = any(entry.get("state") == "LOADING" for entry in self.entries)
+        return bool(is_loading and self.stubs) or any(
+            self.hanging(row) or self.stands_still(row) for row in self.rows("counts")
+        )
+
+    @property
+    def word(self) -> str:
+        """The model's name as a shell takes it."""
+        return shlex.quote(self.model)
+
+    @property
+    def entries(self) -> list[Document]:
+        """The model's entries in the index."""
+        return [
+            entry
+            for entry in self.index
+            if entry["name"] == self.model
+            and (not self.version or entry.get("version") == str(self.version))
+        ]
+
+    @property
+    def aborted_versions(self) -> set[int]:
+        """Versions whose trial was aborted, so that they are not meant to serve."""
+        rows = self.status.get("canaries", {}).get("models", ())
+        own = [row for row in rows if row["model"] == self.model]
+        return {row["canary"] for row in own if row["phase"] == "ABORTED"}
+
+    def _is_meant(self, row: Document) -> bool:
+        versions = (0, row.get("version", self.version))
+        return row.get("model") == self.model and self.version in versions
+
+    @property
+    def stubs(self) -> list[Document]:
+        return [row for row in self.rows("processes") if row["role"] == "stub"]
+
+    @property
+    def template(self) -> Document | None:
+        """The process that has loaded the model for all of its instances."""
+        return next((row for row in self.rows("processes") if row["role"] == "template"), None)
+
+    @property
+    def place(self) -> str:
+        """The place of the first of its processes that is in the model; "" if none is known."""
+        return find_place(line for lines in self.stacks.values() for line in lines)
+
+    def hanging(self, row: Document) -> list[Document]:
+        """Return the processes of a version whose execution lasts much longer than others."""
+        return [stub for stub in self._overlong(row) if stub["executing_s"] >= _LONG_EXECUTION_S]
+
+    def _overlong(self, row: Document) -> list[Document]:
+        of_version = [stub for stub in self.stubs if stub["version"] == row["version"]]
+        return [stub for stub in of_version if stub.get("is_overlong")]
+
+    def needs_second_look(self, row: Document) -> bool:
+        """True of a version that has work, and none that hangs for certain."""
+        return _has_work(row) and not self.hanging(row)
+
+    def stands_still(self, row: Document) -> bool:
+        """True if a version has work, and none has ended between the two looks, as it should."""
+        is_timed = row.get("oldest_execution_ns") and row.get("usual_execution_ns")
+        if is_timed and not self._overlong(row):
+            return False
+        for other in (self.later or {}).get("counts") or ():
+            if (other["model"], other["version"]) == (row["model"], row["version"]):
+                is_alike = all(other.get(key) == row.get(key) for key in _ENDS)
+                return is_alike and _has_work(row) and _has_work(other)
+        return False
+
+    def ago(self, time_s: float) -> str:
+        return f"{format_duration(max(0.0, self.now_s - time_s))} ago"
+
+    @property
+    def scale_command(self) -> str:
+        """Return the command that gives the model one more instance; an ensemble has none."""
+        if self.steps:
+            slowest = self.slowest_step
+            return self._scale(slowest.model) if slowest else f"zmqtriton-ctl stats {self.word}"
+        return self._scale(self.model)
+
+    def _scale(self, model: str) -> str:
+        processes = self.status.get("processes") or ()
+        count = sum(row["role"] == "stub" and row.get("model") == model for row in processes)
+        word = shlex.quote(model)
+        if not count and model != self.model:  # an ensemble itself
+            return f"zmqtriton-ctl explain {word}"
+        return f"zmqtriton-ctl scale {word} {count + 1}"
+
+    @property
+    def slowest_step(self) -> StepTimes | None:
+        """Return the step of an ensemble that takes the most of a request's time."""
+        times = [
+            StepTimes(row["model"], queue_ms(row), row["compute_ns"] / row["executed"] / 1e6)
+            for row in self.status.get("counts") or ()
+            if row["model"] in self.steps and row.get("executed")
+        ]
+        return max(times, key=lambda step: step.whole_ms, default=None)
+
+    @property
+    def logs_command(self) -> str:
+        return f"zmqtriton-ctl logs {self.word}"
+
+
+def queue_ms(row: Document) -> float:
+    """Return how long a request waits in the queue, on average."""
+    count = row.get("executed") or row["succeeded"]
+    return row.get("queue_ns", 0) / count / 1e6 if count else 0.0
+
+
+def _has_work(row: Document) -> bool:
+    """True of a version that executes or has requests; its clients may have left an execution."""
+    return bool(row.get("unanswered") or row.get("oldest_execution_ns"))
+
+
+def answered(row: Document) -> int:
+    """Return how many requests have had an answer, right or wrong."""
+    return int(row["succeeded"] + row["failed"])
+
+
+def brief(seconds: float) -> str:
+    """Return a time of a request in a few digits."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+def count_of(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+class _Frame(NamedTuple):
+    file: str
+    line: str
+    function: str
+
+
+def find_place(lines: Iterable[str]) -> str:
+    """Return the place as in ` (model.py, line 8, in execute)`; "" if no thread is in the model.
+
+    Of a model that waits in a library, its own line is told that has called it.
+    """
+    for stack in _stacks(lines):
+        frames = _frames_of_model(stack)
+        if frames:
+            return place_text(*own_frame(frames[::-1]))
+    return ""
+
+
+def _stacks(lines: Iterable[str]) -> Iterator[list[_Frame]]:
+    """Yield the frames of each thread, the innermost first."""
+    frames: list[_Frame] = []
+    for line in lines:
+        if _STACK.match(line):
+            yield frames
+            frames = []
+        elif match := _FRAME.match(line):
+            frames.append(_Frame(*match.groups()))
+    yield frames
+
+
+def _frames_of_model(stack: Sequence[_Frame]) -> list[_Frame]:
+    """Return the frames of a model's code and of what it has called, the outermost first."""
+    calls = [number for number, frame in enumerate(stack) if frame.file.endswith(_CALLER)]
+    if not calls:
+        return []
+    frames: list[_Frame] = []
+    for frame in reversed(stack[: calls[0]]):
+        if _OURS in frame.file:
+            break
+        if frames or not _BETWEEN.match(frame.file):
+            frames.append(frame)
+    return frames

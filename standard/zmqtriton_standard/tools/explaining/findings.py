@@ -1,0 +1,476 @@
+"""Derives findings about a model from its facts: most important first. Does no I/O."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton_extras.routes import names
+from zmqtriton_floor.errors import closest_match
+from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_standard.ctl import format_bytes, format_duration
+from zmqtriton_standard.tools.explaining.causes import (
+    Explanation,
+    explain_reason,
+    judge_pressure,
+    own_frame,
+    place_text,
+    reason_of,
+)
+from zmqtriton_standard.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
+from zmqtriton_standard.tools.explaining.requests import find_in_requests, find_slowest_step
+
+#: A start that takes longer is worth a look.
+_LONG_LOAD_S = 30.0
+#: Causes outside the model, for which an instance that is back need not be restarted again.
+_FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
+_MEMORY = "max_memory_bytes"
+#: A line of the log about a route that has raised.
+_ROUTE_FAILURE = re.compile(
+    r"(?P<route>[A-Z]+ /\S*) of \S+: Traceback (?P<stack>.*)\n(?P<error>\S[^\n]*)\s*\Z", re.DOTALL
+)
+_TRACED = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+#: The code that calls routes.
+_ROUTES_CODE = "/zmqtriton_extras/routes/"
+#: As much equal memory of instances is worth advice.
+_MUCH = 128 << 20
+
+
+def find_all(facts: Facts) -> list[Finding]:
+    """Return the findings; at least one."""
+    if not facts.entries:
+        return [_unknown_model(facts)]
+    findings = [
+        *_server_findings(facts),
+        *_version_findings(facts),
+        *_instance_findings(facts),
+        *_mismatch_findings(facts),
+        *find_in_requests(facts),
+        *_growth_findings(facts),
+        *_quota_findings(facts),
+        *_route_findings(facts),
+        *_directory_findings(facts),
+    ]
+    findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
+    findings += [*_memory_findings(facts), *_budget_findings(facts)]
+    if not facts.is_overview:
+        findings += find_slowest_step(facts)
+    if facts.routes_path:
+        findings.append(note(f"its routes are served at {facts.routes_path}", ""))
+    findings += [
+        note(f"it comes from {row['repository']}, which is {row['revision']} for this server", "")
+        for row in facts.rows("model_sources")
+    ]
+    findings += judge_pressure(facts.pressure)
+    return [_without_harm(facts, finding) for finding in findings]
+
+
+def _without_harm(facts: Facts, finding: Finding) -> Finding:
+    """Advise a reload where a restart would end a serving model."""
+    if not facts.serves:
+        return finding
+    restart, reload = (f"zmqtriton-ctl {verb} {facts.word}" for verb in ("restart", "reload"))
+    commands = [reload if command == restart else command for command in finding.commands]
+    return replace(finding, commands=tuple(dict.fromkeys(commands)))
+
+
+def _of(prefix: str, why: Explanation) -> Finding:
+    return error(f"{prefix}{why.text}", why.advice, *why.commands)
+
+
+def _unknown_model(facts: Facts) -> Finding:
+    names = {entry["name"] for entry in facts.index}
+    if facts.model in names:
+        versions = [
+            e["version"] for e in facts.index if e["name"] == facts.model and "version" in e
+        ]
+        served = ", ".join(versions) or "none"
+        return error(
+            f"there is no version {facts.version}; known: {served}",
+            "Add its directory, and look at version_policy: by default the highest one is served.",
+            f"zmqtriton-ctl explain {facts.word}",
+        )
+    close = closest_match(facts.model, names)
+    meant = f"; did you mean '{close}'?" if close else ""
+    looked_in = _repositories(facts.status)
+    command = f"zmqtriton-ctl explain {shlex.quote(close)}" if close else "zmqtriton-ctl models"
+    return error(f"there is no such model{meant}", f"The server looks in {looked_in}.", command)
+
+
+def no_models(status: Document) -> Finding:
+    """Explain a server that has no models at all."""
+    return error(
+        "it has no models",
+        f"It looks in {_repositories(status)}. A model is a directory with 1/model.py in it.",
+        "zmqtriton new NAME",
+        "zmqtriton-ctl reload",
+    )
+
+
+def _repositories(status: Document) -> str:
+    return ", ".join(status.get("repositories", ())) or "no repository"
+
+
+def _server_findings(facts: Facts) -> Iterator[Finding]:
+    summary = facts.status.get("server", {}).get("ready", "")
+    if summary.startswith("stopping"):
+        yield error(
+            "the server is stopping", "Nothing is loaded any more.", "zmqtriton-ctl servers"
+        )
+    if "counts" in facts.status and facts.status["counts"] is None:
+        yield error(
+            "timed out: the broker has not answered, so nothing is known of requests",
+            "On a busy machine, ask again. It is replaced if it dies; if it hangs, no request is "
+            "executed.",
+            "zmqtriton-ctl status",
+            "zmqtriton-ctl logs",
+        )
+
+
+# ---------------------------------------------------------------- versions
+
+
+def _version_findings(facts: Facts) -> Iterator[Finding]:
+    entries = facts.entries
+    for entry in entries:
+        whose = f"version {entry['version']} is " if len(entries) > 1 else ""
+        state, reason = entry.get("state", ""), reason_of(entry)
+        is_unloaded = reason is not None and reason.kind == Kind.UNLOADED
+        if is_unloaded and int(entry.get("version", 0)) in facts.aborted_versions:
+            continue  # its canary is told
+        if state == "READY":
+            if reason:
+                yield _of("ready, but ", explain_reason(facts.model, reason))
+        elif state in {"LOADING", "UNLOADING"}:
+            yield _transition(facts, entry, whose)
+        elif not state and facts.load_phase:
+            text = f"not ready: it is being loaded: {facts.load_phase}"
+            yield note(text, "Where that hangs, a restart begins anew.", "zmqtriton-ctl models")
+        elif not state and not reason:
+            yield error(
+                "not ready: nobody has loaded it",
+                "The server loads models on request (--model-control-mode=explicit).",
+                f"zmqtriton-ctl load {facts.word}",
+            )
+        else:
+            yield from _unavailable(facts, f"{whose}not ready: ", reason)
+
+
+def _unavailable(facts: Facts, prefix: str, reason: Reason | None) -> Iterator[Finding]:
+    if reason is not None and reason.kind == Kind.MEMBER_NOT_LOADED:
+        yield _missing_member(facts, prefix, reason)
+        return
+    explanation = explain_reason(facts.model, reason)
+    if len(facts.directories) > 1:
+        places = " and ".join(facts.directories)
+        explanation = explanation._replace(text=f"{explanation.text}: {places}")
+    yield _of(prefix, explanation)
+
+
+def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
+    """Explain why a member of an ensemble is not there."""
+    member: str = reason.values["member"]
+    again = f"zmqtriton-ctl restart {facts.word}"
+    entries = [entry for entry in facts.index if entry["name"] == member]
+    if not entries:
+        meant = reason.cause.values.get("suggestion", "") if reason.cause else ""
+        hint = f"; did you mean '{meant}'?" if meant else ""
+        advice = "Correct model_name of that step, or add the model to a repository."
+        return error(f"{prefix}its member '{member}' does not exist{hint}", advice, again)
+    reasons = [one for entry in entries if (one := reason_of(entry))]
+    why = explain_reason(member, reasons[0] if reasons else reason.cause)
+    if any(entry.get("state") == "READY" for entry in entries):
+        text = f"{prefix}its member '{member}' was not ready when it was loaded; it is now"
+        return error(text, "Load it again.", again)
+    text = f"{prefix}its member '{member}' is not ready: {why.text}"
+    return error(text, why.advice, f"zmqtriton-ctl explain {shlex.quote(member)}", again)
+
+
+def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
+    if entry["state"] == "UNLOADING":
+        text = f"{whose}not ready: it is being unloaded, and finishes the requests that it has"
+        return note(text, "A hung one shows its place.", f"zmqtriton-ctl stacks {facts.word}")
+    preparing = [p for p in facts.status.get("processes", ()) if "preparing" in p.get("state", "")]
+    since = [stub["started_s"] for stub in facts.stubs if stub.get("started_s")]
+    if preparing and not since:
+        text = f"{whose}not ready: it is still loading; the server is {preparing[0]['state']}"
+        advice = "The first load makes the environment; later ones find it."
+        return note(text, advice, f"zmqtriton-ctl logs {facts.word} --follow")
+    if not since:
+        text = f"{whose}not ready: it waits for its turn to be loaded"
+        advice = "--model-load-thread-count says how many are loaded at a time."
+        return note(text, advice, "zmqtriton-ctl models")
+    long = facts.now_s - min(since)
+    place = facts.place
+    text = f"{whose}not ready: it is still loading{place}, since {format_duration(long)}"
+    if long > _LONG_LOAD_S:
+        text += ", and may hang"
+    advice = "This shows the line that it is at; max_load_seconds is how long it may take."
+    return note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+
+
+# --------------------------------------------------------------- instances
+
+
+def _instance_findings(facts: Facts) -> Iterator[Finding]:
+    has_given_up = not any(entry.get("state") == "READY" for entry in facts.entries)
+    stubs = facts.stubs
+    for stub in stubs:
+        if not stub.get("last_reason") or has_given_up or _is_long_back(facts, stub):
+            continue
+        reason = reason_of(stub)
+        finding = _of(
+            f"instance {stub['instance']} has died and {_fate(facts, stub)}: ",
+            explain_reason(facts.model, reason),
+        )
+        is_back = stub.get("state") == "READY"
+        if is_back and reason is not None and reason.kind in _FROM_OUTSIDE:
+            finding = _without(finding, f"zmqtriton-ctl restart {facts.word}")
+        yield finding
+    ready = sum(stub.get("state") == "READY" for stub in stubs)
+    if stubs and not has_given_up and ready < len(stubs):
+        states = ", ".join(sorted({s["state"] for s in stubs if s.get("state") != "READY"}))
+        text = f"{ready} of {len(stubs)} instances are ready, others are {states}"
+        yield warning(text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}")
+
+
+def _without(finding: Finding, command: str) -> Finding:
+    return replace(finding, commands=tuple(c for c in finding.commands if c != command))
+
+
+def _is_long_back(facts: Facts, stub: Document) -> bool:
+    """True for an instance that has died and runs again, if an overview need not name it."""
+    is_well = stub.get("state") == "READY" and facts.now_s - stub["started_s"] > RECENT_S
+    return facts.is_overview and is_well
+
+
+def _fate(facts: Facts, stub: Document) -> str:
+    if retry_after_s := stub.get("retry_after_s"):
+        return f"is given up, and tried again every {retry_after_s:g} s"
+    match stub.get("state"):
+        case "FAILED":
+            return "is given up"
+        case "BACKOFF":
+            return "waits for its restart"
+    times = count_of(stub.get("restarts", 0), "time")
+    since = f", the last {facts.ago(stub['started_s'])}" if stub.get("started_s") else ""
+    return f"was restarted ({times}{since})"
+
+
+# ------------------------------------------------------ quotas and canaries
+
+
+def _mismatch_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell where the code of the model differs from its configuration, as its processes saw it."""
+    for text in dict.fromkeys(text for row in facts.stubs for text in row.get("mismatches", ())):
+        advice = "Correct model.py or config.pbtxt, so that both have the same tensors."
+        yield warning(f"its code {text}", advice, f"zmqtriton-ctl reload {facts.word}")
+
+
+def _memory_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell what instances cost, and what equal memory of them one load would hold once."""
+    memory, template, count = facts.memory, facts.template, len(facts.stubs)
+    if memory is None:
+        return
+    own, common, share = map(format_bytes, memory[:3])
+    cost = f"{own} of its own and {common} in common (PSS {share})"
+    cost += "".join(f", {format_bytes(size)} on GPU {gpu}" for gpu, size in memory.on_gpus.items())
+    if template is not None:
+        origin = f"the {template['instances']} of process {template['pid']}"
+        whose = "that has" if template["instances"] == "threads" else "each has"
+        text = f"its {count_of(count, 'instance')} {'is' if count == 1 else 'are'} of {origin}; "
+        text += f"{whose} {cost}"
+        advice = "They share one load until they write to it."
+        yield note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+        if template["instances"] == "forks" and memory.equal * (count - 1) >= _MUCH:
+            equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
+            yield note(
+                f"its {count} forks hold {equal} of equal pages, which each has made for itself",
+                f"What `initialize` loads, the static method `preload` would hold once: {once}.",
+                f"zmqtriton-ctl reload {facts.word}",
+            )
+    elif count > 1 and memory.equal * (count - 1) >= _MUCH:
+        equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
+        text = f"its {count} instances hold {equal} of equal pages; each has {cost}"
+        advice = f"The parameter INSTANCES `forks` or `threads` would hold them once: {once}."
+        yield note(text, advice, f"zmqtriton-ctl reload {facts.word}")
+    else:
+        whose = f"each of its {count} instances" if count > 1 else "its instance"
+        yield note(f"{whose} has {cost}", "")
+
+
+def _budget_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell that it sleeps, and what it has on GPUs that have a budget."""
+    asleep_s = facts.status.get("asleep_s", {}).get(facts.model)
+    if asleep_s is not None:
+        text = f"it has slept for {format_duration(asleep_s)}, without most of its memory"
+        yield note(text, "Its next request wakes it up.", f"zmqtriton-ctl wake {facts.word}")
+    on_demand = facts.status.get("on_demand") or {}
+    budgets = {str(row["gpu"]): row for row in on_demand.get("gpus", ())}
+    for row in on_demand.get("models", ()) if budgets else ():
+        for gpu, size in row["gpu_bytes"].items() if row["model"] == facts.model else ():
+            used, all_bytes = (budgets[gpu][key] for key in ("used_bytes", "budget_bytes"))
+            text = f"it has {format_bytes(size)} on GPU {gpu}, where models have "
+            yield note(f"{text}{format_bytes(used)} of {format_bytes(all_bytes)}", "")
+
+
+def _growth_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell of instances whose memory grows with each execution, by the one that has most."""
+    growing = [stub for stub in facts.stubs if stub.get("growth")]
+    if not growing:
+        return
+    worst = max(growing, key=lambda stub: int(stub["growth"]["after"]))
+    growth = worst["growth"]
+    each = format_bytes((growth["after"] - growth["before"]) / growth["executions"])
+    sizes = " to ".join(format_bytes(growth[key]) for key in ("before", "after"))
+    others = f", {len(growing)} of {len(facts.stubs)} instances do" if len(growing) > 1 else ""
+    text = f"it leaks memory: instance {worst['instance']} has grown by {each} with each execution"
+    limit = next((row["limit"] for row in facts.rows("quotas") if row["quota"] == _MEMORY), 0)
+    if limit:
+        advice = (
+            f"Find out what the model keeps. An instance is replaced at {format_bytes(limit)} "
+            f"({_MEMORY})."
+        )
+    else:
+        advice = (
+            f"Find out what the model keeps. Until then the parameter {_MEMORY} in config.pbtxt "
+            "replaces an instance that has too much, before the kernel ends others."
+        )
+    yield warning(
+        f"{text}, from {sizes} in {count_of(growth['executions'], 'execution')}{others}",
+        advice,
+        f"zmqtriton-ctl status {facts.word}",
+        "zmqtriton-ctl top",
+    )
+
+
+def _quota_findings(facts: Facts) -> Iterator[Finding]:
+    waiting = sum(row.get("pending", 0) for row in facts.rows("counts"))
+    show = (f"zmqtriton-ctl status {facts.word}",)
+    for row in facts.rows("quotas"):
+        quota, limit = row["quota"], row["limit"]
+        if quota == PACE and waiting:
+            held = count_of(waiting, "request")
+            text = f"its quota holds it back: {held} in its queue, {quota} is {limit:g}"
+            yield warning(text, "Raise the parameter in config.pbtxt, or ask it less often.", *show)
+        elif row.get("exceeded") and quota not in (PACE, _MEMORY):
+            text = f"its quota {quota} ({limit}) was exceeded {count_of(row['exceeded'], 'time')}"
+            yield warning(text, "Raise the parameter in config.pbtxt.", *show)
+
+
+def _route_findings(facts: Facts) -> Iterator[Finding]:
+    """Tell why the model's own routes, which are a model themselves, are not served."""
+    yield from _route_failures(facts)
+    routed = f"{facts.model}{names.SUFFIX}"
+    for entry in facts.index:
+        reason = reason_of(entry)
+        if entry["name"] == routed and reason is not None and entry.get("state") != "READY":
+            why = explain_reason(routed, reason)
+            command = f"zmqtriton-ctl explain {shlex.quote(routed)}"
+            yield warning(f"its routes are not served: {why.text}", why.advice, command)
+
+
+def _route_failures(facts: Facts) -> Iterator[Finding]:
+    """Tell of routes that have raised, by the last time of each."""
+    failures: dict[str, list[Document]] = {}
+    for line in facts.routes_log:
+        if match := _ROUTE_FAILURE.match(str(line["text"]).replace("\\n", "\n")):
+            failures.setdefault(match["route"], []).append({**line, **match.groupdict()})
+    for route, lines in failures.items():
+        last = lines[-1]
+        at_s = last.get("time_s", facts.now_s)
+        if facts.is_overview and facts.now_s - at_s > RECENT_S:
+            continue
+        frames = [
+            (file, line, function)
+            for file, line, function in _TRACED.findall(last["stack"])
+            if _ROUTES_CODE not in file
+        ]
+        at = place_text(*own_frame(frames[::-1])) if frames else ""
+        times = count_of(len(lines), "time")
+        text = f"its route {route} has failed {times}, the last {facts.ago(at_s)}: it raises "
+        yield error(
+            f"{text}{last['error']}{at}",
+            "Correct routes.py, or what it needs there.",
+            f"zmqtriton-ctl logs {shlex.quote(facts.model + names.SUFFIX)}",
+        )
+
+
+def _canary_findings(facts: Facts) -> Iterator[Finding]:
+    for canary in facts.status.get("canaries", {}).get("models", ()):
+        if canary["model"] != facts.model or canary["phase"] == "PROMOTED":
+            continue
+        phase, reason = canary["phase"], canary.get("reason", "")
+        why = f": {reason}" if reason else ""
+        if phase == "ABORTED":
+            text = f"the trial of version {canary['canary']} was aborted{why}; "
+            text += f"version {canary['stable']} gets all requests"
+            yield note(text, "", f"zmqtriton-ctl canary status {facts.word}")
+            continue
+        share = f"version {canary['canary']} is tried beside version {canary['stable']}"
+        text = f"{share} (canary, {phase.lower()}{why}; {canary['weight']:g} % of the requests"
+        text += f", {canary['shadow']:g} % copied)" if canary.get("shadow") else ")"
+        status = f"zmqtriton-ctl canary status {facts.word}"
+        yield note(text, "", status)
+        yield from _uncopied_findings(facts, canary, status)
+
+
+def _uncopied_findings(facts: Facts, canary: Document, status: str) -> Iterator[Finding]:
+    """Tell of a canary that gets no copies, and so is no trial."""
+    compared = canary.get("comparisons", {})
+    skipped = compared.get("skipped", 0)
+    is_tried = canary["phase"] != "RUNNING" or any(
+        compared.get(result) for result in ("equal", "different", "failed")
+    )
+    if is_tried or not skipped:
+        return
+    uncopied = compared.get("uncopied", 0)
+    advice = "Copies are skipped while too many are under way, and where there are no whole answers"
+    if uncopied:
+        advice = (
+            f"Of these, models or ensembles have asked {uncopied}: such requests are not copied, "
+            "but divided"
+        )
+    weight = f"zmqtriton-ctl canary weight {facts.word} 5"
+    text = f"version {canary['canary']} is not tried: none of {count_of(skipped, 'request')} was"
+    yield warning(f"{text} copied", f"{advice}; a weight gives it requests.", weight, status)
+
+
+# ------------------------------------------------------------- what remains
+
+
+def _directory_findings(facts: Facts) -> Iterator[Finding]:
+    """Report what a check finds beyond what the server says."""
+    reasons = " ".join(entry.get("reason", "") for entry in facts.entries)
+    kinds = {reason.kind for entry in facts.entries if (reason := reason_of(entry))}
+    if not facts.serves and not facts.directories and Kind.REPOSITORY_SILENT not in kinds:
+        for repository in facts.silent_repositories:
+            silent = Reason.of(Kind.REPOSITORY_SILENT, "", repository=repository)
+            yield _of("", explain_reason(facts.model, silent))
+    for problem in facts.problems:
+        text, place = problem.reason, problem.place
+        if text not in reasons:
+            directory = facts.directories[0] if facts.directories else "DIRECTORY"
+            where = f" ({place})" if place else ""
+            yield error(
+                f"a check also finds: {text}{where}",
+                "",
+                f"zmqtriton check {shlex.quote(directory)}",
+            )
+
+
+def _nothing_found(facts: Facts) -> Finding:
+    stubs, counts = facts.stubs, facts.rows("counts")
+    ready = sum(stub.get("state") == "READY" for stub in stubs)
+    instances = f", {ready} of {count_of(len(stubs), 'instance')} ready" if stubs else ""
+    answered = count_of(sum(row["succeeded"] for row in counts), "request")
+    kinds: Counter[str] = Counter()
+    for row in counts:
+        kinds.update(row.get("failures", {}))
+    failed = ", ".join(f"{number} {kind.lower()}" for kind, number in kinds.items() if number)
+    text = f"ready{instances}, {answered} answered{failed and f', {failed}'}: nothing is wrong"
+    return note(text, "", f"zmqtriton-ctl stats {facts.word}")

@@ -1,0 +1,299 @@
+"""Findings about a model's requests: failed, too late, refused, waiting. Does no I/O."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton_standard.ctl import format_duration
+from zmqtriton_standard.tools.explaining.causes import Explanation, explain_text
+from zmqtriton_standard.tools.explaining.facts import (
+    PACE,
+    RECENT_S,
+    SMALL_SHARE,
+    Document,
+    Facts,
+    answered,
+    brief,
+    count_of,
+    find_place,
+    queue_ms,
+)
+
+_FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
+#: The share of a request's time in the queue that is worth shortening by itself.
+_MOST = 2 / 3
+_WORTH_MENTIONING_MS = 10.0
+#: Of the time that clients wait, this share in the queue is worth shortening; a model that stops at
+#: the deadline takes the rest of it.
+_LONG_WAIT = 0.1
+
+
+class _Refusal(NamedTuple):
+    """The meaning of a limit to the requests that it refuses; {share} is how many of how many."""
+
+    text: str
+    advice: str
+    #: More instances make it come less often.
+    is_of_queue: bool = True
+
+
+_ENDS_BY_ITSELF = (
+    "This shows the line of code that each thread is at. The parameter max_execution_seconds ends "
+    "an execution that takes longer."
+)
+#: So many of the instances that hang are told one by one.
+_MAX_HANGING = 4
+_SHORTER = "More instances make the queue shorter"
+_REFUSALS: Mapping[str, _Refusal] = {
+    "max_queue_size": _Refusal(
+        "the queue is too short: {share} refused because it was full",
+        f"{_SHORTER}; max_queue_size in config.pbtxt is its limit.",
+    ),
+    "max_model_requests": _Refusal(
+        "{share} refused because too many were unanswered",
+        f"{_SHORTER}; max_requests in config.pbtxt, or --max-model-requests, is the limit.",
+    ),
+    "max_requests": _Refusal(
+        "{share} refused because too many were unanswered in the whole server",
+        f"{_SHORTER}; --max-requests is the limit.",
+    ),
+    "memory": _Refusal(
+        "{share} refused because those that wait take too much memory",
+        f"{_SHORTER}; a lower --max-requests refuses earlier.",
+    ),
+    "queue_timeout": _Refusal(
+        "{share} refused because they had waited for too long in the queue",
+        f"{_SHORTER}; default_timeout_microseconds in config.pbtxt is the limit.",
+    ),
+    "token": _Refusal(
+        "{share} refused for the limits of their tokens",
+        "The file of the tokens has their limits.",
+        is_of_queue=False,
+    ),
+}
+
+
+def find_in_requests(facts: Facts) -> Iterator[Finding]:
+    counts = facts.rows("counts")
+    yield from _failure_findings(facts, counts)
+    for row in counts:
+        yield from _overdue_findings(facts, row)
+        yield from _refusal_findings(facts, row)
+        yield from _waiting_findings(facts, row)
+
+
+def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Finding]:
+    failures = [
+        (line, match[1])
+        for line in facts.log
+        if line.get("version") not in facts.aborted_versions
+        and (match := _FAILED_REQUEST.search(_unescape(line)))
+    ]
+    faults = sum(row.get("faults", 0) - _overdue(row) for row in counts)
+    total = sum(map(answered, counts))
+    last_s = failures[-1][0].get("time_s", facts.now_s) if failures else 0.0
+    is_past = facts.now_s - last_s > RECENT_S and faults < SMALL_SHARE * total
+    if facts.is_overview and is_past:
+        return
+    if failures and not _is_of_a_death(failures[-1][1]):
+        share = _share(facts, faults, total) if faults else "requests failed"
+        why = explain_text(facts.model, failures[-1][1])
+        text = f"{share}, the last {facts.ago(last_s)} because "
+        yield _of(text, why._replace(commands=why.commands[:1]))
+    elif faults and not any(stub.get("last_reason") for stub in facts.stubs):
+        text = _share(facts, faults, total)
+        yield warning(text, "The log may say why.", facts.logs_command)
+
+
+def _of(prefix: str, why: Explanation) -> Finding:
+    return error(f"{prefix}{why.text}", why.advice, *why.commands)
+
+
+def _share(facts: Facts, faults: int, total: int) -> str:
+    """Return how many requests have failed, and how many of the last minute if that is news."""
+    interval_s = facts.last_minute.get("interval_s", 0.0)
+    versions = [
+        columns
+        for name, columns in facts.last_minute.get("models", {}).items()
+        if not facts.version or name == f"{facts.model}:{facts.version}"
+    ]
+    succeeded, failed = (
+        round(interval_s * sum(rate or 0.0 for columns in versions for rate in columns[key]))
+        for key in ("requests_per_s", "failures_per_s")
+    )
+    share = f"{faults} of {count_of(total, 'request')} failed"
+    is_news = 0 < succeeded + failed < total
+    return f"{share}, {failed} of {succeeded + failed} in the last minute" if is_news else share
+
+
+def _unescape(line: Document) -> str:
+    return str(line["text"]).replace("\\n", "\n")
+
+
+def _is_of_a_death(text: str) -> bool:
+    return "is not healthy" in text
+
+
+# --------------------------------------------------------------- deadlines
+
+
+def _overdue(row: Document) -> int:
+    """Return how many requests have failed because their deadline passed in the execution."""
+    return int(row.get("overdue", {}).get("count", 0))
+
+
+def _execution_s(row: Document) -> float:
+    """Return how long an execution takes; 0 if none has ended."""
+    return row.get("compute_ns", 0) / row["executed"] / 1e9 if row.get("executed") else 0.0
+
+
+def _overdue_findings(facts: Facts, row: Document) -> Iterator[Finding]:
+    count, total = _overdue(row), answered(row)
+    if not count or _is_small(facts, count, total, row["overdue"]["at_s"]):
+        return
+    last = facts.ago(row["overdue"]["at_s"])
+    share = f"{count} of {count_of(total, 'request')} failed, the last {last}"
+    allowed_s, queued_s = (row["overdue"][key] / count for key in ("allowed_s", "queued_s"))
+    wait, stats = f"clients wait for {brief(allowed_s)}", f"zmqtriton-ctl stats {facts.word}"
+    took_s = _execution_s(row)
+    if not took_s:
+        said = row.get("last_error", {}).get("text", "")
+        text = f"{share}: their deadline passed while they were executed: {wait}"
+        advice = "Clients must wait longer, or the model must be faster."
+        yield warning(f"{text} ({said})" if said else text, advice, stats)
+    elif _is_too_short(row):
+        yield warning(
+            f"{share}: their deadline is shorter than the execution: {wait}, and an execution "
+            f"takes {brief(took_s)}",
+            "Clients must wait longer (X-Request-Timeout, client_timeout), or the model must be "
+            "faster; more instances do not help.",
+            stats,
+        )
+    elif queued_s > _LONG_WAIT * allowed_s:
+        yield warning(
+            f"{share}: their deadline passed while they were executed: {wait}, {brief(queued_s)} "
+            f"of it went by in the queue, and an execution takes {brief(took_s)}",
+            "More instances make the queue shorter; or clients wait longer.",
+            facts.scale_command,
+        )
+    else:
+        yield warning(
+            f"{share}: their deadline passed while they were executed: {wait}, and an execution "
+            f"takes {brief(took_s)} on average",
+            "Some executions take longer than others; clients must wait for those, too.",
+            stats,
+        )
+
+
+def _is_too_short(row: Document) -> bool:
+    """True if clients wait no longer than an execution takes."""
+    allowed_s = row["overdue"]["allowed_s"] / _overdue(row) if _overdue(row) else 0.0
+    return 0 < (1 - _LONG_WAIT) * allowed_s <= _execution_s(row)
+
+
+def _is_small(facts: Facts, count: int, total: int, at_s: float) -> bool:
+    """True of trouble that an overview leaves out."""
+    is_past = facts.now_s - at_s > RECENT_S and count < SMALL_SHARE * total
+    return facts.is_overview and is_past
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def _refusal_findings(facts: Facts, row: Document) -> Iterator[Finding]:
+    refused, total = row.get("refusals", {}), answered(row)
+    for limit, refusal in _REFUSALS.items():
+        count = refused.get(limit, 0)
+        if count and not (facts.is_overview and count < SMALL_SHARE * total):
+            share = f"{count} of {count_of(total, 'request')}"
+            commands = (facts.scale_command,) if refusal.is_of_queue else ()
+            yield warning(refusal.text.format(share=share), refusal.advice, *commands)
+    count = row.get("deadlines", 0) - _overdue(row)
+    if count > 0 and not (facts.is_overview and count < SMALL_SHARE * total):
+        text = f"{count} of {count_of(total, 'request')} waited in the queue until their deadline"
+        if _is_too_short(row):
+            yield warning(text, "They waited for executions that nobody waits for any more.")
+        else:
+            advice = f"{_SHORTER}; or clients wait longer."
+            yield warning(text, advice, facts.scale_command)
+
+
+# ----------------------------------------------------------------- waiting
+
+
+def _hanging(facts: Facts, row: Document, stub: Document, command: str) -> Finding:
+    """Tell of an instance that executes for too long, whatever the others do."""
+    place = find_place(facts.stacks.get(stub["instance"], ()))
+    long = format_duration(stub["executing_s"])
+    usual_s = row["usual_execution_ns"] / 1e9
+    text = f"instance {stub['instance']} hangs or is slow{place}: one execution lasts for {long}"
+    restart = f"zmqtriton-ctl restart {facts.word} --instance {shlex.quote(stub['instance'])}"
+    return warning(f"{text}, where others take {brief(usual_s)}", _ENDS_BY_ITSELF, command, restart)
+
+
+def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
+    if row.get("pending") and any(q["quota"] == PACE for q in facts.rows("quotas")):
+        return  # the quota is told
+    stacks = f"zmqtriton-ctl stacks {facts.word}"
+    if hanging := facts.hanging(row):
+        yield from (_hanging(facts, row, stub, stacks) for stub in hanging[:_MAX_HANGING])
+        if len(hanging) > _MAX_HANGING:
+            yield warning(f"{len(hanging)} of its instances hang", _ENDS_BY_ITSELF, stacks)
+        return
+    if facts.stands_still(row):
+        held = count_of(row.get("unanswered", 0), "request")
+        long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
+        since = f", one execution for {long}" if long != "0s" else ""
+        text = f"it hangs or is slow{facts.place}: {held} in progress{since}"
+        yield warning(f"{text}, and none completed during the check", _ENDS_BY_ITSELF, stacks)
+        return
+    yield from _slow_findings(facts, row)
+
+
+def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
+    """Tell of requests that take long because they wait.
+
+    A stream may last for long while its instance is free; only the queue's own time tells.
+    """
+    if not row["succeeded"]:
+        return
+    whole_ms, waited_ms = row["success_ns"] / row["succeeded"] / 1e6, queue_ms(row)
+    if whole_ms <= _WORTH_MENTIONING_MS:
+        return
+    stats, step = f"zmqtriton-ctl stats {facts.word}", facts.slowest_step
+    text = f"requests take {whole_ms:.1f} ms"
+    if waited_ms > _MOST * whole_ms and step is not None:
+        yield warning(
+            f"{text}, and {waited_ms:.1f} ms of that in the queues of its steps, the most at "
+            f"'{step.model}'",
+            f"They wait for an instance of '{step.model}', which more of them or larger batches "
+            "make shorter.",
+            stats,
+            facts.scale_command,
+        )
+    elif waited_ms > _MOST * whole_ms:
+        advice = (
+            "They wait for an instance, which more of them or larger batches make shorter; or for "
+            "others in their batch, if there is a max_queue_delay_microseconds."
+        )
+        yield warning(
+            f"{text}, and {waited_ms:.1f} ms of that in the queue",
+            advice,
+            stats,
+            facts.scale_command,
+        )
+
+
+def find_slowest_step(facts: Facts) -> Iterator[Finding]:
+    """Name the step of an ensemble that takes the most time."""
+    if step := facts.slowest_step:
+        yield note(
+            f"its slowest step is '{step.model}': a request to it takes {step.whole_ms:.1f} ms, "
+            f"{step.queue_ms:.1f} ms of that in the queue",
+            "",
+            f"zmqtriton-ctl explain {shlex.quote(step.model)}",
+        )

@@ -1,0 +1,238 @@
+"""Reads the command line of `zmqtriton new`, writes the files, and says what to type next.
+
+Nothing is overwritten: if one of the files is there, none is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config import load_config
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_standard.tools.new_model.chat import chat_curl, chat_texts
+from zmqtriton_standard.tools.new_model.client_code import (
+    client_text,
+    curl_text,
+    route_client_text,
+    route_curl,
+    route_text,
+)
+from zmqtriton_standard.tools.new_model.draft import TYPES, Draft, Kind, TensorSpec, read_tensor
+from zmqtriton_standard.tools.new_model.model_code import config_text, model_text
+from zmqtriton_standard.tools.new_model.unit_test import test_text
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_DIRECTORY = "models"
+_INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
+
+
+def run_new(words: list[str]) -> int:
+    """Run the command and return the exit status."""
+    if words[:1] == ["test"] and any(word.startswith("--from") for word in words):
+        # only now: few want it, and it reads captures
+        from zmqtriton_extras.capture.cases import run_new_test
+
+        return run_new_test(words[1:])
+    arguments = _parser().parse_args(words)
+    try:
+        draft = _draft(arguments)
+        files = _files(draft, arguments.directory)
+        _write(files)
+    except (ValueError, ZmqTritonError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    sys.stdout.write(_guide(draft, arguments.directory, list(files)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zmqtriton new",
+        description="Write a first model: its config.pbtxt and model.py, and, in the current "
+        "directory, its test and a client. It can be served, tested and asked as it is.",
+        epilog="`zmqtriton new test --from CAPTURES --model NAME` writes a test of captured "
+        f"requests. Types are {', '.join(TYPES)}, and STRING for BYTES. DIMS are sizes with commas "
+        "between them, without that of a batch; -1, the default, is any size.",
+    )
+    parser.add_argument("name", metavar="NAME", help="name of the model")
+    parser.add_argument(
+        "--directory",
+        "-d",
+        default=_DIRECTORY,
+        metavar="DIRECTORY",
+        help=f"directory of the models (default: {_DIRECTORY})",
+    )
+    for option, default in (("input", _INPUT), ("output", _OUTPUT)):
+        parser.add_argument(
+            f"--{option}",
+            action="append",
+            default=[],
+            metavar="NAME:TYPE[:DIMS]",
+            help=f"an {option}; may be repeated (default: {default})",
+        )
+    parser.add_argument(
+        "--max-batch-size",
+        type=int,
+        metavar="N",
+        help="execute up to N requests together (default: 0, each alone)",
+    )
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
+        "--decoupled", action="store_true", help="answer each request with a stream of responses"
+    )
+    kinds.add_argument(
+        "--bls",
+        metavar="MODEL",
+        help="call MODEL, which is in the directory; inputs and outputs are those of MODEL",
+    )
+    kinds.add_argument(
+        "--sequence",
+        action="store_true",
+        help="remember sequences of requests that belong together",
+    )
+    kinds.add_argument(
+        "--chat",
+        action="store_true",
+        help="continue chats with pieces of text, for OpenAI's clients",
+    )
+    kinds.add_argument(
+        "--route",
+        action="store_true",
+        help="have a URL and JSON of its own (routes.py), on servers with --routes",
+    )
+    return parser
+
+
+def _draft(arguments: argparse.Namespace) -> Draft:
+    name = arguments.name
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"'{name}': a model's name has letters, digits, _ and -, and begins with a letter"
+        )
+    if arguments.chat:
+        _refuse_tensors(arguments, "--chat", "OpenAI's chats")
+        return Draft(name, Kind.CHAT, (), ())
+    if arguments.bls:
+        return _calling_draft(arguments)
+    size = arguments.max_batch_size or 0
+    if size < 0:
+        raise ValueError(f"--max-batch-size is 0 or more, got {size}")
+    kind = Kind.PLAIN
+    if arguments.decoupled:
+        kind = Kind.DECOUPLED
+    elif arguments.sequence:
+        kind = Kind.SEQUENCE
+    inputs = _tensors(arguments.input or [_INPUT])
+    outputs = _tensors(arguments.output or [_OUTPUT])
+    return Draft(name, kind, inputs, outputs, size, has_route=arguments.route)
+
+
+def _tensors(words: list[str]) -> tuple[TensorSpec, ...]:
+    tensors = tuple(map(read_tensor, words))
+    names = [tensor.name.lower() for tensor in tensors]
+    for tensor in tensors:
+        if names.count(tensor.name.lower()) > 1:
+            raise ValueError(f"'{tensor.name}' stands twice, capitals aside")
+    return tensors
+
+
+def _calling_draft(arguments: argparse.Namespace) -> Draft:
+    """Return a model with the inputs and outputs of the one that it calls."""
+    _refuse_tensors(arguments, "--bls", "the model that is called")
+    callee, directory = arguments.bls, Path(arguments.directory) / arguments.bls
+    if not directory.is_dir():
+        raise ValueError(f"{directory} is not there; make it first: zmqtriton new {callee}")
+    config = load_config(callee, directory, directory / "config.pbtxt", auto_complete=False)
+    if config.model_transaction_policy.decoupled or config.HasField("sequence_batching"):
+        raise ValueError(f"'{callee}' must be a model that answers each request once, by itself")
+    return Draft(
+        arguments.name,
+        Kind.BLS,
+        tuple(map(_configured_tensor, config.input)),
+        tuple(map(_configured_tensor, config.output)),
+        config.max_batch_size,
+        callee,
+    )
+
+
+def _refuse_tensors(arguments: argparse.Namespace, option: str, whose: str) -> None:
+    if arguments.input or arguments.output or arguments.max_batch_size is not None:
+        raise ValueError(
+            f"with {option} inputs, outputs and the size of batches are those of {whose}; leave "
+            "out --input, --output and --max-batch-size"
+        )
+
+
+def _configured_tensor(entry: Any) -> TensorSpec:
+    type_name = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+    datatype = BY_CONFIG_NAME[type_name[entry.data_type].name]
+    dims = ",".join(map(str, entry.dims))
+    return read_tensor(f"{entry.name}:{datatype.name}:{dims}")
+
+
+def _files(draft: Draft, directory: str) -> dict[Path, str]:
+    """Return the texts by their places."""
+    model = Path(directory) / draft.name
+    places = (
+        model / "config.pbtxt",
+        model / "1" / "model.py",
+        Path(f"test_{draft.name}.py"),
+        Path(f"client_{draft.name}.py"),
+    )
+    if draft.kind is Kind.CHAT:
+        texts = chat_texts(draft.name, directory)
+    else:
+        code = config_text(draft), model_text(draft)
+        client = route_client_text(draft) if draft.has_route else client_text(draft)
+        texts = (*code, test_text(draft, directory), client)
+    files = dict(zip(places, texts, strict=True))
+    return files | ({model / "1" / "routes.py": route_text(draft)} if draft.has_route else {})
+
+
+def _write(files: dict[Path, str]) -> None:
+    first = next(iter(files))
+    for path in (first.parent, *files):
+        if path.exists():
+            raise ValueError(f"{path} is there already; nothing was written")
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _guide(draft: Draft, directory: str, files: list[Path]) -> str:
+    config, model, test, client, *routes = files
+    width = max(map(len, map(str, files))) + 2
+    is_chat = draft.kind is Kind.CHAT
+    option = " --allow-openai" if is_chat else " --routes" if draft.has_route else ""
+    serve = f"zmqtriton run {model.parent.parent} --reload{option}"
+    if is_chat:
+        line, needs = chat_curl(draft.name), "openai"
+    elif draft.has_route:
+        line, needs = route_curl(draft), ""
+    else:
+        protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
+        line, needs = curl_text(draft), f"'tritonclient[{protocol}]'"
+    curl = f"  {line}\n" if line else ""
+    more = "".join(f"{path!s:{width}} its route\n" for path in routes)
+    package = f" (the client needs: pip install {needs})" if needs else ""
+    return f"""
+{config!s:{width}} inputs, outputs and settings
+{model!s:{width}} the code
+{more}{test!s:{width}} a test, which needs no server
+{client!s:{width}} a client
+
+Test it (needs: pip install pytest), then serve it; --reload loads it again when it is saved:
+
+  pytest {test}
+  {serve}
+
+Ask it from another terminal{package}:
+
+{curl}  python {client}
+
+"""

@@ -1,0 +1,222 @@
+"""Reads the command line of `zmqtriton run`, and serves the model that it names.
+
+Nothing is copied: the server reads the file, or the directory, where it lies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.command_line import ctl_command, read_options
+from zmqtriton.config import ConfigError, parse_text, read_text
+from zmqtriton.options import Options
+from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
+from zmqtriton.supervisor import OpenedServer
+from zmqtriton_extras.openai.json_inputs import json_example
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
+from zmqtriton_standard.tools.new_model.client_code import curl_text
+from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
+
+_EVERYWHERE = ("0.0.0.0", "::", "[::]")
+
+
+def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> str:
+    """Return the text; without a configuration the model could not be loaded."""
+    word = shlex.quote(name)
+    if not config:
+        again = "save it again" if options.reload else f"{ctl_command()} load {word}"
+        return (
+            f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
+        )
+    host = "localhost" if options.http_address in _EVERYWHERE else options.http_address
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    url = f"{'https' if options.http_use_ssl else 'http'}://{host}:{port}"
+    lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port))
+    after = (
+        "It is loaded again whenever its files are saved."
+        if options.reload
+        else f"After a change `{ctl_command()} load --server {port} {word}` loads it again."
+    )
+    ask = f"In another terminal:\n\n{lines}\n" if lines else ""
+    return f"\n{name} is served. {ask}A browser finds it on {url}. {after} Ctrl-C stops it.\n\n"
+
+
+def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iterable[str]:
+    draft = _draft(name, config)
+    if line := curl_text(draft, url.removeprefix("http://")):
+        yield line
+    if draft.kind is Kind.PLAIN:
+        yield f"{ctl_command()} infer --server {port} {shlex.quote(name)} --zeros"
+
+
+def _draft(name: str, config: Mapping[str, Any]) -> Draft:
+    """Return what the configuration of a model says of it."""
+    kind = Kind.PLAIN
+    if config.get("model_transaction_policy", {}).get("decoupled"):
+        kind = Kind.DECOUPLED
+    elif "sequence_batching" in config:
+        kind = Kind.SEQUENCE
+    inputs = config.get("input", [])
+    needed = [entry for entry in inputs if not entry.get("optional")] or inputs
+    return Draft(
+        name,
+        kind,
+        tuple(_with_example(config, _tensor(entry)) for entry in needed),
+        tuple(map(_tensor, config.get("output", []))),
+        int(config.get("max_batch_size", 0)),
+    )
+
+
+def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
+    dims = tuple(int(dim) for dim in entry["dims"])
+    return TensorSpec(entry["name"], BY_CONFIG_NAME[entry["data_type"]], dims)
+
+
+def _with_example(config: Mapping[str, Any], tensor: TensorSpec) -> TensorSpec:
+    """Return the tensor with a text that its model can read, if that is JSON."""
+    text = json_example(config, tensor.name) if tensor.is_text else ""
+    return tensor._replace(text=text) if text else tensor
+
+
+_CLASS = "TritonPythonModel"
+_AUTO_COMPLETE = b"auto_complete_config"
+_NEW = "'zmqtriton new NAME' writes a model to begin with"
+
+
+def check_file(path: Path) -> str:
+    """Return why the file cannot be served, as a sentence; "" if nothing is known against it."""
+    if not path.is_file():
+        return f"there is no file {path}; {_NEW}"
+    if path.suffix != ".py":
+        return f"{path} is no Python file: its name does not end with .py"
+    if path.stem in sys.stdlib_module_names:
+        return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
+    for fact in check_sources([path])[path]:
+        if fact.kind in ("syntax", "problem"):
+            return _sentence(path, fact)
+    if find_config(path.parent) is None and _AUTO_COMPLETE not in path.read_bytes():
+        return (
+            f"{path} does not say what its inputs and outputs are: it needs the method "
+            f"auto_complete_config, or a config.pbtxt beside it; {_NEW}"
+        )
+    return ""
+
+
+def _sentence(path: Path, fact: SourceFact) -> str:
+    where = f"{path}:{fact.line}" if fact.line else f"{path}"
+    if fact.kind == "problem" and _CLASS in fact.text:
+        meant = fact.text.partition("; ")[2]
+        return f"{where}: there is no class {_CLASS}; {meant or _NEW}"
+    return f"{where}: {fact.text}"
+
+
+def configured_name(path: Path) -> str:
+    """Return the name in the configuration beside the file, or ""."""
+    config_path = find_config(path.parent)
+    try:
+        text = read_text(config_path) if config_path is not None else ""
+        return str(parse_text(text, os.fspath(config_path or ""), may_have_more=True).name)
+    except (ConfigError, ZmqTritonError):
+        return ""  # the load says what is wrong with it
+
+
+_PYTHON_FILE = "model.py"
+_RELOAD = "--reload"
+#: Only this machine can connect, unless other addresses are chosen.
+ADDRESSES = ("--http-address=127.0.0.1", "--grpc-address=127.0.0.1")
+_NAME = re.compile(r"\w[\w.-]*")
+
+
+class RunError(Exception):
+    """Raised if there is no model to serve; the text is for the user of the command."""
+
+
+def run_model(words: list[str]) -> int:
+    """Run the command and return the exit status."""
+    arguments, others = _parser().parse_known_args(words)
+    try:
+        name, of_model = _find_model(arguments.model, arguments.name)
+    except (RunError, ZmqTritonError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    words = [*of_model, *_usual_options(name, others), *others]
+    options = read_options(words, ADDRESSES)
+    if isinstance(options, int):
+        return options
+    # only now: an error need not load the server
+    from zmqtriton.supervisor import run
+
+    return run(options, on_open=partial(_show_guide, name, options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zmqtriton run",
+        usage="zmqtriton run MODEL [--name NAME] [--reload] [options of the server]",
+        description="Serve one model on 127.0.0.1, without a repository, and print requests to "
+        "try. MODEL is a Python file with a TritonPythonModel, or a model's directory. "
+        "auto_complete_config of the model, or a config.pbtxt beside the file, names inputs and "
+        "outputs. All options of the server may follow; --reload loads the model "
+        "again whenever its files are saved.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("model", metavar="MODEL", type=Path, help="file or directory")
+    parser.add_argument(
+        "--name", default="", help="name for a file's model (default: the file's own)"
+    )
+    return parser
+
+
+def _find_model(path: Path, name: str) -> tuple[str, list[str]]:
+    """Return the name of the model, and the options that have it served. Raises RunError."""
+    if path.is_dir():
+        path = path.absolute()
+        if not (path / _PYTHON_FILE).is_file() or find_versions(path, path.parent, []):
+            return _find_directory(path, name)
+        path, name = path / _PYTHON_FILE, name or path.name
+    if problem := check_file(path):
+        raise RunError(problem)
+    name = name or configured_name(path) or path.stem
+    if not _NAME.fullmatch(name):
+        raise RunError(f"'{name}' is no name for a model: it may have letters, digits, _ . and -")
+    return name, [f"--model-file={name}={path}"]
+
+
+def _find_directory(path: Path, name: str) -> tuple[str, list[str]]:
+    if not is_model_directory(path, subdirectories(path)):
+        raise RunError(
+            f"{path} is no model; if it has models in it, "
+            f"zmqtriton --model-repository={path} serves them"
+        )
+    if name not in ("", path.name):
+        raise RunError(f"the model in {path} is called '{path.name}'; --name is for files")
+    return path.name, [f"--model-repository={path.parent}"]
+
+
+def _usual_options(name: str, words: list[str]) -> list[str]:
+    """Return options for a developer; typed options come later and win."""
+    usual: list[str] = []
+    typed = {word.partition("=")[0] for word in words}
+    if "--model-control-mode" not in typed:
+        # the models beside it are there for whoever asks: itself, by BLS
+        usual += ["--model-control-mode=explicit", f"--load-model={name}", "--load-on-demand"]
+    if _RELOAD in typed:
+        # the next save may repair what cannot be loaded now
+        usual.append("--exit-on-error=false")
+    return usual
+
+
+def _show_guide(name: str, options: Options, server: OpenedServer) -> None:
+    if server.http_port is not None:
+        sys.stdout.write(guide(name, options, server.http_port, server.serving_config(name, -1)))
+        sys.stdout.flush()

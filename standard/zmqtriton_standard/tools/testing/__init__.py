@@ -1,0 +1,29 @@
+"""Tests of models without a server: the stub's own code runs a model in the test's process.
+
+    with zmqtriton.testing.load_model("models/add_sub") as model:
+        outputs = model.infer(INPUT0=left, INPUT1=right)
+
+Nothing here starts a process or opens a socket. The classes that models meet, and the rules that
+their answers are held to, are the stub's; only the broker is played.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.embedded import InferenceRequest, InferenceResponse
+from zmqtriton_extras.capture.cases import Case, captured
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_standard.tools.testing.batch import OutputError
+from zmqtriton_standard.tools.testing.model import LoadedModel, load_model
+from zmqtriton_standard.tools.testing.routes import RouteAnswer
+
+__all__ = [
+    "Case",
+    "InferenceRequest",
+    "InferenceResponse",
+    "LoadedModel",
+    "OutputError",
+    "RouteAnswer",
+    "ZmqTritonError",
+    "captured",
+    "load_model",
+]

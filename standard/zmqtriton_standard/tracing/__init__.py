@@ -1,0 +1,10 @@
+"""The tracing process: collects what other processes report, assembles traces and exports them."""
+
+from __future__ import annotations
+
+from zmqtriton.sdk import AddOn, Process
+
+ADDON = AddOn(
+    "tracing",
+    process=Process(".", name="tracer", title="Tracer", is_on_demand=True),
+)

@@ -1,0 +1,269 @@
+"""Deaths of the owner, a guest, a stub, the broker and the server, and what is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import zmq
+
+import zmqtriton
+from tests.support.server import ROOT
+from tests.support.server import Server as Repository
+from tests.support.waiting import eventually
+from zmqtriton.embedded.connection import Connection
+from zmqtriton_floor.errors import Unavailable
+
+pytestmark = pytest.mark.system
+
+_MODELS = ("identity_fp32", "tokens")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def zmq_threads() -> None:
+    """Start libzmq's threads, which stay for the life of the process."""
+    zmq.Context.instance().socket(zmq.SUB).close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return Repository(tmp_path / "s", models=_MODELS).repository
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Repository]:
+    """A server that others have started."""
+    options = ["--id=shared"]
+    with Repository(tmp_path / "shared", _MODELS, options=options, frontends=()) as server:
+        yield server
+
+
+def _connected(shared: Repository) -> Connection:
+    return zmqtriton.connect(str(shared.pids()["supervisor"][0]))
+
+
+def _guest(shared: Repository, code: str) -> subprocess.Popen[str]:
+    """Another process that is connected to the server as `c`; it has done so once it prints."""
+    pid = shared.pids()["supervisor"][0]
+    whole = f"import zmqtriton\nc = zmqtriton.connect('{pid}')\n{textwrap.dedent(code)}"
+    guest = subprocess.Popen(
+        [sys.executable, "-c", whole], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert guest.stdout is not None
+    assert guest.stdout.readline() == "ready\n"
+    return guest
+
+
+def _pid_of(server: zmqtriton.Server, word: str) -> int:
+    children = psutil.Process(server.pid).children(recursive=True)
+    return next(c.pid for c in children if word in " ".join(c.cmdline()))
+
+
+def test_a_server_ends_with_its_owner_whatever_kills_it(repository: Path) -> None:
+    code = f"""
+        import time, zmqtriton
+        server = zmqtriton.Server({str(repository)!r}, log_info=False).start()
+        print(server.pid, server.runtime_directory, flush=True)
+        time.sleep(600)
+    """
+    owner = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert owner.stdout is not None
+    pid, directory = owner.stdout.readline().split()
+    main = psutil.Process(int(pid))
+    processes = [main, *main.children(recursive=True)]
+
+    owner.kill()
+    owner.wait()
+
+    _, alive = psutil.wait_procs(processes, 60)
+    assert alive == []
+    eventually(lambda: not os.path.exists(directory), 30, "its directory to go")
+    owner.stdout.close()
+
+
+def test_it_stops_when_it_is_told_and_says_how_it_ended(
+    repository: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = zmqtriton.Server(repository)
+    assert server.stop() == 0
+
+    server.start()
+    assert server.ready
+    with pytest.raises(Unavailable, match="started already"):
+        server.start()
+    model = server.model("identity_fp32")
+    assert server.stop() == 0
+
+    assert ("", "") == capfd.readouterr()
+    assert not server.live
+    with pytest.raises(Unavailable, match="connection to the server is closed"):
+        next(model.infer(inputs={"INPUT0": [1]}))
+    assert not os.path.exists(server.runtime_directory)
+
+
+def test_a_server_that_cannot_start_says_so(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="the server has ended with 1"):
+        zmqtriton.Server(tmp_path / "nothing").start()
+
+
+@pytest.mark.long(
+    "system/faults/test_forks.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else"
+)
+def test_a_stub_that_is_killed_fails_what_it_had_and_comes_back(repository: Path) -> None:
+    with zmqtriton.Server(repository) as server:
+        model = server.model("tokens")
+        stream = model.infer(inputs={"COUNT": [100_000], "DELAY_US": [1000]})
+        next(stream)
+
+        os.kill(_pid_of(server, "tokens_0"), signal.SIGKILL)
+
+        errors = [response.error for response in stream]
+        assert isinstance(errors[-1], Unavailable)
+        assert "is not healthy" in errors[-1].text
+        eventually(model.is_ready, 30, "the next stub")
+        again = next(model.infer(inputs={"COUNT": [1]}))
+        assert again.outputs["TOKEN"][0] == b"token0"
+
+
+@pytest.mark.long(
+    "embedded/system/test_bindings.py::test_a_broker_that_dies_loses_nothing_that_has_not_begun",
+    "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
+)
+def test_nobody_notices_that_the_broker_was_killed(repository: Path) -> None:
+    with zmqtriton.Server(repository) as server:
+        model, wrong = server.model("identity_fp32"), []
+        is_over = threading.Event()
+
+        def ask(number: int) -> None:
+            while not is_over.is_set():
+                [response] = model.infer(inputs={"INPUT0": [number]})
+                if response.outputs["OUTPUT0"].tolist() != [number]:
+                    wrong.append(response)
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(2):
+            time.sleep(0.3)
+            os.kill(_pid_of(server, "zmqtriton.broker"), signal.SIGKILL)
+            eventually(lambda: server.ready, 30, "the next broker")
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
+@pytest.mark.long(
+    "embedded/system/test_deaths.py::test_the_server_stops_though_somebody_is_connected",
+    "embedded/system/test_deaths.py::test_it_stops_when_it_is_told_and_says_how_it_ended",
+)
+def test_a_connection_ends_with_the_server(shared: Repository) -> None:
+    connection = _connected(shared)
+    assert connection.metadata()["name"] == "shared"
+    stream = connection.model("tokens").infer(inputs={"COUNT": [100_000], "DELAY_US": [1000]})
+    next(stream)
+
+    shared.kill()
+
+    with pytest.raises(Unavailable, match="the server has ended"):
+        for _ in stream:
+            pass
+    assert not connection.live
+    connection.close()
+
+
+def test_the_server_stops_though_somebody_is_connected(shared: Repository) -> None:
+    with _connected(shared) as connection:
+        [response] = connection.model("identity_fp32").infer(inputs={"INPUT0": [1]})
+        assert response.outputs["OUTPUT0"].tolist() == [1]
+
+        assert shared.stop() == 0
+
+        eventually(lambda: not connection.live, 30, "the end of the connection")
+
+
+def test_a_guest_that_is_killed_leaves_nothing(shared: Repository) -> None:
+    guest = _guest(
+        shared,
+        """
+        import numpy as np, time
+        stream = c.model("tokens").infer(
+            inputs={"COUNT": [100_000], "DELAY_US": [1000]}, request_id="orphan"
+        )
+        next(stream)
+        large = next(c.model("identity_fp32").infer(inputs={"INPUT0": np.zeros(1 << 20, "f")}))
+        print("ready", flush=True)
+        time.sleep(600)
+        """,
+    )
+
+    guest.kill()
+    guest.wait()
+
+    eventually(lambda: "orphan" in shared.journal.read_text(), 30, "the cancelling")
+    with _connected(shared) as connection:
+        numbers = np.arange(1 << 20, dtype=np.float32)
+        [response] = connection.model("identity_fp32").infer(inputs={"INPUT0": numbers})
+        assert np.array_equal(numbers, response.outputs["OUTPUT0"])
+    assert guest.stdout is not None
+    guest.stdout.close()
+
+
+def test_a_guest_that_is_halted_holds_up_nobody_and_is_never_killed(shared: Repository) -> None:
+    guest = _guest(
+        shared,
+        """
+        import time
+        print("ready", flush=True)
+        time.sleep(600)
+        """,
+    )
+    try:
+        guest.send_signal(signal.SIGSTOP)
+        with _connected(shared) as connection:
+            time.sleep(3)  # a process that is halted for two looks of the supervisor is frozen
+            assert connection.model("identity_fp32").is_ready()
+        assert guest.poll() is None
+
+        assert shared.stop() == 0
+
+        assert guest.poll() is None
+    finally:
+        guest.kill()
+        guest.wait()
+        assert guest.stdout is not None
+        guest.stdout.close()
+
+
+def test_a_fork_is_told_to_connect_anew(shared: Repository) -> None:
+    with _connected(shared) as connection:
+        model = connection.model("identity_fp32")
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                next(model.infer(inputs={"INPUT0": [1]}))
+            except Unavailable as error:
+                os.write(writing, error.text.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+
+        assert "forked" in os.read(reading, 1000).decode()
+        os.close(reading)
+        assert connection.live

@@ -1,0 +1,655 @@
+"""The front page as those use it who run a server: processes, plots, logs and buttons."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.standard.cockpit.system.front_page import (
+    LOOK,
+    change_status,
+    choose,
+    look_at,
+    part,
+    row,
+    shown,
+    state,
+    wait_for_a_look,
+)
+from tests.support.browser import Browser
+from tests.support.server import Server, ask_add_sub
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+LOADED = "import os\nprint('loaded by', os.getpid())\n"
+#: Plots, without those of figures that the model does not have.
+PLOTS = "#plots figure:not([hidden]) svg"
+#: True once all plots have the labels of their axes.
+DRAWN = (
+    f"[...document.querySelectorAll('{PLOTS}')].every((svg) => svg.querySelector('text') != null)"
+)
+SCROLLED_BY_MOUSE_ALONE = (
+    "[...document.querySelectorAll('.scroll, .box')]"
+    ".filter((e) => e.checkVisibility() && e.scrollHeight > e.clientHeight && e.tabIndex < 0"
+    " && e.querySelector('a') === null).map((e) => e.parentElement.outerHTML.slice(0, 80))"
+)
+ASLEEP = 200
+LONG = "n" * 200
+#: The time of a full minute, in seconds since 1970: 15:15 in India.
+END_S = 1795340700
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Two models that are loaded, and many that the next request loads."""
+    options = [
+        "--model-control-mode=explicit",
+        "--load-model=add_sub",
+        "--load-model=tokens",
+        "--load-on-demand",
+    ]
+    directory, models = tmp_path_factory.mktemp("server"), ["add_sub", "tokens"]
+    running = Server(directory, models, options=options, frontends=("metrics",))
+    code = running.repository / "add_sub" / "1" / "model.py"
+    code.write_text(LOADED + code.read_text())
+    for number in range(ASLEEP):
+        running.add_model("string_upper", f"model_{number:03}")
+    running.add_model("string_upper", LONG)
+    with running:
+        assert 200 == ask_add_sub(running)  # a sample has it when plots are looked at
+        yield running
+
+
+def only_pid(server: Server, model: str) -> int:
+    """Return the process of a model, once the one before it has ended."""
+    eventually(lambda: len(server.stub_pids(model)) == 1, 60, f"one process of {model}")
+    return server.stub_pids(model)[0]
+
+
+def press(browser: Browser, label: str) -> None:
+    browser.wait_for(f"{_button(label)}.checkVisibility() && !{_button(label)}.disabled")
+    browser.evaluate(f"{_button(label)}.click()")
+
+
+def _button(label: str) -> str:
+    buttons = "[...document.querySelectorAll('#actions-buttons button')]"
+    return f"{buttons}.find((button) => button.textContent === {label!r})"
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
+)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 420])
+def test_every_part_fits_its_window_and_its_owners_colours(
+    browser: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    browser.set_viewport(width, 900, dark=dark)
+    pictures = []
+    for hash_, ready in (
+        (
+            "#/overview",
+            f"document.querySelectorAll('{PLOTS}').length === 4 && {DRAWN}",
+        ),
+        (
+            "#add_sub/1/overview",
+            f"document.querySelectorAll('{PLOTS}').length === 6 && {DRAWN}",
+        ),
+        ("#add_sub/1/logs", "document.querySelectorAll('#logs li').length > 0"),
+    ):
+        browser.evaluate(f"void (location.hash = {hash_!r})")
+        browser.wait_for(ready)
+        assert width == browser.evaluate("document.documentElement.scrollWidth")
+        assert [] == browser.evaluate(SCROLLED_BY_MOUSE_ALONE)
+        pictures.append(browser.screenshot(tmp_path / "page.png"))
+
+    script = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    assert (sum(browser.evaluate(script)) / 3 < 64) == dark
+    for picture in pictures:
+        assert width == struct.unpack(">I", picture[16:20])[0]
+        # What is blank is packed into a tenth of it.
+        assert len(picture) > 20_000
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
+)
+def test_a_name_of_200_characters_fits_everywhere(browser: Browser) -> None:
+    browser.set_viewport(420, 900)
+    look_at(browser, LONG)
+    press(browser, "Load")
+    browser.wait_for("document.querySelector('#processes tbody th').checkVisibility()")
+
+    for name in ("logs", "try", "overview"):
+        part(browser, name)
+        if name == "try":
+            browser.wait_for(
+                "document.querySelector('#try textarea:not([aria-label=Message])') !== null"
+            )
+        assert 420 == browser.evaluate("document.documentElement.scrollWidth"), name
+    press(browser, "Unload")
+    dialog = "document.querySelector('#confirm')"
+    assert browser.evaluate(f"{dialog}.scrollWidth <= {dialog}.clientWidth")
+    browser.click("#confirm [value=yes]")
+    browser.wait_for("document.querySelector('#detail-reason').innerText === 'unloaded'")
+
+
+def test_the_tiles_add_up_all_models_and_leave_out_what_is_not_known(browser: Browser) -> None:
+    change_status(
+        browser,
+        "status.models.forEach((model, at) => { model.requests_per_s = at % 2 ? 3 : null;"
+        " model.failures_per_s = null; model.pending = 2; });"
+        "status.processes = [{role: 'broker', cpu_percent: 12, memory_bytes: 1048576},"
+        " {role: 'http', cpu_percent: 8, memory_bytes: null}]",
+    )
+
+    browser.wait_for(f"{_tile('waiting')} === '{2 * (ASLEEP + 3)}'")
+    expected = [str(3 * ((ASLEEP + 3) // 2)), "–", "20 %", "1 MiB"]
+    assert expected == [
+        browser.evaluate(_tile(name)) for name in ("rate", "failures", "cpu", "memory")
+    ]
+
+
+def test_what_the_machine_is_short_of_stands_above_all(browser: Browser) -> None:
+    shown = "document.querySelector('#machine')"
+    change_status(browser, "status.machine = [{text: 'other programs take 70 %'}, {text: 'b'}]")
+    browser.wait_for(f"!{shown}.hidden && {shown}.innerText === 'other programs take 70 %; b'")
+
+    change_status(browser, "status.machine = []")
+    browser.wait_for(f"{shown}.hidden")
+
+
+def _tile(name: str) -> str:
+    return f"document.querySelector('#{name}').textContent"
+
+
+def test_an_answer_that_cannot_be_shown_does_not_end_the_page(browser: Browser) -> None:
+    change_status(browser, "status.models = [{}]")
+    eventually(lambda: browser.evaluate("1") and browser.complaints, 30, "it cannot be shown")
+    change_status(browser, "status.models[0].state = 'ODD'")
+
+    browser.wait_for("document.querySelector('#rows .state').textContent === 'ODD'")
+    assert all("TypeError" in complaint for complaint in browser.complaints)
+    browser.complaints.clear()
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
+)
+def test_what_is_looked_at_stays_when_its_model_goes(browser: Browser) -> None:
+    # Given a model that is tried
+    choose(browser, "tokens")
+
+    # When somebody goes to the list, which is a place on the same page
+    browser.evaluate("void (location.hash = '#models')")
+    wait_for_a_look(browser)
+    assert "tokens" == browser.text("#detail-title")
+
+    # When the server has it no longer
+    change_status(browser, "status.models = status.models.filter(({ name }) => name !== 'tokens')")
+    browser.wait_for("document.querySelector('#detail-state').innerText === 'unknown'")
+
+    # Then that is said of it, until it is there again
+    assert "tokens" == browser.text("#detail-title")
+    for place in ("#detail-reason", "#try-note"):
+        assert "has no model of this name" in browser.text(place)
+    change_status(browser, "")
+    browser.wait_for("document.querySelector('#detail-state').innerText === 'READY'")
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
+)
+@pytest.mark.parametrize(
+    ("address", "title"), [("#nothing/7/overview", "nothing"), ("#%zz/1/overview", "triton")]
+)
+def test_an_address_of_nothing_shows_no_other_model(
+    browser: Browser, address: str, title: str
+) -> None:
+    look_at(browser, "tokens")
+
+    browser.evaluate(f"void (location.hash = {address!r})")
+
+    browser.wait_for(f"document.querySelector('#detail-title').innerText === {title!r}")
+    browser.evaluate("void (location.hash = '')")
+    browser.wait_for("document.querySelector('#detail-title').innerText === 'triton'")
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_cockpit.py::test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended"
+)
+def test_an_instance_that_is_given_up_is_no_busy_one(browser: Browser) -> None:
+    change_status(
+        browser,
+        "for (const process of status.processes) if (process.role === 'stub')"
+        " process.state = 'FAILED'",
+    )
+    look_at(browser, "tokens")
+
+    state_of_it = "document.querySelector('#processes tbody .state')"
+    browser.wait_for(f"{state_of_it}.textContent === 'FAILED'")
+    assert "bad" == browser.evaluate(f"{state_of_it}.dataset.kind")
+
+
+def test_what_instances_share_or_might_is_told(browser: Browser) -> None:
+    hint = "document.querySelector('#processes-unseen')"
+    twice = (
+        "const stub = status.processes.find((process) => process.model === 'tokens');"
+        " stub.memory_bytes = 800 * 2 ** 20; const copy = {...stub, instance: 'tokens_0_1'};"
+        " status.processes.push(copy)"
+    )
+    look_at(browser, "tokens")
+    browser.wait_for(f"{hint}.hidden")
+
+    change_status(browser, f"{twice}; copy.pid += 1")
+    browser.wait_for(f"{hint}.innerText.includes('1.6 GiB together')")
+    assert "zmqtriton-ctl explain tokens" in browser.text("#processes-unseen")
+
+    origin = "{...stub, role: 'template', instances: 'threads'}"
+    change_status(browser, f"{twice}; status.processes.push({origin})")
+    browser.wait_for(f"{hint}.innerText.startsWith('They are threads of process ')")
+    browser.wait_for(f"{row('tokens')}.textContent.includes('800 MiB')")
+
+
+def test_an_instance_is_shown_with_what_it_costs(browser: Browser) -> None:
+    look_at(browser, "add_sub")
+    for title in ("Private", "Shared", "PSS"):
+        browser.wait_for(f"{_cell(title)}.endsWith('MiB')")
+    assert browser.evaluate(f"{_cell_of('GPU')}.hidden")
+
+    # a new one has not been measured: its columns are there
+    change_status(browser, "status.processes.forEach((process) => { delete process.pss_bytes; })")
+    browser.wait_for(f"{_cell('PSS')} === '–' && {_cell_of('PSS')}.checkVisibility()")
+
+    change_status(
+        browser,
+        "const stub = status.processes.find((process) => process.model === 'add_sub');"
+        " stub.gpu_bytes = {1: 60 * 2 ** 20, 3: 5 * 2 ** 30}",
+    )
+
+    browser.wait_for(f"{_cell('GPU')} === '1: 60 MiB, 3: 5 GiB'")
+    assert not browser.evaluate(f"{_cell_of('GPU')}.hidden")
+
+
+def test_the_table_of_instances_fits_a_page_of_1400_pixels(browser: Browser) -> None:
+    browser.set_viewport(1400, 900)
+    look_at(browser, "tokens")
+    change_status(
+        browser,
+        "const stub = status.processes.find((process) => process.model === 'tokens');"
+        " Object.assign(stub, {instance: 'tokens_12_1', uptime_s: 86400 * 12, executing_s: 100,"
+        " in_flight: 1234, restarts: 12, cpu_percent: 1234, kind: 'GPU', gpu_bytes: {1: 2 ** 35},"
+        " memory_bytes: 1.23e10, private_bytes: 1.23e10, shared_bytes: 1.23e10, pss_bytes: 1e10})",
+    )
+
+    browser.wait_for(f"{_cell('GPU')} === '1: 32 GiB'")
+
+    scroll = "document.querySelector('#processes').closest('.scroll')"
+    shown, whole = browser.evaluate(f"[{scroll}.clientWidth, {scroll}.scrollWidth]")
+    assert whole == shown
+
+
+def test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended(
+    browser: Browser, server: Server
+) -> None:
+    look_at(browser, "add_sub")
+    pid = only_pid(server, "add_sub")
+    browser.wait_for(f"{_cell('Pid')} === '{pid}'")
+    browser.wait_for(f"{_cell('Memory')}.endsWith('MiB')")
+    assert "READY" == browser.evaluate(_cell("State"))
+    restarts = int(browser.evaluate(_cell("Restarts")))
+
+    os.kill(pid, signal.SIGKILL)
+
+    browser.wait_for(f"{_cell('Restarts')} === '{restarts + 1}' && {_cell('State')} === 'READY'")
+    assert "SIGKILL" in browser.text("#processes .reason")
+    assert [browser.evaluate(_cell("Pid"))] == [str(each) for each in server.stub_pids("add_sub")]
+
+
+def _cell(title: str) -> str:
+    return f"{_cell_of(title)}.textContent"
+
+
+def _cell_of(title: str) -> str:
+    return f"document.querySelector('#processes td[data-title=\"{title}\"]')"
+
+
+def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: Server) -> None:
+    # Given a model that is looked at, with its plots drawn
+    look_at(browser, "add_sub")
+    assert 200 == ask_add_sub(server)
+    answered = _key("Requests per second", "answered")
+    browser.wait_for(f"({LOOK}, {answered} !== '–' && {DRAWN})")
+    browser.evaluate(
+        "void new PerformanceObserver((list) => list.getEntries().forEach((shift) => "
+        "{ window.moved = (window.moved ?? 0) + shift.value; })).observe({type: 'layout-shift'})"
+    )
+
+    # When it answers requests
+    def rate() -> float:
+        assert 200 == ask_add_sub(server)
+        text = browser.evaluate(f"({LOOK}, {answered})")
+        return 0.0 if text == "–" else float(text.replace(",", ""))
+
+    eventually(lambda: rate() > 0.5, 60, "the rate goes up")
+
+    # Then the plots, the tiles and the table have them, and all stands where it was
+    for figure in (
+        f"Number({_key('Latency in milliseconds', 'p99')}) > 0",
+        f"{_key('Mean batch size', 'requests')} === '1'",
+        "Number(document.querySelector('#rate').textContent) > 0",
+        f"Number({row('add_sub')}.children[2].textContent) > 0",
+    ):
+        # what is asked no more has no rate, and a page of a busy machine comes late
+        eventually(lambda shown=figure: rate() and browser.evaluate(shown), 60, figure)  # type: ignore[misc]
+    assert 0.05 > browser.evaluate("window.moved ?? 0")
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+)
+def test_another_time_range_is_drawn_by_the_keyboard(browser: Browser) -> None:
+    look_at(browser, "add_sub")
+    browser.wait_for(DRAWN)
+    names = "performance.getEntriesByType('resource').map((entry) => entry.name)"
+    browser.evaluate("document.querySelector('.ranges input').focus()")
+
+    browser.press("ArrowRight", 39)
+
+    browser.wait_for(f"{names}.some((name) => name.endsWith('?seconds=900&model=add_sub'))")
+    assert "900" == browser.evaluate("document.querySelector('.ranges :checked').value")
+
+
+def show_samples(browser: Browser, times: str, values: str, last: str) -> None:
+    """Have the plots show other samples than the server's, until `last` is the newest value.
+
+    Times and values, of requests per second, are JavaScript.
+    """
+    browser.evaluate(
+        "window.realFetch ??= window.fetch; void (window.fetch = async (path, options) => {"
+        " if (!path.includes('/history')) return window.realFetch(path, options);"
+        f" const times = {times}; const requests_per_s = {values};"
+        " return new Response(JSON.stringify({times, server: {requests_per_s}, models: {}})); })"
+    )
+    answered = _key("Requests per second", "answered")
+    browser.wait_for(f"({LOOK}, {answered} === {last!r})")
+
+
+def _ending_with(count: int, pause_s: float) -> str:
+    """JavaScript for times that end with `END_S`."""
+    return f"Array.from({{length: {count}}}, (_, at) => {END_S} - {pause_s} * ({count - 1} - at))"
+
+
+def _runs(browser: Browser, name: str) -> list[list[tuple[float, float]]]:
+    """The places that the path of this class in the first plot goes through, run by run."""
+    path = browser.evaluate(f"document.querySelector('#plots .{name}').getAttribute('d')")
+    return [
+        [(float(x), float(y)) for x, y in re.findall(r"([\d.]+) ([\d.]+)", run)]
+        for run in path.split("M")[1:]
+    ]
+
+
+def _labels(browser: Browser, axis: str) -> dict[str, tuple[float, float]]:
+    """The places of the labels of this axis of the first plot."""
+    texts = f"[...document.querySelector('#plots .{axis}').children]"
+    place = "(text) => [text.textContent, ...['x', 'y'].map((name) => +text.getAttribute(name))]"
+    return {text: (x, y) for text, x, y in browser.evaluate(f"{texts}.map({place})")}
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+)
+def test_a_line_has_gaps_where_nothing_was_measured_and_lies_where_its_axes_say(
+    browser: Browser,
+) -> None:
+    # Given a reader in another time zone, and samples that are not there
+    browser.call("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
+    browser.evaluate("void (location.hash = '#/overview')")
+
+    show_samples(browser, _ending_with(7, 5), "[10, 20, null, 40, null, 0, 30]", "30")
+
+    times, values = _labels(browser, "times"), _labels(browser, "values")
+    browser.call("Emulation.setTimezoneOverride", timezoneId="")
+    assert ["0", "10", "20", "30", "40"] == [*values]
+    assert "15:15" == [*times][-1]
+    x, y = times["15:15"][0], {text: place[1] for text, place in values.items()}
+    before = (x - times["15:14"][0]) / 12
+    expected = [[(6, "10"), (5, "20")], [(1, "0"), (0, "30")]]
+    near = [
+        [pytest.approx((x - n * before, y[text]), abs=1) for n, text in run] for run in expected
+    ]
+    assert near == _runs(browser, "curve")
+    assert [[pytest.approx((x - 3 * before, y["40"]), abs=1)]] == _runs(browser, "dots")
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+)
+def test_of_many_samples_on_a_pixel_the_highest_is_drawn(browser: Browser) -> None:
+    browser.evaluate("void (location.hash = '#/overview')")
+    values = "Array.from({length: 17280}, (_, at) => at === 7000 ? 1000 : at % 2)"
+
+    show_samples(browser, _ending_with(17280, 300 / 17280), values, "1")
+
+    curve = "document.querySelector('#plots .curve')"
+    top = browser.evaluate(f"{curve}.getBBox().y")
+    assert _labels(browser, "values")["1,000"][1] == pytest.approx(top, abs=1)
+    assert 30_000 > browser.evaluate(f"{curve}.getAttribute('d').length")
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_cockpit.py::test_requests_show_in_the_plots_and_nothing_moves"
+)
+def test_the_pointer_and_the_keyboard_choose_a_time_in_all_plots(browser: Browser) -> None:
+    browser.evaluate("void (location.hash = '#/overview')")
+    show_samples(browser, _ending_with(60, 5), "times.map((_, at) => at)", "59")
+    value, plot = _key("Requests per second", "answered"), "document.querySelector('.plot')"
+    pointers = "[...document.querySelectorAll('#plots .pointer')].filter((each) => !each.hidden)"
+    places = f"{pointers}.map((each) => each.style.transform)"
+    text = f"{plot}.getAttribute('aria-valuetext')"
+
+    # When the mouse is in the middle of one plot, then that time is shown in all of them
+    browser.evaluate(f"{plot}.scrollIntoView({{block: 'center'}})")
+    left, top, width = browser.evaluate(
+        f"(({{x, y, width}}) => [x, y, width])({plot}.getBoundingClientRect())"
+    )
+    middle = {"x": left + (62 + width - 17) / 2, "y": top + 60}
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", **middle)
+    browser.wait_for(f"{value} === '29'")
+    assert [*{*browser.evaluate(places)}] * 4 == browser.evaluate(places)
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+    browser.wait_for(f"{value} === '59'")
+    assert [] == browser.evaluate(places)
+
+    # When keys move it, then a screen reader can tell the time, too
+    browser.evaluate(f"{plot}.focus()")
+    for key, code, chosen in (("ArrowLeft", 37, 58), ("PageDown", 34, 46), ("Home", 36, 0)):
+        browser.press(key, code)
+        assert str(chosen) == browser.evaluate(value)
+        assert re.fullmatch(rf"\d\d:\d\d:\d\d: answered {chosen}, failed –", browser.evaluate(text))
+    browser.press("Escape", 27)
+    assert "now: answered 59, failed –" == browser.evaluate(text)
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    sliders = [node["name"]["value"] for node in nodes if node["role"]["value"] == "slider"]
+    assert (
+        browser.evaluate("[...document.querySelectorAll('h4')].map((e) => e.innerText)") == sliders
+    )
+
+    # When the window gets narrow, then the plots do
+    browser.set_viewport(420, 900)
+    box = "document.querySelector('#plots .curve').getBBox()"
+    browser.wait_for(f"Math.abs({box}.x + {box}.width - {plot}.clientWidth + 17) < 2")
+
+
+def _key(title: str, label: str) -> str:
+    figures = "[...document.querySelectorAll('figure')]"
+    return (
+        f"[...{figures}.find((figure) => figure.querySelector('h4').textContent === {title!r})"
+        f".querySelectorAll('.key')].find((key) => key.textContent.startsWith({label!r}))"
+        ".querySelector('output').textContent"
+    )
+
+
+def test_a_models_log_is_followed(browser: Browser, server: Server) -> None:
+    look_at(browser, "add_sub")
+    part(browser, "logs")
+    lines = "document.querySelector('#logs ol').innerText"
+    browser.wait_for(f"{lines}.includes('loaded by {only_pid(server, 'add_sub')}')")
+
+    press(browser, "Restart")
+    browser.click("#confirm [value=yes]")
+
+    browser.wait_for(f"({lines}.match(/loaded by/g) ?? []).length > 1")
+    assert "string_upper" not in browser.evaluate(lines)
+    # The longest level has room in one line.
+    level = "document.querySelector('#logs li .level')"
+    height = browser.evaluate(f"{level}.clientHeight")
+    assert height == browser.evaluate(f"({level}.textContent = 'warning', {level}.clientHeight)")
+    browser.click("#logs [name=severe]")
+    assert "loaded by" not in browser.evaluate(lines)
+
+
+def test_a_model_is_restarted_unloaded_and_loaded_by_buttons(
+    browser: Browser, server: Server
+) -> None:
+    look_at(browser, "tokens")
+    pid = only_pid(server, "tokens")
+
+    # When somebody is asked first, and says no
+    press(browser, "Restart")
+    assert "Restart the processes of tokens?" in browser.text("#confirm")
+    browser.press("Escape", 27)
+    browser.wait_for("!document.querySelector('#confirm').open")
+    assert [pid] == server.stub_pids("tokens")
+
+    # Then nothing happens until they say yes
+    press(browser, "Restart")
+    browser.click("#confirm [value=yes]")
+    eventually(lambda: server.stub_pids("tokens") not in ([], [pid]), 60, "another process")
+    browser.wait_for(f"{state('tokens')} === 'READY'")
+    press(browser, "Unload")
+    browser.click("#confirm [value=yes]")
+    # A restart and an unload that is under way have the one or the other.
+    browser.wait_for(
+        f"{state('tokens')} === 'UNAVAILABLE' && "
+        "document.querySelector('#detail-reason').innerText === 'unloaded'"
+    )
+    press(browser, "Load")
+    browser.wait_for(f"{state('tokens')} === 'READY'")
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_cockpit.py::test_a_model_is_restarted_unloaded_and_loaded_by_buttons"
+)
+def test_an_answer_is_to_the_question_that_is_open(browser: Browser, server: Server) -> None:
+    # Given a question that is asked again before the browser has told of the first one's end
+    look_at(browser, "tokens")
+    before = server.stub_pids("tokens")
+    browser.wait_for(f"{_button('Restart')}.checkVisibility()")
+    browser.evaluate(
+        f"(() => {{ const button = {_button('Restart')}; button.click();"
+        " document.querySelector('#confirm').close(); button.click(); })()"
+    )
+    browser.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")
+
+    browser.click("#confirm [value=yes]")
+
+    restarts = (
+        "performance.getEntriesByType('resource').filter(({name}) => name.endsWith('restart'))"
+    )
+    browser.wait_for(f"{restarts}.length === 1")
+    eventually(lambda: server.stub_pids("tokens") not in ([], before), 60, "another process")
+    assert 1 == browser.evaluate(f"{restarts}.length")
+
+
+def test_what_goes_wrong_is_said_beside_the_buttons(browser: Browser, server: Server) -> None:
+    # Given a model whose files are broken
+    look_at(browser, "tokens")
+    code = server.repository / "tokens" / "1" / "model.py"
+    before = code.read_text()
+    code.write_text("raise RuntimeError('no weights here')\n")
+
+    # When it is loaded anew
+    press(browser, "Reload")
+
+    # Then the server's words stand there, until it is loaded
+    browser.wait_for("document.querySelector('#actions-message').innerText.includes('no weights')")
+    assert browser.evaluate("document.querySelector('#actions-message').className") == "wrong"
+    code.write_text(before)
+    press(browser, "Reload")
+    browser.wait_for("document.querySelector('#actions-message').hidden")
+
+
+def test_a_tab_that_nobody_sees_asks_for_nothing(browser: Browser) -> None:
+    count = "performance.getEntriesByType('resource').length"
+    browser.wait_for(DRAWN)
+    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+    pause = "new Promise((resolve) => setTimeout(resolve, %d))"
+
+    def is_asleep() -> bool:
+        """Return False, too, where an answer that was under way has come meanwhile."""
+        before = browser.evaluate(count)
+        browser.evaluate(pause % 2500)
+        return bool(before == browser.evaluate(count))
+
+    browser.evaluate(hide % "true" + f"void {LOOK}")
+    eventually(is_asleep, 60)
+    asleep = browser.evaluate(count)
+    browser.evaluate(hide % "false" + f"void {LOOK}")
+
+    browser.wait_for(f"{count} > {asleep}")
+
+
+def test_two_hundred_models_that_sleep_are_found_and_no_failures(browser: Browser) -> None:
+    # Given models that the next request loads
+    rows = "document.querySelectorAll('#rows tr:not(.reason)').length"
+    browser.wait_for(f"{rows} === {ASLEEP + 3}")
+    assert f"2 ready · {ASLEEP + 1} not loaded or asleep" == browser.text("#summary")
+    assert "ASLEEP" == browser.evaluate(state("model_077"))
+    browser.fill("#filter", "077")
+    assert ["model_077"] == shown(browser)
+
+    # When somebody has scrolled, and more comes in
+    browser.fill("#filter", "model_")
+    scroll = "document.querySelector('#list .scroll')"
+    browser.evaluate(f"void ({scroll}.scrollTop = 2000)")
+    wait_for_a_look(browser)
+
+    # Then all stands where it was, and one that is loaded is ready
+    assert 2000 == browser.evaluate(f"{scroll}.scrollTop")
+    look_at(browser, "model_150")
+    press(browser, "Load")
+    browser.wait_for("document.querySelector('#detail-state').innerText === 'READY'")
+    assert "3 ready" in browser.text("#summary")
+
+
+def test_an_environment_is_shown_as_long_as_it_is_made(browser: Browser, server: Server) -> None:
+    # Given a model whose packages are looked for where nobody answers
+    model = server.repository / "model_190"
+    with socket.create_server(("127.0.0.1", 0)) as silence:
+        index = f"http://127.0.0.1:{silence.getsockname()[1]}/simple"
+        (model / "requirements.txt").write_text(f"--index-url {index}\nnothing-of-this-name\n")
+        with (model / "config.pbtxt").open("a") as config:
+            config.write('parameters { key: "PYTHON_REQUIREMENTS" value { string_value: "yes" } }')
+
+        # When it is loaded
+        look_at(browser, "model_190")
+        press(browser, "Load")
+
+        # Then the page says what is done
+        browser.wait_for("document.querySelector('#environments progress').checkVisibility()")
+        assert "requirements.txt" in browser.text("#environments")
+        assert "LOADING" == browser.text("#detail-state")
+        browser.evaluate("void (location.hash = '#/overview')")
+        browser.wait_for("document.querySelector('#processes').innerText.includes('preparing')")
+        table = "document.querySelector('#processes')"
+        assert browser.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
+        assert "" == server.control_model("unload", "model_190")

@@ -1,0 +1,205 @@
+"""The front page at work: from a red figure to the model and its error, and a chat with a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.standard.cockpit.system.front_page import (
+    change_status,
+    choose,
+    look_at,
+    part,
+    reason,
+    row,
+    shown,
+    state,
+    wait_for_a_look,
+)
+from tests.support.browser import Browser
+from tests.support.server import Server
+
+pytestmark = pytest.mark.system
+
+SAID = (
+    "[...document.querySelectorAll('.chat li')]"
+    ".map((li) => [li.dataset.role, li.lastChild.textContent])"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    models = ["add_sub", "parrot", "raising", "string_upper", "tokens"]
+    options, frontends = ["--allow-openai"], ["metrics"]
+    server = Server(tmp_path_factory.mktemp("s"), models, options=options, frontends=frontends)
+    with server as running:
+        yield running
+
+
+def test_a_tile_leads_to_the_models_behind_its_figure(browser: Browser) -> None:
+    # Given a model that fails, though it is ready
+    change_status(
+        browser,
+        "status.models.forEach((model) => { model.failures_per_s = model.requests_per_s = 0; });"
+        " Object.assign(status.models.find(({ name }) => name === 'tokens'),"
+        " { failures_per_s: 143, requests_per_s: 1, failed: 12, last_error:"
+        " { text: 'no feature store', at_s: status.server.started_s + status.server.uptime_s } })",
+    )
+    failing = f"{row('tokens')}.querySelector('.failing')"
+    browser.wait_for(f"{failing}.textContent === '143'")
+    browser.click("th [data-sort=name]")
+    assert shown(browser).index("tokens") > 0
+
+    # When somebody takes the tile that is red
+    red = "getComputedStyle(document.querySelector('.tile.bad strong')).color"
+    assert browser.evaluate(f"getComputedStyle({failing}).color === {red}")
+    browser.click("[data-sort=failures].tile")
+
+    # Then the model comes first, and says why
+    browser.wait_for(
+        "document.querySelector('#rows tr').contains(document.activeElement) || "
+        f"document.querySelector('#rows tr') === {row('tokens')}"
+    )
+    assert "tokens" == shown(browser)[0]
+    assert "descending" == browser.evaluate(
+        "document.querySelector('th[aria-sort]').getAttribute('aria-sort')"
+    )
+    look_at(browser, "tokens")
+    browser.wait_for("document.querySelector('#detail-error').innerText.includes('no feature')")
+    assert "The last error, 0 s ago: no feature store" == browser.text("#detail-error")
+
+    # And a second time on the column has the server's order
+    browser.click("th [data-sort=failures]")
+    assert "tokens" != shown(browser)[0]
+    change_status(browser, "")
+    browser.wait_for("document.querySelector('.tile.bad') === null")
+    browser.wait_for("document.querySelector('#detail-error').hidden")
+
+
+def test_trouble_comes_first_by_state(browser: Browser) -> None:
+    change_status(
+        browser,
+        "status.models.forEach((model) => { model.failures_per_s = 0; });"
+        " const of = (wanted) => status.models.find(({ name }) => name === wanted);"
+        " of('tokens').state = 'UNAVAILABLE'; of('add_sub').failures_per_s = 1;"
+        " of('string_upper').state = 'LOADING'",
+    )
+    browser.wait_for(f"{state('tokens')} === 'UNAVAILABLE'")
+
+    names = shown(browser)
+    assert ["tokens", "add_sub", "string_upper", "parrot", "raising"] == names
+    browser.click("th [data-sort=state]")
+    assert sorted(names) == shown(browser)
+    change_status(browser, "")
+    browser.wait_for(f"{state('tokens')} === 'READY'")
+
+
+def test_a_model_that_serves_says_its_trouble_in_the_list_before_all_others(
+    browser: Browser,
+) -> None:
+    trouble = "an execution takes 12 s already, and no request is answered meanwhile"
+    change_status(
+        browser,
+        "status.models.forEach((model) => { model.failures_per_s = 0; model.trouble = ''; });"
+        " status.models.find(({ name }) => name === 'tokens').trouble = " + json.dumps(trouble),
+    )
+
+    browser.wait_for(f"{reason('tokens')} === {json.dumps(trouble)}")
+    assert "tokens" == shown(browser)[0]
+    look_at(browser, "tokens")
+    browser.wait_for(
+        f"document.querySelector('#detail-reason').innerText === {json.dumps(trouble)}"
+    )
+
+    # When it is over
+    change_status(
+        browser,
+        "status.models.forEach((model) => { model.failures_per_s = 0; model.trouble = ''; })",
+    )
+    browser.wait_for(f"{row('tokens')}.nextSibling.hidden")
+    assert sorted(shown(browser)) == shown(browser)
+    change_status(browser, "")
+
+
+def test_a_log_that_may_not_be_read_says_so_in_its_place_and_is_not_asked_for_again(
+    browser: Browser,
+) -> None:
+    browser.evaluate(
+        "window.realFetch ??= window.fetch; window.asked = 0;"
+        " void (window.fetch = async (path, options) => {"
+        " if (!path.includes('/logs')) return window.realFetch(path, options);"
+        " window.asked += 1;"
+        " return new Response(JSON.stringify({error: 'a log may hold secrets'}), {status: 403}); })"
+    )
+
+    part(browser, "logs")
+
+    browser.wait_for("document.querySelector('#logs .hint').innerText !== ''")
+    assert "Not shown: a log may hold secrets" == browser.text("#logs .hint")
+    for _ in range(2):
+        wait_for_a_look(browser)
+    assert 1 == browser.evaluate("window.asked")
+    part(browser, "overview")
+    browser.evaluate("void (window.fetch = window.realFetch)")
+    part(browser, "logs")
+    browser.wait_for("document.querySelectorAll('#logs li').length > 0")
+    assert "" == browser.text("#logs .hint")
+
+
+def test_the_last_error_of_a_model_that_serves_stands_on_its_page(
+    browser: Browser, server: Server
+) -> None:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [1]}
+    status, _ = server.request_json("/v2/models/raising/infer", {"inputs": [tensor]})
+    assert 500 == status
+
+    look_at(browser, "raising")
+
+    browser.wait_for("document.querySelector('#detail-error').innerText.includes('on purpose')")
+    look_at(browser, "add_sub")
+    assert browser.evaluate("document.querySelector('#detail-error').hidden")
+
+
+def choose_chat(browser: Browser) -> None:
+    choose(browser, "parrot")
+    browser.wait_for("document.querySelector('.chat') !== null")
+
+
+def say(browser: Browser, text: str) -> None:
+    browser.fill("[aria-label=Message]", text)
+    browser.press("Enter", 13)
+
+
+def test_an_answer_comes_word_by_word_and_the_chat_goes_on(browser: Browser) -> None:
+    choose_chat(browser)
+    say(browser, "two words")
+    browser.wait_for(f'JSON.stringify({SAID}.at(-1)) === \'["assistant","two words"]\'')
+
+    say(browser, "and more")
+
+    browser.wait_for(f"{SAID}.length === 4 && {SAID}.at(-1)[1] === 'and more'")
+    browser.click("#try .actions button:not([hidden]):last-of-type")
+    assert [] == browser.evaluate(SAID)
+
+
+def test_an_endless_answer_is_stopped_and_a_failed_one_says_why(browser: Browser) -> None:
+    choose_chat(browser)
+    say(browser, "FOREVER")
+    browser.wait_for(f"({SAID}.at(-1)?.[1] ?? '').includes('FOREVERFOREVER')")
+    browser.click("#try form button:not([hidden]):nth-of-type(2)")
+    browser.wait_for("!document.querySelector('#try form .main').disabled")
+    assert browser.evaluate(f"{SAID}.at(-1)[1]").startswith("FOREVER")
+
+    say(browser, "FAIL")
+    browser.wait_for("document.querySelector('#try form .wrong').textContent !== ''")
+    assert "the word is FAIL" in browser.text("#try form .wrong")
+    assert "assistant" == browser.evaluate(f"{SAID}.at(-2)[0]"), "the answer before"
+    assert ["user", "FAIL"] == browser.evaluate(f"{SAID}.at(-1)")
+
+
+def test_a_model_that_makes_no_text_has_no_chat(browser: Browser) -> None:
+    choose(browser, "add_sub")
+
+    assert browser.evaluate("document.querySelector('.chat')") is None

@@ -1,0 +1,557 @@
+"""The pages in a real browser, over a real server: what people see, and what must not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.standard.cockpit.system.front_page import (
+    choose,
+    look_at,
+    part,
+    reason,
+    row,
+    run,
+    shown,
+    state,
+)
+from tests.support import axe
+from tests.support.browser import Browser
+from tests.support.needs import find_tool
+from tests.support.server import Server
+from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
+
+pytestmark = pytest.mark.system
+
+#: Runs where text becomes HTML.
+HTML = "<img src=x onerror=document.title='hacked'>"
+NAMED = "a<b onmouseover=alert(1)>&amp;"
+
+CONFIG = """
+backend: "python"
+input [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "ECHO" data_type: TYPE_STRING dims: [ 1 ] } ]
+"""
+REFUSING = f"""
+class TritonPythonModel:
+    def initialize(self, args):
+        raise RuntimeError({HTML!r} + " needs weights" + " that are not there" * 20)
+"""
+#: Starts as long as its file is there, so that a test decides whether it comes back.
+BOUND = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        open({file!r}).close()
+
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "TEXT") for request in requests]
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("ECHO", tensor.as_numpy())])
+            for tensor in tensors
+        ]
+"""
+
+
+def write_model(directory: Path, name: str, code: str, datatype: str = "TYPE_STRING") -> Path:
+    model = directory / name
+    (model / "1").mkdir(parents=True)
+    (model / "1" / "model.py").write_text(code, "utf-8")
+    (model / "config.pbtxt").write_text(CONFIG.replace("TYPE_STRING", datatype), "utf-8")
+    return model
+
+
+@pytest.fixture(scope="module")
+def bond(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("bond") / "file"
+    file.touch()
+    return file
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Server]:
+    source = tmp_path_factory.mktemp("models")
+    models: list[str | Path] = [
+        "add_sub",
+        "string_upper",
+        DEMO_MODELS / "tokens",
+        write_model(source, "integers", BOUND.format(file=str(bond)), "TYPE_INT64"),
+        write_model(source, "refusing", REFUSING),
+        write_model(source, "bound", BOUND.format(file=str(bond))),
+        write_model(source, NAMED, BOUND.format(file=str(bond))),
+        # From nine models on there is a filter.
+        write_model(source, "team1_customer_churn_predictor_v1", "import nothing_of_this_name"),
+        write_model(source, "team2_customer_churn_predictor_v2", "import nothing_of_this_name"),
+    ]
+    options = [
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--exit-on-error=false",
+        "--strict-readiness=false",
+        "--allow-openai",
+    ]
+    running = Server(tmp_path_factory.mktemp("server"), models, options=options)
+    with (running.repository / "string_upper" / "config.pbtxt").open("a") as config:
+        for key, value in (("openai_text_input", "INPUT0"), ("openai_text_output", "OUTPUT0")):
+            config.write(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n')
+    with running:
+        yield running
+
+
+@pytest.fixture
+def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
+    """At the front page, with its models shown; nothing may go wrong in it unseen."""
+    chromium.complaints.clear()
+    chromium.set_viewport(1280, 900)
+    chromium.open("about:blank")
+    chromium.open(f"{server.url}/")
+    chromium.wait_for("document.querySelectorAll('#rows tr:not(.reason)').length === 9")
+
+    yield chromium
+
+    assert [] == chromium.complaints
+
+
+def post(server: Server, path: str) -> None:
+    with urllib.request.urlopen(f"{server.url}{path}", data=b"{}", timeout=60) as answer:
+        assert 200 == answer.status
+
+
+@pytest.mark.long("standard/cockpit/system/test_pages.py::test_models_are_shown_with_their_states")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Churn", ["team1_customer_churn_predictor_v1", "team2_customer_churn_predictor_v2"]),
+        (
+            "unavail",
+            [
+                "refusing",
+                "team1_customer_churn_predictor_v1",
+                "team2_customer_churn_predictor_v2",
+            ],
+        ),
+        ("add_", ["add_sub"]),
+        ("nobody", []),
+    ],
+)
+def test_models_are_found_by_name_and_by_state(
+    browser: Browser, text: str, expected: list[str]
+) -> None:
+    browser.fill("#filter", text)
+
+    assert expected == shown(browser)
+
+
+def test_models_are_shown_with_their_states(browser: Browser) -> None:
+    assert "READY" == browser.evaluate(state("add_sub"))
+    assert "v1" in browser.evaluate(f"{row('add_sub')}.innerText")
+    assert "UNAVAILABLE" == browser.evaluate(state("refusing"))
+    assert "6 ready · 3 failed" == browser.text("#summary")
+    assert "ready" == browser.text("#ready")
+
+
+def test_what_is_not_ours_is_text_and_readable_in_full(browser: Browser) -> None:
+    # A reason, a name, and below an output.
+    shown = browser.evaluate(reason("refusing"))
+    choose(browser, NAMED)
+    browser.fill("#try textarea:not([aria-label=Message])", HTML)
+
+    assert HTML + " needs weights" + " that are not there" * 20 in " ".join(shown.split())
+    assert [HTML] == run(browser)
+    assert f"Try {NAMED}" == browser.text("#try-title")
+    assert "triton" == browser.evaluate("document.title")
+    assert 0 == browser.evaluate("document.querySelectorAll('img, b, [onmouseover]').length")
+
+
+def test_a_model_is_tried_with_what_the_form_proposes(browser: Browser) -> None:
+    choose(browser, "add_sub")
+    browser.fill("#try .field:nth-of-type(1) textarea", "10")
+
+    total, difference = run(browser)
+
+    assert [10.0 + n for n in range(16)] == json.loads(total)
+    assert [10.0 - n for n in range(16)] == json.loads(difference)
+    assert 2 == len(
+        browser.evaluate("[...document.querySelectorAll('#try details pre')].map(String)")
+    )
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
+def test_a_model_that_makes_text_shows_a_chat(browser: Browser) -> None:
+    within = "'#try-body section > details'"
+    folds = f"[...document.querySelectorAll({within})].map((fold) => fold.textContent)"
+    choose(browser, "add_sub")
+    assert [] == browser.evaluate(folds)
+
+    choose(browser, "string_upper")
+
+    [chat] = browser.evaluate(folds)
+    assert chat.startswith("A chat by OpenAI's API with curl")
+    assert "/v1/chat/completions" in chat
+    assert '{"model":"string_upper","messages":[{"role":"user"' in chat
+
+
+def test_the_counts_of_a_model_that_is_tried_go_up(browser: Browser, server: Server) -> None:
+    requests = "Number(document.querySelectorAll('#facts dd')[2].textContent)"
+    choose(browser, "string_upper")
+    # the page may not have what another test has asked
+    before = server.statistics("string_upper")["inference_stats"]["success"]["count"]
+
+    run(browser)
+
+    browser.wait_for(f"{requests} === {before + 1}")
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
+@pytest.mark.parametrize(
+    ("typed", "shape", "expected"),
+    [
+        ("a few words", "[1, 1]", "A FEW WORDS"),
+        ("one\ntwo\nthree", "[1, 3]", "ONE\nTWO\nTHREE"),
+        (f"{HTML}\n\"'", "[1, 2]", f"{HTML.upper()}\n\"'"),
+    ],
+)
+def test_strings_are_one_a_line(browser: Browser, typed: str, shape: str, expected: str) -> None:
+    choose(browser, "string_upper")
+    browser.fill("#try textarea:not([aria-label=Message])", typed)
+
+    assert shape == browser.evaluate("document.querySelector('#try .shape input').placeholder")
+    assert [expected] == run(browser)
+
+
+def test_a_stream_is_shown_as_it_comes_and_can_be_stopped(browser: Browser) -> None:
+    # Given a model that waits before each word but the first
+    choose(browser, "tokens")
+    browser.fill("#try .field:nth-of-type(1) textarea", "ever so many words " * 25)
+    browser.click("#try .field input[type=checkbox]")
+    browser.fill("#try .field:nth-of-type(2) textarea", "300")
+
+    # When it has said the first
+    browser.click("#try button[title='Ctrl+Enter']")
+    first = browser.wait_for("document.querySelector('#try .events li').innerText")
+    browser.click("#try .actions button[type=button]")
+
+    # Then that is there, the rest is not, and another request may be made
+    browser.wait_for("document.querySelector('#try .state').innerText.startsWith('stopped')")
+    assert '"ever"' in first
+    assert 100 > browser.evaluate("document.querySelectorAll('#try .events li').length")
+    browser.fill("#try .field:nth-of-type(2) textarea", "0")
+    run(browser, "WebSocket · 100 responses")
+    assert ['"ever"', '"so"', '"many"', '"words"'] * 25 == _words(browser)
+
+    # Also where no socket opens
+    browser.evaluate("window.WebSocket = undefined; 0")
+    run(browser)
+    assert ['"ever"', '"so"', '"many"', '"words"'] * 25 == _words(browser)
+
+
+def _words(browser: Browser) -> list[str]:
+    """Return the tokens of the responses that are shown."""
+    script = "[...document.querySelectorAll('#try .events span')].map((span) => span.innerText)"
+    events: list[str] = browser.evaluate(script)
+    return [word for event in events for word in event.split() if word.startswith('"')]
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
+def test_large_integers_are_sent_as_they_were_typed(browser: Browser) -> None:
+    choose(browser, "integers")
+    browser.fill("#try textarea:not([aria-label=Message])", "[9007199254740993]")
+
+    run(browser)
+
+    # JavaScript rounds it where it reads the answer; the answer's text is shown beside it.
+    answer = browser.evaluate("document.querySelector('#try details pre.box').textContent")
+    assert '"data":[9007199254740993]' in answer
+
+
+@pytest.mark.parametrize("typed", ["[1, 2", "one", "[1, 2] x", ""])
+def test_what_cannot_be_sent_is_said_at_its_field(browser: Browser, typed: str) -> None:
+    choose(browser, "add_sub")
+    browser.fill("#try .field:nth-of-type(2) textarea", typed or " ")
+
+    run(browser, "Not sent")
+
+    # Once: not beside the button too.
+    assert "Not sent." == browser.text("#try .actions .state")
+    wrong = "#try .field:nth-of-type(2)"
+    assert "JSON array" in browser.text(f"{wrong} .wrong")
+    assert "true" == browser.evaluate("document.activeElement.getAttribute('aria-invalid')")
+    assert browser.evaluate(
+        f"document.querySelector('{wrong} textarea') === document.activeElement"
+    )
+
+
+def test_a_refusal_is_shown_in_the_servers_words(browser: Browser) -> None:
+    choose(browser, "add_sub")
+    browser.fill("#try .field:nth-of-type(1) .shape input", "[1, 3]")
+    browser.fill("#try .field:nth-of-type(1) textarea", "[1, 2, 3]")
+
+    [text] = run(browser, "400")
+
+    assert "for model 'add_sub'" in text
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_answer_before_goes_when_the_next_request_cannot_be_sent(
+    browser: Browser, width: int
+) -> None:
+    browser.set_viewport(width, 900)
+    choose(browser, "add_sub")
+    run(browser)
+
+    browser.evaluate("void (document.querySelector('#try details').open = true)")
+    browser.fill("#try details textarea", f"[{'no object ' * 30}]")
+
+    assert [] == run(browser, "Not sent")
+    assert "no JSON object" in browser.text("#try details .wrong")
+    card = "document.querySelector('#try')"
+    assert browser.evaluate(f"{card}.scrollWidth <= {card}.clientWidth")
+
+
+def test_a_process_that_cannot_come_back_shows_up(
+    browser: Browser, server: Server, bond: Path
+) -> None:
+    # Given a model that needs its file to start
+    bond.unlink()
+
+    # When its process is killed
+    [pid] = server.stub_pids("bound")
+    os.kill(pid, signal.SIGKILL)
+
+    # Then the page tells why it does not come back, until it does
+    browser.wait_for(f"{state('bound')} === 'UNAVAILABLE'")
+    browser.wait_for(f"/restart|given up|FileNotFound|No such file/.test({reason('bound')})")
+    bond.touch()
+    post(server, "/v2/repository/models/bound/load")
+    browser.wait_for(f"{state('bound')} === 'READY'")
+
+
+def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_path: Path) -> None:
+    chromium.complaints.clear()
+    with Server(tmp_path, ["add_sub"], frontends=("metrics",)) as server:
+        # Given a page that is in step with its server
+        chromium.open(f"{server.url}/")
+        chromium.wait_for(f"{state('add_sub')} === 'READY'")
+        assert chromium.evaluate("document.querySelector('#alarm').hidden")
+        part(chromium, "logs")
+        loads = "document.querySelector('#logs').innerText.match(/successfully loaded/g).length"
+        chromium.wait_for(f"{loads} === 1")
+
+        # When the server ends
+        server.stop()
+
+        # Then the page says so, and what was known stays
+        chromium.wait_for("document.querySelector('#alarm').innerText.includes('does not answer')")
+        assert "gone" == chromium.text("#ready")
+        assert "READY" == chromium.evaluate(state("add_sub"))
+        assert "alert" == chromium.evaluate("document.querySelector('#alarm').getAttribute('role')")
+
+        # And when it is back, so is the page
+        server.process = None
+        server.start()
+        chromium.wait_for("document.querySelector('#alarm').hidden")
+        chromium.wait_for("document.querySelector('#ready').innerText === 'ready'")
+        # with the log from its beginning, behind what there was before
+        chromium.wait_for(f"{loads} === 2")
+        chromium.open("about:blank")
+    assert [] == chromium.complaints
+
+
+@pytest.mark.long("standard/cockpit/system/test_pages.py::test_models_are_shown_with_their_states")
+def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Path) -> None:
+    chromium.complaints.clear()
+    with Server(tmp_path, frontends=("metrics",)) as server:
+        chromium.open(f"{server.url}/")
+
+        text = chromium.wait_for("document.querySelector('#empty').innerText")
+
+        assert "no models yet" in text
+        assert chromium.evaluate("document.querySelector('#try').hidden")
+        chromium.open("about:blank")
+    assert [] == chromium.complaints
+
+
+@pytest.mark.parametrize(
+    "dark",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.long(
+                "standard/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
+            ),
+        ),
+    ],
+    ids=["light", "dark"],
+)
+@pytest.mark.parametrize("width", [1280, 420])
+def test_it_fits_its_window_and_its_owners_colours(
+    browser: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    choose(browser, "add_sub")
+    run(browser)
+
+    browser.set_viewport(width, 900, dark=dark)
+    picture = browser.screenshot(tmp_path / "page.png")
+
+    script = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    brightness = sum(browser.evaluate(script)) / 3
+    assert (brightness < 64) == dark
+    assert width == browser.evaluate("document.documentElement.scrollWidth")
+    assert width == struct.unpack(">I", picture[16:20])[0]
+    # What is blank is packed into a tenth of it.
+    assert len(picture) > 30_000
+
+
+def test_axe_finds_nothing_at_a_model(browser: Browser) -> None:
+    choose(browser, "add_sub")
+    run(browser)
+
+    assert [] == axe.violations(browser)
+
+
+@pytest.mark.parametrize("place", ["", "docs"])
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (400, False)])
+@pytest.mark.long("standard/cockpit/system/test_pages.py::test_axe_finds_nothing_at_a_model")
+def test_axe_finds_nothing_in_any_colours(
+    browser: Browser, server: Server, place: str, width: int, dark: bool
+) -> None:
+    browser.set_viewport(width, 900, dark=dark)
+    browser.open(f"{server.url}/{place}")
+    browser.wait_for("document.querySelectorAll('#rows tr, summary').length > 8")
+    faults = axe.violations(browser)
+    if not place:
+        look_at(browser, "refusing")
+        for name in ("overview", "logs", "try"):
+            browser.click(f"[data-part={name}]")
+            faults += axe.violations(browser)
+
+    assert [] == faults
+
+
+def test_everything_that_can_be_used_has_a_name_and_is_reached_by_keyboard(
+    browser: Browser,
+) -> None:
+    choose(browser, "tokens")
+    used = {"link", "button", "textbox", "checkbox", "searchbox", "DisclosureTriangle"}
+
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    controls: list[dict[str, Any]] = [n for n in nodes if n.get("role", {}).get("value") in used]
+    browser.evaluate("document.activeElement.blur(); document.body.focus(); reached = new Set()")
+    for _ in range(40):
+        browser.press("Tab", 9)
+        # By identity: what a tile says may change meanwhile.
+        browser.evaluate("reached.add(document.activeElement) && null")
+
+    assert len(controls) > 10
+    assert [] == [node for node in controls if not node["name"]["value"].strip()]
+    missed = browser.evaluate(
+        "[...document.querySelectorAll('a, button, input, textarea, summary')]"
+        ".filter((e) => e.checkVisibility() && !e.disabled && !reached.has(e))"
+        ".map((e) => e.outerHTML)"
+    )
+    assert [] == missed
+
+
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
+)
+def test_the_keyboard_alone_runs_a_model(browser: Browser) -> None:
+    choose(browser, "string_upper")
+    browser.fill("#try textarea:not([aria-label=Message])", "typed")
+
+    browser.press("Enter", 13, modifiers=2)
+
+    browser.wait_for("document.querySelector('#try .answer .box').innerText === 'TYPED'")
+
+
+def test_the_description_is_read_and_tried(browser: Browser, server: Server) -> None:
+    find_tool("curl")
+    # Given the page, whose first operation is an inference
+    browser.open(f"{server.url}/docs")
+    browser.wait_for("document.querySelectorAll('summary').length > 20")
+    assert "/v2/models/{model}/infer" == browser.text("summary code")
+
+    # When somebody opens it, chooses a model and sends its example
+    browser.click("summary")
+    browser.wait_for("document.querySelector('.operation select') !== null")
+    browser.evaluate(
+        "(() => { const models = document.querySelector('.operation select');"
+        f"models.value = {json.dumps(NAMED)}; models.dispatchEvent(new Event('input')) }})()"
+    )
+    browser.click(".operation button.main")
+    browser.wait_for("document.querySelector('.operation .state').innerText.includes('200 OK')")
+
+    # Then the answer is there, and one example in one language, which is the one that runs
+    assert "ECHO" in browser.text(".operation form pre")
+    for number, language in enumerate(("curl", "Python", "gRPC")):
+        browser.evaluate(f"document.querySelectorAll('.tabs button')[{number}].click()")
+        assert language == browser.text(".tabs [aria-selected=true]")
+        code = browser.text(".codes pre")
+        assert answer_of(code, is_python=language != "curl").count("ECHO") == 1, code
+
+    browser.fill("#search", "post DRAIN model")
+    browser.wait_for("document.querySelector('#found').innerText.startsWith('2 of')")
+    for width, dark in ((1280, False), (420, True)):
+        browser.set_viewport(width, 900, dark=dark)
+        assert width == browser.evaluate("document.documentElement.scrollWidth")
+
+
+def answer_of(code: str, *, is_python: bool) -> str:
+    command = [sys.executable, "-c", code] if is_python else ["sh", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+@pytest.mark.long("standard/cockpit/system/test_pages.py::test_the_description_is_read_and_tried")
+def test_every_example_of_the_description_is_answered(server: Server) -> None:
+    with urllib.request.urlopen(f"{server.url}/openapi.json", timeout=60) as answer:
+        paths = json.load(answer)["paths"]
+    count = 0
+
+    for verb in ("infer", "generate", "generate_stream"):
+        body = paths[f"/v2/models/{{model}}/{verb}"]["post"]["requestBody"]
+        for model, example in body["content"]["application/json"]["examples"].items():
+            url = f"{server.url}/v2/models/{urllib.parse.quote(model)}/{verb}"
+            data = json.dumps(example["value"]).encode()
+            with urllib.request.urlopen(url, data=data, timeout=60) as answer:
+                assert 200 == answer.status
+                assert b'"error"' not in answer.read()
+            count += 1
+
+    assert count > 8
+
+
+def test_what_the_policy_refuses_is_seen_by_these_tests(browser: Browser) -> None:
+    browser.evaluate(
+        "document.head.append(Object.assign(document.createElement('style'), "
+        "{textContent: 'body { display: none }'}))"
+    )
+
+    browser.wait_for("true")
+    [complaint] = browser.complaints
+    browser.complaints.clear()
+
+    assert "Content Security Policy" in complaint
+    assert "none" != browser.evaluate("getComputedStyle(document.body).display")

@@ -1,0 +1,153 @@
+"""The files of control groups: in a directory that stands in for them, and in the kernel's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zmqtriton.config.parameters import Quota
+from zmqtriton_standard.control_groups.groups import ControlGroups, leave_reload
+
+PID, STUB = 100, 200
+
+
+def _text(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def groups(own: Path) -> ControlGroups:
+    """Groups in a plain directory, which keeps files that the kernel would remove."""
+    groups = ControlGroups(own, PID)
+    groups.begin()
+    return groups
+
+
+@pytest.mark.row("L22")
+def test_the_server_leaves_its_group_to_groups(own: Path, groups: ControlGroups) -> None:
+    assert str(PID) == _text(own / "zmqtriton-server" / "cgroup.procs")
+    assert "+memory" == _text(own / "cgroup.subtree_control")
+
+
+@pytest.mark.row("L22")
+def test_an_instance_has_the_limits_of_its_model(own: Path, groups: ControlGroups) -> None:
+    groups.add(7, STUB, Quota("a/b", max_memory_bytes=4096))
+    groups.add(8, STUB + 1, Quota("a/b"))
+
+    model = own / "zmqtriton-model-1-a_b"
+    assert "+memory" == _text(model / "cgroup.subtree_control")
+    limits = {name: _text(model / "7" / name) for name in ("memory.max", "memory.oom.group")}
+    assert {"memory.max": "4096", "memory.oom.group": "1"} == limits
+    assert str(STUB) == _text(model / "7" / "cgroup.procs")
+    assert "" == _text(model / "8" / "memory.max")
+
+
+@pytest.mark.row("L22")
+def test_cores_are_shared_by_weights_once_a_model_has_one(own: Path, groups: ControlGroups) -> None:
+    groups.add(7, STUB, Quota("m"))
+    assert "+memory" == _text(own / "cgroup.subtree_control")
+
+    groups.set_cpu_weight("m", 250)
+
+    assert "+cpu" == _text(own / "cgroup.subtree_control")
+    assert "250" == _text(own / "zmqtriton-model-1-m" / "cpu.weight")
+    assert "1000" == _text(own / "zmqtriton-server" / "cpu.weight")
+
+    # the model is loaded anew without one
+    groups.add(8, STUB, Quota("m"))
+    assert "100" == _text(own / "zmqtriton-model-1-m" / "cpu.weight")
+
+
+@pytest.mark.row("L22")
+@pytest.mark.parametrize(
+    ("events", "is_killed"),
+    [
+        ("oom 1\noom_kill 1\n", True),
+        ("oom 0\noom_kill 0\n", False),
+        # by the limit of a group above
+        ("oom 0\noom_kill 1\n", False),
+    ],
+)
+def test_a_kill_for_another_limit_is_not_this_one(
+    own: Path, groups: ControlGroups, events: str, is_killed: bool
+) -> None:
+    groups.add(7, STUB, Quota("m", max_memory_bytes=4096))
+
+    (own / "zmqtriton-model-1-m" / "7" / "memory.events").write_text(f"high 0\nmax 9\n{events}")
+
+    assert is_killed == groups.was_killed_for_memory(7)
+    assert not groups.was_killed_for_memory(8)
+
+
+#: Run in a control group of its own: what the kernel makes of it.
+_KERNEL = """
+    import os, subprocess, sys, time
+    from pathlib import Path
+    from zmqtriton.config.parameters import Quota
+    from zmqtriton_standard.control_groups.groups import prepare_control_groups
+
+    groups = prepare_control_groups()
+    own = groups.own
+    stub = subprocess.Popen([sys.executable, "-c", "input(); b'x' * (99 << 20)"], stdin=-1)
+    groups.add(5, stub.pid, Quota("m", max_memory_bytes=30 << 20))
+    groups.set_cpu_weight("m", 300)
+    assert not groups.was_killed_for_memory(5)
+    stub.communicate(b"go\\n")
+    assert stub.wait() == -9, stub.returncode
+    assert groups.was_killed_for_memory(5)
+    assert (own / "zmqtriton-model-1-m" / "cpu.weight").read_text() == "300\\n"
+    groups.remove(5)
+    groups.close()
+    assert not [path for path in own.iterdir() if path.is_dir()], list(own.iterdir())
+    assert str(os.getpid()) in (own / "cgroup.procs").read_text().split()
+    print("done")
+"""
+_ROOT = Path("/sys/fs/cgroup")
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group of the kernel's, where this process may make one."""
+    controllers = _text(_ROOT / "cgroup.subtree_control").split()
+    if os.geteuid() or not {"memory", "cpu"} <= set(controllers):
+        pytest.skip("no control groups of version 2 may be made here")
+    group = _ROOT / f"zmqtriton-test-{os.getpid()}"
+    group.mkdir()
+    yield group
+    group.rmdir()
+
+
+def test_the_kernel_ends_what_needs_too_much(group: Path) -> None:
+    def enter() -> None:
+        (group / "cgroup.procs").write_text("0")
+
+    command = [sys.executable, "-c", textwrap.dedent(_KERNEL)]
+    done = subprocess.run(
+        command, preexec_fn=enter, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert ("done\n", "") == (done.stdout, done.stderr)
+
+
+def test_a_server_that_a_reload_has_started_has_groups_beside_those_of_the_one_before(
+    own: Path, groups: ControlGroups
+) -> None:
+    (own / "zmqtriton-next-7").mkdir()
+
+    beside = leave_reload(own, 300)
+
+    assert own / "zmqtriton-next-300" == beside
+    assert "300" == _text(beside / "cgroup.procs")
+    assert not (own / "zmqtriton-next-7").exists()
+    assert (own / "zmqtriton-server").exists()

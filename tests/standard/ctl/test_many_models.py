@@ -1,0 +1,33 @@
+"""Names that no model or command has, and servers with no models or very many."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.standard.ctl.fake_server import STATUS, FakeServer, run
+
+MANY = [{"name": f"m{n}", "version": "1", "state": "UNAVAILABLE"} for n in range(200)]
+
+
+@pytest.mark.addons
+def test_a_server_without_models_is_explained(server: FakeServer) -> None:
+    server.answers["status"] = {**STATUS, "repositories": ["/srv/models"], "counts": []}
+
+    shown = run("explain").stdout
+    (finding,) = json.loads(run("explain", "-o", "json").stdout)
+
+    assert shown.startswith("the server: it has no models\n  It looks in /srv/models. ")
+    assert "it has no models" == finding["text"]
+
+
+def test_who_waits_for_many_models_is_told_some(server: FakeServer) -> None:
+    server.answers["index"] = MANY
+
+    late = run("wait", "--timeout", "0").stderr
+
+    assert late.startswith("error: not ready after 0 s: m0 version 1 is UNAVAILABLE, m1 version 1")
+    assert late.endswith(
+        "m9 version 1 is UNAVAILABLE and 190 more; `zmqtriton-ctl explain` says why\n"
+    )

@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.frontends.fake_gateway import tensor_config
+from tests.frontends.http_api.inference.test_binary import ODD, ODD_INPUT, check_wire
+from zmqtriton_floor.datatypes import BY_NAME, Datatype
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.signature import Input, Signature
+from zmqtriton_floor.tensors import decode_bytes
+from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_standard.generate.request import read, read_bytes, read_text
+
+FP32, INT32, STRING = (BY_NAME[name].number for name in ("FP32", "INT32", "BYTES"))
+
+
+def inputs(*configs: dict[str, Any], max_batch_size: int = 0) -> Any:
+    config = {"name": "m", "max_batch_size": max_batch_size, "input": list(configs)}
+    return Signature(config).inputs
+
+
+TEXT = inputs(tensor_config("text_input", "STRING", [1]), tensor_config("N", "INT32", [1]))
+
+
+def refusal(document: Any, declarations: Any = TEXT) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        read(document, declarations)
+    return caught.value.text
+
+
+def shape(value: Any, dims: list[int], max_batch_size: int = 0) -> list[int]:
+    declarations = inputs(tensor_config("X", "FP32", dims), max_batch_size=max_batch_size)
+    return read({"X": value}, declarations).inputs[0].shape
+
+
+@pytest.mark.row("C60")
+def test_keys_that_name_inputs_are_tensors_and_others_parameters() -> None:
+    body = read(
+        {"id": "7", "text_input": "hi", "stream": True, "parameters": {"N": 3, "t": 0.5}}, TEXT
+    )
+
+    assert body == RequestBody(
+        "7",
+        {"id": "7", "stream": True, "t": 0.5},
+        [],
+        [
+            Tensor("text_input", STRING, [1], b"\x02\0\0\0hi"),
+            Tensor("N", INT32, [1], b"\x03\0\0\0"),
+        ],
+    )
+
+
+def test_null_is_an_optional_input_that_is_not_given() -> None:
+    optional = {**tensor_config("EXTRA", "STRING", [1]), "optional": True}
+    declarations = inputs(tensor_config("X", "FP32", [1]), optional)
+
+    body = read({"X": 1, "EXTRA": None}, declarations)
+    nested = read({"X": 1, "parameters": {"EXTRA": None}}, declarations)
+
+    assert body == nested == RequestBody("", {}, [], read({"X": 1}, declarations).inputs)
+    assert refusal({"X": None}, declarations) == "input 'X' is required and cannot be null"
+    assert "'EXTRA' already exists" in _text_refusal(b'{"EXTRA": "a", "EXTRA": null}', declarations)
+
+
+def _text_refusal(text: bytes, declarations: Any) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        read_text(text, declarations)
+    return caught.value.text
+
+
+def test_objects_and_lists_within_parameters_are_parameters_with_their_json() -> None:
+    nested = {"stop": ["a", "\u00e9"], "format": {"type": "json", "of": [1, None, {"x": 0.5}]}}
+
+    body = read({"parameters": {**nested, "N": 3}}, TEXT)
+
+    assert body.parameters == {
+        "stop": '["a","\u00e9"]',
+        "format": '{"type":"json","of":[1,null,{"x":0.5}]}',
+    }
+    assert [tensor.name for tensor in body.inputs] == ["N"]
+    assert "parameter 'stop' has invalid type" in refusal(nested)
+
+
+def test_names_that_mean_something_to_infer_are_plain_parameters_here() -> None:
+    body = read({"priority": 3, "timeout": "soon", "sequence_id": 5}, TEXT)
+
+    assert body.parameters == {"priority": 3, "timeout": "soon", "sequence_id": 5}
+
+
+@pytest.mark.parametrize(
+    ("value", "dims", "expected"),
+    [
+        (1.5, [1], [1]),
+        ([1.5], [1], [1]),
+        ([1, 2, 3, 4], [-1], [4]),
+        (1, [-1], [1]),
+        ([1, 2, 3, 4, 5, 6], [2, 3], [2, 3]),
+        ([1, 2, 3, 4, 5, 6], [-1, 3], [2, 3]),
+        ([1, 2, 3, 4, 5, 6], [3, -1], [3, 2]),
+        ([1, 2, 3, 4, 5, 6], [-1, 3, -1], [1, 3, 2]),
+        ([1, 2, 3, 4], [-1, -1], [1, 4]),
+    ],
+)
+@pytest.mark.row("C61")
+def test_the_innermost_dimension_of_any_length_takes_what_is_left(
+    value: Any, dims: list[int], expected: list[int]
+) -> None:
+    assert expected == shape(value, dims)
+
+
+def test_a_batch_has_one_row_unless_all_other_dimensions_are_fixed() -> None:
+    assert [1, 4] == shape([1, 2, 3, 4], [-1], max_batch_size=8)
+    assert [2, 2] == shape([1, 2, 3, 4], [2], max_batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("value", "dims", "expected"),
+    [
+        # of what Triton takes the shape is Triton's
+        ([[1], [2]], [-1, -1], [1, 2]),
+        ([[1, 2], [3, 4]], [-1, -1], [2, 2]),
+        ([[1, 2, 3], [4, 5, 6]], [-1, 3], [2, 3]),
+        ([[1, 2], [3, 4]], [-1, 2, -1], [1, 2, 2]),
+        ([[[1, 2]]], [1, 1, 2], [1, 1, 2]),
+        ([[], []], [2, -1], [2, 0]),
+    ],
+)
+def test_nested_lists_have_a_shape(value: Any, dims: list[int], expected: list[int]) -> None:
+    assert expected == shape(value, dims)
+
+
+@pytest.mark.parametrize(
+    ("value", "dims"),
+    [
+        ([1, 2], [1]),
+        ([1, 2, 3], [2]),
+        ([1, 2], [-1, 3]),
+        ([[1, 2], [3, 4]], [3, -1]),
+        ([[1, 2], [3, 4]], [3, 2, 2]),
+        ([[1, 2], [3]], [2, 3]),
+        ([[1, 2], 3], [3, 3]),
+        ([[[1, 2]]], [2, 3]),
+    ],
+)
+@pytest.mark.row("C61")
+def test_a_number_of_elements_that_fits_no_shape_is_refused(value: Any, dims: list[int]) -> None:
+    text = refusal({"X": value}, inputs(tensor_config("X", "FP32", dims)))
+
+    assert text == "The schema can not convert input 'X' to tensor with proper shape"
+
+
+@pytest.mark.parametrize("dims", [[-1], [-1, -1]])
+def test_rows_that_differ_in_length_are_refused(dims: list[int]) -> None:
+    text = refusal({"X": [[1, 2], [3]]}, inputs(tensor_config("X", "FP32", dims)))
+
+    assert "input 'X' has 3 elements in 'data' and 2 in 'shape'" in text
+
+
+@pytest.mark.row("C61")
+def test_an_empty_array_is_a_dimension_of_nothing() -> None:
+    declarations = inputs(tensor_config("X", "FP32", [-1]))
+
+    assert read({"X": []}, declarations).inputs == [Tensor("X", FP32, [0], b"")]
+
+
+def test_numbers_become_bytes_of_the_inputs_datatype() -> None:
+    declarations = inputs(tensor_config("X", "FP32", [-1]))
+
+    (tensor,) = read({"X": [1, 2.5]}, declarations).inputs
+
+    assert np.frombuffer(tensor.data, np.float32).tolist() == [1.0, 2.5]
+
+
+@pytest.mark.row("C60")
+def test_an_input_called_parameters_makes_the_key_ambiguous() -> None:
+    declarations = inputs(tensor_config("parameters", "STRING", [1]))
+
+    assert refusal({"parameters": "x"}, declarations) == (
+        "Keyword 'parameters' for nested schema also given as input tensor name"
+    )
+
+
+def test_nested_parameters_are_an_object() -> None:
+    assert refusal({"parameters": 1}) == (
+        "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as "
+        "object"
+    )
+
+
+@pytest.mark.parametrize("value", [None, [1], {"a": 1}])
+def test_a_parameter_is_no_structure(value: Any) -> None:
+    text = "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'. "
+    text += f"The inputs of this model are: {', '.join(TEXT)}."
+
+    assert refusal({"k": value}) == text
+
+
+def test_a_parameter_is_not_null() -> None:
+    text = refusal({"parameters": {"k": None}})
+
+    assert text.startswith("Converting keyword: 'parameters': parameter 'k' has invalid type.")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"text_input": "a", "N": 1, "text_input": "b"}', "text_input"),
+        ('{"text_input": "a", "N": 1, "text_input": "b", "N": 2}', "text_input"),
+        ('{"text_input": "a", "N": 1, "N": 2, "text_input": "b"}', "N"),
+    ],
+)
+def test_of_inputs_that_are_there_twice_the_first_repeated_one_is_named(
+    text: str, said: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read_text(text.encode(), TEXT)
+
+    expected = f"[request id: <id_unknown>] input '{said}' already exists in request"
+    assert expected == caught.value.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{"parameters": {"N": 1, "N": 2}}',
+            "Converting keyword: 'parameters': [request id: <id_unknown>] input 'N' already exists "
+            "in request",
+        ),
+        (
+            '{"N": 1, "parameters": {"x": null}, "N": 2}',
+            "Converting keyword: 'parameters': parameter 'x' has invalid type. It should be either "
+            f"'int', 'bool', or 'string'. The inputs of this model are: {', '.join(TEXT)}.",
+        ),
+        ('["text_input", "text_input"]', "attempt to get members for non-object"),
+    ],
+)
+def test_members_are_judged_in_the_order_of_the_text(text: str, said: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read_text(text.encode(), TEXT)
+
+    assert said == caught.value.text
+
+
+def test_a_name_that_is_a_value_too_is_there_once() -> None:
+    body = read_text(b'{"text_input": "text_input", "N": 1, "x": 1, "x": 2}', TEXT)
+
+    assert (["text_input", "N"], {"x": 2}) == ([t.name for t in body.inputs], body.parameters)
+
+
+def test_parameters_nest_once() -> None:
+    assert "parameter 'parameters' has invalid type" in refusal({"parameters": {"parameters": {}}})
+
+
+def test_what_is_no_object_is_refused() -> None:
+    assert refusal([1]) == "attempt to get members for non-object"
+
+
+def test_an_id_is_a_string() -> None:
+    assert refusal({"id": 7}) == (
+        "Unable to parse 'id': attempt to access JSON non-string as string"
+    )
+
+
+def test_parameters_are_bounded_in_number() -> None:
+    assert "more than 1024 parameters" in refusal({str(n): n for n in range(1025)})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "part"),
+    [
+        ("N", "three", "non-signed-integer"),
+        ("N", 1.5, "non-signed-integer"),
+        ("N", 2**40, "out of range"),
+        ("text_input", 5, "non-string"),
+        ("text_input", None, "is required"),
+    ],
+)
+def test_a_value_of_another_type_than_the_inputs_is_refused(
+    key: str, value: Any, part: str
+) -> None:
+    assert part in refusal({key: value})
+
+
+PICTURE = b"\xff\xd8\0\x80"
+IN_BASE64 = {"b64": "/9gAgA=="}
+
+
+@pytest.mark.parametrize(
+    ("value", "dims", "expected_shape", "elements"),
+    [
+        (IN_BASE64, [1], [1], [PICTURE]),
+        ([IN_BASE64, "text"], [-1], [2], [PICTURE, b"text"]),
+        ([[IN_BASE64], [IN_BASE64]], [2, 1], [2, 1], [PICTURE, PICTURE]),
+        ({"b64": ""}, [1], [1], [b""]),
+    ],
+)
+def test_base64_is_the_bytes_of_a_string_input(
+    value: Any, dims: list[int], expected_shape: list[int], elements: list[bytes]
+) -> None:
+    (tensor,) = read({"X": value}, inputs(tensor_config("X", "STRING", dims))).inputs
+
+    assert (expected_shape, elements) == (tensor.shape, decode_bytes(tensor.data))
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        ({"b64": "/9gAgA"}, "input 'text_input' has invalid base64 in 'b64': Incorrect padding"),
+        ({"b64": "/9gA gA="}, "input 'text_input' has invalid base64 in 'b64'"),
+        ({"b64": 1}, "non-string"),
+        ({"b64": "", "x": 1}, "non-string"),
+        ({}, "non-string"),
+    ],
+)
+def test_what_is_no_base64_is_refused(value: Any, part: str) -> None:
+    assert part in refusal({"text_input": value})
+
+
+def test_an_input_of_numbers_takes_no_base64() -> None:
+    assert "non-signed-integer" in refusal({"N": IN_BASE64})
+
+
+def test_base64_that_is_there_twice_is_one_input_too_many() -> None:
+    with pytest.raises(InvalidArgument, match="already exists"):
+        read_text(b'{"text_input": {"b64": "AA=="}, "text_input": {"b64": "AA=="}}', TEXT)
+
+
+@pytest.mark.parametrize("more", [(), (tensor_config("O", "STRING", [1], optional=True),)])
+def test_a_body_is_the_one_input_of_bytes(more: tuple[dict[str, Any], ...]) -> None:
+    picture, number = tensor_config("text_input", "STRING", [1]), tensor_config("N", "INT32", [1])
+
+    body = read_bytes(PICTURE, inputs(*more, number, picture))
+
+    assert [Tensor("text_input", STRING, [1], b"\4\0\0\0" + PICTURE)] == body.inputs
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [((), "this model's are: none"), (("A", "B"), "this model's are: A, B")]
+)
+def test_a_body_needs_one_input_of_bytes(names: tuple[str, ...], said: str) -> None:
+    number = tensor_config("N", "INT32", [1])
+    declarations = inputs(*(tensor_config(name, "STRING", [1]) for name in names), number)
+
+    with pytest.raises(InvalidArgument, match=said):
+        read_bytes(PICTURE, declarations)
+
+
+@given(st.sampled_from([*BY_NAME.values()]), ODD_INPUT, ODD)
+def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(
+    datatype: Datatype, tensor: Any, value: Any
+) -> None:
+    text = json.dumps({"A": tensor["data"], "own": value}).encode()
+    declared = {"A": Input("A", datatype.number, (-1,), optional=False, fixed_size=None)}
+
+    try:
+        request = read_text(text, declared)
+    except InvalidArgument:
+        return
+
+    check_wire(request, Options())

@@ -1,0 +1,126 @@
+"""The samples of the last hour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_standard.history import samples as module
+from zmqtriton_standard.history.samples import (
+    LENGTH,
+    MAX_MODELS,
+    MAX_SHOWN,
+    History,
+    ModelSample,
+    ProcessesSample,
+    ServerSample,
+)
+
+BUSY, HOUR_S = ModelSample(requests_per_s=2.5, latency_p50_ms=1.25), 3600.0
+SERVER = ServerSample(cpu_percent=50.0, memory_bytes=1024.0)
+
+
+def filled(*samples: dict[str, ModelSample] | None) -> History:
+    history = History()
+    for number, models in enumerate(samples):
+        history.add(number * 5.0, SERVER, models, {"m:1": ProcessesSample(2, 4096)})
+    return history
+
+
+def columns(history: History, name: str = "m:1") -> dict[str, list[Any]]:
+    own_columns: dict[str, list[Any]] = history.document(HOUR_S)["models"][name]
+    return own_columns
+
+
+def test_it_is_in_columns_of_the_same_length() -> None:
+    history = filled({"m:1": BUSY}, {}, None)
+
+    document = history.document(HOUR_S)
+
+    assert [0.0, 5.0, 10.0] == document["times"]
+    assert [50.0] * 3 == document["server"]["cpu_percent"]
+    assert [1024.0] * 3 == document["server"]["memory_bytes"]
+    of_model = document["models"]["m:1"]
+    assert [2.5, 0.0, None] == of_model["requests_per_s"]
+    assert [1.25, None, None] == of_model["latency_p50_ms"], "without requests there is none"
+    assert [2.0, 2.0, None] == of_model["instances"]
+    assert {*ModelSample._fields, *ProcessesSample._fields} == of_model.keys()
+
+
+def test_what_came_before_its_first_request_is_unknown() -> None:
+    history = filled({}, {"m:1": BUSY})
+
+    assert [None, 2.5] == columns(history)["requests_per_s"]
+
+
+def test_the_last_seconds_alone() -> None:
+    history = filled(*[{"m:1": BUSY}] * 5, {}, {})
+
+    assert [25.0, 30.0] == history.document(10)["times"]
+    assert {} == history.document(10)["models"], "it had no requests in that time"
+    assert ["m:1"] == [*history.document(15)["models"]]
+
+
+def test_it_keeps_one_hour_and_forgets_what_was_idle_for_as_long() -> None:
+    history = filled({"m:1": BUSY, "old:1": BUSY}, *[{"m:1": BUSY}] * (LENGTH - 1))
+    assert {"m:1", "old:1"} == history.document(HOUR_S)["models"].keys()
+
+    history.add(0.0, SERVER, {"m:1": BUSY}, {})
+
+    document = history.document(2 * HOUR_S)
+    assert ["m:1"] == [*document["models"]]
+    assert LENGTH == len(document["times"])
+    assert 5.0 == document["times"][0]
+
+
+def test_the_model_that_was_idle_for_longest_makes_room() -> None:
+    history = filled({"idle:1": BUSY}, {f"m{number}:1": BUSY for number in range(MAX_MODELS)})
+
+    assert {} == history.document(HOUR_S, "idle")["models"]
+    assert ["m7:1"] == [*history.document(HOUR_S, "m7")["models"]]
+
+
+MANY = {f"m{number}:1": BUSY for number in range(MAX_SHOWN + 3)}
+
+
+def test_an_answer_has_those_models_that_had_most_requests() -> None:
+    busiest = {"m1:1": ModelSample(failures_per_s=9.0)}
+    history = filled({**MANY, **busiest}, {"m2:1": BUSY}, {"m3:1": ModelSample(pending=1)})
+
+    document = history.document(HOUR_S)
+
+    assert (MAX_SHOWN, 3) == (len(document["models"]), document["models_left_out"])
+    assert ["m1:1", "m2:1"] == [*document["models"]][:2]
+
+
+def test_the_totals_have_the_models_that_are_left_out_too() -> None:
+    server = filled(MANY, {"m1:1": ModelSample(failures_per_s=1.0, pending=2)}, None).document(60)[
+        "server"
+    ]
+
+    assert [2.5 * len(MANY), 0.0, None] == server["requests_per_s"]
+    assert [0.0, 1.0, None] == server["failures_per_s"]
+    assert [0.0, 2.0, None] == server["pending"]
+
+
+def test_who_may_see_some_models_gets_their_part_of_the_totals() -> None:
+    history = filled({**MANY, "own:1": BUSY, "own:2": BUSY}, {"m1:1": BUSY})
+
+    document = history.document(HOUR_S, is_visible=lambda name: name == "own")
+
+    assert {"own:1", "own:2"} == document["models"].keys()
+    assert 0 == document["models_left_out"]
+    assert [5.0, 0.0] == document["server"]["requests_per_s"]
+
+
+def test_the_times_are_those_of_the_clock_as_it_is_now() -> None:
+    assert [100.0, 105.0] == filled({}, {}).document(60, clock_offset_s=100.0)["times"]
+
+
+def test_a_model_has_several_versions() -> None:
+    history = filled({"m:1": BUSY, "m:2": BUSY, "mm:1": BUSY})
+
+    assert {"m:1", "m:2"} == history.document(HOUR_S, "m")["models"].keys()
+
+
+def test_its_length_is_an_hour() -> None:
+    assert HOUR_S == LENGTH * module.INTERVAL_S

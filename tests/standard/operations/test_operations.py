@@ -1,0 +1,153 @@
+"""Operations on models: whom they concern, by which signal, and what begins anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.supervisor.features.core_parts import core_parts
+from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.control.verbs import ControlCall
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_standard.operations.operations import Operations, dump_stacks
+
+
+@pytest.fixture
+def world() -> SupervisorHarness:
+    return SupervisorHarness(make_blueprint("m"), make_blueprint("n"), control_mode="none").start()
+
+
+def test_the_stubs_of_one_model_are_asked_where_they_are(world: SupervisorHarness) -> None:
+    stub, plan = world.instance("m"), Plan()
+    operations = Operations(core_parts(plan=plan, server=world.core))
+    answers: list[list[dict[str, Any]]] = []
+
+    call = ControlCall(0, {"model": "m"}, answers.append)
+    operations.verbs["stacks"].handle(call)
+
+    assert [[{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}]] == answers
+    # Who has not prepared for it does not die of this one.
+    assert [dump_stacks(stub.serial)] == plan.take_actions()
+    assert answers == [world.call("stacks", {"model": "m"}).result]
+    assert [] == world.call("stacks", {"model": "nobody"}).result
+
+
+def test_who_is_dead_is_not_asked_where_he_is(world: SupervisorHarness) -> None:
+    world.kill_process(world.serial("m_0_0"))
+
+    assert [] == world.call("stacks", {"model": "m"}).result
+
+
+def test_a_model_is_restarted_in_every_mode(world: SupervisorHarness) -> None:
+    before, other = world.serial("m_0_0"), world.serial("n_0_0")
+
+    assert 1 == world.call("restart", {"model": "m"}).result
+
+    world.advance(1.0)
+    assert before not in world.alive
+    assert world.serial("m_0_0") != before
+    assert world.serial("n_0_0") == other
+    assert world.has_logged("has died: it was restarted by an operator; it is started again")
+
+
+def test_one_instance_is_restarted_and_its_neighbour_goes_on() -> None:
+    world = SupervisorHarness(make_blueprint("m", instances=2), control_mode="none").start()
+    hung, well = world.serial("m_0_0"), world.serial("m_0_1")
+
+    unknown = world.call("restart", {"model": "m", "instance": "m_1"})
+    done = world.call("restart", {"model": "m", "instance": "m_0_0"})
+
+    assert "model 'm' has no instance 'm_1'; it has m_0_0, m_0_1" in unknown.error[1]
+    assert 1 == done.result
+    world.advance(1.0)
+    assert hung not in world.alive
+    assert world.serial("m_0_0") != hung
+    assert world.serial("m_0_1") == well
+
+
+def test_a_model_that_was_given_up_is_loaded(world: SupervisorHarness) -> None:
+    world.stub_behaviours["m"] = "ValueError: no"
+    world.kill_process(world.serial("m_0_0")).advance(600.0)
+    assert [("m", "UNAVAILABLE")] == [(e["name"], e["state"]) for e in world.index()[:1]]
+
+    refused = world.call("restart", {"model": "m"})
+    del world.stub_behaviours["m"]
+    done = world.call("restart", {"model": "m"})
+
+    assert refused.error is not None
+    assert 0 == done.result
+    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
+
+
+def test_a_load_that_hangs_is_begun_again_and_what_serves_goes_on(world: SupervisorHarness) -> None:
+    serving = world.serial("m_0_0")
+    world.models["m"] = replace(world.models["m"], fingerprint="2")
+    world.stub_behaviours["m"] = HANGS
+    hanging = world.call("reload", {"model": "m"})
+    assert hanging.answer is None
+    del world.stub_behaviours["m"]
+
+    done = world.call("restart", {"model": "m"})
+
+    assert 0 == done.result
+    assert "it was restarted by an operator" in hanging.result["failed"]["m"]
+    assert not world.has_logged("'m_0_0' (model 'm' version 1) has died")
+    assert serving not in world.alive  # the new one serves, so that it was drained
+    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
+
+
+def test_a_first_load_that_hangs_is_begun_again() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
+    world.stub_behaviours["m"] = HANGS
+    hanging = world.call("load", {"model": "m"})
+    del world.stub_behaviours["m"]
+
+    done = world.call("restart", {"model": "m"})
+
+    assert 0 == done.result
+    assert "it was restarted by an operator" in hanging.error[1]
+    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()]
+    assert "reason" not in world.index()[0]
+
+
+def test_a_load_is_begun_again_without_waiting_for_it() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
+    world.stub_behaviours["m"] = HANGS
+    hanging = world.call("load", {"model": "m"})
+
+    done = world.call("restart", {"model": "m", "wait": False})
+
+    assert 0 == done.result
+    assert "it was restarted by an operator" in hanging.error[1]
+    assert [("m", "LOADING")] == [(e["name"], e["state"]) for e in world.index()]
+
+
+def test_a_load_that_cannot_begin_is_refused_at_once() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
+    world.core.stop_requested()
+
+    assert (Unavailable.number, "Server exiting") == (
+        world.call("restart", {"model": "m", "wait": False}).error
+    )
+
+
+def test_an_instance_that_hangs_as_it_comes_back_is_ended(world: SupervisorHarness) -> None:
+    world.stub_behaviours["m"] = HANGS
+    world.kill_process(world.serial("m_0_0")).advance(1.0)
+    hanging = world.serial("m_0_0")
+    del world.stub_behaviours["m"]
+
+    assert 1 == world.call("restart", {"model": "m"}).result
+
+    world.advance(1.0)
+    assert hanging not in world.alive
+    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
+
+
+def test_nothing_is_restarted_while_the_server_ends(world: SupervisorHarness) -> None:
+    world.core.stop_requested()
+
+    assert (Unavailable.number, "Server exiting") == world.call("restart", {"model": "m"}).error

@@ -1,0 +1,310 @@
+"""Traces of a real server, as a collector of OpenTelemetry gets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+
+from tests.conformance import spans
+from tests.support.clients import infer_inputs
+from tests.support.receivers.collector import Collector, ReceivedSpan
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_TRACE = "0af7651916cd43dd8448eb211c80319c"
+_PARENT = "b7ad6b7169203331"
+#: As clients send it whose tracer has not chosen the request; it is traced anyway.
+_GIVEN = {"traceparent": f"00-{_TRACE}-{_PARENT}-00", "tracestate": "congo=t61, rojo=00f"}
+_MODEL_MARKS = ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
+_COMPUTE_MARKS = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
+
+
+def options(collector: Collector, delay_ms: int, *more: str) -> list[str]:
+    settings = ("mode=opentelemetry", "rate=1", "level=TIMESTAMPS")
+    exporter = (f"url={collector.url}", f"bsp_schedule_delay={delay_ms}", *more)
+    return [f"--trace-config={setting}" for setting in settings] + [
+        f"--trace-config=opentelemetry,{setting}" for setting in exporter
+    ]
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    with Collector() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("telemetry") / "s"
+    server_options = options(collector, 50, "resource=service.version=1=2", "resource=place=here")
+    with Server(
+        directory, models=spans.USED, options=server_options, frontends=("grpc",)
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """A server that traces every request."""
+    yield running
+    post(running, "/v2/trace/setting", {"trace_rate": None, "trace_level": None})
+
+
+def post(
+    server: Server, path: str, document: dict[str, Any], headers: dict[str, str] | None = None
+) -> tuple[int, Any]:
+    request = urllib.request.Request(
+        server.url + path, json.dumps(document).encode(), headers or {}
+    )
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def infer(server: Server, model: str, request_id: str, **headers: str) -> Any:
+    tensor = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [1, 2.5]}
+    document = {"id": request_id, "inputs": [tensor]}
+    return post(server, f"/v2/models/{model}/infer", document, headers)[1]
+
+
+def said(answer: Any) -> str:
+    """The context that a model has."""
+    (text,) = (o["data"][0] for o in answer["outputs"] if o["name"] == "CONTEXT")
+    assert isinstance(text, str)
+    return text
+
+
+def of_client(client: grpc_client.InferenceServerClient, request_id: str) -> None:
+    [tensor] = infer_inputs(grpc_client, INPUT0=np.array([1, 2], np.float32))
+    client.infer("identity_fp32", [tensor], request_id=request_id, headers=_GIVEN)
+
+
+@pytest.mark.row("I21")
+def test_a_collector_gets_what_triton_sends_it(server: Server, collector: Collector) -> None:
+    spans.play(server.url, server.grpc_address)
+
+    assert json.loads(spans.RECORDED.read_text("utf-8")) == spans.trees(collector)
+
+
+@pytest.mark.row("I21", "--trace-config")
+def test_a_request_is_three_spans_named_and_marked_as_tritons(
+    server: Server, collector: Collector
+) -> None:
+    before_ns = time.time_ns()
+    infer(server, "identity_fp32", "plain")
+
+    top, model = collector.request_spans("plain")
+    (compute,) = collector.children_of(model)
+    assert ("InferRequest", "", "identity_fp32", "compute") == (
+        top.name,
+        top.parent_id,
+        model.name,
+        compute.name,
+    )
+    assert {(2, top.trace_id, "")} == {
+        (s.kind, s.trace_id, s.trace_state) for s in (top, model, compute)
+    }
+    around = ["HTTP_RECV_START", "HTTP_RECV_END", "INFER_RESPONSE_COMPLETE"]
+    assert [*around, "HTTP_SEND_START", "HTTP_SEND_END"] == top.event_names
+    assert (_MODEL_MARKS, _COMPUTE_MARKS) == (model.event_names, compute.event_names)
+    assert {
+        "triton.model_name": "identity_fp32",
+        "triton.model_version": 1,
+        "triton.trace_id": model.attributes["triton.trace_id"],
+        "triton.trace_parent_id": 0,
+        "triton.request_id": "plain",
+    } == model.attributes
+    assert {
+        "service.name": "triton-inference-server",
+        "service.version": "1=2",
+        "place": "here",
+    } == {k: v for k, v in top.resource.items() if not k.startswith("telemetry.")}
+    times = [before_ns, top.begun_ns, model.begun_ns, compute.begun_ns]
+    times += [compute.ended_ns, model.ended_ns, top.ended_ns, time.time_ns()]
+    assert sorted(times) == times
+
+
+@pytest.mark.row("I21")
+def test_a_request_with_a_context_is_traced_below_it_whatever_the_rate(
+    server: Server, collector: Collector
+) -> None:
+    post(server, "/v2/trace/setting", {"trace_rate": "1000"})
+    answers: queue.Queue[Any] = queue.Queue()
+
+    infer(server, "identity_fp32", "without")
+    infer(server, "identity_fp32", "over http", **_GIVEN)
+    [tensor] = infer_inputs(http_client, INPUT0=np.array([1, 2], np.float32))
+    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as kept:
+        kept.infer("identity_fp32", [tensor], request_id="kept alive", headers=dict(_GIVEN))
+    generated = {"id": "generated", "INPUT0": [1.0]}
+    post(server, "/v2/models/identity_fp32/generate", generated, _GIVEN)
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        of_client(client, "over grpc")
+        client.start_stream(lambda result, error: answers.put(error), headers=_GIVEN)
+        [tensor] = infer_inputs(grpc_client, INPUT0=np.array([1], np.float32))
+        client.async_stream_infer("identity_fp32", [tensor], request_id="streamed")
+        assert answers.get(timeout=30) is None
+
+    for request_id in ("over http", "kept alive", "generated", "over grpc", "streamed"):
+        top, model = collector.request_spans(request_id)
+        assert {(_TRACE, "congo=t61, rojo=00f")} == {
+            (s.trace_id, s.trace_state) for s in (top, model)
+        }
+        assert _PARENT == top.parent_id
+    ids = [s.attributes.get("triton.request_id") for s in collector.spans()]
+    assert "without" not in ids
+
+
+@pytest.mark.row("A64")
+def test_a_model_has_the_context_of_its_span_and_what_it_asks_is_below(
+    server: Server, collector: Collector
+) -> None:
+    answer = infer(server, "traced", "asking", **_GIVEN)
+    without = infer(server, "traced", "asking without")
+
+    _, model = collector.request_spans("asking")
+    context = {
+        "traceparent": f"00-{_TRACE}-{model.span_id}-01",
+        "tracestate": "congo=t61, rojo=00f",
+    }
+    assert context == json.loads(said(answer))
+    assert ["traceparent"] == list(json.loads(said(without)))
+    compute, below = collector.children_of(model)
+    assert ("compute", "identity_fp32") == (compute.name, below.name)
+    assert "asked" == below.attributes["triton.request_id"]
+    number = model.attributes["triton.trace_id"]
+    assert number == below.attributes["triton.trace_parent_id"]
+    assert ["compute"] == [s.name for s in collector.children_of(below)]
+
+    post(server, "/v2/trace/setting", {"trace_level": ["OFF"]})
+    assert "None" == said(infer(server, "traced", "not traced", **_GIVEN))
+
+
+@pytest.mark.row("I21")
+def test_the_steps_of_a_streaming_ensemble_are_below_it(
+    server: Server, collector: Collector
+) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    [count] = infer_inputs(grpc_client, COUNT=np.array([2], np.int32))
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(lambda result, error: answers.put(error))
+        client.async_stream_infer("streamed", [count], request_id="steps")
+        assert [None, None] == [answers.get(timeout=30) for _ in range(2)]
+
+    top, ensemble = collector.request_spans("steps")
+    steps = collector.children_of(ensemble)
+    assert ("", _MODEL_MARKS) == (top.parent_id, ensemble.event_names)
+    assert ["tokens", "string_upper", "string_upper"] == [s.name for s in steps]
+    assert {"steps"} == {s.attributes["triton.request_id"] for s in steps}
+    assert [["compute"]] * 3 == [[s.name for s in collector.children_of(step)] for step in steps]
+
+
+def test_an_error_is_the_status_of_the_request_and_of_its_model(
+    server: Server, collector: Collector
+) -> None:
+    text = infer(server, "raising", "failing")["error"]
+
+    top, model = collector.request_spans("failing")
+    assert "ValueError: on purpose" in text
+    assert [text, text] == [top.error, model.error]
+    assert "INFER_RESPONSE_COMPLETE" in top.event_names
+
+
+@pytest.mark.row("C96", "D11")
+def test_the_settings_of_the_exporter_are_shown_and_stay_as_they_are(
+    server: Server, collector: Collector
+) -> None:
+    shown = {
+        "trace_level": ["TIMESTAMPS"],
+        "trace_rate": "1",
+        "trace_count": "-1",
+        "trace_mode": "opentelemetry",
+        "url": collector.url,
+        "bsp_schedule_delay": "50",
+        "bsp_max_queue_size": "2048",
+        "bsp_max_export_batch_size": "512",
+        "resource": ["service.version=1=2", "place=here"],
+    }
+
+    for changes in ({}, {"trace_mode": "triton"}, {"url": "http://other"}, {"resource": "a=b"}):
+        assert (200, shown) == post(server, "/v2/trace/setting", changes)
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        over_grpc = client.get_trace_settings(as_json=True)["settings"]
+
+    text = "trace file location can not be updated through network protocol"
+    assert (501, {"error": text}) == post(server, "/v2/trace/setting", {"trace_file": "/x"})
+    text = "Attempting to set invalid trace setting :sample rate must be non-zero"
+    assert (400, {"error": text}) == post(server, "/v2/trace/setting", {"trace_rate": "0"})
+    listed = {key: value if type(value) is list else [value] for key, value in shown.items()}
+    assert listed == {key: setting["value"] for key, setting in over_grpc.items()}
+
+
+@pytest.mark.row("I21")
+def test_without_a_collector_requests_are_answered_and_spans_wait_for_it(
+    server: Server, collector: Collector
+) -> None:
+    collector.close()
+    infer(server, "identity_fp32", "first of an outage")
+    eventually(lambda: server.log_text().count("traces cannot be exported") or None, 30)
+    infer(server, "identity_fp32", "later")
+    collector.open()
+
+    for request_id in ("first of an outage", "later"):
+        collector.request_spans(request_id)
+    eventually(lambda: "again; 0 spans were lost" in server.log_text() or None, 30)
+    assert 1 == server.log_text().count("traces cannot be exported")
+
+
+def test_who_exports_may_die_and_is_started_again(server: Server, collector: Collector) -> None:
+    (dead,) = server.pids()["tracer"]
+    os.kill(dead, signal.SIGKILL)
+    assert "error" not in infer(server, "identity_fp32", "while nobody exports")
+    eventually(lambda: server.pids().get("tracer", [dead]) != [dead], 30, "another one")
+    ids: list[str] = []
+
+    def arrives() -> bool:
+        """Return True once it has arrived; what was on its way to the dead one is lost at first."""
+        ids.append(f"after a death {len(ids)}")
+        infer(server, "identity_fp32", ids[-1])
+        return any(named(collector, request_id) for request_id in ids)
+
+    eventually(arrives, 30, "spans")
+
+
+@pytest.mark.long(
+    "standard/tracing/test_open_telemetry.py::test_at_the_end_everything_is_taken_whatever_was_to_be_waited_for"
+)
+@pytest.mark.row("I21")
+def test_what_waits_is_sent_when_the_server_ends(tmp_path: Path, collector: Collector) -> None:
+    server_options = options(collector, 3_600_000)
+    models = ["identity_fp32"]
+    with Server(tmp_path / "s", models, options=server_options, frontends=()) as server:
+        infer(server, "identity_fp32", "one of the last")
+        assert [] == named(collector, "one of the last")
+
+        assert 0 == server.stop(), server.log_text()
+
+    assert 1 == len(named(collector, "one of the last"))
+
+
+def named(collector: Collector, request_id: str) -> list[ReceivedSpan]:
+    attribute = "triton.request_id", request_id
+    return [s for s in collector.spans() if attribute in s.attributes.items()]

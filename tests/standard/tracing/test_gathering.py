@@ -1,0 +1,128 @@
+"""Traces from what several processes tell of them, in whatever order it comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqtriton_standard.tracing import gathering
+from zmqtriton_standard.tracing.gathering import LINGER_S, MAX_LINGER_S, TraceAssembler
+
+_TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def name(span: int, trace: str = _TRACE) -> str:
+    return f"00-{trace}-{span:016x}-01"
+
+
+def end(**fields: Any) -> dict[str, Any]:
+    return {"root": "m", "count": -1, "log_frequency": 0, "parent": "", **fields}
+
+
+def test_a_trace_is_whole_a_moment_after_its_end_with_all_that_is_below_it() -> None:
+    assembler = TraceAssembler()
+    below = {"parent": f"{2:016x}", "model": "b", "marks": [["COMPUTE_START", 5]]}
+    assembler.add(name(3), below, 1, 0.0)
+    assembler.add(name(1), end(model="a"), 1, 1.0)
+    assembler.add(name(2), {"parent": f"{1:016x}", "model": "a"}, 1, 1.0)
+
+    assert [] == assembler.pop_complete(1.0)
+    (trace,) = assembler.pop_complete(1.0 + LINGER_S)
+
+    assert "a" == trace.model
+    assert [["b"]] == [[s.model for s in child.children] for child in trace.children]
+    assert [] == assembler.pop_complete(9.0)
+
+
+def test_two_requests_of_one_client_under_the_same_trace_are_two() -> None:
+    assembler = TraceAssembler()
+    for span in (1, 2):
+        assembler.add(name(span), end(model=str(span)), 1, 0.0)
+        assembler.add(name(span + 10), {"parent": f"{span:016x}", "model": "x"}, 1, 0.0)
+
+    whole = assembler.pop_complete(LINGER_S)
+
+    assert [("1", 1), ("2", 1)] == [(s.model, len(s.children)) for s in whole]
+
+
+def test_what_a_trace_is_known_to_lack_is_waited_for_but_not_for_ever() -> None:
+    assembler = TraceAssembler()
+    assembler.add(name(1), end(), 1, 0.0)
+    assembler.add(name(4), end(), 1, 0.0)
+    assert [] == assembler.pop_complete(LINGER_S)  # the broker has told nothing yet
+
+    for span, above in ((2, 1), (3, 2), (5, 4)):
+        assembler.add(name(span), {"parent": f"{above:016x}", "executed": span != 2}, 1, 0.4)
+    assert [] == assembler.pop_complete(2 * LINGER_S)  # nor has the stub of either
+
+    assembler.add(name(3), {"marks": [["COMPUTE_START", 1], ["COMPUTE_END", 2]]}, 1, 1.0)
+    assert [f"{1:016x}"] == [trace.id for trace in assembler.pop_complete(1.0)]
+    assert [] == assembler.pop_complete(MAX_LINGER_S - 0.1)
+    assert [f"{4:016x}"] == [trace.id for trace in assembler.pop_complete(MAX_LINGER_S)]
+    assert None is assembler.next_due_s()
+
+
+def test_no_more_are_whole_than_are_wanted_whoever_has_chosen_them() -> None:
+    assembler = TraceAssembler()
+
+    for span in range(1, 5):
+        assembler.add(name(span), end(count=2), 1, 0.0)
+
+    assert 2 == len(assembler.pop_complete(MAX_LINGER_S))
+
+
+def test_what_nobody_ends_goes_when_room_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "MAX_SPANS", 2)
+    assembler = TraceAssembler()
+
+    for number in range(3):
+        assembler.add(name(1, f"{number + 1:032x}"), {"model": "m"}, 1, 0.0)
+
+    assert 1 == assembler.lost_spans
+
+
+def test_what_was_lost_on_its_way_is_counted() -> None:
+    assembler = TraceAssembler()
+
+    assembler.add(name(1), {"lost": 3}, 1, 0.0)
+
+    assert 3 == assembler.lost_spans
+
+
+def test_a_client_that_has_one_trace_for_all_its_requests_fills_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gathering, "MAX_BYTES", 100)
+    monkeypatch.setattr(gathering, "MAX_SPANS", 5)
+    assembler = TraceAssembler()
+    assembler.add(name(1), {"model": "always open"}, 10, 0.0)
+
+    for number in range(100, 200):
+        assembler.add(name(number + 1000), {"parent": f"{number:016x}", "model": "m"}, 20, 0.0)
+        assembler.add(name(number), end(parent="b7ad6b7169203331"), 20, 0.0)
+        (trace,) = assembler.pop_complete(LINGER_S)
+        assert ["m"] == [child.model for child in trace.children]
+
+    assert 0 == assembler.lost_spans
+
+
+def test_what_is_told_to_be_below_itself_ends_nothing() -> None:
+    assembler = TraceAssembler()
+    for span in (1, 2):
+        assembler.add(name(span), {"parent": f"{3 - span:016x}"}, 1, 0.0)
+    assembler.add(name(1), end(), 1, 0.0)
+
+    (trace,) = assembler.pop_complete(LINGER_S)
+
+    assert [[]] == [child.children for child in trace.children]
+
+
+def test_how_many_traces_a_limited_setting_has_had_is_told_once() -> None:
+    found = TraceAssembler()
+    for span in range(4):
+        found.add(name(span), end(root="limited", count=3), 1, 0.0)
+        found.add(name(span + 10), end(root="unlimited"), 1, 0.0)
+
+    assert {"limited": 3} == found.pop_counts()
+    assert {} == found.pop_counts()

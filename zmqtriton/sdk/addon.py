@@ -1,0 +1,140 @@
+"""What an add-on is: one value, `ADDON`, in the `__init__` of its package.
+
+Every start of a server and every command reads all of them, so such a file imports this module and
+nothing else. A reference is `module:attribute` or `module`; with a dot before it, it is of the
+add-on's own package. It is imported when it is used.
+
+An add-on of another package is named by an entry point of the group `zmqtriton.addons`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+#: The group of entry points that name the add-ons of other packages.
+GROUP = "zmqtriton.addons"
+#: In `after`: behind all that do not say so themselves.
+ALL = "*"
+
+
+class Option(NamedTuple):
+    """An option of the server, which is in `--help`, in files of options and in variables, too."""
+
+    #: As the command line has it: `greeting`, `jobs-keep-secs`.
+    name: str
+    #: `bool`, `int` of 0 or more, `float`, `str`, or `tuple` of texts, each of which is given by
+    #: itself; or the reference of a function that reads a text, and raises `BadValue`.
+    kind: type | str
+    default: Any
+    help: str
+    #: What stands for the value in `--help`; by default the name of the kind.
+    metavar: str = ""
+    #: Whether each further one adds a value; always so for texts.
+    repeats: bool = False
+    #: What there is in place of an option that this server accepts and ignores.
+    ignored: str = ""
+    #: The group of options in `--help` and the reference; by default that of the add-on.
+    group: str = ""
+
+    @property
+    def field(self) -> str:
+        return self.name.replace("-", "_")
+
+
+class Process(NamedTuple):
+    """A process of the server that runs a module, with `--lifeline FD` on its command line."""
+
+    module: str
+    #: The option that turns it on; "": it always runs.
+    on: str = ""
+    #: By default the add-on's. It is that of its socket in the runtime directory, too.
+    name: str = ""
+    #: What people call it.
+    title: str = ""
+    #: Whether clients on this machine connect to it.
+    has_socket: bool = True
+    #: The option that admits a group of users; "": the server's own user alone connects.
+    group: str = ""
+    #: The option that requires keys for some verbs; "": its clients were checked by HTTP, whose
+    #: tokens it knows.
+    restrictions: str = ""
+    #: Whether it serves requests: the server is open when it says so, and begins with it.
+    is_serving: bool = False
+    #: Whether others start it, one for each thing to do, and not the server at its start.
+    is_on_demand: bool = False
+
+
+class Command(NamedTuple):
+    """A command of `zmqtriton`: a function that takes the words after it and returns the status."""
+
+    run: str
+    #: How it is used, and what for, as `--help` has it; by default its name.
+    usage: str = ""
+
+
+class Backend(NamedTuple):
+    """A package with a `model.py`, which runs models whose configuration names the backend."""
+
+    package: str
+    #: The module that it imports, and the packages that bring that.
+    module: str = ""
+    brought_by: str = ""
+
+
+class AddOn(NamedTuple):
+    """The kinds of things that an add-on may have; none needs another."""
+
+    name: str
+    options: tuple[Option, ...] = ()
+    #: Returns what is wrong with the options, or ""; takes them by field, and is asked if the
+    #: process is on, or has no option that turns it on.
+    check: str = ""
+    #: Parameters of config.pbtxt, and what each is good for.
+    parameters: Mapping[str, str] = {}
+    #: Yields the `Problem`s of a configuration, with which no server serves the model.
+    problems: str = ""
+    #: Yields warnings of a configuration, for `zmqtriton check`.
+    warnings: str = ""
+    #: A module with `problems(config)`, `read(config)`, and the `TYPES` of what that returns.
+    model_settings: str = ""
+    #: Functions that take a gateway and return a step, which each request of a frontend takes; if
+    #: the add-on has a process, while that is on.
+    step: str = ""
+    #: `HttpExtension`s of the HTTP frontend.
+    http: tuple[str, ...] = ()
+    #: Names of add-ons whose extensions come before.
+    after: tuple[str, ...] = ()
+    process: Process | None = None
+    #: `Feature`s of the supervisor.
+    features: tuple[str, ...] = ()
+    #: Commands of `zmqtriton-ctl`: commands of click.
+    ctl: Mapping[str, str] = {}
+    commands: Mapping[str, Command] = {}
+    #: Makes, of a gateway, the function that returns the text of its process for the metrics.
+    metrics: str = ""
+    backends: Mapping[str, Backend] = {}
+    #: Takes a client, a model and a version, and returns why that is not ready.
+    explanation: str = ""
+    #: Add-ons without which it is left out.
+    needs: tuple[str, ...] = ()
+
+    # Kinds of which a server has one each; the first add-on that fills one counts.
+    #: Carries RPCs by another library, where `--grpc-transport` has the add-on's name.
+    transport: str = ""
+    #: Has a scheduler of the broker follow what a request says.
+    placement: str = ""
+    #: Divides the requests to a model between two versions.
+    division: str = ""
+    #: Returns the steps of the requests to one version.
+    model_steps: str = ""
+    #: Has the kernel limit models.
+    process_groups: str = ""
+    #: A module that knows addresses of repositories.
+    stores: str = ""
+    #: Keeps samples of the metrics, and answers for them.
+    samples: str = ""
+    #: Chooses the form of the page of metrics.
+    page_form: str = ""
+    #: Answers the agent checks of load balancers.
+    agent_check: str = ""
