@@ -26,7 +26,7 @@ from zmqtriton_floor.lazy_names import load_reference
 if TYPE_CHECKING:
     from zmqtriton.embedded.connection import Connection
 
-#: Kinds of which a process has one each.
+#: A process has one of each of these kinds.
 _OF_PROCESSES = ("placement", "division", "model_steps", "samples", "page_form", "agent_check")
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
 SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
@@ -156,7 +156,7 @@ def steps(services: Iterable[Service]) -> tuple[str, ...]:
 
 
 def processes() -> dict[str, tuple[str, Process]]:
-    """Return the modules of processes, and what is declared of them, by the processes' names."""
+    """Return the module and the declaration of each process, by its name."""
     return {
         process.name or each.declared.name: (each.reference(process.module), process)
         for each in reversed(add_ons().values())
@@ -181,7 +181,7 @@ def services() -> dict[str, Service]:
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the options, by their fields."""
+    """Yield the faults of the options, which are given by their fields."""
     for each in add_ons().values():
         process = each.declared.process
         is_on = process is None or not process.on or values[_field(process.on)]

@@ -622,6 +622,17 @@ LAYERS = (
         "is a feature of the supervisor, and decides",
     ),
     Layer(
+        "zmqtriton_extras.canaries.ctl",
+        (
+            _FLOOR,
+            "zmqtriton.control_client",
+            "zmqtriton_extras.capture.command",
+            "zmqtriton_standard.ctl",
+        ),
+        ("click",),
+        "asks a running server",
+    ),
+    Layer(
         "zmqtriton_extras.canaries.requests",
         (
             _FLOOR,

@@ -59,6 +59,18 @@ def modules() -> dict[str, Path]:
     return files
 
 
+def files_below(place: Path) -> list[Path]:
+    """Return the files of Python in a folder, or of a file alone, but for the tests of extras."""
+    if place.is_file():
+        return [place]
+    within = ROOT / "extras"
+    return [
+        path
+        for path in sorted(place.rglob("*.py"))
+        if within not in path.parents or "tests" not in path.relative_to(within).parts
+    ]
+
+
 @cache
 def tree_of(path: Path) -> ast.Module:
     return parsed(path.read_text("utf-8"), str(path))

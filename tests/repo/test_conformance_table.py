@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from tests.conformance.tables import TABLES
 from tests.repo.sources import parsed, tree_of
+from tests.support.needs import ROOT, files_of_tests, mark_of
 
-TESTS = Path(__file__).resolve().parents[1]
-PAGE = TESTS.parent / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "conformance.md"
 STATES = ("done", "partly", "open")
 #: More than this and a test shows none of them well. Options do not count: a command line has many.
 ROWS_PER_TEST = 3
@@ -81,8 +81,8 @@ def marked_tests(tree: ast.Module) -> dict[str, MarkedTest]:
 
 def _all_tests() -> dict[str, MarkedTest]:
     return {
-        f"{path.relative_to(TESTS)}::{name}": test
-        for path in TESTS.rglob("test_*.py")
+        f"{mark_of(path)}::{name}": test
+        for path in files_of_tests()
         for name, test in marked_in(path).items()
     }
 
@@ -90,9 +90,7 @@ def _all_tests() -> dict[str, MarkedTest]:
 def recorded_cases(*, but: Collection[str] = ()) -> dict[str, MarkedTest]:
     """Return the cases of conformance/tables, but for those of some repositories."""
     return {
-        f"{Path(str(table.__file__)).relative_to(TESTS)}::{case.name}": MarkedTest(
-            (case.row,), False
-        )
+        f"{mark_of(Path(str(table.__file__)))}::{case.name}": MarkedTest((case.row,), False)
         for table in TABLES.values()
         if table.REPOSITORY not in but
         for case in table.CASES

@@ -13,6 +13,7 @@ from zmqtriton.ctl.main import cli
 _CHANGES_A_FLEET = (
     "extras/fleet/system/test_fleet.py::test_each_server_is_shown_changed_and_drained"
 )
+_STEERS_CANARIES = "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command"
 _CHANGES_JOBS = "extras/jobs/system/test_ctl.py::test_jobs_are_listed_retried_and_purged"
 _CHANGES_BATCHES = (
     "extras/jobs/batches/system/test_batches.py::test_the_operator_sees_and_cancels_batches_of_all"
@@ -30,12 +31,12 @@ TESTED = {
     "batches cancel": _CHANGES_BATCHES,
     "bench": "standard/ctl/system/test_ctl_results.py"
     "::test_a_benchmark_counts_failures_with_their_text",
-    "canary abort": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary promote": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary set": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary start": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary status": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
-    "canary weight": "standard/ctl/system/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary abort": _STEERS_CANARIES,
+    "canary promote": _STEERS_CANARIES,
+    "canary set": _STEERS_CANARIES,
+    "canary start": _STEERS_CANARIES,
+    "canary status": _STEERS_CANARIES,
+    "canary weight": _STEERS_CANARIES,
     "capture show": "extras/capture/system/test_capture.py"
     "::test_an_error_is_recorded_with_its_code",
     "completion": "standard/ctl/system/test_ctl_results.py"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.repo.sources import tree_of
+from tests.repo.sources import files_below, tree_of
 from tests.support.needs import ROOT
 
 PAGE = ROOT / "docs" / "kept.md"
@@ -48,7 +48,7 @@ _FOR_LATER = re.compile(r"_?(?:last|seen|known|kept|cached|edition|newest)(?:_\w
 def sources() -> Iterator[tuple[Path, ast.Module]]:
     for root in SHORT_WAY:
         place = ROOT / root
-        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+        for path in files_below(place):
             if not set(ASIDE) & set(path.relative_to(ROOT / root).parts):
                 yield path, tree_of(path)
 

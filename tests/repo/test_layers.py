@@ -153,7 +153,7 @@ def import_faults(source: Source) -> Iterator[str]:
     for line, name in imported(source):
         top = name.partition(".")[0]
         if top.startswith("zmqtriton"):
-            is_declaring = within(source.module, ADD_ONS) and within(name, ("zmqtriton.sdk.addon",))
+            is_declaring = within(source.module, ADD_ONS) and within(name, ("zmqtriton.sdk",))
             allowed = within(name, layer.ours) or is_declaring
         else:
             allowed = top in STDLIB or top in layer.others or "*" in layer.others
@@ -377,7 +377,7 @@ PUBLIC_NAMES = {
 FRONTS = sorted(
     module
     for module, path in modules().items()
-    if module in SURFACE and "lazy_names" in path.read_text("utf-8")
+    if module in SURFACE and "= lazy_names(" in path.read_text("utf-8")
 )
 
 

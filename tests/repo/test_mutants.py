@@ -119,7 +119,7 @@ def test_what_acts_is_not_mutated() -> None:
     assert "zmqtriton/supervisor/machine/process_settings.py" in names
     assert not {"zmqtriton/broker/service.py", "zmqtriton/supervisor/machine/tables.py"} & names
     rooms = {room_of(name).name for name in names}
-    assert {"broker", "supervisor", "entrance", "gateway", "stub", *FEATURES} == rooms
+    assert {"broker", "supervisor", "entrance", "gateway", "stub", "canaries", *FEATURES} == rooms
 
 
 def test_the_tests_of_every_room_are_tried() -> None:

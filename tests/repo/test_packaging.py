@@ -28,7 +28,7 @@ from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 # Wheel and sdist hold every file of the packages, documentation and manual, and all commands.
 
 
-PATH_ROOTS = (ROOT, ROOT / "stub", ROOT / "frontends", ROOT / "addons")
+PATH_ROOTS = (ROOT, *(ROOT / name for name in ("stub", "frontends", "standard", "extras")))
 
 
 COMMANDS = {
@@ -68,7 +68,9 @@ def shipped_files() -> Iterator[tuple[Path, str]]:
             if package.suffix == ".egg-info" or package.name.startswith("zmqtriton-"):
                 continue
             for path in files_of(package):
-                yield path, path.relative_to(root).as_posix()
+                name = path.relative_to(root).as_posix()
+                if "/tests/" not in name:  # those of extras
+                    yield path, name
     for path in files_of(ROOT / "deploy"):
         yield path, f"zmqtriton_deploy/{path.relative_to(ROOT / 'deploy')}"
 
@@ -91,7 +93,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("wheel")
     source = directory / "source"
     source.mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "LICENSE"):
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, source)
     for path, _ in (*shipped_files(), *installed_beside()):
         copy = source / path.relative_to(ROOT)
@@ -162,7 +164,7 @@ def test_nothing_beside_the_packages_is_compiled_when_it_is_installed(
 def test_each_package_is_in_the_wheel_under_its_own_name(wheel: zipfile.ZipFile) -> None:
     packages = (
         "zmqtriton",
-        *(f"zmqtriton_{n}" for n in "addons deploy floor frontends protos".split()),
+        *(f"zmqtriton_{n}" for n in "deploy extras floor frontends protos standard".split()),
     )
 
     assert [] == sorted(set(packages) - {name.partition("/")[0] for name in wheel.namelist()})
@@ -402,7 +404,8 @@ def test_each_tier_has_a_target_and_coverage_has_both() -> None:
 def test_all_that_must_pass_has_both_tiers() -> None:
     steps = (ROOT / ".ci" / "run").read_text().splitlines()
 
-    assert {"test", "test-long"} <= {line.split()[1] for line in steps if line.startswith("make ")}
+    run = [line.split()[1] for line in steps if line.startswith(("make ", "tests "))]
+    assert {"check", "test", "test-long"} <= {*run}
 
 
 def test_an_environment_gets_a_changed_finder(checkout: Path) -> None:

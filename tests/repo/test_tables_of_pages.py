@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from tests.repo.test_conformance_table import PAGE, TESTS, marked_in
+from tests.repo.test_conformance_table import PAGE, marked_in
+from tests.support.needs import file_of
 
 #: The page, how its ids begin, and how many there are at least.
 PAGES = [("security.md", "S-", 50), ("reliability.md", "R-", 30)]
@@ -34,7 +35,7 @@ def test_every_row_stands_once_with_tests_that_exist(page: str, prefix: str, lea
     for id, *_, last in rows:
         assert tests.get(id) or last == "open", id
         for file, test in tests.get(id, []):
-            assert test in marked_in(TESTS / file), (id, test)
+            assert test in marked_in(file_of(file)), (id, test)
 
 
 def test_every_attack_has_a_promise_and_a_bound() -> None:

@@ -7,19 +7,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.repo.sources import nodes_of, tree_of
+from tests.repo.sources import files_below, nodes_of, tree_of
 from tests.support.needs import ROOT
 
 #: Clauses without a head: "What X does" leaves open whether X is returned, done or described.
 HEADLESS = {"What", "Whether", "Who", "Whose", "Where", "How", "That", "Those"}
-DIRECTORIES = ("zmqtriton", "stub", "frontends", "addons", "tests")
+DIRECTORIES = ("zmqtriton", "stub", "frontends", "standard", "extras", "tests")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def docstrings() -> Iterator[tuple[Path, str, str]]:
     """Return file, name and docstring of everything that has one."""
     for directory in DIRECTORIES:
-        for path in sorted((ROOT / directory).rglob("*.py")):
+        for path in files_below(ROOT / directory):
             for node in nodes_of(tree_of(path)):
                 if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
                     yield path.relative_to(ROOT), getattr(node, "name", ""), text
@@ -110,7 +110,7 @@ def pages() -> list[Path]:
 def printed_texts() -> Iterator[tuple[Path, int, str]]:
     """Return place and text of strings of four words and more that are no docstrings."""
     for directory in DIRECTORIES[:-1]:
-        for path in sorted((ROOT / directory).rglob("*.py")):
+        for path in files_below(ROOT / directory):
             tree = tree_of(path)
             documents = {
                 id(node.body[0].value)
@@ -174,7 +174,7 @@ _COMMENT = re.compile(r"(?:^|\n) *#:? ([^\n]*(?:\n *#:? [^\n]*)*)")
 def comments() -> Iterator[str]:
     """Return each block of comment lines of what we ship, as one line."""
     for directory in DIRECTORIES[:-1]:
-        for path in sorted((ROOT / directory).rglob("*.py")):
+        for path in files_below(ROOT / directory):
             for match in _COMMENT.finditer(path.read_text("utf-8")):
                 yield re.sub(r"\n *#:? ", " ", match[1])
 
@@ -236,7 +236,7 @@ def test_names_say_what_they_hold() -> None:
     counted = [
         f"{path.relative_to(ROOT)}:{line} {name}"
         for directory in (*DIRECTORIES, "tools", "packages")
-        for path in sorted((ROOT / directory).rglob("*.py"))
+        for path in files_below(ROOT / directory)
         for line, name in bindings(tree_of(path))
         if name.strip("_") in PARTICIPLES
     ]

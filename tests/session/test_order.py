@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.session import order, tiers
+from tests.support import needs
 from tools import alone
 
 # ------------------------------------------------------------------------------- order
@@ -97,7 +98,8 @@ def test_those_that_fail_alone_are_told(
 def test_a_file_is_left_out_by_its_marks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str, left_out_of: list[str]
 ) -> None:
-    monkeypatch.setattr(tiers, "_TESTS", tmp_path)
+    monkeypatch.setattr(needs, "ROOT", tmp_path.parent)
+    monkeypatch.setattr(needs, "TEST_FOLDERS", (tmp_path,))
     file = tmp_path / "test_it.py"
     file.write_text(f"import pytest\n\npytestmark = {mark or None}\n\n\ndef test_it(): ...\n")
     assert left_out_of == [

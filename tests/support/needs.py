@@ -1,4 +1,4 @@
-"""What tests need beyond the package: where things lie, and tools that may be missing."""
+"""Needs of tests beyond the package: where things lie, and tools that may be missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What add-ons are made of; an extra imports this, and what its declaration says that it needs."""
+"""Kinds of things that add-ons have; an extra imports this, and what it says that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an add-on is: one value, `ADDON`, in the `__init__` of its package.
+"""The declaration of an add-on: one value, `ADDON`, in the `__init__` of its package.
 
 Every start of a server and every command reads all of them, so such a file imports this module and
 nothing else. A reference is `module:attribute` or `module`; with a dot before it, it is of the
@@ -28,11 +28,11 @@ class Option(NamedTuple):
     kind: type | str
     default: Any
     help: str
-    #: What stands for the value in `--help`; by default the name of the kind.
+    #: It stands for the value in `--help`; by default the name of the kind.
     metavar: str = ""
     #: Whether each further one adds a value; always so for texts.
     repeats: bool = False
-    #: What there is in place of an option that this server accepts and ignores.
+    #: The reason why this server accepts the option and ignores it.
     ignored: str = ""
     #: The group of options in `--help` and the reference; by default that of the add-on.
     group: str = ""
@@ -48,9 +48,9 @@ class Process(NamedTuple):
     module: str
     #: The option that turns it on; "": it always runs.
     on: str = ""
-    #: By default the add-on's. It is that of its socket in the runtime directory, too.
+    #: The default is the add-on's. It is that of its socket in the runtime directory, too.
     name: str = ""
-    #: What people call it.
+    #: People call it so.
     title: str = ""
     #: Whether clients on this machine connect to it.
     has_socket: bool = True

@@ -1,4 +1,4 @@
-"""How fast models are: `zmqtriton-ctl bench` asks a server, `zmqtriton simulate` a simulation."""
+"""Measurements of models: `zmqtriton-ctl bench` of a server, `zmqtriton simulate` of a plan."""
 
 from __future__ import annotations
 

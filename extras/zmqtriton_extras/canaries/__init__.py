@@ -10,4 +10,5 @@ ADDON = AddOn(
     features=(".registry:CanaryRegistry",),
     ctl={"canary": ".ctl:canary"},
     division=".requests:division",
+    needs=("capture",),
 )

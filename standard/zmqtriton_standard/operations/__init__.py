@@ -1,4 +1,4 @@
-"""What operators do to models and repositories while they serve."""
+"""Restarts, stacks and repositories: operations on models while they serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that give their memory back while nobody asks for them."""
+"""Sleep: models give their memory back until they are asked for."""
 
 from __future__ import annotations
 
