@@ -53,7 +53,7 @@ def test_a_name_of_others_or_with_letters_in_another_order_is_understood(
 _ROOT = Path(__file__).parents[2]
 
 
-_PRODUCT = ("stub", "frontends", "zmqtriton", "addons")
+_PRODUCT = ("stub", "frontends", "zmqtriton", "standard", "extras")
 
 
 _NO_VALUES = {"cause", "text", "kind"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.needs import ROOT, name_of
 from tests.support.refusals import refusal
 from zmqtriton_floor import datatypes, tensors
 from zmqtriton_floor.arena import INLINE_BYTES
@@ -135,7 +135,6 @@ def test_what_is_no_number_and_an_input_that_is_not_known_go_as_they_are() -> No
 
 # --------------------------------------------------------------------------- datatypes
 # The table of datatypes is the one place that knows what is special about each.
-ROOT = Path(__file__).parents[2]
 
 
 #: The names of types in PyTorch, and in Triton's API in the process, are theirs.
@@ -143,11 +142,13 @@ FOREIGN = ("pytorch/modules.py", "tritonserver/enums.py", "tritonserver/response
 
 
 def test_no_other_file_names_a_datatype_that_numpy_lacks() -> None:
-    rooms = ("stub", "frontends", "zmqtriton", "addons")
+    rooms = ("stub", "frontends", "zmqtriton", "standard", "extras")
     files = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
-    named = {path.relative_to(ROOT).as_posix() for path in files if "BF16" in path.read_text()}
+    named = {name_of(path) for path in files if "BF16" in path.read_text()}
 
-    assert ["stub/zmqtriton_floor/datatypes.py"] == [n for n in named if not n.endswith(FOREIGN)]
+    assert ["stub/zmqtriton_floor/datatypes.py"] == [
+        name for name in named if not name.endswith(FOREIGN) and "/tests/" not in name
+    ]
 
 
 # -------------------------------------------------------------------------- cache keys

@@ -471,7 +471,7 @@ def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     environment = {key: value for key, value in os.environ.items() if key != own} | dict(extra)
     if not _is_installed():
         # Set only where it must be: models inherit it, and should see no code of the server.
-        roots = [str(ROOT / root) for root in (".", "stub", "frontends", "addons")]
+        roots = [str(ROOT / root) for root in (".", "stub", "frontends", "standard", "extras")]
         if "PYTHONPATH" in extra:
             roots.append(extra["PYTHONPATH"])
         environment["PYTHONPATH"] = os.pathsep.join(roots)

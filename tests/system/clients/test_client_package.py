@@ -24,7 +24,7 @@ pytestmark = pytest.mark.system
 
 SHARED = True
 MODELS = [DEMO / "add_sub", DEMO / "tokens"]
-ROOTS = ("", "stub", "frontends", "addons")
+ROOTS = ("", "stub", "frontends", "standard", "extras")
 #: Import names of what each extra asks for.
 EXTRAS = {"": [], "grpc": ["grpc", "google", "typing_extensions"], "door": ["zmq", "msgpack"]}
 

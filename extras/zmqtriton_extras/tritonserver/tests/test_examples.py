@@ -24,7 +24,7 @@ _SCRIPT = Path(__file__).parent / "scripts" / "examples.py"
 @pytest.mark.row("J61")
 def test_the_tutorial_and_the_actors_of_the_examples_do_their_work(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "s", models=["identity", "counting", "string_upper"])
-    roots = ("packages/tritonserver", "", "stub", "frontends", "addons")
+    roots = ("packages/tritonserver", "", "stub", "frontends", "standard", "extras")
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in roots),

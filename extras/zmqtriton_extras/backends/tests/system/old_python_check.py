@@ -1,6 +1,6 @@
 """Imports the backends that need no framework as a stub does, and compiles the others.
 
-Run by each old Python, which has nothing of the server, with the paths of `stub/` and `addons/`.
+Run by each old Python, which has nothing of the server, with the paths of `stub/` and `extras/`.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def check_syntax(home: str) -> None:
 
 
 if __name__ == "__main__":
-    stub, addons = sys.argv[1:]
+    stub, extras = sys.argv[1:]
     sys.path.insert(0, stub)
-    backends = os.path.join(addons, "zmqtriton_addons", "backends")
+    backends = os.path.join(extras, "zmqtriton_extras", "backends")
     check_imports(backends)
     check_syntax(backends)
-    assert addons not in sys.path
+    assert extras not in sys.path
     sys.stdout.write("as expected\n")

@@ -18,7 +18,7 @@ CHECK = Path(__file__).with_name("old_python_check.py")
 @pytest.mark.parametrize("version", interpreters.VERSIONS)
 def test_backends_are_imported_where_nothing_of_the_server_is(version: str) -> None:
     python = interpreters.python_or_skip(version)
-    command = [python, "-I", "-W", "error", str(CHECK), str(ROOT / "stub"), str(ROOT / "addons")]
+    command = [python, "-I", "-W", "error", str(CHECK), str(ROOT / "stub"), str(ROOT / "extras")]
 
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
 
