@@ -213,6 +213,15 @@ def frameworks() -> Mapping[str, tuple[str, str]]:
     }
 
 
+def extensions(value_of: Callable[[str], Any]) -> list[str]:
+    """Return the names of extensions of the protocol that options turn on."""
+    return [
+        each.declared.extension
+        for each in add_ons().values()
+        if each.declared.extension and value_of(_field(each.declared.extension_on))
+    ]
+
+
 @cache
 def backend_package(name: str) -> Package | None:
     """Return the package of an add-on's backend; None without one, or without its files."""

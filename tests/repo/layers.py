@@ -103,7 +103,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_extras.door",
-        (_FLOOR, "zmqtriton_extras.door"),
+        (_FLOOR, "zmqtriton.options", "zmqtriton_extras.door"),
         ("msgpack", "zmq"),
         "is what both ends of the door share",
     ),
@@ -412,6 +412,7 @@ LAYERS = (
             _FLOOR,
             "zmqtriton.repository",
             "zmqtriton_extras.jobs.messages",
+            "zmqtriton_extras.jobs.options",
             "zmqtriton_extras.jobs.process",
             "zmqtriton_frontends.access",
             "zmqtriton_frontends.entrance",
@@ -1050,6 +1051,7 @@ LAYERS = (
         f"{_FLEET}.announcing",
         (
             _FLOOR,
+            "zmqtriton.options",
             f"{_FLEET}.announcing",
             "zmqtriton_standard.tracing.posting",
             "zmqtriton_frontends.gateway",

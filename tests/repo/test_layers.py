@@ -133,6 +133,10 @@ SPAWNERS = {
 }
 
 
+#: Declarations and their readers know the kinds of add-ons.
+SDK_USERS = ("zmqtriton.", "zmqtriton_standard.", "zmqtriton_extras.")
+
+
 FUNCTION_LINES = 60
 
 
@@ -153,8 +157,8 @@ def import_faults(source: Source) -> Iterator[str]:
     for line, name in imported(source):
         top = name.partition(".")[0]
         if top.startswith("zmqtriton"):
-            is_declaring = within(source.module, ADD_ONS) and within(name, ("zmqtriton.sdk",))
-            allowed = within(name, layer.ours) or is_declaring
+            is_kind = source.module.startswith(SDK_USERS) and within(name, ("zmqtriton.sdk",))
+            allowed = within(name, layer.ours) or is_kind
         else:
             allowed = top in STDLIB or top in layer.others or "*" in layer.others
         if not allowed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from zmqtriton.options import Options
@@ -14,11 +15,20 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 _CLIENT_BYTES = 1 << 30
 
 
+def options_with(**changes: Any) -> Options:
+    """Return options, of the core and of add-ons, by their fields."""
+    own = {field.name for field in dataclasses.fields(Options)}
+    of_add_ons = {name: changes.pop(name) for name in changes.keys() - own}
+    options = Options(**changes)
+    assert of_add_ons.keys() <= options.of_add_ons.keys()
+    return dataclasses.replace(options, of_add_ons={**options.of_add_ons, **of_add_ons})
+
+
 def settings(**changes: Any) -> Settings:
     """Return the settings of a server with these options, and facts of a Machine."""
     machine = {name: changes.pop(name) for name in Machine._fields if name in changes}
     changes.setdefault("client_memory_byte_size", _CLIENT_BYTES)
-    return settings_of(Options(**changes), Machine(**machine))
+    return settings_of(options_with(**changes), Machine(**machine))
 
 
 def frontend_settings(role: str, **changes: Any) -> FrontendSettings:

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from tests.supervisor.settings import settings
+from tests.supervisor.settings import options_with, settings
 from zmqtriton.options import Options
 from zmqtriton.options.values import RateLimitResource, Restriction, Setting, TraceOptions
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
@@ -35,7 +35,7 @@ _OWN = frozenset(
     load_model unload_idle_after model_memory_budget gpu_memory_budget model_config_name
     model_load_thread_count
     model_load_retry_count instance_retry_secs model_namespacing enable_peer_access
-    build_environments model_env environment_directory state_directory zmq_door_group
+    build_environments model_env environment_directory
     allow_client_shm trust_client_shm
     allow_sagemaker sagemaker_port sagemaker_safe_port_range allow_vertex_ai vertex_ai_port
     http_thread_count sagemaker_thread_count vertex_ai_thread_count grpc_infer_thread_count
@@ -44,12 +44,6 @@ _OWN = frozenset(
     cuda_virtual_address_size min_supported_compute_capability buffer_manager_thread_count
     host_policy warnings config origins
     """.split()
-)
-#: Options of the local services of add-ons, which nobody reads without these.
-_OF_ADD_ONS = frozenset(
-    "access_log capture capture_byte_size capture_to jobs jobs_keep_secs jobs_max_bytes "
-    "otlp_logs otlp_metrics otlp_metrics_interval_secs routes token_metrics webhook_allow "
-    "webhook_secret_file zmq_door zmq_door_restricted".split()
 )
 _RESTRICTION = (Restriction(("trace",), "k", "v"),)
 #: Values for options of which not every value of the kind means something, or nothing alone.
@@ -113,14 +107,14 @@ def _documents(server_settings: Settings) -> dict[str, str]:
 @pytest.mark.parametrize(
     "option",
     [
-        pytest.param(field.name, marks=[pytest.mark.addons] if field.name in _OF_ADD_ONS else [])
-        for field in dataclasses.fields(Options)
+        *(field.name for field in dataclasses.fields(Options) if field.name != "of_add_ons"),
+        *(pytest.param(name, marks=[pytest.mark.addons]) for name in Options().of_add_ons),
     ],
 )
 def test_each_option_is_told_to_a_process_or_is_the_supervisors_own(option: str) -> None:
     beside = _BESIDE.get(option, {})
 
-    changed = settings(**{**beside, option: _other(option, getattr(Options(**beside), option))})
+    changed = settings(**{**beside, option: _other(option, options_with(**beside).value(option))})
 
     assert (option in _OWN) is (_documents(settings(**beside)) == _documents(changed))
 

@@ -75,7 +75,7 @@ def page() -> Iterator[str]:
 
 def _gateway() -> Any:
     """Return what the tables need of a gateway before there is a request."""
-    options = Options(allow_openai=True, allow_web_page=True, grpc_reflection=True)
+    options = Options(allow_web_page=True, grpc_reflection=True, of_add_ons={"allow_openai": True})
     machine = Machine(http_addons=tuple(addons.references("http")))
     settings = settings_of(options, machine).document("http")
     return SimpleNamespace(

@@ -24,6 +24,7 @@ from zmqtriton.options.values import (
     Restriction,
     Setting,
     TraceOptions,
+    integer_between,
     restriction,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
     "TraceOptions",
     "check_document",
     "describe_options",
+    "integer_between",
     "parse",
     "restriction",
     "with_environment",

@@ -6,11 +6,10 @@ Options without effect are marked, so that the page promises nothing.
 from __future__ import annotations
 
 import textwrap
-from dataclasses import fields
 
 from zmqtriton import addons
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
-from zmqtriton.options.result import Options
+from zmqtriton.options.result import DEFAULTS
 from zmqtriton.options.table import OPTION_GROUPS
 
 _WIDTH = 80
@@ -28,7 +27,6 @@ _SUPPORT_NOTES = {
 }
 #: Their defaults depend on addresses, which their help says.
 _DERIVED = ("allow-client-shm", "grpc-reflection")
-_DEFAULTS = {field.name: field.default for field in fields(Options)}
 
 
 def commands() -> dict[str, str]:
@@ -73,7 +71,7 @@ def default_text(option: Option) -> str:
 
 def default_of(option: Option) -> str:
     """Return the default; "" for a flag, for a repeatable option and for an empty default."""
-    default = _DEFAULTS.get(option.field_name)
+    default = DEFAULTS.get(option.field_name)
     if option.arity is not Arity.LAST_WINS or default is None or default == "":
         return ""
     if option.name in _DERIVED:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from zmqtriton import addons
 from zmqtriton.commit import full_version
 from zmqtriton.options import sources
+from zmqtriton.options.declared import declared_options, unmet
 from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
-from zmqtriton.options.result import Options
+from zmqtriton.options.result import DEFAULTS, Options
 from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import (
@@ -32,7 +33,6 @@ from zmqtriton_floor import hosts
 from zmqtriton_floor.errors import closest_match
 
 _HINT = "Try 'zmqtriton --help' for all options."
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
 #: What rows write and `_resolve_options` turns into fields of Options.
 _INTERMEDIATE_DEFAULTS: dict[str, Any] = {
     "disable_auto_complete_config": False,
@@ -89,7 +89,7 @@ def parse(
         levels = _read_levels(argv, takes_directories, environment, read_file, usual)
     except BadValue as error:
         raise OptionError(str(error)) from None
-    defaults = {**_DEFAULTS, **_INTERMEDIATE_DEFAULTS, **of_cloud}
+    defaults = {**DEFAULTS, **_INTERMEDIATE_DEFAULTS, **of_cloud}
     values = dict(defaults)
     warnings: list[str] = []
     for entry in (each for level in levels for each in level):
@@ -225,7 +225,7 @@ def _parse_value(entry: Entry) -> Any:
 
 def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     """Check options against each other and resolve the defaults that depend on others."""
-    settled = {name: values[name] for name in _DEFAULTS}
+    settled = {name: values[name] for name in DEFAULTS}
     settled["strict_model_config"] = _is_strict(values, warnings)
     settled["model_repository"] = _model_repositories(values)
     settled["load_model"] = _startup_models(values)
@@ -243,8 +243,7 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     for name, kind in RESTRICTING_OPTIONS.items():
         _check_restrictions(name, kind, values[name])
     _check_tokens(values)
-    _check_local_services(values)
-    _check_announcements(values)
+    _check_add_ons(values)
     _check_ports(settled)
     if values["allow_client_shm"] is None:
         settled["allow_client_shm"] = _is_loopback_only(settled)
@@ -255,7 +254,8 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     except BadValue as error:
         raise OptionError(str(error)) from None
     settled["warnings"] = tuple(warnings)
-    return Options(**settled)
+    of_add_ons = {option.field: settled.pop(option.field) for option in declared_options()}
+    return Options(**settled, of_add_ons=of_add_ons)
 
 
 def _is_strict(values: Mapping[str, Any], warnings: list[str]) -> bool:
@@ -304,7 +304,7 @@ def _check_on_demand_loading(values: Mapping[str, Any]) -> None:
         option = name.replace("_", "-")
         if name in numbers and values[name] < 0:
             raise OptionError(f"Error: --{option} must not be negative.")
-        if values[name] and values[name] != _DEFAULTS[name] and not values["load_on_demand"]:
+        if values[name] and values[name] != DEFAULTS[name] and not values["load_on_demand"]:
             raise OptionError(
                 f"Error: Use of '--{option}' requires setting '--load-on-demand' as well."
             )
@@ -370,25 +370,11 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
             )
 
 
-def _check_local_services(values: Mapping[str, Any]) -> None:
+def _check_add_ons(values: Mapping[str, Any]) -> None:
     for problem in addons.problems(values):
         raise OptionError(f"Error: {problem}")
-    for service in addons.services().values():
-        more = [field for field in (service.group, service.restrictions) if field]
-        if not values[service.switch] and any(values[field] for field in more):
-            raise OptionError(
-                f"Error: Use of '--{_option(service.group)}' and "
-                f"'--{_option(service.restrictions)}' requires setting "
-                f"'--{_option(service.switch)}' as well."
-            )
-
-
-def _check_announcements(values: Mapping[str, Any]) -> None:
-    for name in ("announce_host", "announce_token_file"):
-        if values[name] and not values["announce"]:
-            raise OptionError(
-                f"Error: Use of '--{_option(name)}' requires setting '--announce' as well."
-            )
+    for name, required in unmet(values):
+        raise OptionError(f"Error: Use of '--{name}' requires setting '--{required}' as well.")
 
 
 def _option(name: str) -> str:

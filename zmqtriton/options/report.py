@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from zmqtriton.options.parser import parse
-from zmqtriton.options.result import Options
+from zmqtriton.options.result import DEFAULTS, Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import RateLimitResource, Restriction, Setting, TraceOptions
 
@@ -30,21 +29,21 @@ def describe_options(options: Options, bound: Mapping[str, Any]) -> list[dict[st
     defaults = parse(["--model-repository=."])
     origins = dict(options.origins)
     rows = []
-    for field in fields(Options):
-        name = _OPTION_NAMES.get(field.name, field.name.replace("_", "-"))
-        if field.name in _NOT_OPTIONS or name not in {*OPTIONS_BY_NAME, "trace-config"}:
+    for field in DEFAULTS:
+        name = _OPTION_NAMES.get(field, field.replace("_", "-"))
+        if field in _NOT_OPTIONS or name not in {*OPTIONS_BY_NAME, "trace-config"}:
             continue
-        value = getattr(options, field.name)
-        if field.name.endswith("_port") and value == 0:
-            value = bound.get(field.name, 0)
-        default = () if field.name == "model_repository" else getattr(defaults, field.name)
+        value = options.value(field)
+        if field.endswith("_port") and value == 0:
+            value = bound.get(field, 0)
+        default = () if field == "model_repository" else defaults.value(field)
         rows.append(
             {
                 "option": name,
                 "value": _describe(value),
                 "default": _describe(default),
                 "is_default": value == default,
-                "source": origins.get(field.name, ""),
+                "source": origins.get(field, ""),
             }
         )
     return rows

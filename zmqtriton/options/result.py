@@ -6,8 +6,11 @@ thing (auto-completion, tracing, the cache), only the decision is here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
+from zmqtriton.options.declared import declared_options
 from zmqtriton.options.values import (
     ModelFile,
     RateLimitResource,
@@ -42,12 +45,6 @@ class Options:
     #: 0: a share of the memory.
     client_memory_byte_size: int = 0
     early_liveness: bool = False
-    #: Files and URLs.
-    announce: tuple[str, ...] = ()
-    #: Empty: by the routes of this machine.
-    announce_host: str = ""
-    announce_interval_secs: int = 5
-    announce_token_file: str = ""
     #: Empty: $RUNTIME_DIRECTORY, else a new private directory.
     runtime_directory: str = ""
 
@@ -114,20 +111,6 @@ class Options:
     http_max_input_size: int = 64 << 20
     http_restricted_api: tuple[Restriction, ...] = ()
     allow_web_page: bool = True
-    allow_openai: bool = False
-    routes: bool = False
-    jobs: bool = False
-    #: A file; empty: none.
-    access_log: str = ""
-    capture: str = ""
-    capture_to: str = ""
-    #: The limit of all records; 0: none.
-    capture_byte_size: int = 1 << 30
-    jobs_keep_secs: int = 7 * 24 * 3600
-    jobs_max_bytes: int = 10 << 30
-    #: Names, addresses, networks.
-    webhook_allow: tuple[str, ...] = ()
-    webhook_secret_file: str = ""
     http_allowed_origin: tuple[str, ...] = ()
     http_allowed_host: tuple[str, ...] = ()
     http_use_ssl: bool = False
@@ -168,12 +151,6 @@ class Options:
     grpc_max_connection_age_grace: int = 0
     grpc_restricted_protocol: tuple[Restriction, ...] = ()
 
-    # ZeroMQ
-    zmq_door: bool = False
-    #: Its name or number; empty: the server's own user alone.
-    zmq_door_group: str = ""
-    zmq_door_restricted: tuple[Restriction, ...] = ()
-
     # Shared memory of clients
     #: As given, or True if HTTP and gRPC listen on loopback only.
     allow_client_shm: bool = False
@@ -198,11 +175,6 @@ class Options:
     metrics_port: int = 8002
     metrics_interval_ms: float = 2000.0
     metrics_config: tuple[Setting, ...] = ()
-    token_metrics: bool = False
-    #: The URL of a collector; empty: none.
-    otlp_metrics: str = ""
-    otlp_metrics_interval_secs: int = 0
-    otlp_logs: str = ""
     #: None: nobody checks.
     agent_check_port: int | None = None
 
@@ -230,10 +202,19 @@ class Options:
     #: (GPU, fraction of its memory)
     model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
 
+    #: Options that add-ons declare, by field.
+    of_add_ons: Mapping[str, Any] = field(
+        default_factory=lambda: {each.field: each.default for each in declared_options()},
+        hash=False,
+    )
     #: For the operator, one line each, in the order of the command line.
     warnings: tuple[str, ...] = ()
     #: Where each option that is not left to its default stands, by field.
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    def value(self, field: str) -> Any:
+        """Return an option by its field; None of an add-on that is not here."""
+        return getattr(self, field) if hasattr(self, field) else self.of_add_ons.get(field)
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """Return a backend's settings: its own over the global ones, the last over the first."""
@@ -256,3 +237,10 @@ class Options:
             "default-max-batch-size": "4",
             **self.backend_settings(backend),
         }
+
+
+#: The default of each option by its field.
+DEFAULTS: dict[str, Any] = {
+    **{each.name: each.default for each in fields(Options) if each.name != "of_add_ons"},
+    **{option.field: option.default for option in declared_options()},
+}

@@ -1,69 +1,22 @@
 """Every option of the command line, one row each, grouped as `--help` shows them.
 
+Add-ons declare their own, which are put into the groups here.
+
 The defaults are in Options. A row says how the text is read and what becomes of it: when an option
 starts to be honoured, only its row changes.
 """
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
+from zmqtriton.options.declared import with_declared
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.values import (
     DEPRECATED_TRACE_OPTIONS,
     HTTP_CATEGORIES,
-    BadValue,
     trace_setting,
 )
-
-
-def _place(value: str) -> str:
-    """Return the name of a file, or the URL of somebody who takes announcements."""
-    if "://" not in value:
-        if not value:
-            raise BadValue("The name of a file, or a URL, is missing.")
-        return value
-    try:
-        parts = urlsplit(value)
-        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_right = False
-    if not is_right or not value.isprintable() or " " in value:
-        raise BadValue(f"Only http and https addresses are possible. Got {value}")
-    if "@" in parts.netloc:
-        raise BadValue("A URL must hold no password; see --announce-token-file.")
-    return value
-
-
-ANNOUNCEMENT_OPTIONS = (
-    a.text(
-        "state-directory",
-        "Directory for decisions about canaries, which outlive the server; servers may share it. "
-        "Default is $STATE_DIRECTORY or below ~/.local/state.",
-    ),
-    a.custom("FILE|URL", _place)(
-        "announce",
-        "Where to announce this server: a file that is replaced, or a URL that gets a POST, on "
-        "each change and as a heartbeat. May be repeated.",
-    ),
-    a.text(
-        "announce-host",
-        "Host in announced addresses. Default is the address that the server listens on, and "
-        "this machine's if these are all.",
-    ),
-    a.integer(
-        "announce-interval-secs",
-        "Seconds between announcements if nothing changes.",
-        read=read.integer_between(1, 3600, "Must be in the range 1 to 3600 seconds. Got {value}"),
-    ),
-    a.text(
-        "announce-token-file",
-        "File with a bearer token that is sent with announcements to URLs.",
-    ),
-)
-
 
 CONFIG_OPTION = a.text(
     "config",
@@ -77,7 +30,7 @@ CONFIG_OPTION = a.text(
 _PENDING, _INERT = OptionSupport.PLANNED, OptionSupport.IGNORED
 _NO_THREADS = "the processes of HTTP serve these endpoints, too"
 
-OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
+_GROUPS: dict[str, tuple[Option, ...]] = {
     "Server": (
         CONFIG_OPTION,
         a.text("id", "Name of this server in its metadata."),
@@ -117,6 +70,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.switch("early-liveness", "Open the ports before the models are loaded, to be live."),
         a.text(
+            "state-directory",
+            "Directory for decisions about versions, which outlive the server; servers may share "
+            "it. Default is $STATE_DIRECTORY or below ~/.local/state.",
+        ),
+        a.text(
             "runtime-directory",
             "Directory for sockets, mode 0700. Default is $RUNTIME_DIRECTORY or a new directory.",
         ),
@@ -131,7 +89,6 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "Inherited descriptor of a pipe or socket; the server stops when its other end closes.",
         ),
     ),
-    "Announcements": ANNOUNCEMENT_OPTIONS,
     "Logging": (
         a.integer(
             "log-verbose",
@@ -147,10 +104,6 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             read=read.one_of(("default", "ISO8601", "json"), "invalid argument for --log-format"),
         ),
         a.text("log-file", "File to log to instead of stderr."),
-        a.text(
-            "otlp-logs",
-            "URL of an OpenTelemetry collector to which the log is pushed, too, over OTLP/HTTP.",
-        ),
     ),
     "Model Repository": (
         a.texts(
@@ -282,30 +235,6 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "allow-web-page",
             "Serve a web page at /, the API's documentation at /docs and /openapi.json.",
         ),
-        a.switch(
-            "allow-openai",
-            "Serve OpenAI's API at /v1: chat completions, completions, embeddings and models.",
-        ),
-        a.switch(
-            "routes",
-            "Serve the routes of models that have a routes.py, at /models/NAME/.",
-        ),
-        a.switch(
-            "jobs",
-            "Keep requests with 'Prefer: respond-async' in the state directory, answer 202, and "
-            "execute them later.",
-        ),
-        a.count(
-            "jobs-keep-secs",
-            "Seconds after which a job that has ended is removed, and one that waits fails.",
-        ),
-        a.count("jobs-max-bytes", "Bytes of jobs and results from which on new jobs get 507."),
-        a.texts(
-            "webhook-allow",
-            "Host, HOST:PORT, or network of addresses that are not public, to which the ends of "
-            "jobs may be posted. May be repeated.",
-        ),
-        a.text("webhook-secret-file", "File of the secret that signs webhooks."),
         a.restriction_option("http-restricted-api", "api", "", HTTP_CATEGORIES),
         a.texts(
             "http-allowed-origin",
@@ -414,19 +343,6 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.restriction_option("grpc-restricted-protocol", "protocol", "triton-grpc-protocol-"),
     ),
-    "ZeroMQ": (
-        a.switch(
-            "zmq-door",
-            "Serve clients on this machine over ZeroMQ, at the socket 'door' in the runtime "
-            "directory.",
-        ),
-        a.text(
-            "zmq-door-group",
-            "Group whose members may connect, besides the server's own user; it may enter the "
-            "runtime directory.",
-        ),
-        a.restriction_option("zmq-door-restricted", "verb", ""),
-    ),
     "Shared memory": (
         a.boolean(
             "allow-client-shm",
@@ -484,18 +400,6 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "counter_latencies, histogram_latencies, summary_latencies, summary_quantiles, or "
             "labels=name=value,... for all metrics.",
         ),
-        a.switch(
-            "token-metrics",
-            "Count tokens and their times of models that make text, by vLLM's names.",
-        ),
-        a.text(
-            "otlp-metrics",
-            "URL of an OpenTelemetry collector to which all metrics are pushed, over OTLP/HTTP.",
-        ),
-        a.count(
-            "otlp-metrics-interval-secs",
-            "Seconds between pushes. 0: OTEL_METRIC_EXPORT_INTERVAL's, else 60.",
-        ),
         a.port(
             "agent-check-port",
             "Port on which HAProxy's agent checks learn how much of the server is free, at the "
@@ -506,23 +410,6 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         a.custom("trace mode,setting=value", trace_setting)(
             "trace-config",
             "mode, level, rate, count; triton,file; triton,log-frequency; opentelemetry,url ...",
-        ),
-    ),
-    "Capture": (
-        a.text(
-            "access-log",
-            "File that gets a line of JSON for each request: client, model, status, times, bytes.",
-        ),
-        a.text(
-            "capture",
-            "Models of which requests are captured, and how many: 'prices:10%,fraud:1/s,logs*'.",
-        ),
-        a.text(
-            "capture-to", "Directory of the captured requests, or s3://, gs://, as://, https://."
-        ),
-        a.long_integer(
-            "capture-byte-size",
-            "Limit on the bytes of all captured requests; the oldest go first. 0: no limit.",
         ),
     ),
     "Backend": (
@@ -617,6 +504,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     ),
 }
 
+OPTION_GROUPS = with_declared(_GROUPS)
 OPTIONS_BY_NAME: dict[str, Option] = {
     option.name: option for options in OPTION_GROUPS.values() for option in options
 }

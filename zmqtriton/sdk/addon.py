@@ -34,8 +34,14 @@ class Option(NamedTuple):
     repeats: bool = False
     #: The reason why this server accepts the option and ignores it.
     ignored: str = ""
-    #: The group of options in `--help` and the reference; by default that of the add-on.
+    #: The group of options in `--help` and the reference; by default the add-on's title.
     group: str = ""
+    #: Another one, of that field, is wanted too where this one is used.
+    requires: str = ""
+    #: Whether it may name a store, whose credentials models do not get.
+    is_place: bool = False
+    #: Whether the process of the add-on alone is told.
+    is_secret: bool = False
 
     @property
     def field(self) -> str:
@@ -61,6 +67,8 @@ class Process(NamedTuple):
     restrictions: str = ""
     #: Whether it serves requests: the server is open when it says so, and begins with it.
     is_serving: bool = False
+    #: Whether it tells others, such as balancers, if the server is ready: also when that has died.
+    tells_others: bool = False
     #: Whether others start it, one for each thing to do, and not the server at its start.
     is_on_demand: bool = False
 
@@ -87,6 +95,13 @@ class AddOn(NamedTuple):
 
     name: str
     options: tuple[Option, ...] = ()
+    #: The name of the group of its options; by default that of the add-on.
+    title: str = ""
+    #: The group of options behind which a new one stands; by default it is among the last.
+    behind: str = ""
+    #: Named among the extensions of the protocol while the option `extension_on` is true.
+    extension: str = ""
+    extension_on: str = ""
     #: Returns what is wrong with the options, or ""; takes them by field, and is asked if the
     #: process is on, or has no option that turns it on.
     check: str = ""

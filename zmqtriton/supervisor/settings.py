@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zmqtriton.options import TraceOptions
-from zmqtriton.supervisor.server_processes.roles import ANNOUNCER, BROKER, GUEST
+from zmqtriton.supervisor.server_processes.roles import BROKER, GUEST
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec
 from zmqtriton_floor.settings.broker import BrokerSettings
-from zmqtriton_floor.settings.frontends import Access, Announcing, FrontendSettings
+from zmqtriton_floor.settings.frontends import Access, FrontendSettings
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.settings.tracing import TracerSettings, Tracing
 
@@ -38,9 +38,10 @@ class Settings:
     frontend: FrontendSettings
     #: By the role that checks clients.
     access: Mapping[str, Access]
-    announcing: Announcing
     #: References to the steps of requests that other packages declare.
     steps: tuple[str, ...] = ()
+    #: The name and all options of an add-on with secret ones, by the role of its process.
+    told_alone: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     #: Of the keys in the response cache, by role; empty without a cache.
     cache_secrets: Mapping[str, str] = field(default_factory=dict)
     #: The supervisor's own.
@@ -78,10 +79,13 @@ class Settings:
         if role == TRACER:
             return self.tracer
         frontend = self.frontend
+        if role in self.told_alone:
+            rows = {**dict(frontend.server.add_ons), **dict([self.told_alone[role]])}
+            server = frontend.server._replace(add_ons=tuple(rows.items()))
+            frontend = frontend._replace(server=server)
         return frontend._replace(
             memory=frontend.memory._replace(cache_secret=secret),
             access=self.access.get(role, Access()),
-            announcing=self.announcing if role == ANNOUNCER else Announcing(),
             # the Python of a guest need not have these packages
             steps=() if role == GUEST else self.steps,
         )

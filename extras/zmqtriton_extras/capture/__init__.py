@@ -6,10 +6,34 @@ records (`records.py`). `showing.py` prints them, `replaying.py` sends them agai
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Process
+from zmqtriton.sdk import AddOn, Option, Process
 
 ADDON = AddOn(
     "capture",
+    options=(
+        Option(
+            "capture",
+            str,
+            "",
+            "Models of which requests are captured, and how many: 'prices:10%,fraud:1/s,logs*'.",
+        ),
+        Option(
+            "capture-to",
+            str,
+            "",
+            "Directory of the captured requests, or s3://, gs://, as://, https://.",
+            is_place=True,
+        ),
+        Option(
+            "capture-byte-size",
+            "zmqtriton.options.values:long_integer",
+            1 << 30,
+            "Limit on the bytes of all captured requests; the oldest go first. 0: no limit.",
+            "integer",
+        ),
+    ),
+    title="Capture",
+    behind="Tracing",
     check=".options:problem",
     step=".step:capture",
     process=Process(".process", on="capture", title="Capture", is_serving=True),

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from zmqtriton.store_places import is_remote
 from zmqtriton_extras.capture.rates import parse
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.storage.places import claim_parent, parse_bucket_url
+
+
+class CaptureOptions(NamedTuple):
+    capture: str = ""
+    capture_to: str = ""
+    #: The limit of all records; 0: none.
+    capture_byte_size: int = 1 << 30
+
 
 #: Addresses to which records are posted, as events.
 EVENTS = ("http://", "https://")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -248,10 +247,8 @@ class _Record:
 
 def capture(gateway: Gateway) -> Capture:
     """Make the step of a process."""
-    server = gateway.settings.server
-    options = dict(server.service_options)
-    line = Line(local_service_path(server.runtime_directory, SERVICE))
-    return Capture(rates.parse(json.loads(options[SERVICE])), line)
+    line = Line(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+    return Capture(rates.parse(gateway.settings.option(SERVICE)), line)
 
 
 def _parameters(ask: Ask, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,42 @@ What both ends share stands here; `process/` is the server's end, `client/` our 
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Process
+from zmqtriton.sdk import AddOn, Option, Process
 
 ADDON = AddOn(
     "door",
+    options=(
+        Option(
+            "zmq-door",
+            bool,
+            False,
+            "Serve clients on this machine over ZeroMQ, at the socket 'door' in the runtime "
+            "directory.",
+        ),
+        Option(
+            "zmq-door-group",
+            str,
+            "",
+            "Group whose members may connect, besides the server's own user; it may enter the "
+            "runtime directory.",
+            requires="zmq-door",
+        ),
+        Option(
+            "zmq-door-restricted",
+            ".restrictions:read",
+            (),
+            "Require this key and value for these verbs, separated by commas. The value @FILE is "
+            "read from a file; without a slash it names a systemd credential. May be repeated. "
+            "Names: health, metadata, inference, shared-memory, model-config, model-repository, "
+            "statistics, trace, logging.",
+            "verbs:key=value",
+            repeats=True,
+            requires="zmq-door",
+            is_secret=True,
+        ),
+    ),
+    title="ZeroMQ",
+    behind="GRPC",
     process=Process(
         ".process",
         on="zmq-door",

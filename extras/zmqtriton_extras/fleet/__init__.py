@@ -2,11 +2,50 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Command, Process
+from zmqtriton.sdk import AddOn, Command, Option, Process
 
 ADDON = AddOn(
     "fleet",
-    process=Process(".announcing", name="announcer", title="Announcer", is_on_demand=True),
+    options=(
+        Option(
+            "announce",
+            ".announcing.places:place",
+            (),
+            "Where to announce this server: a file that is replaced, or a URL that gets a POST, on "
+            "each change and as a heartbeat. May be repeated.",
+            "FILE|URL",
+            repeats=True,
+            is_secret=True,
+        ),
+        Option(
+            "announce-host",
+            str,
+            "",
+            "Host in announced addresses. Default is the address that the server listens on, and "
+            "this machine's if these are all.",
+            requires="announce",
+        ),
+        Option(
+            "announce-interval-secs",
+            ".announcing.places:interval",
+            5,
+            "Seconds between announcements if nothing changes.",
+            "integer",
+        ),
+        Option(
+            "announce-token-file",
+            str,
+            "",
+            "File with a bearer token that is sent with announcements to URLs.",
+            requires="announce",
+            is_secret=True,
+        ),
+    ),
+    title="Announcements",
+    behind="Server",
+    process=Process(
+        ".announcing", on="announce", name="announcer", title="Announcer", tells_others=True
+    ),
     commands={
         "fleet": Command(
             ".serve.command:run_fleet",

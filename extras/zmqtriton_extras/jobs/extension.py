@@ -11,8 +11,7 @@ _PREFER = (b"prefer",)
 
 
 def _is_on(gateway: Gateway) -> bool:
-    options = dict(gateway.settings.server.service_options)
-    return options.get("jobs") == "true"
+    return bool(gateway.settings.option("jobs"))
 
 
 def _routes(gateway: Gateway) -> Sequence[Route]:

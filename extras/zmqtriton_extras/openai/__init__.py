@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Process
+from zmqtriton.sdk import AddOn, Option, Process
 
 ADDON = AddOn(
     "openai",
+    options=(
+        Option(
+            "allow-openai",
+            bool,
+            False,
+            "Serve OpenAI's API at /v1: chat completions, completions, embeddings and models.",
+            group="HTTP",
+        ),
+        Option(
+            "token-metrics",
+            bool,
+            False,
+            "Count tokens and their times of models that make text, by vLLM's names.",
+            group="Metrics",
+        ),
+    ),
+    extension="openai",
+    extension_on="allow-openai",
     http=(".extension:EXTENSION",),
     step=".token_metrics.step:count_tokens_of",
     process=Process(

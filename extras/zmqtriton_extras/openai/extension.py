@@ -309,11 +309,11 @@ def routes(gateway: Gateway) -> list[Route]:
 
 
 def _routes(gateway: Gateway) -> Sequence[Route]:
-    return routes(gateway) if gateway.settings.http.allow_openai else ()
+    return routes(gateway) if gateway.settings.option("allow_openai") else ()
 
 
 def _descriptions(gateway: Gateway) -> RouteDescriptions:
-    return DESCRIPTIONS if gateway.settings.http.allow_openai else RouteDescriptions()
+    return DESCRIPTIONS if gateway.settings.option("allow_openai") else RouteDescriptions()
 
 
 EXTENSION = HttpExtension(_routes, problems.PREFIX, problems.Form(), _descriptions)

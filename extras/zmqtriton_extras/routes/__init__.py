@@ -7,10 +7,19 @@ unloads such models, `extension.py` gives them clients' requests, `backend/` is 
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Backend, Process
+from zmqtriton.sdk import AddOn, Backend, Option, Process
 
 ADDON = AddOn(
     "routes",
+    options=(
+        Option(
+            "routes",
+            bool,
+            False,
+            "Serve the routes of models that have a routes.py, at /models/NAME/.",
+        ),
+    ),
+    title="HTTP",
     http=(".extension:EXTENSION",),
     # it has no clients of its own: frontends send requests to the models that it loads
     process=Process(".process", on="routes", title="Routes", is_serving=True, has_socket=False),

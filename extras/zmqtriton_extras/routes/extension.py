@@ -18,7 +18,7 @@ _SUMMARY = "A route of the model's own: whatever its routes.py makes of it"
 
 
 def is_on(gateway: Gateway) -> bool:
-    return dict(gateway.settings.server.service_options).get("routes") == "true"
+    return bool(gateway.settings.option("routes"))
 
 
 def _routes(gateway: Gateway) -> Sequence[Route]:

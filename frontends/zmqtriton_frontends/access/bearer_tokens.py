@@ -276,7 +276,7 @@ def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:
         return None
     tokens = BearerTokens(
         settings.access.tokens,
-        counts_text="token_metrics" in dict(settings.server.service_options),
+        counts_text=bool(settings.option("token_metrics")),
     )
     tokens.watch()
     return tokens

@@ -5,10 +5,20 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Process
+from zmqtriton.sdk import AddOn, Option, Process
 
 ADDON = AddOn(
     "access_log",
+    options=(
+        Option(
+            "access-log",
+            str,
+            "",
+            "File that gets a line of JSON for each request: client, model, status, times, bytes.",
+        ),
+    ),
+    title="Capture",
+    behind="Tracing",
     check=".options:problem",
     step=".step:access_log",
     process=Process(".process", on="access-log", title="Access log", is_serving=True),

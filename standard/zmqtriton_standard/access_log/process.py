@@ -124,7 +124,7 @@ class AccessLogService(Receiver):
 
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up with a bound socket."""
-        path = json.loads(dict(gateway.settings.server.service_options)[SERVICE])
+        path = gateway.settings.option(SERVICE)
         self.file = LogFile(os.path.abspath(path))
         #: Lines that frontends could not send.
         self._unsent = 0

@@ -105,7 +105,7 @@ class TokenRates:
 
     def __init__(self, gateway: Gateway) -> None:
         """Set up; without --token-metrics no sample has any."""
-        is_counted = SERVICE in dict(gateway.settings.server.service_options)
+        is_counted = gateway.settings.option(SERVICE)
         self._ask = at_socket(gateway, SERVICE, SUMS + b"\n") if is_counted else None
         #: The sum of each version at its last sample; None before the first answer.
         self._before: dict[str, int] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import random
@@ -127,9 +126,10 @@ class LogsPusher(Pusher):
         """Set up with a bound socket, at which the figures of this process are read."""
         super().__init__("OtlpLogs", gateway, listener, _LOOK_EVERY_S)
         server = gateway.settings.server
-        options = {name: json.loads(text) for name, text in server.service_options}
         destination = otlp_destination.read(
-            [("url", url({SERVICE: options[SERVICE]}))], os.environ, otlp_destination.LOGS
+            [("url", url({SERVICE: gateway.settings.option(SERVICE)}))],
+            os.environ,
+            otlp_destination.LOGS,
         )
         self._exporter = LogsExporter(self.with_instance(destination))
         self._place = Path(server.runtime_directory, _PLACE)

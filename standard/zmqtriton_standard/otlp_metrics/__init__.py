@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Process
+from zmqtriton.sdk import AddOn, Option, Process
 
 ADDON = AddOn(
     "otlp_metrics",
+    options=(
+        Option(
+            "otlp-metrics",
+            str,
+            "",
+            "URL of an OpenTelemetry collector to which all metrics are pushed, over OTLP/HTTP.",
+        ),
+        Option(
+            "otlp-metrics-interval-secs",
+            int,
+            0,
+            "Seconds between pushes. 0: OTEL_METRIC_EXPORT_INTERVAL's, else 60.",
+        ),
+    ),
+    title="Metrics",
     check=".options:problem",
     process=Process(".process", on="otlp-metrics", title="Push of metrics", is_serving=True),
     metrics=".options:metrics",

@@ -7,7 +7,6 @@ waits in memory but the page that is being sent, and a slow collector gets fewer
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import random
@@ -86,12 +85,11 @@ class MetricsPusher(Pusher):
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up with a bound socket, at which the figures of this process are read."""
         settings = gateway.settings
-        options = {name: json.loads(text) for name, text in settings.server.service_options}
         super().__init__(
-            "OtlpMetrics", gateway, listener, interval_s(options[INTERVAL], os.environ)
+            "OtlpMetrics", gateway, listener, interval_s(settings.option(INTERVAL), os.environ)
         )
         destination = otlp_destination.read(
-            [("url", complete_url(options[SERVICE]))], os.environ, otlp_destination.METRICS
+            [("url", complete_url(settings.option(SERVICE)))], os.environ, otlp_destination.METRICS
         )
         self._exporter = MetricsExporter(self.with_instance(destination))
         of_page = settings.metrics_service

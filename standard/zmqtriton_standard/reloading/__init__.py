@@ -6,5 +6,5 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "reloading",
-    features=(".reloader:ReloadCalls", ".reloader:Reloader"),
+    features=(".reloading:ReloadCalls", ".reloading:Reloader"),
 )

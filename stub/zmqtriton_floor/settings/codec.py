@@ -41,6 +41,14 @@ def decode(cls: Type[T], document: str) -> T:
     return cast(T, _read(cls, value, cls.__name__))
 
 
+def decode_some(cls: Type[T], document: str) -> T:
+    """Return what a document has of the fields of a NamedTuple; others have their defaults."""
+    values = json.loads(document)
+    kinds = get_type_hints(cls)
+    fields = {key: _read(kinds[key], part, key) for key, part in values.items() if key in kinds}
+    return cls(**fields)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         fields = getattr(value, "_fields", None)

@@ -5,15 +5,18 @@ Names are those of the options; without the service's name in its own class.
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+import json
+from typing import Any, Optional, Tuple, Type, TypeVar
 
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.settings.broker import OnDemand
-from zmqtriton_floor.settings.codec import decode
+from zmqtriton_floor.settings.codec import decode, decode_some
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.settings.tracing import Tracing
+
+T = TypeVar("T")
 
 
 class Restriction(NamedTuple):
@@ -44,15 +47,6 @@ class Access(NamedTuple):
     tls: Optional[Tls] = None
 
 
-class Announcing(NamedTuple):
-    """The receivers of announcements; told to the announcer alone."""
-
-    places: Tuple[str, ...] = ()
-    token_file: str = ""
-    host: str = ""
-    interval_s: int = 5
-
-
 class Server(NamedTuple):
     """Facts about the server, and how it works."""
 
@@ -68,8 +62,10 @@ class Server(NamedTuple):
     #: The sockets that were there before the server, by their services.
     passed_sockets: Tuple[str, ...]
     stub_user: Tuple[str, ...]
-    #: The options of the local services that this server has, as JSON.
-    service_options: Tuple[Tuple[str, str], ...] = ()
+    #: A directory of the server that outlives it; "": the usual one.
+    state_directory: str = ""
+    #: The options of each add-on that has some, as JSON.
+    add_ons: Tuple[Tuple[str, str], ...] = ()
 
 
 class Models(NamedTuple):
@@ -96,7 +92,6 @@ class Http(NamedTuple):
     max_input_size: int
     allowed_hosts: Tuple[str, ...]
     allow_web_page: bool
-    allow_openai: bool
     #: References to the extensions of this package and of others.
     addons: Tuple[str, ...]
     #: Whether models get forwarded headers of `generate`, too.
@@ -161,7 +156,7 @@ class Clouds(NamedTuple):
 
 
 class FrontendSettings(NamedTuple):
-    """All of these; every frontend has the same, but for the last three."""
+    """All of these; every frontend has the same, but for the last two."""
 
     log: LogOptions
     memory: Memory
@@ -174,9 +169,17 @@ class FrontendSettings(NamedTuple):
     clouds: Clouds
     tracing: Tracing = Tracing()
     access: Access = Access()
-    announcing: Announcing = Announcing()
     #: References to the steps that requests take, of other packages.
     steps: Tuple[str, ...] = ()
+
+    def option(self, field: str) -> Any:
+        """Return an option of an add-on; None if that is not here."""
+        documents = (json.loads(document) for _, document in self.server.add_ons)
+        return next((values[field] for values in documents if field in values), None)
+
+    def options_of(self, add_on: str, kind: Type[T]) -> T:
+        """Return options of an add-on, which `kind` has as fields with their defaults."""
+        return decode_some(kind, dict(self.server.add_ons).get(add_on, "{}"))
 
     @classmethod
     def decode(cls, document: str) -> FrontendSettings:

@@ -24,7 +24,7 @@ class Gateway:
     """Answers what a broker and a supervisor would."""
 
     def __init__(self) -> None:
-        self.settings = SimpleNamespace(server=SimpleNamespace(service_options=()))
+        self.settings = SimpleNamespace(option=lambda field: None)
         self.answer: Any = {"seconds": 5.0, "readings": [READING]}
         self.processes = [[os.getpid(), "m", 1, 1]]
 

@@ -12,7 +12,7 @@ from zmqtriton_standard.history.samples import ModelSample
 
 @pytest.fixture
 def rates() -> TokenRates:
-    settings = SimpleNamespace(server=SimpleNamespace(service_options=()))
+    settings = SimpleNamespace(option=lambda field: None)
     return TokenRates(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
 
 

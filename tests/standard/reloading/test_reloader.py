@@ -9,7 +9,7 @@ import pytest
 
 from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import FileReport, LookAtFiles
-from zmqtriton_standard.reloading.reloader import LOOK_S, SETTLE_S, FileWatch
+from zmqtriton_standard.reloading.reloading import LOOK_S, SETTLE_S, FileWatch
 
 #: Until a change is seen, and seen to be complete.
 _NOTICED_S = LOOK_S + 2 * SETTLE_S

@@ -8,6 +8,7 @@ import pytest
 
 from tests.floor.reasons import text_of
 from tests.supervisor.readings import Readings
+from tests.supervisor.settings import options_with
 from tests.support.refusals import refusal
 from tests.support.scripted import string_parameter
 from zmqtriton import addons
@@ -47,7 +48,7 @@ def add(
 
 def read(repository: Path, name: str, override: str | None = None, **options: Any) -> Blueprint:
     brought = None if override is None else LoadOverride(override)
-    blueprint = Readings(Options(model_repository=(str(repository),), **options)).read_model(
+    blueprint = Readings(options_with(model_repository=(str(repository),), **options)).read_model(
         name, brought
     )
     assert isinstance(blueprint, Blueprint), blueprint
@@ -55,7 +56,9 @@ def read(repository: Path, name: str, override: str | None = None, **options: An
 
 
 def refused(repository: Path, name: str, **options: Any) -> ReadFailure:
-    failure = Readings(Options(model_repository=(str(repository),), **options)).read_model(name)
+    failure = Readings(options_with(model_repository=(str(repository),), **options)).read_model(
+        name
+    )
     assert isinstance(failure, ReadFailure), failure
     return failure
 

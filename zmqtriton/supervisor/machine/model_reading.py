@@ -156,7 +156,7 @@ class ModelReader:
         self._python_settings = options.backend_settings("python")
         self._may_build_environments = options.build_environments
         self._users = options.stub_user
-        self._has_chats = options.allow_openai
+        self._has_chats = bool(options.value("allow_openai"))
         self._host = host_of(options, gpus)
         self._agents = options.repoagent_directory
         self._backends = backend_places(options.backend_directory)

@@ -5,7 +5,6 @@ The bound sockets, and the machine's memory and cores, decide where the options 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -13,17 +12,16 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.options.sources import endpoint_settings
 from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor.machine import listeners, tables
+from zmqtriton.supervisor.machine import add_on_settings, listeners, tables
 from zmqtriton.supervisor.machine.capacity import available_bytes, segment_budget_bytes
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory, services_of
 from zmqtriton.supervisor.machine.log import log_options
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.machine.secrets import access_by_role, cache_secrets
-from zmqtriton.supervisor.server_processes.roles import ADD_ON, SERVING_ROLES
+from zmqtriton.supervisor.server_processes.roles import SERVING_ROLES
 from zmqtriton.supervisor.settings import Policy, Settings
 from zmqtriton_floor import TRITON_VERSION, __version__
 from zmqtriton_floor.logs import LogOptions
@@ -65,17 +63,6 @@ _PORTS = {
 }
 
 _log = logging.getLogger(__name__)
-_MORE_OPTIONS = {
-    "jobs": (
-        "state_directory",
-        "jobs_keep_secs",
-        "jobs_max_bytes",
-        "webhook_allow",
-        "webhook_secret_file",
-    ),
-    "capture": ("capture_to", "capture_byte_size"),
-    "otlp_metrics": ("otlp_metrics_interval_secs",),
-}
 
 
 class Machine(NamedTuple):
@@ -122,10 +109,7 @@ def process_settings(
         passed_sockets=tuple(role for role, held in sockets.items() if held.is_passed),
         http_bound_address=http.address if http else "",
         environment=os.environ,
-        http_addons=tuple(addons.references("http")),
-        steps=addons.steps(services_of(options).values()),
-        parts=addons.parts(),
-        transport=addons.transport(options.grpc_transport),
+        **add_on_settings.references(options),
     )
     return settings_of(options, machine)
 
@@ -163,12 +147,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
         frontend=_frontend(options, machine, log, memory, metrics, on_demand),
         access=access_by_role(options),
         steps=machine.steps,
-        announcing=frontends.Announcing(
-            places=options.announce,
-            token_file=options.announce_token_file,
-            host=options.announce_host,
-            interval_s=options.announce_interval_secs,
-        ),
+        told_alone=add_on_settings.told_alone(options),
         cache_secrets=cache_secrets() if options.cache_config else {},
         trace=trace,
         log_file=options.log_file,
@@ -222,11 +201,8 @@ def _frontend(
             exit_timeout_s=options.exit_timeout_secs,
             passed_sockets=machine.passed_sockets,
             stub_user=options.stub_user,
-            service_options=tuple(
-                (name, json.dumps(getattr(options, name)))
-                for service in services_of(options).values()
-                for name in (service.switch, *_MORE_OPTIONS.get(service.switch, ()))
-            ),
+            state_directory=options.state_directory,
+            add_ons=add_on_settings.told_to_all(options),
         ),
         models=frontends.Models(
             options.model_control_mode,
@@ -273,7 +249,6 @@ def _http(options: Options, machine: Machine) -> frontends.Http:
         max_input_size=options.http_max_input_size,
         allowed_hosts=options.http_allowed_host,
         allow_web_page=options.allow_web_page,
-        allow_openai=options.allow_openai,
         addons=machine.http_addons,
         forwards_from_generate=options.http_header_forward_generate,
     )
@@ -323,17 +298,6 @@ def _held_requests(text: str) -> int:
     return held
 
 
-def other_processes(options: Options) -> list[str]:
-    """Return the names of processes that these options turn on, and that serve no requests."""
-    return [
-        name
-        for name, (_, process) in addons.processes().items()
-        if not process.is_serving
-        and not process.is_on_demand
-        and (not process.on or getattr(options, process.on.replace("-", "_")))
-    ]
-
-
 def read_policy(options: Options) -> Policy:
     """Return the policy of a server that is started with these options on this machine."""
     cores = len(os.sched_getaffinity(0))
@@ -346,9 +310,7 @@ def read_policy(options: Options) -> Policy:
         roles.append("metrics")
     if options.trace.can_trace:
         roles.append("tracer")
-    if options.announce:
-        roles.append("announcer")
-    roles += [f"{ADD_ON}{name}" for name in other_processes(options)]
+    roles += add_on_settings.other_roles(options)
     python = PythonSettings.from_backend_config(options.backend_settings("python"))
     return Policy(
         control_mode=options.model_control_mode,

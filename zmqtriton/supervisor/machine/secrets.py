@@ -38,10 +38,12 @@ class SecretError(Exception):
 def resolve_key_files(options: Options) -> Options:
     """Return the options with the keys that lie in files. Raises SecretError."""
     resolved: dict[str, Any] = {
-        name: tuple(_resolve_value(name, group) for group in getattr(options, name))
+        name: tuple(_resolve_value(name, group) for group in options.value(name))
         for name in RESTRICTING_OPTIONS
     }
-    return dataclasses.replace(options, **resolved)
+    of_add_ons = {name: resolved.pop(name) for name in options.of_add_ons.keys() & resolved.keys()}
+    of_add_ons = {**options.of_add_ons, **of_add_ons}
+    return dataclasses.replace(options, **resolved, of_add_ons=of_add_ons)
 
 
 def _resolve_value(option: str, group: Restriction) -> Restriction:
@@ -74,7 +76,7 @@ def check_tokens(options: Options) -> None:
     if not path:
         return
     try:
-        grants = token_file.read(path, counts_text=options.token_metrics)
+        grants = token_file.read(path, counts_text=bool(options.value("token_metrics")))
         is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
     except (TokenFileError, OSError) as error:
         raise SecretError(f"--tokens={path}: {error}") from None
@@ -121,7 +123,7 @@ def access_by_role(options: Options) -> dict[str, Access]:
         ),
         METRICS: Access(tokens),
         **{
-            name: Access(restrictions=getattr(options, service.restrictions))
+            name: Access(restrictions=options.value(service.restrictions))
             if service.restrictions
             else Access(tokens)
             for name, service in addons.services().items()
@@ -143,7 +145,7 @@ def cache_secrets() -> dict[str, str]:
 
 def hide_from_command_line(options: Options) -> None:
     """Overwrite the keys in the process's command line with asterisks."""
-    groups = (group for name in RESTRICTING_OPTIONS for group in getattr(options, name))
+    groups = (group for name in RESTRICTING_OPTIONS for group in options.value(name))
     values = [group.value for group in groups if not _is_file_reference(group)]
     if not values:
         return

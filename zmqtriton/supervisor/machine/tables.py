@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from io import TextIOBase
 
-from zmqtriton import console
+from zmqtriton import addons, console
 from zmqtriton.commit import commit as commit
 from zmqtriton.commit import full_version
 from zmqtriton.options import Options
@@ -39,7 +39,7 @@ EXTENSIONS = (
 def extensions(options: Options) -> list[str]:
     """Return the extensions of the protocol that the server has with these options."""
     own = f"zmqtriton({full_version()})"
-    return [*EXTENSIONS, own, *(["openai"] if options.allow_openai else [])]
+    return [*EXTENSIONS, own, *addons.extensions(options.value)]
 
 
 def startup_tables(

@@ -26,7 +26,6 @@ from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.opening import Opening
 from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
 from zmqtriton.supervisor.server_processes.roles import (
-    ANNOUNCER,
     ARBITER,
     BROKER,
     CATALOGUE_ROLES,
@@ -38,6 +37,7 @@ from zmqtriton.supervisor.server_processes.roles import (
     OPENING_ROLES,
     READINESS_ROLES,
     SERVING_ROLES,
+    TELLING,
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported
@@ -165,7 +165,7 @@ class Peers:
     def _introduce(self, peer: Peer) -> None:
         # Gunicorn's workers are in the process group of their arbiter and die with it; a guest is
         # not this server's to kill; the announcer tells of the supervisor's death, and then ends.
-        group = peer.pid if peer.role not in (HTTP, GUEST, ANNOUNCER) else 0
+        group = peer.pid if peer.role not in (HTTP, GUEST, *TELLING) else 0
         self._introductions.introduce(
             peer.serial, peer.role, peer.role, group, lambda: self._send_state(peer)
         )

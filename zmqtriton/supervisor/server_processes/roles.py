@@ -11,8 +11,6 @@ GRPC = "grpc"
 METRICS = "metrics"
 #: A process of a user's that takes part as a frontend and serves nobody but itself.
 GUEST = "guest"
-#: Tells others, on this machine and elsewhere, what this server is and has.
-ANNOUNCER = "announcer"
 #: Forks stubs. It talks to the supervisor only and is not introduced to the broker.
 FORK_SERVER = "fork-server"
 
@@ -22,6 +20,8 @@ ADD_ON = "add-on:"
 LOCAL_SERVICES = frozenset(addons.services())
 #: Processes of them that listen at a socket in the runtime directory.
 LOCAL_SOCKETS = frozenset(n for n, s in addons.services().items() if s.has_socket)
+#: Processes of add-ons that tell others what this server is and has.
+TELLING = frozenset(n for n, (_, each) in addons.processes().items() if each.tells_others)
 
 
 class _RolesWithAddOns:
@@ -34,7 +34,7 @@ class _RolesWithAddOns:
         return role in self._roles or str(role).startswith(ADD_ON)
 
 
-_KEEP_CATALOGUES = (HTTP, GRPC, *LOCAL_SERVICES, METRICS, GUEST, ANNOUNCER)
+_KEEP_CATALOGUES = (HTTP, GRPC, *LOCAL_SERVICES, METRICS, GUEST, *TELLING)
 #: Roles that keep a catalogue of models.
 CATALOGUE_ROLES = _RolesWithAddOns(*_KEEP_CATALOGUES)
 #: Roles that talk to the broker. It knows the groups of others too, to kill them one day.
@@ -46,8 +46,8 @@ SERVING_ROLES = LOCAL_SERVICES | {HTTP, GRPC}
 #: open when each role has.
 OPENING_ROLES = SERVING_ROLES | {ARBITER, METRICS}
 #: Roles that tell balancers whether the server is ready.
-READINESS_ROLES = SERVING_ROLES | {METRICS, ANNOUNCER}
+READINESS_ROLES = SERVING_ROLES | TELLING | {METRICS}
 #: They end before the models do; metrics can be read until the end.
 CLIENT_FACING_ROLES = SERVING_ROLES | {ARBITER}
 #: They do what is left to do when the supervisor has died, and end by themselves.
-OUTLIVING_ROLES = frozenset({BROKER, ANNOUNCER})
+OUTLIVING_ROLES = TELLING | {BROKER}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import socket
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from zmqtriton.sdk.lines.receiver import Receiver
 from zmqtriton.store_places import is_remote
 from zmqtriton_extras.capture.frames import LENGTHS, decode
-from zmqtriton_extras.capture.options import EVENTS
+from zmqtriton_extras.capture.options import EVENTS, CaptureOptions
 from zmqtriton_extras.capture.process.assembly import Assembly, Budget, Capture
 from zmqtriton_extras.capture.process.segments import Segments
 from zmqtriton_extras.capture.process.writer import Target, Writer
@@ -31,9 +30,9 @@ _COUNTER = 0
 class CaptureService(Receiver):
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up with a bound socket."""
-        options = dict(gateway.settings.server.service_options)
-        self._place = json.loads(options["capture_to"])
-        target = _target(self._place, json.loads(options["capture_byte_size"]))
+        options = gateway.settings.options_of("capture", CaptureOptions)
+        self._place = options.capture_to
+        target = _target(self._place, options.capture_byte_size)
         self.budget = Budget(HELD_BYTES)
         self.writer = Writer(target, self.budget)
         super().__init__("Capture", listener, self.writer, lambda: _Connection(self))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from zmqtriton_extras.fleet.announcing.places import AnnouncementOptions
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.inference import ModelVersion
 
@@ -35,20 +36,23 @@ def describe_server(
     settings: FrontendSettings, process: Process, find_host: Callable[[], str]
 ) -> dict[str, Any]:
     """Return what its models do not change; `find_host` finds this machine's name for others."""
+    options = settings.options_of("fleet", AnnouncementOptions)
     document = {
         "format": FORMAT,
         "id": settings.server.id,
         **process._asdict(),
         "version": settings.server.zmqtriton_version,
-        "interval_s": settings.announcing.interval_s,
-        "addresses": _addresses(settings, find_host),
+        "interval_s": options.announce_interval_secs,
+        "addresses": _addresses(settings, options.announce_host, find_host),
     }
     services = ("http", settings.http.use_ssl), ("grpc", settings.grpc.use_ssl)
     encrypted = [name for name, is_encrypted in services if is_encrypted]
     return {**document, "tls": [name for name in encrypted if name in document["addresses"]]}
 
 
-def _addresses(settings: FrontendSettings, find_host: Callable[[], str]) -> dict[str, str]:
+def _addresses(
+    settings: FrontendSettings, named: str, find_host: Callable[[], str]
+) -> dict[str, str]:
     http, grpc, metrics = settings.http, settings.grpc, settings.metrics_service
     services: dict[str, tuple[str, int]] = {}
     if http.is_served:
@@ -61,7 +65,7 @@ def _addresses(settings: FrontendSettings, find_host: Callable[[], str]) -> dict
         services["agent_check"] = metrics.address, metrics.agent_check_port
     addresses = {}
     for name, (address, port) in services.items():
-        host = settings.announcing.host or address
+        host = named or address
         host = find_host() if host in _WILDCARDS else host
         addresses[name] = f"{_bracket_ipv6(host)}:{port}"
     return addresses

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 from zmqtriton_extras.fleet.announcing import announcement
 from zmqtriton_extras.fleet.announcing.announcement import ENDED, Process, Stamp
+from zmqtriton_extras.fleet.announcing.places import AnnouncementOptions
 from zmqtriton_floor import __version__
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import FrontendSettings
@@ -194,13 +195,14 @@ class Courier:
 
     def __init__(self, place: str, settings: FrontendSettings, process: Process) -> None:
         self._place = place.partition("?")[0]  # what follows may be secret
-        self._tell = open_place(place, settings.announcing.token_file)
+        options = settings.options_of("fleet", AnnouncementOptions)
+        self._tell = open_place(place, options.announce_token_file)
         self._describe = partial(
             announcement.describe_server, settings, process, lambda: own_host(place)
         )
         self._news: dict[str, Any] = {}
         self._stamp = Stamp()
-        self._schedule = AnnouncementSchedule(settings.announcing.interval_s)
+        self._schedule = AnnouncementSchedule(options.announce_interval_secs)
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "announcing")
 
@@ -260,8 +262,9 @@ class Announcer:
         self._gateway, self._changed = gateway, changed
         self._readiness = Readiness(gateway)
         settings = gateway.settings
+        places = settings.options_of("fleet", AnnouncementOptions).announce
         process = Process(socket.gethostname(), os.getppid(), settings.server.started_at)
-        self._couriers = [Courier(place, settings, process) for place in settings.announcing.places]
+        self._couriers = [Courier(place, settings, process) for place in places]
         self._news: dict[str, Any] = {}
         self._is_open = False
 

@@ -9,8 +9,7 @@ from zmqtriton_frontends.http_api import HttpExtension, Route, RouteDescriptions
 
 
 def _is_on(gateway: Gateway) -> bool:
-    options = dict(gateway.settings.server.service_options)
-    return gateway.settings.http.allow_openai and options.get("jobs") == "true"
+    return all(map(gateway.settings.option, ("allow_openai", "jobs")))
 
 
 def _routes(gateway: Gateway) -> Sequence[Route]:

@@ -138,9 +138,9 @@ class Execution:
             access.tokens.watch()
         # requests of jobs take this step, too, and its routes make no jobs; the steps of other
         # services need their options
-        rows = settings.server.service_options
+        rows = settings.server.add_ons
         kept = tuple(row for row in rows if row[0] not in _WITHOUT)
-        server = settings.server._replace(service_options=kept)
+        server = settings.server._replace(add_ons=kept)
         gateway.settings = settings._replace(server=server, steps=(*settings.steps, _STEP))
         self._application: Any = build(gateway, routes(gateway), access)
 

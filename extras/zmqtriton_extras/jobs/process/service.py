@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from zmqtriton_extras.jobs import messages
 from zmqtriton_extras.jobs.messages import SERVICE, Body, Contents, Document
+from zmqtriton_extras.jobs.options import JobsOptions
 from zmqtriton_extras.jobs.process.clients import Clients, Part, RoomKind
 from zmqtriton_extras.jobs.process.running import Running
 from zmqtriton_extras.jobs.process.store import Limits, Refused
@@ -40,18 +40,15 @@ class JobsService(Service):
         """Set up with a bound socket."""
         self._listener = listener
         self._path = str(listener.getsockname())
-        options = dict(gateway.settings.server.service_options)
-        names = "state_directory jobs_keep_secs jobs_max_bytes webhook_allow webhook_secret_file"
-        root, keep_s, max_bytes, allowed, secret_file = (
-            json.loads(options[name]) for name in names.split()
-        )
-        directory, limits = Path(root or _default_root(), SERVICE), Limits(keep_s, max_bytes)
+        options = gateway.settings.options_of("jobs", JobsOptions)
+        directory = Path(gateway.settings.server.state_directory or _default_root(), SERVICE)
+        limits = Limits(options.jobs_keep_secs, options.jobs_max_bytes)
         self._store = StoreThread(directory, limits, [room.prepare for room in rooms])
         self._running = Running(gateway, self._store)
         self._rooms = [room.make(gateway, self._store, self._running) for room in rooms]
-        receivers = Allowed(allowed)
+        receivers = Allowed(options.webhook_allow)
         agent = f"zmqtriton/{gateway.settings.server.zmqtriton_version}"
-        self._sending = Sending(self._store, receivers, secret_file, agent)
+        self._sending = Sending(self._store, receivers, options.webhook_secret_file, agent)
         clients = Clients(self._store, self._running, receivers, self._sending)
         self._verbs = dict(clients.verbs)
         for room in self._rooms:

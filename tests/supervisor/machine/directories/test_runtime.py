@@ -346,13 +346,13 @@ def test_a_directory_that_somebody_else_has_made_is_not_taken(
 
 
 #: Any options of these kinds do.
-_FIRST = Service("allow_openai", group="announce_host", restrictions="http_restricted_api")
+_FIRST = Service("reload", group="config", restrictions="http_restricted_api")
 
 
 _SECOND = Service("allow_sagemaker", group="id", restrictions="grpc_restricted_protocol")
 
 
-_BOTH = Options(allow_openai=True, allow_sagemaker=True, announce_host="", id="")
+_BOTH = Options(reload=True, allow_sagemaker=True, config="", id="")
 
 
 _OWN_GROUP = os.getgid()
@@ -388,7 +388,7 @@ def test_a_service_that_is_turned_on_has_a_socket_for_the_server_s_user(director
 
 
 def test_a_group_may_connect_and_enter_the_directory(directory: Path) -> None:
-    options = replace(_BOTH, announce_host=str(_OWN_GROUP))
+    options = replace(_BOTH, config=str(_OWN_GROUP))
 
     assert {"first": 0o660, "second": 0o600} == bind(options, directory)
     assert _OWN_GROUP == (directory / "first").stat().st_gid
@@ -397,7 +397,7 @@ def test_a_group_may_connect_and_enter_the_directory(directory: Path) -> None:
 
 @pytest.mark.parametrize("models", [None, _OWN_GROUP])
 def test_one_group_may_enter_the_directory(directory: Path, models: int | None) -> None:
-    options = replace(_BOTH, announce_host=str(_OWN_GROUP), id=str(_OWN_GROUP + 1))
+    options = replace(_BOTH, config=str(_OWN_GROUP), id=str(_OWN_GROUP + 1))
 
     with pytest.raises(DirectoryError, match=r"^--id: one group may enter the runtime directory"):
         bind(options, directory, models)

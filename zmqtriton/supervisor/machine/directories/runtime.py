@@ -328,7 +328,7 @@ def find_candidates(parent: Path) -> Iterator[Path]:
 def services_of(options: Options) -> dict[str, addons.Service]:
     """Return the services that these options turn on, by name."""
     services = addons.services()
-    return {name: service for name, service in services.items() if getattr(options, service.switch)}
+    return {name: service for name, service in services.items() if options.value(service.switch)}
 
 
 def bind_local_services(
@@ -357,7 +357,7 @@ def bind_local_services(
 
 def _group_of(options: Options, service: addons.Service, admitted: int | None) -> int | None:
     """Return the group whose members may connect; None for the server's own user alone."""
-    name: str = service.group and getattr(options, service.group)
+    name: str = service.group and options.value(service.group)
     if not name:
         return None
     group = _find_group(_option(service.group), name)

@@ -11,12 +11,13 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from zmqtriton import addons
 from zmqtriton.environments.demand import EnvironmentSpec
 from zmqtriton.options import Options
+from zmqtriton.options.declared import declared_options
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
@@ -208,9 +209,15 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{fnmatch.translate(name)})" for name in names))
 
 
+def _places(options: Options) -> Iterator[str]:
+    """Return the values of options of add-ons that may name stores."""
+    places = (option.field for option in declared_options() if option.is_place)
+    return filter(None, map(options.value, places))
+
+
 def model_variables(options: Options) -> dict[str, str | None]:
     """Return the differences of models' variables from the server's own; None removes one."""
-    names = withheld(os.environ, options.model_env, (*options.model_repository, options.capture_to))
+    names = withheld(os.environ, options.model_env, (*options.model_repository, *_places(options)))
     if not names:
         return {}
     if options.model_env:

@@ -62,7 +62,7 @@ class UnderWay:
     def begin(self) -> None:
         self._is_over = False
         # whose lines would be refused, without the API
-        if self._gateway.settings.http.allow_openai:
+        if self._gateway.settings.option("allow_openai"):
             self._looking = asyncio.ensure_future(self._look())
 
     def wake(self) -> None:

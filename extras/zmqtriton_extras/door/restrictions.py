@@ -1,0 +1,7 @@
+"""The option that requires keys of clients of the door."""
+
+from __future__ import annotations
+
+from zmqtriton.options import CATEGORIES, restriction
+
+read = restriction("--zmq-door-restricted", "verb", "", CATEGORIES)

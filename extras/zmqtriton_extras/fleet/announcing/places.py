@@ -1,0 +1,37 @@
+"""The options of announcements."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from zmqtriton.options import BadValue, integer_between
+
+interval = integer_between(1, 3600, "Must be in the range 1 to 3600 seconds. Got {value}")
+
+
+class AnnouncementOptions(NamedTuple):
+    #: Files and URLs.
+    announce: tuple[str, ...] = ()
+    #: Empty: by the routes of this machine.
+    announce_host: str = ""
+    announce_interval_secs: int = 5
+    announce_token_file: str = ""
+
+
+def place(value: str) -> str:
+    """Return the name of a file, or the URL of somebody who takes announcements."""
+    if "://" not in value:
+        if not value:
+            raise BadValue("The name of a file, or a URL, is missing.")
+        return value
+    try:
+        parts = urlsplit(value)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right or not value.isprintable() or " " in value:
+        raise BadValue(f"Only http and https addresses are possible. Got {value}")
+    if "@" in parts.netloc:
+        raise BadValue("A URL must hold no password; see --announce-token-file.")
+    return value

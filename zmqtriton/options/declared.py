@@ -1,0 +1,78 @@
+"""Options that add-ons declare, as rows of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from zmqtriton import addons
+from zmqtriton.options import values
+from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.sdk.addon import Option as DeclaredOption
+from zmqtriton_floor.lazy_names import load_reference
+
+#: How a value of a type is read, its name in `--help`, and how often an option may be given.
+_KINDS: dict[Any, tuple[Callable[[str], Any], str, Arity]] = {
+    bool: (values.boolean, "boolean", Arity.SWITCH),
+    int: (values.count, "integer", Arity.LAST_WINS),
+    float: (values.number, "float", Arity.LAST_WINS),
+    str: (values.text, "string", Arity.LAST_WINS),
+    tuple: (values.text, "string", Arity.REPEATABLE),
+}
+
+
+def declared_options() -> list[DeclaredOption]:
+    """Return the options of all add-ons."""
+    return [option for each in addons.add_ons().values() for option in each.declared.options]
+
+
+def with_declared(groups: dict[str, tuple[Option, ...]]) -> dict[str, tuple[Option, ...]]:
+    """Return groups of options with those of add-ons, each group where it is to stand."""
+    groups, last = {**groups}, [*groups][-1]
+    for each in addons.add_ons().values():
+        for option in each.declared.options:
+            group = option.group or each.declared.title or each.declared.name
+            if group not in groups:
+                groups = _inserted(groups, group, each.declared.behind, before=last)
+            groups[group] = (*groups[group], _row(option, each))
+    return groups
+
+
+def _inserted(
+    groups: dict[str, tuple[Option, ...]], group: str, behind: str, *, before: str
+) -> dict[str, tuple[Option, ...]]:
+    names = [*groups]
+    place = names.index(behind) + 1 if behind in names else names.index(before)
+    names.insert(place, group)
+    return {name: groups.get(name, ()) for name in names}
+
+
+def _row(option: DeclaredOption, add_on: addons.Installed) -> Option:
+    if isinstance(option.kind, str):
+        read, metavar, arity = _reader(add_on.reference(option.kind)), "value", Arity.LAST_WINS
+    else:
+        read, metavar, arity = _KINDS[option.kind]
+    return Option(
+        option.name,
+        option.metavar or metavar,
+        read,
+        option.help,
+        OptionSupport.IGNORED if option.ignored else OptionSupport.SUPPORTED,
+        Arity.REPEATABLE if option.repeats else arity,
+        reason=option.ignored,
+    )
+
+
+def _reader(reference: str) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        return load_reference(reference)(text)
+
+    return read
+
+
+def unmet(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the options that want another one, which is not given, and that one."""
+    for option in declared_options():
+        is_used = option.requires and values[option.field] != option.default
+        if is_used and not values[option.requires.replace("-", "_")]:
+            yield option.name, option.requires

@@ -1,0 +1,57 @@
+"""The options of add-ons, as processes are told them, and the processes that these turn on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from zmqtriton import addons
+from zmqtriton.options import Options
+from zmqtriton.sdk.addon import Option
+from zmqtriton.supervisor.machine.directories.runtime import services_of
+from zmqtriton.supervisor.server_processes.roles import ADD_ON
+
+
+def references(options: Options) -> dict[str, Any]:
+    """Return the references of what frontends and the broker load of add-ons, by their settings."""
+    return {
+        "http_addons": tuple(addons.references("http")),
+        "steps": addons.steps(services_of(options).values()),
+        "parts": addons.parts(),
+        "transport": addons.transport(options.grpc_transport),
+    }
+
+
+def told_to_all(options: Options) -> tuple[tuple[str, str], ...]:
+    """Return what all frontends are told of the options of each add-on."""
+    return tuple(
+        (name, _document(options, [each for each in found.declared.options if not each.is_secret]))
+        for name, found in addons.add_ons().items()
+        if found.declared.options
+    )
+
+
+def told_alone(options: Options) -> dict[str, tuple[str, str]]:
+    """Return the options of add-ons with secret ones, by the role of the process that has them."""
+    return {
+        process.name or name: (name, _document(options, found.declared.options))
+        for name, found in addons.add_ons().items()
+        if (process := found.declared.process) is not None
+        and any(each.is_secret for each in found.declared.options)
+    }
+
+
+def _document(options: Options, declared: Sequence[Option]) -> str:
+    return json.dumps({each.field: options.value(each.field) for each in declared})
+
+
+def other_roles(options: Options) -> list[str]:
+    """Return the roles of processes that these options turn on, and that serve no requests."""
+    return [
+        name if process.tells_others else f"{ADD_ON}{name}"
+        for name, (_, process) in addons.processes().items()
+        if not process.is_serving
+        and not process.is_on_demand
+        and (not process.on or options.value(process.on.replace("-", "_")))
+    ]
