@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zmqtriton.sdk.addon import ALL, GROUP, AddOn, Process
@@ -33,6 +34,8 @@ SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
 
 _log = logging.getLogger(__name__)
 
+#: The module with the declaration of a package that models import, where nothing else of us is.
+_BESIDE = "declaration"
 _METADATA = (".dist-info", ".egg-info")
 
 
@@ -293,24 +296,34 @@ def _own() -> Iterator[Installed]:
                 raise
             continue
         for name in sorted(os.listdir(directory)):
-            if os.path.exists(f"{directory}/{name}/__init__.py"):
+            if os.path.exists(f"{directory}/{name}/{_BESIDE}.py"):
+                module = importlib.import_module(f"{shelf}.{name}.{_BESIDE}")
+            elif os.path.exists(f"{directory}/{name}/__init__.py"):
                 module = importlib.import_module(f"{shelf}.{name}")
-                if add_on := vars(module).get("ADDON"):
-                    yield Installed(add_on, module.__name__)
+            else:
+                continue
+            if add_on := vars(module).get("ADDON"):
+                yield Installed(add_on, _package_of(module))
 
 
 def _of_others() -> Iterator[Installed]:
     for text in _entry_points(sys.path):
         for name, reference in _parse(text):
-            module, _, attribute = reference.partition(":")
+            name_of_module, _, attribute = reference.partition(":")
             try:
-                add_on = load_reference(f"{module}:{attribute or 'ADDON'}")
+                module = importlib.import_module(name_of_module)
+                add_on = getattr(module, attribute or "ADDON")
                 if not isinstance(add_on, AddOn):
                     raise TypeError(f"{reference} is no AddOn")
             except Exception as error:  # noqa: BLE001 - it is not ours, and others serve without it
                 _log.warning("the add-on '%s' cannot be used: %s", name, error)
             else:
-                yield Installed(add_on, module, is_own=False)
+                yield Installed(add_on, _package_of(module), is_own=False)
+
+
+def _package_of(module: ModuleType) -> str:
+    """Return the package to which the references of a declaration are relative."""
+    return module.__name__ if hasattr(module, "__path__") else module.__package__ or module.__name__
 
 
 def _ordered(found: Mapping[str, Installed]) -> list[str]:

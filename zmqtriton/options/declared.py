@@ -21,9 +21,10 @@ _KINDS: dict[Any, tuple[Callable[[str], Any], str, Arity]] = {
 }
 
 
-def declared_options() -> list[DeclaredOption]:
-    """Return the options of all add-ons."""
-    return [option for each in addons.add_ons().values() for option in each.declared.options]
+#: The options of all add-ons.
+DECLARED: tuple[DeclaredOption, ...] = tuple(
+    option for each in addons.add_ons().values() for option in each.declared.options
+)
 
 
 def with_declared(groups: dict[str, tuple[Option, ...]]) -> dict[str, tuple[Option, ...]]:
@@ -72,7 +73,7 @@ def _reader(reference: str) -> Callable[[str], Any]:
 
 def unmet(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the options that want another one, which is not given, and that one."""
-    for option in declared_options():
+    for option in DECLARED:
         is_used = option.requires and values[option.field] != option.default
         if is_used and not values[option.requires.replace("-", "_")]:
             yield option.name, option.requires

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from zmqtriton import addons
 from zmqtriton.commit import full_version
 from zmqtriton.options import sources
-from zmqtriton.options.declared import declared_options, unmet
+from zmqtriton.options.declared import DECLARED, unmet
 from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.result import DEFAULTS, Options
@@ -254,7 +254,7 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     except BadValue as error:
         raise OptionError(str(error)) from None
     settled["warnings"] = tuple(warnings)
-    of_add_ons = {option.field: settled.pop(option.field) for option in declared_options()}
+    of_add_ons = {option.field: settled.pop(option.field) for option in DECLARED}
     return Options(**settled, of_add_ons=of_add_ons)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from zmqtriton.options.declared import declared_options
+from zmqtriton.options.declared import DECLARED
 from zmqtriton.options.values import (
     ModelFile,
     RateLimitResource,
@@ -204,7 +204,7 @@ class Options:
 
     #: Options that add-ons declare, by field.
     of_add_ons: Mapping[str, Any] = field(
-        default_factory=lambda: {each.field: each.default for each in declared_options()},
+        default_factory=lambda: {each.field: each.default for each in DECLARED},
         hash=False,
     )
     #: For the operator, one line each, in the order of the command line.
@@ -242,5 +242,5 @@ class Options:
 #: The default of each option by its field.
 DEFAULTS: dict[str, Any] = {
     **{each.name: each.default for each in fields(Options) if each.name != "of_add_ons"},
-    **{option.field: option.default for option in declared_options()},
+    **{option.field: option.default for option in DECLARED},
 }

@@ -4,6 +4,9 @@ Every start of a server and every command reads all of them, so such a file impo
 nothing else. A reference is `module:attribute` or `module`; with a dot before it, it is of the
 add-on's own package. It is imported when it is used.
 
+A package that models import, in Pythons that have nothing else of the server, has its declaration
+in `declaration.py` in place of `__init__`.
+
 An add-on of another package is named by an entry point of the group `zmqtriton.addons`.
 """
 

@@ -3,26 +3,3 @@
 Each folder has the model.py of one backend, which the stub imports as it imports a user's; one of
 the same name in `--backend-directory` goes before it. They use the public model API alone.
 """
-
-from __future__ import annotations
-
-from zmqtriton.sdk import AddOn, Backend
-
-ADDON = AddOn(
-    "backends",
-    backends={
-        "dyna_sequence": Backend(".dyna_sequence"),
-        "fil": Backend(".fil", "treelite", "treelite"),
-        "identity": Backend(".identity"),
-        "iterative_sequence": Backend(".iterative_sequence"),
-        "onnxruntime": Backend(".onnxruntime", "onnxruntime", "onnxruntime"),
-        "openvino": Backend(".openvino", "openvino", "openvino"),
-        "pytorch": Backend(".pytorch", "torch", "torch"),
-        "repeat": Backend(".repeat"),
-        "sequence": Backend(".sequence"),
-        "square": Backend(".square"),
-        "tensorflow": Backend(".tensorflow", "tensorflow", "tensorflow"),
-        "tensorrt": Backend(".tensorrt", "tensorrt", "tensorrt cupy-cuda12x"),
-        "vllm": Backend(".vllm", "vllm", "vllm"),
-    },
-)

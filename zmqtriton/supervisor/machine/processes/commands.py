@@ -17,7 +17,7 @@ from itertools import chain
 from zmqtriton import addons
 from zmqtriton.environments.demand import EnvironmentSpec
 from zmqtriton.options import Options
-from zmqtriton.options.declared import declared_options
+from zmqtriton.options.declared import DECLARED
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
@@ -211,7 +211,7 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str]:
 
 def _places(options: Options) -> Iterator[str]:
     """Return the values of options of add-ons that may name stores."""
-    places = (option.field for option in declared_options() if option.is_place)
+    places = (option.field for option in DECLARED if option.is_place)
     return filter(None, map(options.value, places))
 
 
