@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zmqtriton.sdk.addon import ALL, GROUP, AddOn, Process
+from zmqtriton.sdk.addon import ALL, GROUP, AddOn, Backend, Command, Process
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
 
@@ -56,8 +56,6 @@ class Service(NamedTuple):
 
     #: Turns it on.
     switch: str
-    step: str = ""
-    metrics: str = ""
     group: str = ""
     restrictions: str = ""
     has_socket: bool = True
@@ -123,7 +121,7 @@ def find_verb(name: str) -> str:
 
 def find_command(name: str) -> str:
     """Return the reference of a command of `zmqtriton`, or ""."""
-    return _find(lambda add_on: add_on.commands[name].run if name in add_on.commands else "")
+    return _find(lambda add_on: _command(add_on.commands.get(name, "")).run)
 
 
 def _find(text_of: Callable[[AddOn], str]) -> str:
@@ -143,19 +141,24 @@ def verbs() -> list[str]:
 def usages() -> dict[str, str]:
     """Return how the commands of `zmqtriton` are used; of some the name is all that is known."""
     return {
-        name: command.usage or name
+        name: _command(command).usage or name
         for each in add_ons().values()
         for name, command in each.declared.commands.items()
     }
 
 
-def steps(services: Iterable[Service]) -> tuple[str, ...]:
-    """Return the steps of requests: those without a process, and those of these services."""
-    alone = [each for each in add_ons().values() if each.declared.process is None]
-    return (
-        *(each.reference(each.declared.step) for each in alone if each.declared.step),
-        *(service.step for service in services if service.step),
+def references_in_use(kind: str, value_of: Callable[[str], Any]) -> tuple[str, ...]:
+    """Return the references of a kind, but for add-ons whose process is off."""
+    return tuple(
+        each.reference(text)
+        for each in add_ons().values()
+        if _is_on(each.declared.process, value_of)
+        for text in _texts(getattr(each.declared, kind))
     )
+
+
+def _is_on(process: Process | None, value_of: Callable[[str], Any]) -> bool:
+    return process is None or not process.on or bool(value_of(_field(process.on)))
 
 
 def processes() -> dict[str, tuple[str, Process]]:
@@ -172,8 +175,6 @@ def services() -> dict[str, Service]:
     return {
         process.name or each.declared.name: Service(
             _field(process.on),
-            each.reference(each.declared.step),
-            each.reference(each.declared.metrics),
             _field(process.group),
             _field(process.restrictions),
             process.has_socket,
@@ -186,17 +187,10 @@ def services() -> dict[str, Service]:
 def problems(values: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults of the options, which are given by their fields."""
     for each in add_ons().values():
-        process = each.declared.process
-        is_on = process is None or not process.on or values[_field(process.on)]
-        if each.declared.check and is_on:
+        if each.declared.check and _is_on(each.declared.process, values.__getitem__):
             problem: str = load_reference(each.reference(each.declared.check))(values)
             if problem:
                 yield problem
-
-
-def features() -> list[str]:
-    """Return the references of the supervisor's features."""
-    return references("features")
 
 
 def settings_of_models() -> Iterator[tuple[str, str]]:
@@ -211,8 +205,8 @@ def frameworks() -> Mapping[str, tuple[str, str]]:
     return {
         name: (backend.module, backend.brought_by)
         for each in add_ons().values()
-        for name, backend in each.declared.backends.items()
-        if backend.module
+        for name, value in each.declared.backends.items()
+        if (backend := _backend(value)).module
     }
 
 
@@ -230,7 +224,7 @@ def backend_package(name: str) -> Package | None:
     """Return the package of an add-on's backend; None without one, or without its files."""
     for each in add_ons().values():
         if name in each.declared.backends:
-            package = each.reference(each.declared.backends[name].package)
+            package = each.reference(_backend(each.declared.backends[name]).package)
             try:
                 return Package(package, directory_of(package))
             except (ImportError, InvalidArgument) as error:
@@ -250,6 +244,19 @@ def directory_of(package: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise InvalidArgument(f"there is no package '{package}', which an add-on declares")
     return Path(spec.submodule_search_locations[0])
+
+
+def parameters() -> list[str]:
+    """Return the parameters of config.pbtxt that add-ons read."""
+    return [name for each in add_ons().values() for name in each.declared.parameters]
+
+
+def _command(value: Command | str) -> Command:
+    return Command(value) if isinstance(value, str) else value
+
+
+def _backend(value: Backend | str) -> Backend:
+    return Backend(value) if isinstance(value, str) else value
 
 
 def _texts(value: str | tuple[str, ...]) -> Iterable[str]:

@@ -278,16 +278,17 @@ def test_a_backend_whose_package_is_not_there_is_left_out(
 
 def _references(add_on: addons.Installed) -> Iterator[str]:
     declared = add_on.declared
-    words = ("name", "title", "behind", "extension", "extension_on")
+    words = ("name", "title", "behind", "extension", "extension_on", "http", "feature")
     single = [
         value
         for name, value in declared._asdict().items()
         if isinstance(value, str) and name not in words
     ]
-    several = [*declared.http, *declared.features, *declared.ctl.values()]
+    several = [*addons._texts(declared.http), *addons._texts(declared.feature)]
+    several += [*declared.ctl.values()]
     several += [option.kind for option in declared.options if isinstance(option.kind, str)]
-    several += [command.run for command in declared.commands.values()]
-    several += [backend.package for backend in declared.backends.values()]
+    several += [addons._command(command).run for command in declared.commands.values()]
+    several += [addons._backend(backend).package for backend in declared.backends.values()]
     if declared.process is not None:
         several += [declared.process.module]
     yield from (add_on.reference(text) for text in (*single, *several) if text)

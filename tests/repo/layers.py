@@ -666,6 +666,16 @@ LAYERS = (
     Layer("zmqtriton_standard", (), (), "is a name"),
     Layer("zmqtriton_extras", (), (), "is a name"),
     Layer("zmqtriton.sdk", (_FLOOR, "zmqtriton.sdk"), (), "is read at each start"),
+    *(
+        Layer(f"zmqtriton.sdk.{name}", (_FLOOR, *rooms), (), "has names of a room for add-ons")
+        for name, rooms in (
+            ("http", ("zmqtriton_frontends.http_api",)),
+            ("requests", ("zmqtriton_frontends.entrance", *_REQUESTS)),
+            ("process", ("zmqtriton.addons", "zmqtriton_frontends.serving")),
+            ("control", ("zmqtriton.supervisor",)),
+            ("models", ("zmqtriton.config",)),
+        )
+    ),
     Layer(
         "zmqtriton.sdk.lines",
         (_FLOOR, "zmqtriton.sdk", "zmqtriton_frontends.serving"),

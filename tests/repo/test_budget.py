@@ -17,9 +17,9 @@ from tools.report import packages, sizes, statements
 CARRIED = ("zmqtriton", "zmqtriton/embedded", "zmqtriton/pytriton", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
-STATEMENTS = {"core and standard": 64_500, "tests": 85_850}
+STATEMENTS = {"core and standard": 64_550, "tests": 85_850}
 #: The modules of core and standard.
-FILES = 685
+FILES = 695
 #: So far above what is there a budget may stand.
 SLACK = 100
 

@@ -434,7 +434,8 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
     """Return unknown names that are similar to ones with a meaning."""
-    upper = {one.name.upper(): one.name for one in _ALL}
+    of_add_ons = addons.parameters()
+    upper = {name.upper(): name for name in (*(one.name for one in _ALL), *of_add_ons)}
     for name in sorted(config.parameters):
         if name == CUDA_VISIBLE_DEVICES and parameter_text(config, name) != "instance":
             yield Problem(
@@ -442,7 +443,7 @@ def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
                 ("parameters", name),
                 severity=Severity.WARNING,
             )
-        if name in _NAMES or name.lower() in _NAMES_IN_ANY_CASE:
+        if name in _NAMES or name in of_add_ons or name.lower() in _NAMES_IN_ANY_CASE:
             continue
         matches = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
         if matches:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import load, on_behalf_of
 from zmqtriton_standard.metrics.scraper import Scraper
+
+Options = TypeVar("Options")
 
 _LOOK_S = 0.005
 #: What bound models have begun may take so long when this process leaves.
@@ -237,6 +239,10 @@ class Connection:
     def call(self, verb: str, /, **arguments: Any) -> Any:
         """Return the answer of a control call, as the commands of `zmqtriton-ctl` make them."""
         return self._guest.wait(self._guest.gateway.call(verb, arguments))
+
+    def options_of(self, add_on: str, kind: type[Options]) -> Options:
+        """Return options of an add-on, which `kind` has as fields with their defaults."""
+        return self._guest.ask(lambda: self._guest.gateway.settings).options_of(add_on, kind)
 
     def close(self) -> None:
         """Leave the server: cancel requests in flight, and nobody else's.

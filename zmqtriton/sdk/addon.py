@@ -120,18 +120,19 @@ class AddOn(NamedTuple):
     #: the add-on has a process, while that is on.
     step: str = ""
     #: `HttpExtension`s of the HTTP frontend.
-    http: tuple[str, ...] = ()
+    http: str | tuple[str, ...] = ()
     #: Names of add-ons whose extensions come before.
     after: tuple[str, ...] = ()
     process: Process | None = None
     #: `Feature`s of the supervisor.
-    features: tuple[str, ...] = ()
+    feature: str | tuple[str, ...] = ()
     #: Commands of `zmqtriton-ctl`: commands of click.
     ctl: Mapping[str, str] = {}
-    commands: Mapping[str, Command] = {}
-    #: Makes, of a gateway, the function that returns the text of its process for the metrics.
+    commands: Mapping[str, Command | str] = {}
+    #: Makes, of a gateway, the coroutine function that returns its text for the page of metrics; if
+    #: the add-on has a process, while that is on.
     metrics: str = ""
-    backends: Mapping[str, Backend] = {}
+    backends: Mapping[str, Backend | str] = {}
     #: Takes a client, a model and a version, and returns why that is not ready.
     explanation: str = ""
     #: Add-ons without which it is left out.

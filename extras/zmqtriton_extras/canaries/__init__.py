@@ -7,7 +7,7 @@ from zmqtriton.sdk import AddOn
 ADDON = AddOn(
     "canaries",
     model_settings=".settings",
-    features=(".registry:CanaryRegistry",),
+    feature=".registry:CanaryRegistry",
     ctl={"canary": ".ctl:canary"},
     division=".requests:division",
     needs=("capture",),

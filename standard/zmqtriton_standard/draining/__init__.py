@@ -6,5 +6,5 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "draining",
-    features=(".draining:Draining",),
+    feature=".draining:Draining",
 )

@@ -6,5 +6,5 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "on_demand",
-    features=(".loader:OnDemandLoader",),
+    feature=".loader:OnDemandLoader",
 )

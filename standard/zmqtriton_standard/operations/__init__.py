@@ -6,5 +6,5 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "operations",
-    features=(".operations:Operations", ".operations:RepositoryRegistry"),
+    feature=(".operations:Operations", ".operations:RepositoryRegistry"),
 )

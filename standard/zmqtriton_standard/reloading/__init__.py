@@ -6,5 +6,5 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "reloading",
-    features=(".reloading:ReloadCalls", ".reloading:Reloader"),
+    feature=(".reloading:ReloadCalls", ".reloading:Reloader"),
 )

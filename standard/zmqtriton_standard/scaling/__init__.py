@@ -7,5 +7,5 @@ from zmqtriton.sdk import AddOn
 ADDON = AddOn(
     "scaling",
     model_settings=".limits",
-    features=(".autoscaler:Autoscaler",),
+    feature=".autoscaler:Autoscaler",
 )

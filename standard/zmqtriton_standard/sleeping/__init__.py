@@ -6,5 +6,5 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "sleeping",
-    features=(".sleeping:Sleeping",),
+    feature=".sleeping:Sleeping",
 )

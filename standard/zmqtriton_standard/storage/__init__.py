@@ -7,6 +7,6 @@ from zmqtriton.sdk import AddOn, Process
 ADDON = AddOn(
     "storage",
     process=Process(".", title="Storage", is_on_demand=True),
-    features=(".object_stores:ObjectStores",),
+    feature=".object_stores:ObjectStores",
     stores=".places",
 )

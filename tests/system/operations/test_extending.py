@@ -8,15 +8,17 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from email.message import Message
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from tests.support.server import ROOT, Server
+from tests.support.server import ROOT, Server, exchange
 from tests.support.waiting import eventually
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant
@@ -29,32 +31,15 @@ GUIDE = ROOT / "docs" / "guides" / "extending.md"
 FILE = re.compile(r"^`([\w./]+)`:\n\n<!--.*?-->\n\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONFIGURATION = re.compile(r"^```\n(# models/seven.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: A step of somebody else's, in one file: how many requests wait for the model of an answer.
-QUEUE_LENGTH = """
-from zmqtriton_floor.wire import LOAD
-
-def queue_length(gateway):
-    def step(ask, request):
-        async def report():
-            model = request.model
-            answer = await gateway.statistics(model.name, model.version, kind=LOAD)
-            return [("x-queue-length", str(answer["loads"][0]["queued"]))]
-        return request.with_report(report)
-    return step
-"""
 TOKEN, OF_OTHERS = "zmqt_a-secret-of-all-0123456789", "zmqt_a-secret-of-some-0123456789"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the package of the guide, and a process that the test adds to it."""
+    """A directory with the package of the guide."""
     source = tmp_path_factory.mktemp("source")
     files = dict(FILE.findall(GUIDE.read_text("utf-8")))
-    files["model_ages/constant/__init__.py"] = ""
-    files["model_ages/queue_length.py"] = QUEUE_LENGTH
-    steps = '[project.entry-points."zmqtriton.steps"]\n'
-    row = 'queue_length = "model_ages.queue_length:queue_length"\n'
-    files["pyproject.toml"] = files["pyproject.toml"].replace(steps, steps + row)
+    files["greeting/__init__.py"] = files["greeting/constant/__init__.py"] = ""
     for name, text in files.items():
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,38 +56,46 @@ def server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     directory = tmp_path_factory.mktemp("server")
     roots = os.pathsep.join((str(installed), os.environ.get("PYTHONPATH", "")))
     options = [f"--runtime-directory={directory}/run", f"--tokens={directory}/tokens"]
+    options.append("--greeting=hello")
     grants = [
-        Grant("all", token_file.digest(TOKEN), token_file.parse_scopes("infer"), ALL_MODELS),
+        Grant(
+            "all", token_file.digest(TOKEN), token_file.parse_scopes("infer,metrics"), ALL_MODELS
+        ),
         Grant("others", token_file.digest(OF_OTHERS), token_file.parse_scopes("infer"), ("x*",)),
     ]
     tokens = directory / "tokens"
     tokens.write_text("".join(grant.line() + "\n" for grant in grants))
     tokens.chmod(0o600)
     server = Server(
-        directory, options=options, environment={"PYTHONPATH": roots}, frontends=("grpc",)
+        directory, options=options, environment={"PYTHONPATH": roots}, frontends=("grpc", "metrics")
     )
     [configuration] = CONFIGURATION.findall(GUIDE.read_text("utf-8"))
     server.write_model("seven", configuration)
+    own = 'parameters { key: "GREETING" value { string_value: "good day" } }\n'
+    server.write_model("polite", configuration + own)
     with server:
         yield server
 
 
+def _environment(installed: Path, **more: str) -> dict[str, str]:
+    roots = os.pathsep.join((str(installed), os.environ.get("PYTHONPATH", "")))
+    return {**os.environ, "PYTHONPATH": roots, **more}
+
+
 def ctl(server: Server, installed: Path, *words: str) -> str:
     command = [sys.executable, "-m", "zmqtriton.ctl.main", *words]
-    roots = os.pathsep.join((str(installed), os.environ.get("PYTHONPATH", "")))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": roots,
-        "RUNTIME_DIRECTORY": f"{server.directory}/run",
-    }
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True
-    ).stdout
+    environment = _environment(installed, RUNTIME_DIRECTORY=f"{server.directory}/run")
+    return subprocess.check_output(command, env=environment, text=True)
 
 
-def test_its_command_speaks_to_the_server(server: Server, installed: Path) -> None:
-    assert re.fullmatch(r"seven seven_0 \d+\n", ctl(server, installed, "ages"))
-    assert "Print the age of each instance" in ctl(server, installed, "--help")
+def test_its_commands_run(server: Server, installed: Path) -> None:
+    assert "2\n" == ctl(server, installed, "greetings")
+    assert "Print how many models have been greeted" in ctl(server, installed, "--help")
+    command = [sys.executable, "-m", "zmqtriton"]
+    run = partial(subprocess.check_output, text=True, env=_environment(installed))
+    assert "Hello you\n" == run([*command, "greet", "you"])
+    text = "greeting:\n  --greeting <string>\n        Said in a header of each answer.\n"
+    assert text in run([*command, "--help", "greeting"])
 
 
 def ask(
@@ -111,52 +104,72 @@ def ask(
     body = None if document is None else json.dumps(document).encode()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     answer = server.exchange(path, body, headers)
-    return answer.status, answer.document, answer.headers
-
-
-def test_its_route_is_served(server: Server) -> None:
-    status, document, _ = ask(server, "/ages")
-
-    assert (200, ["seven"]) == (status, document["models"])
+    return answer.status, answer.body, answer.headers
 
 
 @pytest.mark.parametrize(("token", "status"), [(TOKEN, 200), (OF_OTHERS, 403), ("", 401)])
 def test_its_route_infers_as_far_as_the_token_of_its_client_goes(
     server: Server, token: str, status: int
 ) -> None:
-    answer, document, _ = ask(server, "/sum", token)
+    answer, body, _ = ask(server, "/greetings", token)
 
     assert status == answer
-    assert 14 == document.get("sum", 14)
+    assert (body == b"7.0 greetings\n") is (status == 200)
 
 
-def test_its_backend_runs_a_model_and_its_steps_report_beside_the_answer(server: Server) -> None:
-    infer, generate = "/v2/models/seven/infer", "/v2/models/seven/generate"
-
-    status, answer, headers = ask(server, infer, document={"inputs": []})
-    assert (200, [7.0]) == (status, answer["outputs"][0]["data"])
-    # the process of the guide asks the model, too: its request may wait
-    assert 0 <= int(headers["x-queue-length"])
-    assert 0 <= int(headers["x-model-age"])
-    assert 0 <= int(ask(server, generate, document={})[2]["x-queue-length"])
+@pytest.mark.parametrize(("model", "text"), [("seven", "hello"), ("polite", "good day")])
+def test_its_backend_runs_models_and_its_step_greets(server: Server, model: str, text: str) -> None:
+    for way in ("infer", "generate"):
+        status, _, headers = ask(
+            server, f"/v2/models/{model}/{way}", document={"inputs": []} if way == "infer" else {}
+        )
+        assert (200, text) == (status, headers["x-greeting"])
 
     with grpc.insecure_channel(server.grpc_address) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        request = message("inference.ModelInferRequest")(model_name="seven").SerializeToString()
+        request = message("inference.ModelInferRequest")(model_name=model).SerializeToString()
         _, rpc = call.with_call(request, metadata=[("authorization", f"Bearer {TOKEN}")])
-        assert 0 <= int(dict(rpc.trailing_metadata())["x-queue-length"])
+        assert text == dict(rpc.trailing_metadata())["x-greeting"]
+
+
+def test_its_metric_is_on_the_page(server: Server) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    page = exchange(urllib.request.Request(server.metrics_url, headers=headers))
+
+    assert b"greetings_total 2\n" in page.body
 
 
 def test_its_process_asks_models_and_is_replaced(server: Server, installed: Path) -> None:
-    def watcher() -> dict[str, Any]:
+    def greeter() -> dict[str, Any]:
         status = json.loads(ctl(server, installed, "status", "-o", "json"))
-        [process] = [p for p in status["processes"] if p["role"] == "add-on:watcher"]
+        [process] = [p for p in status["processes"] if p["role"] == "add-on:greeting"]
         return dict(process)
 
-    sevens = server.directory / "sevens"
-    eventually(lambda: sevens.exists() and sevens.read_text().startswith("7.0"), 60)
-    sevens.unlink()
-    os.kill(watcher()["pid"], signal.SIGKILL)
+    greetings = server.directory / "greetings"
+    eventually(lambda: greetings.exists() and greetings.read_text().startswith("hello 7.0"), 60)
+    greetings.unlink()
+    os.kill(greeter()["pid"], signal.SIGKILL)
 
-    eventually(sevens.exists, 60)
-    assert 1 == watcher()["restarts"]
+    eventually(greetings.exists, 60)
+    assert 1 == greeter()["restarts"]
+
+
+def test_its_option_and_parameter_are_known(
+    server: Server, installed: Path, tmp_path: Path
+) -> None:
+    assert "hello" == json.loads(ctl(server, installed, "config", "-o", "json"))["greeting"]
+
+    def check(name: str) -> str:
+        file = tmp_path / "polite" / "config.pbtxt"
+        file.parent.joinpath("1").mkdir(parents=True, exist_ok=True)
+        own = f'parameters {{ key: "{name}" value {{ string_value: "good day" }} }}'
+        file.write_text(
+            'backend: "constant"\noutput { name: "OUT" data_type: TYPE_FP32 dims: 1 }\n' + own
+        )
+        words = [sys.executable, "-m", "zmqtriton", "check", str(tmp_path)]
+        return subprocess.run(
+            words, env=_environment(installed), capture_output=True, text=True
+        ).stdout
+
+    assert "GREETING" not in check("GREETING")
+    assert "Did you mean 'GREETING'?" in check("GRETING")

@@ -21,4 +21,4 @@ FEATURES: tuple[type[Feature], ...] = (
 
 def all_features() -> tuple[type[Feature], ...]:
     """Return those of the core, then those of our own add-ons."""
-    return (*FEATURES, *map(lazy_names.load_reference, addons.references("features")))
+    return (*FEATURES, *map(lazy_names.load_reference, addons.references("feature")))

@@ -9,7 +9,6 @@ from typing import Any
 from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.sdk.addon import Option
-from zmqtriton.supervisor.machine.directories.runtime import services_of
 from zmqtriton.supervisor.server_processes.roles import ADD_ON
 
 
@@ -17,7 +16,8 @@ def references(options: Options) -> dict[str, Any]:
     """Return the references of what frontends and the broker load of add-ons, by their settings."""
     return {
         "http_addons": tuple(addons.references("http")),
-        "steps": addons.steps(services_of(options).values()),
+        "steps": addons.references_in_use("step", options.value),
+        "metrics": addons.references_in_use("metrics", options.value),
         "parts": addons.parts(),
         "transport": addons.transport(options.grpc_transport),
     }

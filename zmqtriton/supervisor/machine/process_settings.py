@@ -84,6 +84,8 @@ class Machine(NamedTuple):
     http_addons: tuple[str, ...] = ()
     #: References to the steps of requests.
     steps: tuple[str, ...] = ()
+    #: References to what makes the text of add-ons for the page of metrics.
+    metrics: tuple[str, ...] = ()
     #: References to parts of processes that add-ons have, by name.
     parts: Mapping[str, str] = {}
     #: That of the transport of gRPC; "" for our own.
@@ -221,9 +223,7 @@ def _frontend(
             allow_cpu_metrics=options.allow_cpu_metrics,
             allow_gpu_metrics=options.allow_gpu_metrics,
             agent_check_port=machine.ports.get("agent_check_port", options.agent_check_port),
-            of_services=tuple(
-                service.metrics for service in services_of(options).values() if service.metrics
-            ),
+            of_services=machine.metrics,
             agent_check=machine.parts.get("agent_check", ""),
             history=machine.parts.get("samples", ""),
             open_metrics=machine.parts.get("page_form", ""),

@@ -1,0 +1,9 @@
+"""Features of the supervisor: hooks, control calls, and the plan by which they act."""
+
+from __future__ import annotations
+
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton.supervisor.plan import Plan
+
+__all__ = ["ControlCall", "CoreParts", "Feature", "Plan", "Verb", "Verbs", "at_once"]

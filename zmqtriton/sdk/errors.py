@@ -1,0 +1,21 @@
+"""Errors that a client gets, each with its status of HTTP and of gRPC."""
+
+from __future__ import annotations
+
+from zmqtriton_floor.errors import (
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    Unsupported,
+    ZmqTritonError,
+)
+
+__all__ = [
+    "InternalError",
+    "InvalidArgument",
+    "NotFound",
+    "Unavailable",
+    "Unsupported",
+    "ZmqTritonError",
+]

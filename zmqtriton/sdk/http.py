@@ -1,0 +1,25 @@
+"""Routes of the HTTP frontend: an `HttpExtension` has them, and says how they are described."""
+
+from __future__ import annotations
+
+from zmqtriton_frontends.http_api.asgi.access import Route
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.extension import (
+    EndpointParts,
+    Example,
+    HttpExtension,
+    Operation,
+    RouteDescriptions,
+)
+from zmqtriton_frontends.http_api.inference.infer import HttpEntrance
+
+__all__ = [
+    "EndpointParts",
+    "Example",
+    "HttpEntrance",
+    "HttpExtension",
+    "Operation",
+    "Request",
+    "Route",
+    "RouteDescriptions",
+]

@@ -1,0 +1,9 @@
+"""Models' configurations, as their directories and the broker have them."""
+
+from __future__ import annotations
+
+from zmqtriton.config.errors import Problem
+from zmqtriton.config.parameters import parameter_text
+from zmqtriton_floor.signature import config_parameter
+
+__all__ = ["Problem", "config_parameter", "parameter_text"]
