@@ -19,15 +19,19 @@ peer_pythons := '>=3.10,<3.13'
 # Images of containers often forbid bytecode; each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks programs walk docs deb release \
+.PHONY: run test test-extras test-long without environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks programs walk docs deb release \
 	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-poison test-pythons fleet-kills mutants machines report
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
 
-# All but what is marked `long`: loads, floods, faults by chance, whole matrices.
+# All but what is marked `long` (loads, floods, faults by chance, whole matrices) and, of extras, all but `smoke`.
 test: environments
-	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=first $(ARGS)
+	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=first --extras=smoke $(ARGS)
+
+# The tests of extras, or of EXTRAS, such as `EXTRAS="jobs fleet"`, but what is long.
+test-extras: environments
+	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=first $(ARGS) $(or $(EXTRAS:%=extras/zmqtriton_extras/%),extras)
 
 # What is marked `long`, and nothing else.
 test-long: environments .venv/docs.stamp
@@ -41,7 +45,7 @@ all-environments: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .v
 	@:
 
 # The files that have a mark.
-marked = grep -rl --include='test_*.py' '^pytestmark.*mark\.$(1)' tests | sort
+marked = grep -rl --include='test_*.py' '^pytestmark.*mark\.$(1)' tests extras | sort
 
 # What has most to do with who models run as, with models of another user; for root.
 test-as-nobody: .venv/test.stamp
@@ -88,6 +92,10 @@ quick: .venv/test.stamp
 # The core must not need the add-ons: its quick tests in a copy without them.
 core: .venv/test.stamp
 	$(bin)/python -m tools.core_alone $(ARGS)
+
+# Nothing must need an extra: quick tests in a copy without those that ARGS names, or `all`.
+without: .venv/test.stamp
+	$(bin)/python -m tools.core_alone without $(ARGS)
 
 check: .venv/test.stamp
 	$(bin)/ruff format --check . && $(bin)/ruff check . && $(bin)/mypy

@@ -58,6 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier", choices=[tiers.FIRST, tiers.LONG], help="without what is long, or that alone"
     )
+    parser.addoption(
+        "--extras", choices=[tiers.SMOKE], help="of extras, the tests that say whether they work"
+    )
     parser.addoption("--order-seed", help="decides the order of files, and of tests within a file")
     parser.addoption(
         "--durations-files", type=int, metavar="N", help="the N files that cost most CPU; 0: all"
@@ -168,6 +171,14 @@ def nothing_left_behind(request: pytest.FixtureRequest, session_mark: str) -> It
     yield
 
     assert leaks.find_leaks(before, session_mark) == []
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs an extra which this copy of the tree lacks on purpose."""
+    lacking = os.environ.get("ZT_WITHOUT_EXTRAS", "").split()
+    needed = [name for mark in item.iter_markers("extra") for name in mark.args]
+    if missing := sorted({*needed} & {*lacking}):
+        pytest.skip(f"this copy has no {', '.join(missing)}")
 
 
 @pytest.hookimpl(wrapper=True)

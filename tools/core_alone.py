@@ -1,6 +1,10 @@
 """`python -m tools.core_alone`: the core's quick tests in a copy of the tree that has no add-ons.
 
 What the core imports of an add-on, or a test of the core expects of one, fails there.
+
+`python -m tools.core_alone without NAME …` has the quick tests of all else in copies that lack
+these extras, one after the other; `without all` in one that has none. A test outside of an extra
+that needs it has the mark `extra("NAME")`.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +25,9 @@ ADD_ONS = ("standard", "extras", "zmqtriton/embedded", "zmqtriton/pytriton")
 ADD_ON_TESTS = ("tests/standard", "tests/embedded", "tests/pytriton")
 #: Read by each Python that is started with the copy's path: an installation that refers to the
 #: original tree would lend its add-ons.
+EXTRAS = "extras/zmqtriton_extras"
+#: Names the extras that a copy lacks, for tests that need them.
+LEFT_OUT = "ZT_WITHOUT_EXTRAS"
 _NO_OTHER_TREE = """
 import sys
 sys.meta_path[:] = [f for f in sys.meta_path if not "__editable__" in getattr(f, "__module__", "")]
@@ -27,8 +35,8 @@ sys.path[:] = [p for p in sys.path if "__editable__" not in p]
 """
 
 
-def copy_core(to: Path) -> None:
-    """Copy the files that git knows, as they are in the working tree, without the add-ons'."""
+def copy_but(to: Path, left_out: Sequence[str]) -> None:
+    """Copy the files that git knows, as they are in the working tree, but for some folders'."""
     names = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -36,16 +44,16 @@ def copy_core(to: Path) -> None:
         capture_output=True,
     ).stdout.decode()
     for name in filter(None, names.split("\0")):
-        is_add_on = name.startswith(tuple(f"{each}/" for each in (*ADD_ONS, *ADD_ON_TESTS)))
-        if not is_add_on and (ROOT / name).is_file():
+        is_left_out = name.startswith(tuple(f"{each}/" for each in left_out))
+        if not is_left_out and (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, to / name)
 
 
-def core_environment(copy: Path, site: Path) -> dict[str, str]:
+def environment_of(copy: Path, site: Path, *more: str) -> dict[str, str]:
     """Return the environment of a Python that finds the packages of the copy and no others."""
     (site / "sitecustomize.py").write_text(_NO_OTHER_TREE)
-    own = ("", "stub", "stub/zmqtriton_stub/model_path", "frontends")
+    own = ("", "stub", "stub/zmqtriton_stub/model_path", "frontends", *more)
     path = (site, *(copy / name for name in own))
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
@@ -56,13 +64,36 @@ def command(arguments: list[str]) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *quick, *arguments]
 
 
+def all_extras() -> list[str]:
+    return sorted(path.parent.name for path in (ROOT / EXTRAS).glob("*/__init__.py"))
+
+
+def test_without(extras: Sequence[str]) -> int:
+    """Return the status of the quick tests of all else in a copy without these extras."""
+    with tempfile.TemporaryDirectory(prefix="zmqtriton-without-") as directory:
+        copy, site = Path(directory, "copy"), Path(directory, "site")
+        site.mkdir()
+        copy_but(copy, [f"{EXTRAS}/{name}" for name in extras])
+        environment = environment_of(copy, site, "standard", "extras")
+        environment[LEFT_OUT] = " ".join(extras)
+        words = ["-n", "auto", "-m", "not system and not triton and not gpu"]
+        return subprocess.run(command(words), cwd=copy, env=environment).returncode
+
+
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["without"]:
+        names = arguments[1:] or all_extras()
+        groups = [all_extras()] if names == ["all"] else [[name] for name in names]
+        failed = [" ".join(group) for group in groups if test_without(group)]
+        if failed:
+            print(f"tests fail without: {', '.join(failed)}", file=sys.stderr)
+        return len(failed)
     with tempfile.TemporaryDirectory(prefix="zmqtriton-core-") as directory:
         copy, site = Path(directory, "core"), Path(directory, "site")
         copy.mkdir()
         site.mkdir()
-        copy_core(copy)
-        environment = core_environment(copy, site)
+        copy_but(copy, (*ADD_ONS, *ADD_ON_TESTS))
+        environment = environment_of(copy, site)
         missing = [sys.executable, "-c", "import zmqtriton_standard"]
         if subprocess.run(missing, cwd=copy, env=environment, capture_output=True).returncode == 0:
             print("the add-ons are found although the copy has none", file=sys.stderr)

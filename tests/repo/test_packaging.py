@@ -405,7 +405,7 @@ def test_all_that_must_pass_has_both_tiers() -> None:
     steps = (ROOT / ".ci" / "run").read_text().splitlines()
 
     run = [line.split()[1] for line in steps if line.startswith(("make ", "tests "))]
-    assert {"check", "test", "test-long"} <= {*run}
+    assert {"check", "test", "test-extras", "test-long"} <= {*run}
 
 
 def test_an_environment_gets_a_changed_finder(checkout: Path) -> None:

@@ -5,6 +5,8 @@ cheaper tests of the first tier show: the mark names them, and tests/repo/test_t
 they exist and are not long themselves. So is a test of a developer's `tool`, which is no promise
 to users. Without `--tier` both run.
 
+`--extras=smoke` leaves of the tests of extras those that have the mark `smoke`.
+
 `--quick` leaves out the folders of SLOW and each file that is `system`, `slow` or `long` as a
 whole. Such files are not even imported: marks of a whole file are read from its text.
 """
@@ -17,9 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.needs import files_of_tests, is_of_tests, room_of
+from tests.support.needs import files_of_tests, is_of_extra, is_of_tests, room_of
 
 FIRST, LONG = "first", "long"
+SMOKE = "smoke"
 #: Rooms that only start programs or read the whole tree.
 SLOW = (
     "system",
@@ -41,7 +44,7 @@ _FILE_MARKS = re.compile(r"^pytestmark = (.*(?:\n[ \])].*)*)", re.MULTILINE)
 def pytest_report_header(config: pytest.Config) -> str | None:
     if config.getoption("--tier") != FIRST:
         return None
-    files = [path for path in files_of_tests() if _mentions_long(path)]
+    files = [path for path in files_of_tests() if _mentions(LONG, path)]
     whole = sum(LONG in file_marks(path) for path in files)
     return (
         f"left out: {whole} files that are long, and tests in {len(files) - whole} others; "
@@ -58,20 +61,30 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     if config.getoption("--quick") and is_slow(collection_path):
         return True
+    if (
+        config.getoption("--extras")
+        and is_of_extra(collection_path)
+        and not _mentions(SMOKE, collection_path)
+    ):
+        return True
     tier = config.getoption("--tier")
     if tier == FIRST:
         return LONG in file_marks(collection_path) or None
-    return (tier == LONG and not _mentions_long(collection_path)) or None
+    return (tier == LONG and not _mentions(LONG, collection_path)) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    tier = config.getoption("--tier")
-    if tier is None:
-        return
-    left_out = [item for item in items if (tier == LONG) != bool(item.get_closest_marker(LONG))]
+    tier, extras = config.getoption("--tier"), config.getoption("--extras")
+
+    def is_run(item: pytest.Item) -> bool:
+        is_of_tier = not tier or (tier == LONG) == bool(item.get_closest_marker(LONG))
+        is_left_out = extras and is_of_extra(item.path) and not item.get_closest_marker(SMOKE)
+        return is_of_tier and not is_left_out
+
+    left_out = [item for item in items if not is_run(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if (tier == LONG) == bool(item.get_closest_marker(LONG))]
+        items[:] = [item for item in items if is_run(item)]
 
 
 @cache
@@ -95,5 +108,5 @@ def is_slow_folder(path: Path) -> bool:
     return len(room) == 1 and room[0] in SLOW
 
 
-def _mentions_long(path: Path) -> bool:
-    return f"pytest.mark.{LONG}" in path.read_text("utf-8")
+def _mentions(mark: str, path: Path) -> bool:
+    return f"pytest.mark.{mark}" in path.read_text("utf-8")

@@ -51,6 +51,11 @@ def room_of(path: Path) -> tuple[str, ...]:
     return words[3:] if words[1:2] == ("standard",) else words[1:]
 
 
+def is_of_extra(path: Path) -> bool:
+    """True for a file below extras/."""
+    return TEST_FOLDERS[-1] in path.parents
+
+
 def is_of_tests(path: Path) -> bool:
     """True for a folder or file below one of TEST_FOLDERS."""
     return any(folder in path.parents for folder in TEST_FOLDERS)

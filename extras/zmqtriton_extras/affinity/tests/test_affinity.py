@@ -74,6 +74,7 @@ def counted(server: Server) -> tuple[float, float]:
     return hits, misses
 
 
+@pytest.mark.smoke
 def test_a_session_keeps_its_instance_over_both_protocols(server: Server) -> None:
     before = counted(server)
     places = homes(lambda session: who(server, "by_header", session=session))

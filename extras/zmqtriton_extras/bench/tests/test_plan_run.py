@@ -63,6 +63,7 @@ def test_an_answer_that_cannot_be_followed_is_a_failure(head: bytes, reason: str
     assert any(reason in text for text in report["failures"])
 
 
+@pytest.mark.smoke
 def test_an_answer_in_many_pieces_is_one_answer() -> None:
     length = 5_000_000
     answer = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: %d\r\n\r\n" % length + bytes(length)

@@ -59,6 +59,7 @@ def _one(server: tritonserver.Server, model: str, **arguments: Any) -> Any:
     return response
 
 
+@pytest.mark.smoke
 def test_the_server_tells_about_itself_and_its_models(server: tritonserver.Server) -> None:
     assert (server.live(), server.ready()) == (True, True)
     metadata = server.metadata()

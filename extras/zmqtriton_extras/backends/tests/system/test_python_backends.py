@@ -197,6 +197,7 @@ def test_a_backend_of_the_directory_runs_a_model_that_has_no_code(
 
 
 @pytest.mark.row("K21")
+@pytest.mark.smoke
 def test_a_runtime_names_the_file_of_the_backend(client: Any) -> None:
     assert scaled(client, "runtime", [1.0])[0] == [7.0]
     assert scaled(client, "other_file", [1.0])[0] == [-5.0]

@@ -89,6 +89,7 @@ def serving(server: Server, model: str = MODEL) -> list[int]:
 
 
 @pytest.mark.row("L16")
+@pytest.mark.smoke
 def test_versions_are_promoted_and_aborted_without_a_failed_request(server: Server) -> None:
     with SteadyLoad(server.http_port, per_second=100) as load:
         aborted = try_and_end(server, load, "abort")

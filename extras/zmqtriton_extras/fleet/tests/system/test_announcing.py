@@ -114,6 +114,7 @@ def test_each_change_of_a_server_is_announced(
     assert {each["state"] for each in receiver.received} <= states
 
 
+@pytest.mark.smoke
 def test_a_server_that_is_killed_is_announced_as_ended(server: Server, file: Path) -> None:
     eventually(lambda: read(file).get("id") and read(file)["state"] == "ready", 60)
 
