@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from zmqtriton.embedded.connection import Connection
 
 #: A process has one of each of these kinds.
-_OF_PROCESSES = ("placement", "division", "model_steps", "samples", "page_form", "agent_check")
+_OF_PROCESSES = (
+    "placement",
+    "division",
+    "model_steps",
+    "samples",
+    "page_form",
+    "agent_check",
+    "example",
+)
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
 SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
 
@@ -112,6 +120,23 @@ def transport(name: str) -> str:
     """Return the reference of a transport of gRPC by the name of its add-on; "" without that."""
     found = add_ons().get(name)
     return found.reference(found.declared.transport) if found else ""
+
+
+def named(kind: str) -> dict[str, str]:
+    """Return the references of a kind that has names, by these."""
+    return {
+        name: each.reference(text)
+        for each in reversed(add_ons().values())  # of two with a name the first counts
+        for name, text in getattr(each.declared, kind).items()
+    }
+
+
+def load(kind: str, name: str) -> Any:
+    """Import a value of a kind that has names. Raises AttributeError without an add-on for it."""
+    reference = named(kind).get(name)
+    if reference is None:
+        raise AttributeError(f"no add-on that is installed has '{name}'")
+    return load_reference(reference)
 
 
 def find_verb(name: str) -> str:

@@ -223,9 +223,6 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton_standard.access_log",
-            "zmqtriton_extras.capture.frames",
-            "zmqtriton.sdk.lines.line",
-            "zmqtriton.sdk.lines.receiver",
             "zmqtriton_standard.metrics.model_metrics",
             "zmqtriton_standard.metrics.services",
             "zmqtriton_frontends.access",
@@ -298,7 +295,6 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton_standard.cockpit",
-            "zmqtriton_extras.openai.json_inputs.json_example",
             "zmqtriton_frontends.access",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
@@ -538,8 +534,8 @@ LAYERS = (
         "zmqtriton_standard.tools.new_model",
         (
             _FLOOR,
+            "zmqtriton.addons",
             "zmqtriton.config",
-            "zmqtriton_extras.capture.cases",
             "zmqtriton_standard.tools.new_model",
         ),
         (),
@@ -564,8 +560,18 @@ LAYERS = (
             ("zmqtriton.ctl", "zmqtriton_standard.ctl"),
             ("zmqtriton.door", "zmqtriton_extras.door.client"),
             ("zmqtriton.routes", "zmqtriton_extras.routes.backend.api"),
-            ("zmqtriton.testing", "zmqtriton_standard.tools.testing"),
         )
+    ),
+    Layer(
+        "zmqtriton.testing",
+        (
+            "zmqtriton.addons",
+            "zmqtriton_extras.capture.cases",
+            "zmqtriton_extras.routes.testing",
+            "zmqtriton_standard.tools.testing",
+        ),
+        (),
+        "has public names of add-ons alone; types see those of extras",
     ),
     Layer(
         "zmqtriton_extras.fleet.agent_check",
@@ -753,9 +759,7 @@ LAYERS = (
             "zmqtriton.embedded",
             "zmqtriton.repository",
             "zmqtriton.supervisor",
-            "zmqtriton_extras.capture.cases",
-            "zmqtriton_extras.routes.backend",
-            "zmqtriton_extras.routes.names",
+            "zmqtriton.addons",
             "zmqtriton_standard.tools.testing",
             "zmqtriton_stub",
         ),
@@ -766,6 +770,7 @@ LAYERS = (
         "zmqtriton_standard.tools.run",
         (
             _FLOOR,
+            "zmqtriton.addons",
             "zmqtriton.command_line",
             "zmqtriton.options",
             "zmqtriton.repository",
@@ -774,7 +779,6 @@ LAYERS = (
             "zmqtriton_standard.tools.checking",
             "zmqtriton_standard.tools.new_model",
             "zmqtriton_standard.tools.run",
-            "zmqtriton_extras.openai.json_inputs.json_example",
         ),
         (),
         "reads a file as a model and starts the server with it",
@@ -937,7 +941,6 @@ LAYERS = (
             "zmqtriton_extras.capture.command",
             "zmqtriton_standard.ctl",
             "zmqtriton_standard.environments",
-            "zmqtriton_extras.openai.token_metrics",
         ),
         ("click", "numpy", "rich"),
         "asks a running server, and must not need one to be imported",

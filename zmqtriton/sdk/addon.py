@@ -135,6 +135,10 @@ class AddOn(NamedTuple):
     backends: Mapping[str, Backend | str] = {}
     #: Takes a client, a model and a version, and returns why that is not ready.
     explanation: str = ""
+    #: Names of `zmqtriton.testing`.
+    testing: Mapping[str, str] = {}
+    #: Forms of `zmqtriton new`, by the word after it and an option that must be given.
+    new: Mapping[str, str] = {}
     #: Add-ons without which it is left out.
     needs: tuple[str, ...] = ()
 
@@ -151,6 +155,12 @@ class AddOn(NamedTuple):
     process_groups: str = ""
     #: A module that knows addresses of repositories.
     stores: str = ""
+    #: Returns an example of the JSON that a model reads in a text input, or "", by the model's
+    #: configuration and the name of the input.
+    example: str = ""
+    #: A module with `made_tokens(directory)`: by `model:version`, the tokens that the models of the
+    #: server with this runtime directory have made.
+    tokens: str = ""
     #: Keeps samples of the metrics, and answers for them.
     samples: str = ""
     #: Chooses the form of the page of metrics.

@@ -6,7 +6,6 @@ Both ends are of one server, on its own socket, so nothing is checked but the fo
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -34,17 +33,6 @@ class Frame(NamedTuple):
     tensors: Sequence[Tensor] = ()
     #: Bytes that it takes of its receiver's memory.
     size: int = 0
-
-
-def size_of(tensors: Iterable[Tensor]) -> int:
-    """Return how many bytes the tensors have here, without those in clients' memory."""
-    return sum(len(memoryview(t.data).cast("B")) for t in tensors if t.data is not None)
-
-
-def timestamp(seconds: float) -> str:
-    """Return a time of the wall clock as records have it."""
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{whole}.{int(seconds % 1 * 1_000_000):06}Z"
 
 
 def encode(frames: Iterable[Frame]) -> bytes:

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.lines.line import Line
+from zmqtriton.sdk.lines.values import size_of
 from zmqtriton_extras.capture import rates
-from zmqtriton_extras.capture.frames import END, REQUEST, RESPONSE, SERVICE, Frame, encode, size_of
+from zmqtriton_extras.capture.frames import END, REQUEST, RESPONSE, SERVICE, Frame, encode
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.signature import config_parameter

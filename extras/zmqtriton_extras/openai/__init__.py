@@ -22,6 +22,8 @@ ADDON = AddOn(
             group="Metrics",
         ),
     ),
+    example=".json_inputs:json_example",
+    tokens=".token_metrics.texts",
     extension="openai",
     extension_on="allow-openai",
     http=(".extension:EXTENSION",),

@@ -19,5 +19,6 @@ ADDON = AddOn(
     # it has no clients of its own: frontends send requests to the models that it loads
     process=Process(".process", on="routes", title="Routes", is_serving=True, has_socket=False),
     backends={"routes": Backend(".backend")},
+    testing={"RouteAnswer": ".testing:RouteAnswer", "call_route": ".testing:call_route"},
     after=("generate", "jobs"),
 )

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from zmqtriton.sdk.lines.line import Line
-from zmqtriton_extras.capture.frames import size_of, timestamp
+from zmqtriton.sdk.lines.values import size_of, timestamp
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody

@@ -8,13 +8,14 @@ the routes of extensions in theirs. Examples are made of signatures, small, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import falcon.asgi
 
-from zmqtriton_extras.openai.json_inputs import json_example
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.signature import Input, Signature
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import OPEN, may_see
@@ -39,13 +40,8 @@ _TOKEN = "token"
 #: An example is there to be read.
 _MAX_ELEMENTS = 64
 _TEXT = "a few words of text"
-#: What makes an example of a responder's body.
-_EXAMPLES: dict[str, Example] = {
-    "AsgiInferences.infer": lambda model: _infer_example(model),
-    "Generate.generate": lambda model: _generate_example(model),
-    "Generate.generate_stream": lambda model: _generate_example(model),
-    "InferStream.infer_stream": lambda model: _infer_example(model),
-}
+#: Returns an example of a text input, or "", by the model's configuration and the input's name.
+_TextOf = Callable[[Mapping[str, Any], str], str]
 #: They answer any number of times; each other responder needs exactly one response.
 _STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream"})
 
@@ -64,7 +60,16 @@ class Description:
         self._gateway = gateway
         self._table = table
         self._operations = all_operations(gateway)
-        self._examples_of = dict(_EXAMPLES)
+        example = gateway.settings.http.example
+        text_of: _TextOf = load_reference(example) if example else lambda config, name: ""
+        infer, generate = partial(_infer_example, text_of), partial(_generate_example, text_of)
+        #: What makes an example of a responder's body.
+        self._examples_of: dict[str, Example] = {
+            "AsgiInferences.infer": infer,
+            "Generate.generate": generate,
+            "Generate.generate_stream": generate,
+            "InferStream.infer_stream": infer,
+        }
         self._schemas: dict[str, Any] = dict(SCHEMAS)
         self._streams = set(_STREAMS)
         #: The schemas of errors by responder, where that is another than ours.
@@ -205,7 +210,7 @@ def _reference(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _infer_example(model: ModelVersion) -> dict[str, Any] | None:
+def _infer_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | None:
     """Return the JSON of an inference; None if JSON could not carry it or nobody would read it."""
     inputs = _required(model.signature)
     if not _is_presentable(inputs):
@@ -216,21 +221,21 @@ def _infer_example(model: ModelVersion) -> dict[str, Any] | None:
                 "name": declaration.name,
                 "shape": _shape(declaration),
                 "datatype": BY_NUMBER[declaration.datatype].name,
-                "data": _elements(model, declaration),
+                "data": _elements(text_of, model, declaration),
             }
             for declaration in inputs
         ]
     }
 
 
-def _generate_example(model: ModelVersion) -> dict[str, Any] | None:
+def _generate_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | None:
     """Return the flat JSON of generate; None as of an inference."""
     inputs = _required(model.signature)
     if not _is_presentable(inputs):
         return None
     document = {}
     for declaration in inputs:
-        elements = _elements(model, declaration)
+        elements = _elements(text_of, model, declaration)
         document[declaration.name] = elements[0] if len(elements) == 1 else elements
     return document
 
@@ -251,10 +256,10 @@ def _shape(declaration: Input) -> list[int]:
     return [1 if dim < 0 else dim for dim in declaration.dims]
 
 
-def _elements(model: ModelVersion, declaration: Input) -> list[Any]:
+def _elements(text_of: _TextOf, model: ModelVersion, declaration: Input) -> list[Any]:
     count = count_elements(_shape(declaration))
     if declaration.datatype == BYTES:
-        return [json_example(model.config, declaration.name) or _TEXT] * count
+        return [text_of(model.config, declaration.name) or _TEXT] * count
     kind = BY_NUMBER[declaration.datatype].json_kind
     if kind == "boolean":
         return [index % 2 == 1 for index in range(count)]

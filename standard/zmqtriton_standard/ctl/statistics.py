@@ -12,13 +12,15 @@ import tty
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from zmqtriton import addons
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton_extras.openai.token_metrics.texts import made_tokens
 from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.ctl import (
     MODEL,
     check_name,
@@ -278,7 +280,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         check_name(client, model)
         hint = f"`zmqtriton-ctl explain {model}` says why"
         raise NotFound(f"model '{model}' is not loaded; {hint}")
-    use, tokens = use_of_models(status["processes"]), made_tokens(client.directory)
+    use, tokens = use_of_models(status["processes"]), _made_tokens(client.directory)
     on_gpus = _gpu_bytes(client, status["processes"])
     ready = Counter(
         (row["model"], row["version"])
@@ -293,6 +295,13 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         made = tokens.get(f"{row['model']}:{row['version']}")
         row.update({} if made is None else {"tokens": made})
     return rows
+
+
+def _made_tokens(directory: Path) -> Mapping[str, int]:
+    """Return the tokens by `model:version`; none of a server that does not count them."""
+    module = addons.reference("tokens")
+    made: Mapping[str, int] = load_reference(module).made_tokens(directory) if module else {}
+    return made
 
 
 def _gpu_bytes(

@@ -15,11 +15,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from zmqtriton_extras.openai.token_metrics.texts import SERVICE, SUMS, parse_sums
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.token_file import matches
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_standard.history.samples import (
@@ -32,7 +34,6 @@ from zmqtriton_standard.history.samples import (
 from zmqtriton_standard.memory.readings import Shares, gpu_memory_of, read_shares
 from zmqtriton_standard.metrics.machine import Look, MachineLoad
 from zmqtriton_standard.metrics.processes import Processes, Usage
-from zmqtriton_standard.metrics.services import at_socket
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,6 @@ _Process = tuple[int, str, int, int]
 #: A row of the broker's answer.
 Reading = dict[str, Any]
 _SUMS = ("pending", "succeeded", "failed", "queued", "queue_ns", "inferences", "executions")
-_TOKENS_WITHIN_S = 1.0
 _pause = time.sleep
 
 
@@ -105,19 +105,20 @@ class TokenRates:
 
     def __init__(self, gateway: Gateway) -> None:
         """Set up; without --token-metrics no sample has any."""
-        is_counted = gateway.settings.option(SERVICE)
-        self._ask = at_socket(gateway, SERVICE, SUMS + b"\n") if is_counted else None
+        module = gateway.settings.metrics_service.tokens
+        directory = Path(gateway.settings.server.runtime_directory)
+        self._made = partial(load_reference(module).made_tokens, directory) if module else None
         #: The sum of each version at its last sample; None before the first answer.
         self._before: dict[str, int] | None = None
         self._at_s = 0.0
 
     async def add_to(self, models: dict[str, ModelSample]) -> dict[str, ModelSample]:
         """Return the samples with the rates since the last ones."""
-        if self._ask is None:
+        if self._made is None:
             return models
         try:
-            sums = parse_sums(await asyncio.wait_for(self._ask(), _TOKENS_WITHIN_S))
-        except (OSError, ValueError, asyncio.TimeoutError):
+            sums = await asyncio.to_thread(self._made)
+        except (OSError, ValueError):
             return models  # it is being replaced
         return self.rate(models, sums, time.monotonic())
 

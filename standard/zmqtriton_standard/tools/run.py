@@ -15,14 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.command_line import ctl_command, read_options
 from zmqtriton.config import ConfigError, parse_text, read_text
 from zmqtriton.options import Options
 from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
 from zmqtriton.supervisor import OpenedServer
-from zmqtriton_extras.openai.json_inputs import json_example
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_standard.tools.new_model.client_code import curl_text
 from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
@@ -84,7 +85,8 @@ def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
 
 def _with_example(config: Mapping[str, Any], tensor: TensorSpec) -> TensorSpec:
     """Return the tensor with a text that its model can read, if that is JSON."""
-    text = json_example(config, tensor.name) if tensor.is_text else ""
+    example = addons.reference("example") if tensor.is_text else ""
+    text = load_reference(example)(config, tensor.name) if example else ""
     return tensor._replace(text=text) if text else tensor
 
 

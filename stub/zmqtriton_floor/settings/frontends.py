@@ -94,6 +94,8 @@ class Http(NamedTuple):
     allow_web_page: bool
     #: References to the extensions of this package and of others.
     addons: Tuple[str, ...]
+    #: Reference to what makes an example of a text input; "" without the add-on.
+    example: str = ""
     #: Whether models get forwarded headers of `generate`, too.
     forwards_from_generate: bool = False
 
@@ -142,6 +144,8 @@ class MetricsService(NamedTuple):
     agent_check: str = ""
     history: str = ""
     open_metrics: str = ""
+    #: That to the module that counts tokens; "" if they are not counted.
+    tokens: str = ""
 
 
 class Clouds(NamedTuple):

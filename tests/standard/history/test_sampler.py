@@ -24,7 +24,9 @@ class Gateway:
     """Answers what a broker and a supervisor would."""
 
     def __init__(self) -> None:
-        self.settings = SimpleNamespace(option=lambda field: None)
+        self.settings = SimpleNamespace(
+            metrics_service=SimpleNamespace(tokens=""), server=SimpleNamespace(runtime_directory="")
+        )
         self.answer: Any = {"seconds": 5.0, "readings": [READING]}
         self.processes = [[os.getpid(), "m", 1, 1]]
 

@@ -12,7 +12,9 @@ from zmqtriton_standard.history.samples import ModelSample
 
 @pytest.fixture
 def rates() -> TokenRates:
-    settings = SimpleNamespace(option=lambda field: None)
+    settings = SimpleNamespace(
+        metrics_service=SimpleNamespace(tokens=""), server=SimpleNamespace(runtime_directory="")
+    )
     return TokenRates(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
 
 

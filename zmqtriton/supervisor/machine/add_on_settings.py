@@ -18,9 +18,13 @@ def references(options: Options) -> dict[str, Any]:
         "http_addons": tuple(addons.references("http")),
         "steps": addons.references_in_use("step", options.value),
         "metrics": addons.references_in_use("metrics", options.value),
-        "parts": addons.parts(),
+        "parts": {**addons.parts(), "tokens": _first("tokens", options)},
         "transport": addons.transport(options.grpc_transport),
     }
+
+
+def _first(kind: str, options: Options) -> str:
+    return next(iter(addons.references_in_use(kind, options.value)), "")
 
 
 def told_to_all(options: Options) -> tuple[tuple[str, str], ...]:

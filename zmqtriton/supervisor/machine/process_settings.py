@@ -226,6 +226,7 @@ def _frontend(
             of_services=machine.metrics,
             agent_check=machine.parts.get("agent_check", ""),
             history=machine.parts.get("samples", ""),
+            tokens=machine.parts.get("tokens", ""),
             open_metrics=machine.parts.get("page_form", ""),
         ),
         clouds=frontends.Clouds(
@@ -250,6 +251,7 @@ def _http(options: Options, machine: Machine) -> frontends.Http:
         allowed_hosts=options.http_allowed_host,
         allow_web_page=options.allow_web_page,
         addons=machine.http_addons,
+        example=machine.parts.get("example", ""),
         forwards_from_generate=options.http_header_forward_generate,
     )
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton_extras.capture.frames import timestamp
+from zmqtriton.sdk.lines.values import timestamp
 from zmqtriton_extras.capture.process.assembly import Capture
 from zmqtriton_extras.capture.process.writer import Lost
 from zmqtriton_extras.capture.records import hash_of, json_values

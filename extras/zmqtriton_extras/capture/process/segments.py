@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from zmqtriton_extras.capture.frames import timestamp
+from zmqtriton.sdk.lines.values import timestamp
 from zmqtriton_extras.capture.process.assembly import Capture
 from zmqtriton_extras.capture.records import LINES, describe, omitted, write_new
 

@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.config import load_config
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.tools.new_model.chat import chat_curl, chat_texts
 from zmqtriton_standard.tools.new_model.client_code import (
     client_text,
@@ -33,11 +35,11 @@ _INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
 
 def run_new(words: list[str]) -> int:
     """Run the command and return the exit status."""
-    if words[:1] == ["test"] and any(word.startswith("--from") for word in words):
-        # only now: few want it, and it reads captures
-        from zmqtriton_extras.capture.cases import run_new_test
-
-        return run_new_test(words[1:])
+    for form, reference in addons.named("new").items():
+        word, option = form.split()
+        if words[:1] == [word] and any(each.startswith(option) for each in words):
+            status: int = load_reference(reference)(words[1:])
+            return status
     arguments = _parser().parse_args(words)
     try:
         draft = _draft(arguments)

@@ -10,20 +10,15 @@ their answers are held to, are the stub's; only the broker is played.
 from __future__ import annotations
 
 from zmqtriton.embedded import InferenceRequest, InferenceResponse
-from zmqtriton_extras.capture.cases import Case, captured
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.tools.testing.batch import OutputError
 from zmqtriton_standard.tools.testing.model import LoadedModel, load_model
-from zmqtriton_standard.tools.testing.routes import RouteAnswer
 
 __all__ = [
-    "Case",
     "InferenceRequest",
     "InferenceResponse",
     "LoadedModel",
     "OutputError",
-    "RouteAnswer",
     "ZmqTritonError",
-    "captured",
     "load_model",
 ]

@@ -14,12 +14,13 @@ import os
 import queue
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType, ModuleType, TracebackType
 from typing import Any, ClassVar, NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.broker.sequences.controls import SequenceControls
 from zmqtriton.config import (
     Host,
@@ -47,7 +48,6 @@ from zmqtriton_standard.tools.testing.batch import (
     check_names,
     check_tensors,
 )
-from zmqtriton_standard.tools.testing.routes import RouteAnswer, call_route
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.execution import Execution, Executions, OutcomeWithBody, Pending
 from zmqtriton_stub.instance import Instance
@@ -271,13 +271,14 @@ class LoadedModel:
         json: Any = None,
         body: bytes = b"",
         headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> RouteAnswer:
+    ) -> Any:
         """Return the answer of a route of the model's routes.py, such as "POST /ask".
 
         The route may have a query, and calls this model. Raises NotFound without a routes.py.
         """
         directory = Path(self._model_file).parent
-        return call_route(
+        call: Callable[..., Any] = addons.load("testing", "call_route")
+        return call(
             directory,
             self.config,
             self.infer,
