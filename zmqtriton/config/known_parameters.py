@@ -36,6 +36,7 @@ from zmqtriton.config.parameters import (
     MAX_LOAD_SECONDS,
     MAX_MEMORY_BYTES,
     MAX_SEGMENT_BYTES,
+    MAX_STREAMS,
     MODEL_SOURCE,
     STUB_USER,
     parameter_problems,
@@ -136,6 +137,13 @@ _OF_EXECUTION = (
         "1 to 1024",
         "1",
         "How many batches an `async def execute` has at the same time.",
+    ),
+    Parameter(
+        MAX_STREAMS,
+        "1 to 65536",
+        "no limit",
+        "How many requests of a decoupled model an instance has at the same time, until the final "
+        "response of each. Others wait in the queue.",
     ),
     Parameter(
         FORCE_CPU_ONLY,

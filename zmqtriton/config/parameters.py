@@ -30,6 +30,8 @@ FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 DETACHED_CALLS = "DETACHED_CALLS"
 #: Says whether each instance loads the model, or all are forks of a process that has.
 INSTANCES = "INSTANCES"
+#: Limits the requests of an instance of a decoupled model whose senders are open.
+MAX_STREAMS = "MAX_STREAMS"
 #: "instance": each instance sees its own GPU alone.
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 #: Limits the shared memory for large tensors of all its instances together, in bytes.
@@ -104,6 +106,7 @@ CANARY_PARAMETERS = tuple(
         "promote_after",
     )
 )
+_STREAMS_LIMIT = 65_536
 #: The kernel's own, for control groups.
 USUAL_CPU_WEIGHT, MAX_CPU_WEIGHT = 100, 10_000
 MAX_EXECUTIONS = 1_000_000
@@ -133,7 +136,23 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
         )
     if "AFFINITY" in config.parameters and (reference := addons.part("affinity_problems")):
         yield from lazy_names.load_reference(reference)(config)
+    if MAX_STREAMS in config.parameters:
+        yield from _stream_problems(config)
     yield from _limit_problems(config)
+
+
+def _stream_problems(config: Any) -> Iterator[Problem]:
+    field, value = ("parameters", MAX_STREAMS), parameter_text(config, MAX_STREAMS)
+    if problem := whole_number_problem(value, _STREAMS_LIMIT):
+        yield Problem(f"{MAX_STREAMS} is '{value}', {problem}", field)
+    elif config.HasField("sequence_batching"):
+        yield Problem(
+            f"{MAX_STREAMS} is not for sequence_batching, where a slot has one request at a time",
+            field,
+        )
+    elif config.HasField("ensemble_scheduling"):
+        text = "which means nothing to an ensemble: its members have streams"
+        yield Problem(f"{MAX_STREAMS} is '{value}', {text}", field)
 
 
 def _limit_problems(config: Any) -> Iterator[Problem]:

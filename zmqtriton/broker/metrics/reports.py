@@ -127,6 +127,8 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
         entry["zmqtriton"]["usual_execution_ns"] = usual_ns
     if counters.trial is not None:
         entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)
+    if generation.max_streams:
+        entry["zmqtriton"]["streams"] = _streams(scheduler)
     if scheduler.rate is not None:
         entry["zmqtriton"]["pace"] = scheduler.rate.report(now_ns)
     return entry
@@ -179,6 +181,16 @@ def _occupancy(scheduler: Scheduler, now_ns: int) -> dict[str, int]:
         "unanswered": generation.unanswered,
         "instances": len(present),
         "busy_ns": generation.busy_ns + sum(one.busy_ns(now_ns) for one in present),
+    }
+
+
+def _streams(scheduler: Scheduler) -> dict[str, int]:
+    """Return how many requests the instances have, how many more they take, and their bound."""
+    present = [one for one in scheduler.instances.values() if one.is_open]
+    return {
+        "open": sum(len(one.open_requests) for one in present),
+        "room": sum(one.streams.room(one) for one in present if one.streams is not None),
+        "limit": scheduler.generation.max_streams,
     }
 
 

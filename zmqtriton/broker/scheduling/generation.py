@@ -22,6 +22,8 @@ from zmqtriton_floor.wire import UNCHECKED, Request
 _MAX_EXECUTION = "max_execution_seconds"
 #: The model parameter that limits the unanswered requests of clients; 0: no limit.
 _MAX_REQUESTS = "max_requests"
+#: The model parameter that limits the open streams of an instance; without it there is no limit.
+_MAX_STREAMS = "max_streams"
 
 
 def _parameter(config: dict[str, Any], name: str) -> float | None:
@@ -54,6 +56,8 @@ class Generation:
         self.model = model
         self.version = version
         self.is_decoupled = bool(policy.get("decoupled", False))
+        #: How many requests without a final answer an instance may have; 0 is no limit.
+        self.max_streams = int(_parameter(document, _MAX_STREAMS) or 0) if self.is_decoupled else 0
         #: Equal requests may get the answer of an earlier one.
         self.is_cached = is_cached(document) and not self.is_decoupled
         #: Its inputs may lie on a GPU.

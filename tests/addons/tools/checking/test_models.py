@@ -78,6 +78,33 @@ model_repository_agents { agents [ { name: "checksums" } ] }
     assert (6, text) == (warning.line, warning.text)
 
 
+STREAMS = 'parameters { key: "MAX_STREAMS" value { string_value: "%s" } }\n'
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "65537", ""])
+def test_a_bound_of_streams_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    decoupled = "model_transaction_policy { decoupled: true }\n"
+    model = write(tmp_path, "m", GOOD + decoupled + STREAMS % text)
+
+    [(line, problem, _)] = errors_of(model)
+
+    said = f"MAX_STREAMS is '{text}', which is no whole number from 1 to 65536"
+    assert (5, said) == (line, problem)
+
+
+def test_streams_are_bounded_where_there_are_any(tmp_path: Path) -> None:
+    sequences = write(tmp_path, "s", GOOD + "sequence_batching {}\n" + STREAMS % 2)
+    plain = write(tmp_path, "p", GOOD + STREAMS % 2)
+    may_be_decoupled = write(tmp_path, "c", GOOD + STREAMS % 2, "def auto_complete_config(): 0")
+
+    [(_, refused, _)] = errors_of(sequences)
+    [warning] = check_model(plain).warnings
+
+    assert "MAX_STREAMS is not for sequence_batching" in refused
+    assert "MAX_STREAMS means nothing to model p, which is not decoupled" == warning.text
+    assert [] == check_model(may_be_decoupled).problems
+
+
 def test_unknown_names_do_not_hide_what_else_is_wrong(tmp_path: Path) -> None:
     model = write(tmp_path, "m", GOOD + "max_batch_sizes: 2\nmax_batch_size: -1\nnonsense: 1\n")
 
