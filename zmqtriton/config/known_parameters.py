@@ -38,6 +38,7 @@ from zmqtriton.config.parameters import (
     MAX_SEGMENT_BYTES,
     MAX_STREAMS,
     MODEL_SOURCE,
+    SPLIT_BATCHES,
     STUB_USER,
     parameter_problems,
     parameter_text,
@@ -144,6 +145,12 @@ _OF_EXECUTION = (
         "no limit",
         "How many requests of a decoupled model an instance has at the same time, until the final "
         "response of each. Others wait in the queue.",
+    ),
+    Parameter(
+        SPLIT_BATCHES,
+        "`true` or `false`",
+        "false",
+        "True: a request above `max_batch_size` is executed in parts, whose outputs are joined.",
     ),
     Parameter(
         FORCE_CPU_ONLY,

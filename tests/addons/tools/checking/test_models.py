@@ -105,6 +105,40 @@ def test_streams_are_bounded_where_there_are_any(tmp_path: Path) -> None:
     assert [] == check_model(may_be_decoupled).problems
 
 
+PARTS = 'parameters { key: "SPLIT_BATCHES" value { string_value: "%s" } }\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ("sequence_batching {}", "sequence_batching, where a request is one step"),
+        ("model_transaction_policy { decoupled: true }", "decoupled models, whose responses have"),
+        (
+            'input { name: "R" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }',
+            "allow_ragged_batch, whose first axis is no batch",
+        ),
+        (
+            'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }',
+            "inputs on a GPU (FORCE_CPU_ONLY_INPUT_TENSORS is no)",
+        ),
+    ],
+)
+def test_batches_are_split_where_that_has_a_meaning(tmp_path: Path, more: str, text: str) -> None:
+    config = GOOD + "max_batch_size: 4\n" + PARTS % "true"
+    refused = write(tmp_path, "r", f"{config}{more}\n")
+    unsplit = write(tmp_path, "u", f"{config}{more}\n".replace('"true"', '"false"'))
+
+    assert [] == errors_of(write(tmp_path, "m", config)) == errors_of(unsplit)
+    [(_, problem, _)] = errors_of(refused)
+    assert problem.startswith(f"SPLIT_BATCHES is not for {text}")
+
+
+def test_a_word_that_neither_splits_nor_does_not_is_refused(tmp_path: Path) -> None:
+    [(_, problem, _)] = errors_of(write(tmp_path, "m", GOOD + PARTS % "perhaps"))
+
+    assert "SPLIT_BATCHES is 'perhaps', which is neither true nor false" == problem
+
+
 def test_unknown_names_do_not_hide_what_else_is_wrong(tmp_path: Path) -> None:
     model = write(tmp_path, "m", GOOD + "max_batch_sizes: 2\nmax_batch_size: -1\nnonsense: 1\n")
 
