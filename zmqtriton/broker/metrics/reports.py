@@ -15,6 +15,7 @@ from zmqtriton.broker.metrics.model_metrics import ModelMetrics
 from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics, Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED, Limits
+from zmqtriton.broker.scheduling.batching import BatchingQueue
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
@@ -129,6 +130,13 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
         entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)
     if generation.max_streams:
         entry["zmqtriton"]["streams"] = _streams(scheduler)
+    if scheduler.sequences is not None and not generation.is_iterative:
+        batches, elements = counters.execution_count, counters.inference_count
+        target = int(generation.config.get("max_batch_size", 0))
+        batching = {"target": target, "batches": batches, "elements": elements}
+        entry["zmqtriton"]["batching"] = batching
+    elif isinstance(scheduler.queue, BatchingQueue):
+        entry["zmqtriton"]["batching"] = scheduler.queue.report()
     if scheduler.rate is not None:
         entry["zmqtriton"]["pace"] = scheduler.rate.report(now_ns)
     return entry

@@ -27,6 +27,7 @@ _OF_SOME = (
     "affinity_hits",
     "affinity_misses",
     "streams",
+    "batching",
 )
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the

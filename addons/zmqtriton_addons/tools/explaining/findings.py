@@ -11,6 +11,7 @@ from dataclasses import replace
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.ctl import format_bytes, format_duration
 from zmqtriton_addons.routes import names
+from zmqtriton_addons.tools.explaining.batches import find_small_batches
 from zmqtriton_addons.tools.explaining.causes import (
     Explanation,
     explain_reason,
@@ -58,7 +59,7 @@ def find_all(facts: Facts) -> list[Finding]:
     findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
     findings += [*_memory_findings(facts), *_budget_findings(facts)]
     if not facts.is_overview:
-        findings += find_slowest_step(facts)
+        findings += [*find_slowest_step(facts), *find_small_batches(facts)]
     if facts.routes_path:
         findings.append(note(f"its routes are served at {facts.routes_path}", ""))
     findings += [
