@@ -12,7 +12,13 @@ from zmqtriton_addons.tools.explaining.facts import Facts
 
 
 def texts(**batching: Any) -> list[str]:
-    usual = {"target": 8, "delay_us": 0, "batches": 100, "elements": 150, "complete": 0}
+    usual: dict[str, Any] = {
+        "target": 8,
+        "delay_us": 0,
+        "batches": 100,
+        "elements": 150,
+        "complete": 0,
+    }
     usual |= {"parted": 0, "differences": {}}
     row = counts(executed=150, compute_ns=150 * 10**7, queue_ns=0, batching={**usual, **batching})
     findings = find_small_batches(Facts("m", status={"counts": [row]}))
