@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import sys
 from typing import Any, Collection, Mapping, Sequence
 
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
@@ -56,6 +57,15 @@ def config_parameter(config: Mapping[str, Any], name: str) -> str:
     return str((parameters.get(name) or {}).get("string_value", ""))
 
 
+def splits_batches(config: Mapping[str, Any]) -> bool:
+    """True if requests above max_batch_size are executed in parts."""
+    if config_parameter(config, "SPLIT_BATCHES") != "true" or "sequence_batching" in config:
+        return False
+    policy = config.get("model_transaction_policy") or {}
+    is_ragged = any(entry.get("allow_ragged_batch") for entry in config.get("input", []))
+    return not (policy.get("decoupled") or is_ragged or "ensemble_scheduling" in config)
+
+
 def takes_gpu(config: dict[str, Any]) -> bool:
     """True if inputs of this model may lie on a GPU."""
     return config_parameter(config, "FORCE_CPU_ONLY_INPUT_TENSORS") == "no"
@@ -67,6 +77,8 @@ class Signature:
     def __init__(self, config: dict[str, Any]) -> None:
         self.model: str = config["name"]
         self.max_batch_size: int = config.get("max_batch_size", 0)
+        self.splits_batches = splits_batches(config)
+        self._most_rows = sys.maxsize if self.splits_batches else self.max_batch_size
         policy = config.get("model_transaction_policy") or {}
         self.is_decoupled: bool = bool(policy.get("decoupled", False))
         self.inputs: dict[str, Input] = {}
@@ -169,7 +181,7 @@ class Signature:
                     f"input '{tensor.name}' batch size does not match other inputs for "
                     f"'{self.model}'"
                 )
-        if size and size > self.max_batch_size:
+        if size and size > self._most_rows:
             raise InvalidArgument(
                 f"inference request batch-size must be <= {self.max_batch_size} for '{self.model}'"
             )

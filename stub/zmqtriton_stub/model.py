@@ -28,6 +28,7 @@ from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
 from zmqtriton_stub.api.model_config import ModelConfig
 from zmqtriton_stub.duties import LoopDuties
+from zmqtriton_stub.parts import divide_large
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -149,6 +150,8 @@ class Model:
                 self.slots = instance.max_inflight
             else:
                 instance.log("W", "MAX_INFLIGHT has no effect: execute() is not 'async def'")
+        if self._execute is not None:
+            self._execute = divide_large(self._execute, instance)
 
     def rest(self, sleeps: bool) -> None:
         """Have the model give its memory back, or take it again; a request wakes it up, too."""

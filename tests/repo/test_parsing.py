@@ -6,47 +6,122 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.repo.sources import files_below, tree_of
 from tests.support.needs import ROOT
 
-#: The rooms that receive bytes of clients.
+#: The code that runs on loops to which clients send bytes: of frontends, and of add-ons in them or
+#: in processes of their own.
 ROOMS = (
-    "frontends/zmqtriton_frontends/http_api",
-    "extras/zmqtriton_extras/web_sockets",
-    "extras/zmqtriton_extras/routes",
-    "standard/zmqtriton_standard/generate",
-    "extras/zmqtriton_extras/jobs/batches/routes.py",
-    "extras/zmqtriton_extras/jobs/batches/extension.py",
-    "extras/zmqtriton_extras/jobs/routes.py",
-    "extras/zmqtriton_extras/jobs/extension.py",
-    "extras/zmqtriton_extras/openai",
-    "extras/zmqtriton_extras/clouds",
+    "frontends/zmqtriton_frontends",
+    *(
+        f"standard/zmqtriton_standard/{room}"
+        for room in ("access_log", "generate", "grpcio", "open_metrics")
+    ),
+    *(
+        f"extras/zmqtriton_extras/{room}"
+        for room in (
+            "affinity/step.py",
+            "affinity/rule.py",
+            "canaries/requests.py",
+            "capture/step.py",
+            "clouds",
+            "door",
+            "jobs",
+            "openai",
+            "routes",
+            "web_sockets",
+        )
+    ),
 )
-#: Functions of libraries whose time grows with the text.
-READERS = frozenset({"loads", "parse_qsl", "parse_qs"})
+#: Functions of libraries whose time grows with the text: JSON, forms, msgpack, protobuf, base64,
+#: compression, e-mail, evaluation, and the elements of a tensor of strings.
+READERS = frozenset(
+    "loads JSONDecoder raw_decode parse_qsl parse_qs unpackb Unpacker unpack ParseFromString "
+    "FromString MergeFromString ParseDict b64decode decompress decompressobj GzipFile "
+    "message_from_bytes message_from_string BytesParser BytesFeedParser fromstring literal_eval "
+    "safe_load decode_bytes".split()
+)
+#: Functions that look for an expression at each place of a text. Others end where they begin.
+SCANNERS = frozenset({"search", "finditer", "findall", "sub", "subn", "split"})
+_HEAD, _OWN, _CONFIG = (
+    "a part of a head, which has a limit",
+    "a model's own text",
+    "a configuration",
+)
+_THREAD = "runs in a thread"
+_SERVER = "a message of another process of this server"
+_OURS = "a row that this process has written, headers and times"
 #: Functions without a limit of their own, and the reason why they need none.
 EXEMPT = {
-    "json_documents.py parse": "its callers run it in a thread (perform, read_now)",
-    "json_documents.py _parse_with_nan": "a part of parse",
-    "app.py answer_fault": "our own text",
-    "forwarding.py describe": "a model's own text",
-    "forwarding.py begin": "a model's own head",
-    "model.py initialize": "the configuration",
-    "model.py _serve": "a head, of which the frontend limits the headers",
-    "model.py declared_inputs": "the configuration",
-    "process.py _look": "the configuration",
-    "api.py __init__": "a query, which is a part of the limited head",
-    "api.py json": "the model's own code calls it, and its limit is that of bodies",
-    "asgi.py describe": "the model's own text",
-    "request.py _check_keys": "a part of the reading of a document, in the same thread",
-    "routes.py _request": "its caller reads a limited body",
-    "__init__.py _variables": "a model's own text",
-    "__main__.py _read": "a process of its own",
-    "call_text.py _string": "a model's own text",
-    "choices.py read_logprobs": "a model's own text",
-    "choices.py read_calls": "a model's own text",
-    "formats.py parse": "a model's own text",
-    "text.py _with_arguments": "runs in a thread",
+    "access/bearer_tokens.py without_places": "an error of our own",
+    "access_log/process.py take": _SERVER,
+    "backend/api.py __init__": "a query, which is a part of the limited head",
+    "backend/api.py _compiled": "a route of the model",
+    "backend/api.py describe": "a route of the model",
+    "backend/api.py json": "the model's own code calls it, and its limit is that of bodies",
+    "backend/asgi.py describe": _OWN,
+    "backend/model.py _serve": "a head, of which the frontend limits the headers",
+    "backend/model.py declared_inputs": _CONFIG,
+    "backend/model.py initialize": _CONFIG,
+    "backend/multipart.py _values": "a part's header, of MAX_HEADERS bytes",
+    "backend/multipart.py parts_of": "the content type, a part of a head",
+    "batches/routes.py _request": "its caller reads a limited body",
+    "clouds/target_models.py _is_ensemble": _CONFIG,
+    "control/metadata.py statistics": _SERVER,
+    "door/messages.py connection_event": "libzmq's own words",
+    "gateway/control_calls.py call": _SERVER,
+    "gateway/control_calls.py statistics": _SERVER,
+    "generate/request.py _check_keys": "a part of the reading of a document, in the same thread",
+    "generate/request.py _with_bytes": "a part of the reading of a document, in the same thread",
+    "http2/reading.py read": "the head of a frame",
+    "http_api/administration.py _decode_one": f"{_THREAD}, in steps",
+    "http_api/app.py answer_fault": "our own text",
+    "inference/catalogue.py __init__": _CONFIG,
+    "inference/catalogue.py config": _CONFIG,
+    "inference/convert.py parse": "its callers limit the message (reading.read)",
+    "inference/gradual_parsing.py _parse": "a part of a message",
+    "inference/json_documents.py _has_too_many_members": "a part of parse",
+    "inference/json_documents.py _parse_with_nan": "a part of parse",
+    "inference/tensor_data.py _other_list": "an answer; a thread writes large ones",
+    "jobs/messages.py ask": _SERVER,
+    "jobs/messages.py parts": _SERVER,
+    "jobs/messages.py read_head": _SERVER,
+    "jobs/routes.py around": _HEAD,
+    "jobs/routes.py respond": _HEAD,
+    "openai/call_text.py _string": _OWN,
+    "openai/choices.py _strings": _OWN,
+    "openai/choices.py read_calls": _OWN,
+    "openai/choices.py read_logprobs": _OWN,
+    "openai/formats.py parse": _OWN,
+    "openai/text.py _with_arguments": _THREAD,
+    "process/clients.py _responses": _OURS,
+    "process/clients.py _show": _OURS,
+    "process/codecs.py __init__": "begins only",
+    "process/codecs.py step": "its callers say how many bytes",
+    "process/execution.py _scope": _OURS,
+    "process/lines.py _parse": f"{_THREAD}, with a limit for each line",
+    "process/results.py _is_json": _OURS,
+    "process/room.py of_batch": _OURS,
+    "process/server.py _user_of": "a fixed structure of the kernel",
+    "process/tables.py enter": _OURS,
+    "routes/forwarding.py _add": _HEAD,
+    "routes/forwarding.py describe": _OWN,
+    "routes/process.py _look": _CONFIG,
+    "serving/connections.py answer": _SERVER,
+    "templates/__init__.py _variables": _OWN,
+    "templates/__main__.py _read": "a process of its own",
+    "token_metrics/texts.py parse_sums": _SERVER,
+    "token_metrics/figures.py load_families": "settings of this server",
+    "token_metrics/process.py _take": _SERVER,
+    "token_metrics/step.py _take": _SERVER,
+    "transport/call_headers.py _value": _HEAD,
+    "transport/message_framing.py _read_head": "the head of a message",
+    "webhooks/signatures.py _secret": "a file of the operator's",
+    "open_metrics/form.py __call__": _SERVER,
+    "open_metrics/form.py _bucket_in": "a line of our own page",
+    "open_metrics/form.py _lines": "our own page",
 }
 
 
@@ -64,13 +139,33 @@ def _names(tree: ast.AST) -> set[str]:
     }
 
 
-def unlimited(path: Path, tree: ast.AST) -> list[str]:
-    """Return the functions that read a text without a constant `…MAX…_BYTES`."""
+def _expressions(tree: ast.Module) -> set[str]:
+    """Return the module and the names that hold compiled expressions."""
+    return {"re"} | {
+        ast.unparse(target)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and "re.compile" in ast.unparse(node.value)
+        for target in node.targets
+    }
+
+
+def _scans(function: ast.AST, expressions: set[str]) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr in SCANNERS
+        and ast.unparse(node.value) in expressions
+        for node in ast.walk(function)
+    )
+
+
+def unlimited(path: Path, tree: ast.Module) -> list[str]:
+    """Return the functions that read a text without a constant `…MAX…_BYTES` or `LARGE_BYTES`."""
+    expressions = _expressions(tree)
     return [
-        f"{path.name} {function.name}"
+        f"{path.parent.name}/{path.name} {function.name}"
         for function in _functions(tree)
-        if not READERS.isdisjoint(names := _names(function))
-        and not any("MAX" in name and name.endswith("BYTES") for name in names)
+        if not READERS.isdisjoint(names := _names(function)) or _scans(function, expressions)
+        if not any(name.endswith("BYTES") and ("MAX" in name or "LARGE" in name) for name in names)
     ]
 
 
@@ -79,18 +174,42 @@ def test_a_text_of_a_client_is_read_on_a_loop_up_to_a_limit() -> None:
         row
         for room in ROOMS
         for path in files_below(ROOT / room)
-        if "token_metrics" not in path.parts  # it reads lines of frontends
         for row in unlimited(path, tree_of(path))
     }
 
     assert EXEMPT.keys() == functions
 
 
-def test_a_function_without_a_limit_is_found() -> None:
-    text = "def f(text):\n    return json.loads(text)\n"
-    limited = (
-        "def f(text):\n    if len(text) > _MAX_BYTES:\n        return 0\n" + text.split("\n", 1)[1]
-    )
+@pytest.mark.parametrize(
+    "line",
+    [
+        "json.loads(text)",
+        "orjson.loads(text)",
+        "msgpack.unpackb(text)",
+        "msgpack.Unpacker().feed(text)",
+        "urllib.parse.parse_qs(text)",
+        "parse_qsl(text)",
+        "email.message_from_bytes(text)",
+        "BytesFeedParser().feed(text)",
+        "Message.FromString(text)",
+        "message.ParseFromString(text)",
+        "base64.b64decode(text)",
+        "gzip.decompress(text)",
+        "zlib.decompressobj().decompress(text)",
+        "re.findall(b'a+', text)",
+        "_WORD.sub(b'', text)",
+    ],
+)
+def test_a_function_without_a_limit_is_found(line: str) -> None:
+    head = "_WORD = re.compile(b'a+')\ndef f(text):\n"
+    limit = "    if len(text) > _MAX_BYTES:\n        return 0\n"
+    text, limited = (f"{head}{more}    return {line}\n" for more in ("", limit))
 
-    assert ["a.py f"] == unlimited(Path("a.py"), ast.parse(text))
-    assert [] == unlimited(Path("a.py"), ast.parse(limited))
+    assert ["b/a.py f"] == unlimited(Path("b/a.py"), ast.parse(text))
+    assert [] == unlimited(Path("b/a.py"), ast.parse(limited))
+
+
+def test_other_functions_of_these_names_are_no_scanners() -> None:
+    text = "def f(text):\n    return text.split(b',') + os.path.split(text)\n"
+
+    assert [] == unlimited(Path("b/a.py"), ast.parse(text))

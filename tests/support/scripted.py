@@ -44,8 +44,13 @@ def string_parameter(key: str, value: str) -> str:
     return f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
 
 
+def dedented(script: str) -> str:
+    """Return a script as a model takes it."""
+    return textwrap.dedent(script).strip()
+
+
 def _document(script: str, argument: str, more: dict[str, Any]) -> dict[str, Any]:
-    return {"SCRIPT": textwrap.dedent(script).strip(), "ARGUMENT": argument, **more}
+    return {"SCRIPT": dedented(script), "ARGUMENT": argument, **more}
 
 
 def generate(server: Server, model: str, script: str, argument: str = "", **more: Any) -> str:
@@ -94,5 +99,6 @@ def generate_stream(
     """All that it says, texts and errors."""
     with open_stream(server, model, script, argument, **more) as connection:
         lines = connection.getresponse().read().decode().splitlines()
-    documents = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    events = [line for line in lines if line and not line.startswith("retry: ")]
+    documents = [json.loads(line.removeprefix("data: ")) for line in events]
     return [document.get("TEXT", document.get("error")) for document in documents]

@@ -29,7 +29,7 @@ from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import EARLIER, ExecutionProgress, Instance
+from zmqtriton.broker.scheduling.instances import EARLIER, ExecutionProgress, Instance, StreamLimit
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.rescheduling import Rescheduling
 from zmqtriton.broker.scheduling.retirement import Retirement
@@ -169,6 +169,8 @@ class Core:
             return  # the stub was removed, or died, before this message arrived
         instance = Instance(message.serial, message.instance, message.generation, progress)
         scheduler = self.generations.schedulers[message.generation]
+        if generation.max_streams:
+            instance.streams = StreamLimit(generation.max_streams, self.recovery.count_received)
         scheduler.instances[instance.serial] = instance
         self.rate_limiter.join(instance, scheduler, message.resources)
         self.instances[instance.serial] = instance

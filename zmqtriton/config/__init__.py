@@ -26,8 +26,8 @@ _NAMES = {
     "parameters": (
         "AUTOSCALE_DOWN_AFTER_SECONDS AUTOSCALE_MAX_INSTANCES AUTOSCALE_MIN_INSTANCES "
         "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS CANARY_PARAMETERS "
-        "CANARY_PREFIX INSTANCES Quota USUAL_CPU_WEIGHT declared_callees load_timeout_s "
-        "parameter_text whole_number_problem"
+        "CANARY_PREFIX INSTANCES MAX_STREAMS Quota USUAL_CPU_WEIGHT declared_callees "
+        "load_timeout_s parameter_text whole_number_problem"
     ),
     "pbtxt": "parse_json parse_text read_config read_text to_dict to_json to_text",
     "positions": "PositionIndex locate unknown_name_problems",
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         CANARY_PARAMETERS,
         CANARY_PREFIX,
         INSTANCES,
+        MAX_STREAMS,
         USUAL_CPU_WEIGHT,
         Quota,
         declared_callees,

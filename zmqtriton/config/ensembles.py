@@ -15,6 +15,7 @@ from typing import Any
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE
 from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
+from zmqtriton.config.parameters import SPLIT_BATCHES, parameter_text
 from zmqtriton.config.positions import locate_error
 from zmqtriton_floor.errors import closest_match
 
@@ -276,7 +277,8 @@ def member_problems(config: Any, members: Mapping[str, Any]) -> Iterator[Problem
         member = members.get(step.model_name)
         if member is None:
             continue
-        if 0 < member.max_batch_size < config.max_batch_size:
+        is_divided = parameter_text(member, SPLIT_BATCHES) == "true"
+        if 0 < member.max_batch_size < config.max_batch_size and not is_divided:
             text = (
                 f"ensemble {config.name} allows maximum batch size {config.max_batch_size}, but "
                 f"it contains model {step.model_name} which only allows maximum batch size to be "

@@ -36,7 +36,9 @@ from zmqtriton.config.parameters import (
     MAX_LOAD_SECONDS,
     MAX_MEMORY_BYTES,
     MAX_SEGMENT_BYTES,
+    MAX_STREAMS,
     MODEL_SOURCE,
+    SPLIT_BATCHES,
     STUB_USER,
     parameter_problems,
     parameter_text,
@@ -136,6 +138,19 @@ _OF_EXECUTION = (
         "1 to 1024",
         "1",
         "How many batches an `async def execute` has at the same time.",
+    ),
+    Parameter(
+        MAX_STREAMS,
+        "1 to 65536",
+        "no limit",
+        "How many requests of a decoupled model an instance has at the same time, until the final "
+        "response of each. Others wait in the queue.",
+    ),
+    Parameter(
+        SPLIT_BATCHES,
+        "`true` or `false`",
+        "false",
+        "True: a request above `max_batch_size` is executed in parts, whose outputs are joined.",
     ),
     Parameter(
         FORCE_CPU_ONLY,

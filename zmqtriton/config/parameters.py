@@ -30,6 +30,10 @@ FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 DETACHED_CALLS = "DETACHED_CALLS"
 #: Says whether each instance loads the model, or all are forks of a process that has.
 INSTANCES = "INSTANCES"
+#: Limits the requests of an instance of a decoupled model whose senders are open.
+MAX_STREAMS = "MAX_STREAMS"
+#: Has requests above max_batch_size executed in parts.
+SPLIT_BATCHES = "SPLIT_BATCHES"
 #: "instance": each instance sees its own GPU alone.
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 #: Limits the shared memory for large tensors of all its instances together, in bytes.
@@ -104,6 +108,7 @@ CANARY_PARAMETERS = tuple(
         "promote_after",
     )
 )
+_STREAMS_LIMIT = 65_536
 #: The kernel's own, for control groups.
 USUAL_CPU_WEIGHT, MAX_CPU_WEIGHT = 100, 10_000
 MAX_EXECUTIONS = 1_000_000
@@ -133,7 +138,44 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
         )
     for reference in addons.references("problems"):
         yield from lazy_names.load_reference(reference)(config)
+    if MAX_STREAMS in config.parameters:
+        yield from _stream_problems(config)
+    if SPLIT_BATCHES in config.parameters:
+        yield from _split_problems(config)
     yield from _limit_problems(config)
+
+
+def _split_problems(config: Any) -> Iterator[Problem]:
+    value = parameter_text(config, SPLIT_BATCHES)
+    if value not in ("true", "false"):
+        text = f"{SPLIT_BATCHES} is '{value}', which is neither true nor false"
+        yield Problem(text, ("parameters", SPLIT_BATCHES))
+    is_ragged = any(one.allow_ragged_batch for one in config.input)
+    is_decoupled = config.model_transaction_policy.decoupled
+    unfit = {
+        "decoupled models, whose responses have no order": is_decoupled,
+        "sequence_batching, where a request is one step": config.HasField("sequence_batching"),
+        "allow_ragged_batch, whose first axis is no batch": is_ragged,
+        "ensembles: set it for the models of their steps": config.HasField("ensemble_scheduling"),
+        f"inputs on a GPU ({FORCE_CPU_ONLY} is no)": parameter_text(config, FORCE_CPU_ONLY) == "no",
+    }
+    for what, is_so in unfit.items():
+        if value == "true" and is_so:
+            yield Problem(f"{SPLIT_BATCHES} is not for {what}", ("parameters", SPLIT_BATCHES))
+
+
+def _stream_problems(config: Any) -> Iterator[Problem]:
+    field, value = ("parameters", MAX_STREAMS), parameter_text(config, MAX_STREAMS)
+    if problem := whole_number_problem(value, _STREAMS_LIMIT):
+        yield Problem(f"{MAX_STREAMS} is '{value}', {problem}", field)
+    elif config.HasField("sequence_batching"):
+        yield Problem(
+            f"{MAX_STREAMS} is not for sequence_batching, where a slot has one request at a time",
+            field,
+        )
+    elif config.HasField("ensemble_scheduling"):
+        text = "which means nothing to an ensemble: its members have streams"
+        yield Problem(f"{MAX_STREAMS} is '{value}', {text}", field)
 
 
 def _limit_problems(config: Any) -> Iterator[Problem]:

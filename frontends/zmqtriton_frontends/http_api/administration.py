@@ -43,6 +43,8 @@ _LOG = {
 }
 #: The size of a cudaIpcMemHandle_t.
 _HANDLE_BYTES = 64
+#: The text of such a handle; a longer one is not decoded, which would keep all clients waiting.
+_MAX_HANDLE_BYTES = 88
 
 
 class Repository:
@@ -267,9 +269,11 @@ def _read_handle(document: Any) -> dict[str, Any]:
             raise InvalidArgument(f"Shared memory register request has no '{key}' field")
     handle = fields["raw_handle"]
     text = handle.get("b64") if type(handle) is dict else None
+    if not isinstance(text, str) or len(text) > _MAX_HANDLE_BYTES:
+        text = ""
     try:
-        size = len(base64.b64decode(text or "", validate=True))
-    except (TypeError, ValueError):
+        size = len(base64.b64decode(text, validate=True))
+    except ValueError:
         size = 0
     if size != _HANDLE_BYTES:
         raise InvalidArgument("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")

@@ -12,6 +12,7 @@ from tests.broker.world import TOKEN, BrokerHarness
 from zmqtriton.broker.metrics.model_metrics import ModelMetrics
 from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.requests.inflight import Batch
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED_BYTES, Limits
 from zmqtriton_floor import metrics, wire
 from zmqtriton_floor.errors import ProtocolError
@@ -40,6 +41,22 @@ def test_each_success_falls_into_the_bucket_whose_bound_it_does_not_exceed() -> 
     assert [2, 1, 1, 1] == counters.own()["times"][:4]
     assert 1 == counters.own()["times"][-1]
     assert counters.success.count == sum(counters.own()["times"])
+
+
+def test_a_request_in_parts_counts_as_their_executions() -> None:
+    counters = ModelStatistics()
+    counters.split_above = 4
+    executed = wire.Executed(1, 110, 220, 330)
+
+    for size in (11, 8, 4):
+        one = SimpleNamespace(arrived_ns=0, dispatched_ns=5, elements=size)
+        counters.record_execution(Batch(1, [one], 5), executed)  # type: ignore[list-item]
+
+    stats = counters.as_dict("m", 1, 0, 0)
+    assert 3 + 2 + 1 == stats["execution_count"]
+    assert {"count": 3, "ns": 330} == stats["inference_stats"]["compute_input"]
+    sizes = {row["batch_size"]: row["compute_input"] for row in stats["batch_stats"]}
+    assert {4: {"count": 2 + 2 + 1, "ns": 80 + 110 + 110}, 3: {"count": 1, "ns": 30}} == sizes
 
 
 def test_of_a_busy_model_a_part_of_the_latencies_is_kept() -> None:

@@ -386,3 +386,44 @@ def test_statistics_count_each_batch_by_its_size() -> None:
         counters.execution_count,
         counters.success.count,
     )
+
+
+# -------------------------------------------------------------------- why batches are small
+
+
+def _body(**shapes: list[int]) -> bytes:
+    tensors = [wire.Tensor(name, 11, shape, b"") for name, shape in shapes.items()]
+    return wire.encode_body(wire.RequestBody("", {}, [], tensors))
+
+
+def test_batches_that_end_at_another_shape_are_counted_with_the_input() -> None:
+    world = batching()
+    bodies = [_body(A=[1, 2], B=[1, 3]), _body(A=[1, 2], B=[1, 4]), _body(A=[1, 2])]
+    world.infer(F, request(9))
+    rows = [request(own_id, batch_key=own_id) for own_id in range(3)]
+    world.core.infer(F, rows, bodies, world.now)
+    world.drain_outbox()
+
+    assert [1, 1, 1, 1] == sizes(world)
+
+    assert {
+        "target": 8,
+        "delay_us": 0,
+        "batches": 4,
+        "elements": 4,
+        "complete": 2,
+        "parted": 2,
+        "differences": {"B": "presence"},
+    } == world.figures()["batching"]
+
+
+def test_a_batch_that_ends_for_its_size_is_not_parted() -> None:
+    world = batching(2)
+
+    world.infer(F, *(request(own_id) for own_id in range(5)))
+    assert [2, 2, 1] == sizes(world)
+
+    figures = world.figures()["batching"]
+    assert (3, 5, 0, 1) == tuple(
+        figures[name] for name in ("batches", "elements", "parted", "complete")
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted import add_model
+from tests.support.scripted import add_model, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -67,3 +67,53 @@ def test_who_comes_in_place_of_the_dead_warms_up_too(server: Server) -> None:
     assert "" == server.control_model("load", "restarted")
 
     assert 3 == len({note["pid"] for note in notes_of(server, "restarted")})
+
+
+_STEPS = """platform: "ensemble"
+input { name: "IN" data_type: TYPE_FP32 dims: 2 }
+output { name: "OUT" data_type: TYPE_FP32 dims: 1 }
+ensemble_scheduling { step {
+  model_name: "member" model_version: -1
+  input_map { key: "IN" value: "IN" }
+  output_map { key: "OUT" value: "OUT" }
+} }
+"""
+_FRONT = """import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceRequest(
+                model_name="steps", inputs=one.inputs(), requested_output_names=["OUT"]
+            ).exec()
+            for one in requests
+        ]
+"""
+
+
+def write(server: Server, name: str, config: str, code: str = "") -> None:
+    directory = server.repository / name / "1"
+    directory.mkdir(parents=True)
+    (directory.parent / "config.pbtxt").write_text(config)
+    (directory / "model.py").write_text(code)
+
+
+def test_the_samples_of_a_model_in_front_warm_up_a_whole_ensemble(server: Server) -> None:
+    add_model(server, "warmed", "member", _INPUT)
+    write(server, "steps", _STEPS)
+    front = 'backend: "python"\n' + string_parameter("BLS_MODELS", "steps")
+    output = "output { name: 'OUT' data_type: TYPE_FP32 dims: 1 }\n"
+    write(server, "front", front + _INPUT + output + sample(), _FRONT)
+
+    assert "" == server.control_model("load", "front")
+
+    [note] = notes_of(server, "member")
+    assert ["[0.0, 0.0]"] == [request["inputs"]["IN"][2] for request in note["batch"]]
+
+
+def test_an_ensemble_with_samples_of_its_own_is_refused(server: Server) -> None:
+    write(server, "sampled", _STEPS + sample())
+
+    error = server.control_model("load", "sampled")
+
+    assert "model_warmup can not be specified for ensemble 'sampled'" in error

@@ -15,6 +15,7 @@ from zmqtriton.broker.metrics.model_metrics import ModelMetrics
 from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics, Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED, Limits
+from zmqtriton.broker.scheduling.batching import BatchingQueue
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
@@ -127,6 +128,15 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
         entry["zmqtriton"]["usual_execution_ns"] = usual_ns
     if counters.trial is not None:
         entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)
+    if generation.max_streams:
+        entry["zmqtriton"]["streams"] = _streams(scheduler)
+    if scheduler.sequences is not None and not generation.is_iterative:
+        batches, elements = counters.execution_count, counters.inference_count
+        target = int(generation.config.get("max_batch_size", 0))
+        batching = {"target": target, "batches": batches, "elements": elements}
+        entry["zmqtriton"]["batching"] = batching
+    elif isinstance(scheduler.queue, BatchingQueue):
+        entry["zmqtriton"]["batching"] = scheduler.queue.report()
     if scheduler.rate is not None:
         entry["zmqtriton"]["pace"] = scheduler.rate.report(now_ns)
     return entry
@@ -179,6 +189,16 @@ def _occupancy(scheduler: Scheduler, now_ns: int) -> dict[str, int]:
         "unanswered": generation.unanswered,
         "instances": len(present),
         "busy_ns": generation.busy_ns + sum(one.busy_ns(now_ns) for one in present),
+    }
+
+
+def _streams(scheduler: Scheduler) -> dict[str, int]:
+    """Return how many requests the instances have, how many more they take, and their bound."""
+    present = [one for one in scheduler.instances.values() if one.is_open]
+    return {
+        "open": sum(len(one.open_requests) for one in present),
+        "room": sum(one.streams.room(one) for one in present if one.streams is not None),
+        "limit": scheduler.generation.max_streams,
     }
 
 

@@ -231,6 +231,8 @@ class ModelStatistics:
         self.unawaited, self.late_successes, self.late_failures = 0, 0, 0
         #: Kept while the version is compared with another one.
         self.trial: TrialTimes | None = None
+        #: A larger request is executed in parts of this size; 0 if none is.
+        self.split_above = 0
         #: The parts of an execution, by the size of its batch.
         self.batches: defaultdict[int, _Parts] = defaultdict(
             lambda: (Duration(), Duration(), Duration())
@@ -336,11 +338,27 @@ class ModelStatistics:
         parts = (times.input_ns, times.infer_ns, times.output_ns)
         if self.trial is not None:
             self.trial.add_execution(sum(parts), count)
+        if 0 < self.split_above < size:
+            self._record_parts(size, parts)
+            return
         for total, of_size, ns in zip(self._compute, self.batches[size], parts):  # noqa: B905
             total.count += count
             total.ns += count * ns
             of_size.count += 1
             of_size.ns += ns
+
+    def _record_parts(self, size: int, times_ns: tuple[int, int, int]) -> None:
+        """Count a request that was executed in parts: as one, and an execution for each part.
+
+        Only the time of all parts is known; each has its share.
+        """
+        whole, rest = divmod(size, self.split_above)
+        self.execution_count += whole + (rest > 0) - 1
+        for total, ns in zip(self._compute, times_ns, strict=True):
+            total.add(1, ns)
+        for part, count in ((self.split_above, whole), (rest, rest > 0)):
+            for of_size, ns in zip(self.batches[part] if count else (), times_ns, strict=False):
+                of_size.add(count, ns * part * count // size)
 
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
         """Return the entry of `model_stats`.

@@ -182,6 +182,10 @@ class Recovery:
         self._keep(route, (stub, outcome, body), now_ns)
         return True
 
+    def count_received(self, stub: int) -> int:
+        """Return how many requests a stub has that have not been repeated yet."""
+        return sum(one == stub for one in self._received.values())
+
     def _keep(self, route: RequestKey, saying: Saying, now_ns: int) -> None:
         if not self._is_asker(route[0]):
             self._blocks.discard(saying[0], saying[1])

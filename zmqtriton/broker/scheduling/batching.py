@@ -11,10 +11,12 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest, Place
-from zmqtriton_floor.wire import BELOW_ALL, MAX_ROWS
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.wire import BELOW_ALL, MAX_ROWS, decode_request
 
 #: With more levels than this, empty ones are dropped.
 _FEW = 64
@@ -207,8 +209,44 @@ class _BatchCandidate(NamedTuple):
     #: would exceed all of these; 0 if there are none.
     preferred: int
     oldest_ns: int
-    #: The next waiting request cannot join them.
-    is_closed: bool
+    #: The next waiting request, which cannot join them; None if they are all.
+    closing: InflightRequest | None
+
+
+class BatchCounts:
+    """The counts of batches that say why they are not larger."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.elements = 0
+        #: Batches after which no request of the model was left, waiting or executing.
+        self.complete = 0
+        #: Batches that ended at a request with other inputs or shapes.
+        self.parted = 0
+        #: The inputs that made the difference, by name: "shape", or "presence" of an optional one.
+        self.differences: dict[str, str] = {}
+
+    def count(self, batch: list[InflightRequest], closing: InflightRequest | None) -> None:
+        self.batches += 1
+        self.elements += sum(request.elements for request in batch)
+        self.complete += batch[0].generation.unanswered == len(batch)
+        if closing is not None and closing.row.batch_key != batch[0].row.batch_key:
+            self.parted += 1
+            if not self.parted & (self.parted - 1):  # of many ever fewer are looked into
+                self._compare(batch[0], closing)
+
+    def _compare(self, one: InflightRequest, other: InflightRequest) -> None:
+        with suppress(ProtocolError):  # the stub will refuse it
+            left, right = (_shapes(request.body) for request in (one, other))
+            for name in sorted(left.keys() | right.keys()):
+                if (name in left) != (name in right):
+                    self.differences[name] = "presence"
+                elif left[name] != right[name]:
+                    self.differences.setdefault(name, "shape")
+
+
+def _shapes(body: bytes) -> dict[str, list[int]]:
+    return {tensor.name: tensor.shape[1:] for tensor in decode_request(body).inputs}
 
 
 class BatchingQueue(Queue):
@@ -225,23 +263,34 @@ class BatchingQueue(Queue):
         self._preferred = frozenset(sizes)
         self._target_size = max(sizes)
         self._delay_ns = int(batching.get("max_queue_delay_microseconds", 0)) * 1000
+        self._counts = BatchCounts()
+        self._closing: InflightRequest | None = None
 
     def pop_batch(self, now_ns: int) -> list[InflightRequest]:
-        return self._pop(self.size_of_batch(self.levels, now_ns))
+        batch = self._pop(self.size_of_batch(self.levels, now_ns))
+        if batch:
+            self._counts.count(batch, self._closing)
+        return batch
+
+    def report(self) -> dict[str, Any]:
+        """Return the counts of its batches, and the limits of their size."""
+        delay_us = self._delay_ns // 1000
+        return {"target": self._target_size, "delay_us": delay_us, **vars(self._counts)}
 
     def is_ready(self, now_ns: int) -> bool:
         return self.size_of_batch(self.levels, now_ns) > 0
 
     def size_of_batch(self, waiting: Iterable[InflightRequest], now_ns: int) -> int:
         """Return how many of these requests are to be executed together now."""
-        self.due_ns = 0
+        self.due_ns, self._closing = 0, None
         candidate = self._find_candidate(waiting)
         if candidate is None:
             return 0
         due_ns = candidate.oldest_ns + self._delay_ns
         if candidate.preferred and (now_ns < due_ns or not self._delay_ns):
             return candidate.preferred
-        if candidate.is_closed or candidate.size >= self._target_size or now_ns >= due_ns:
+        self._closing = candidate.closing
+        if self._closing is not None or candidate.size >= self._target_size or now_ns >= due_ns:
             return candidate.requests
         self.due_ns = due_ns
         return 0
@@ -259,7 +308,7 @@ class BatchingQueue(Queue):
             if key is None:
                 key, oldest_ns = request.row.batch_key, request.queued_ns
             if larger > self._max_batch_size or request.row.batch_key != key or count == MAX_ROWS:
-                return _BatchCandidate(max(count, 1), size, preferred, oldest_ns, True)
+                return _BatchCandidate(max(count, 1), size, preferred, oldest_ns, request)
             if larger > self._target_size and count and not preferred and self._delay_ns:
                 # as in Triton: what would exceed all preferred sizes ends a batch without one, too
                 preferred = count
@@ -267,7 +316,7 @@ class BatchingQueue(Queue):
             oldest_ns = min(oldest_ns, request.queued_ns)
             if size in self._preferred:
                 preferred = count
-        return _BatchCandidate(count, size, preferred, oldest_ns, False) if count else None
+        return _BatchCandidate(count, size, preferred, oldest_ns, None) if count else None
 
     def _pop(self, count: int) -> list[InflightRequest]:
         """Take this many requests, which must be there."""

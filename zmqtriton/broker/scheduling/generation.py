@@ -15,13 +15,15 @@ from zmqtriton.broker.metrics.statistics import ModelStatistics, ResponseCounts
 from zmqtriton.broker.requests.response_order import order_of
 from zmqtriton.broker.scheduling.execution_rate import MAX_EXECUTIONS
 from zmqtriton_floor.cache_keys import is_cached
-from zmqtriton_floor.signature import Signature, takes_gpu
+from zmqtriton_floor.signature import Signature, splits_batches, takes_gpu
 from zmqtriton_floor.wire import UNCHECKED, Request
 
 #: The model parameter that limits one execute(), in seconds; absent or 0: no limit.
 _MAX_EXECUTION = "max_execution_seconds"
 #: The model parameter that limits the unanswered requests of clients; 0: no limit.
 _MAX_REQUESTS = "max_requests"
+#: The model parameter that limits the open streams of an instance; without it there is no limit.
+_MAX_STREAMS = "max_streams"
 
 
 def _parameter(config: dict[str, Any], name: str) -> float | None:
@@ -54,6 +56,10 @@ class Generation:
         self.model = model
         self.version = version
         self.is_decoupled = bool(policy.get("decoupled", False))
+        #: How many requests without a final answer an instance may have; 0 is no limit.
+        self.max_streams = int(_parameter(document, _MAX_STREAMS) or 0) if self.is_decoupled else 0
+        #: A request with more inferences is executed in parts; 0 if none is.
+        self.split_above = int(document["max_batch_size"]) if splits_batches(document) else 0
         #: Equal requests may get the answer of an earlier one.
         self.is_cached = is_cached(document) and not self.is_decoupled
         #: Its inputs may lie on a GPU.
@@ -105,6 +111,7 @@ class Generation:
     def measure(self, latencies: StatisticsFactory) -> None:
         """Begin to count, as the server's settings ask for."""
         self.statistics = latencies.statistics(self.config, is_cached=self.is_cached)
+        self.statistics.split_above = self.split_above
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
 
     def count_responses(self, counts: str) -> None:

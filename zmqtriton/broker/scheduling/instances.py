@@ -123,6 +123,20 @@ class RateLimiterMember:
         return self._find_blockers(self.resource_need)
 
 
+class StreamLimit:
+    """The bound of the requests of one instance whose senders are open."""
+
+    def __init__(self, limit: int, count_earlier: Callable[[int], int]) -> None:
+        self._limit = limit
+        #: Counts the requests that a stub has of an earlier broker and that have not come again.
+        self._count_earlier = count_earlier
+
+    def room(self, instance: Instance) -> int:
+        """Return how many more requests it may be given."""
+        taken = len(instance.open_requests) + self._count_earlier(instance.serial)
+        return max(0, self._limit - taken)
+
+
 class ExecutionProgress(Protocol):
     """The broker's view of zmqtriton_floor.execution_progress.Progress."""
 
@@ -166,6 +180,7 @@ class Instance:
         "reported_waits",
         "serial",
         "state",
+        "streams",
     )
 
     def __init__(
@@ -195,6 +210,8 @@ class Instance:
         self.executing_since_ns = 0
         #: Its membership among those that share resources, if it shares any.
         self.membership: RateLimiterMember | None = None
+        #: Bounds its requests without a final answer; None if only its batches count.
+        self.streams: StreamLimit | None = None
         #: How many batches it was executing at its hello.
         self.earlier = 0
         #: When it was fenced off from earlier brokers.
@@ -230,6 +247,8 @@ class Instance:
     @property
     def free_slots(self) -> int:
         """Return how many more batches it could execute at once."""
+        if self.streams is not None and not self.streams.room(self):
+            return 0
         return self.concurrency - self.batch_count if self.is_open else 0
 
     @property

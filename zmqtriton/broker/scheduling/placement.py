@@ -62,13 +62,15 @@ class Placement:
         ahead: SendingAhead,
         has_concurrent_batches: bool,
         has_sequences: bool,
+        has_stream_limit: bool = False,
     ) -> None:
         self.instances = instances
         self.ahead = ahead
-        #: An instance may be given another batch while it executes one.
+        #: An instance may be given another batch while it executes one, or none though it is idle.
         self._has_concurrent_batches = has_concurrent_batches
-        #: The sequence batcher chooses the instances.
-        self._has_sequences = has_sequences
+        #: Idle instances are noted. Not where the sequence batcher chooses, nor where streams
+        #: decide whether an idle one has room.
+        self._notes_idle = not (has_sequences or has_stream_limit)
         #: Instances begin nothing before the rate limiter lets them.
         self.is_limited = False
         #: The instance that became idle last has the warmest caches and goes first.
@@ -87,7 +89,7 @@ class Placement:
         self._idle = [one for one in self._idle if one is not instance]
 
     def become_idle(self, instance: Instance) -> None:
-        if instance.membership is None and not self._has_sequences:
+        if instance.membership is None and self._notes_idle:
             self._idle.append(instance)
 
     def finish_batch(self, instance: Instance, execution_ns: int) -> None:
@@ -97,7 +99,7 @@ class Placement:
         if (
             instance.state is InstanceState.IDLE
             and instance.membership is None
-            and not self._has_sequences
+            and self._notes_idle
         ):
             self._idle.append(instance)
 
@@ -119,8 +121,15 @@ class Placement:
             self.become_idle(instance)
 
     def _instance_with_free_slot(self) -> Instance | None:
-        """The instance that can begin most batches beside those that it executes."""
+        """The instance that can begin most batches beside those that it executes.
+
+        Of equal ones it is that with the fewest requests.
+        """
         if not (self._has_concurrent_batches or self.is_limited):
             return None
-        best = max(self.instances.values(), key=lambda one: one.startable_batches, default=None)
+        best = max(self.instances.values(), key=_slots_and_load, default=None)
         return best if best is not None and best.startable_batches > 0 else None
+
+
+def _slots_and_load(instance: Instance) -> tuple[int, int]:
+    return instance.startable_batches, -len(instance.open_requests)

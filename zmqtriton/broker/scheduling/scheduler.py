@@ -31,10 +31,12 @@ class Scheduler:
             self.instances,
             ahead=SendingAhead(
                 is_batching="dynamic_batching" in config,
-                has_queue_rules=self.queue.levels.has_rules,
+                has_queue_rules=self.queue.levels.has_rules or generation.max_streams > 0,
             ),
-            has_concurrent_batches="MAX_INFLIGHT" in config.get("parameters", {}),
+            has_concurrent_batches="MAX_INFLIGHT" in config.get("parameters", {})
+            or generation.max_streams > 0,
             has_sequences=generation.has_sequences,
+            has_stream_limit=generation.max_streams > 0,
         )
         #: Set if executions per second are limited.
         self.rate: ExecutionRate | None = None
@@ -165,12 +167,7 @@ class Scheduler:
             if rate.is_waiting:
                 return None
         if self.sequences is not None:
-            chosen = self.sequences.next(self.instances.values(), now_ns)
-            if chosen is not None:
-                self.pending -= len(chosen[1])
-                if rate is not None:
-                    rate.shared.begin(now_ns)
-            return chosen
+            return self._next_of_sequences(self.sequences, now_ns)
         instance = self.placement.take_instance(self.pending, now_ns)
         if instance is None:
             self._due_ns = self.placement.ahead.due_ns
@@ -180,10 +177,24 @@ class Scheduler:
         if not batch:
             self.placement.give_back(instance)
             return None
+        if instance.streams is not None and len(batch) > 1:
+            room = instance.streams.room(instance)
+            self.queue.put_back(batch[room:])
+            batch = batch[:room]
         self.pending -= len(batch)
         if rate is not None:
             rate.shared.begin(now_ns)
         return instance, batch
+
+    def _next_of_sequences(
+        self, sequences: SequenceBatcher, now_ns: int
+    ) -> tuple[Instance, list[InflightRequest]] | None:
+        chosen = sequences.next(self.instances.values(), now_ns)
+        if chosen is not None:
+            self.pending -= len(chosen[1])
+            if self.rate is not None:
+                self.rate.shared.begin(now_ns)
+        return chosen
 
     def refusal(self, error: Refusal) -> Refusal:
         """Return the error of a request that is refused; it names what held the queue up."""

@@ -26,6 +26,8 @@ _OF_SOME = (
     "overdue",
     "affinity_hits",
     "affinity_misses",
+    "streams",
+    "batching",
 )
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the

@@ -40,6 +40,8 @@ _MAX_TRIES = 3
 _MAX_BYTES = 256 << 20
 #: From this size on it is asked whether there is room for it on disk; again when it has doubled.
 _CHECKED_BYTES = 1 << 20
+#: A longer error is no document that is worth the time of all jobs.
+_MAX_ERROR_BYTES = 64 << 10
 _AGAIN_S = 1.0
 
 
@@ -180,8 +182,9 @@ def judge(job: Job, answer: Answer, may_repeat: bool) -> Outcome:
 
 
 def _reason(body: bytes) -> str:
+    """Return the error that an answer names; the beginning of a long one, which is not read."""
     try:
-        error = json.loads(body)["error"]
+        error = json.loads(body if len(body) <= _MAX_ERROR_BYTES else b"")["error"]
     except (ValueError, KeyError, TypeError):
         return body[:500].decode(errors="replace")
     return str(error["message"] if isinstance(error, dict) else error)

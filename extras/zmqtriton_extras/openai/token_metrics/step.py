@@ -35,6 +35,8 @@ from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, now_ns
 #: The length before an element of BYTES.
 _PREFIX_BYTES = 4
 _MAX_MODELS = 10_000
+#: The texts of a larger tensor count as one.
+_MAX_EXACT_BYTES = 1 << 20
 #: The share of the newest request in the usual tokens of a model.
 _NEWEST = 0.25
 _YES = ("true", "1", "yes", "on")
@@ -194,7 +196,7 @@ class Tokens:
                 self._last_ns = now_ns()
                 self._first_ns = self._first_ns or self._last_ns
                 is_whole = not names.is_decoupled
-                self._texts += _estimate(tensor) if is_whole else 1
+                self._texts += estimate(tensor) if is_whole else 1
             elif tensor.name == names.prompt_tokens and self._prompt is None:
                 self._prompt = _count(tensor)
             elif tensor.name == names.completion_tokens:
@@ -251,8 +253,10 @@ def _count(tensor: Tensor) -> int:
         return 0  # OpenAI's routes say so
 
 
-def _estimate(tensor: Tensor) -> int:
+def estimate(tensor: Tensor) -> int:
     """Estimate the tokens of the elements of a text."""
+    if len(tensor.data) > _MAX_EXACT_BYTES:  # all clients of this process would wait
+        return estimate_tokens(len(tensor.data) - _PREFIX_BYTES)
     try:
         return sum(estimate_tokens(len(text)) for text in decode_bytes(tensor.data))
     except ValueError:

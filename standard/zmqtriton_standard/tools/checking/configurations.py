@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.config import (
+    MAX_STREAMS,
     PYTHON,
     PYTHON_FILE,
     BackendPlace,
@@ -26,6 +27,7 @@ from zmqtriton.config import (
     tensor_problems,
     unreadable_file_problems,
 )
+from zmqtriton.findings import Severity
 from zmqtriton.repository import agent_problems
 from zmqtriton_extras.routes import names
 from zmqtriton_floor.errors import ZmqTritonError
@@ -59,6 +61,10 @@ def configuration_problems(config: Any, directory: Path, rules: CheckOptions) ->
         yield problem if is_final else to_warning(problem)
     yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
     yield from own_parameter_problems(config)
+    is_decoupled = config.model_transaction_policy.decoupled or is_changeable
+    if MAX_STREAMS in config.parameters and not is_decoupled:
+        text = f"{MAX_STREAMS} means nothing to model {config.name}, which is not decoupled"
+        yield Problem(text, ("parameters", MAX_STREAMS), severity=Severity.WARNING)
     try:
         load_timeout_s(config)
     except ConfigError as error:

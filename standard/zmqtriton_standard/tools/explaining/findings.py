@@ -13,6 +13,7 @@ from zmqtriton_extras.routes import names
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_standard.ctl import format_bytes, format_duration
+from zmqtriton_standard.tools.explaining.batches import find_small_batches
 from zmqtriton_standard.tools.explaining.causes import (
     Explanation,
     explain_reason,
@@ -58,7 +59,7 @@ def find_all(facts: Facts) -> list[Finding]:
     findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
     findings += [*_memory_findings(facts), *_budget_findings(facts)]
     if not facts.is_overview:
-        findings += find_slowest_step(facts)
+        findings += [*find_slowest_step(facts), *find_small_batches(facts)]
     if facts.routes_path:
         findings.append(note(f"its routes are served at {facts.routes_path}", ""))
     findings += [

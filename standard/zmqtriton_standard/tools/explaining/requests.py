@@ -244,6 +244,10 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         if len(hanging) > _MAX_HANGING:
             yield warning(f"{len(hanging)} of its instances hang", _ENDS_BY_ITSELF, stacks)
         return
+    streams = row.get("streams")
+    if streams and row.get("pending") and not streams["room"]:
+        yield _full_streams(facts, row, streams)
+        return
     if facts.stands_still(row):
         held = count_of(row.get("unanswered", 0), "request")
         long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
@@ -252,6 +256,20 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         yield warning(f"{text}, and none completed during the check", _ENDS_BY_ITSELF, stacks)
         return
     yield from _slow_findings(facts, row)
+
+
+def _full_streams(facts: Facts, row: Document, streams: Mapping[str, int]) -> Finding:
+    """Tell that requests wait though instances may be idle: they have all streams they take."""
+    waiting, count = count_of(row["pending"], "request"), streams["open"]
+    verb = "waits" if row["pending"] == 1 else "wait"
+    text = f"{waiting} {verb} for a stream to end, not for an instance: {count} are open, and "
+    return warning(
+        f"{text}MAX_STREAMS lets an instance have {streams['limit']}",
+        "Raise MAX_STREAMS in config.pbtxt if the model can do more at the same time; more "
+        "instances have more streams.",
+        facts.scale_command,
+        f"zmqtriton-ctl stats {facts.word}",
+    )
 
 
 def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
@@ -280,6 +298,11 @@ def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
             "They wait for an instance, which more of them or larger batches make shorter; or for "
             "others in their batch, if there is a max_queue_delay_microseconds."
         )
+        if "streams" in row:
+            advice = (
+                f"They wait for a stream to end: an instance has {row['streams']['limit']} "
+                "(MAX_STREAMS). A higher bound or more instances make that shorter."
+            )
         yield warning(
             f"{text}, and {waited_ms:.1f} ms of that in the queue",
             advice,

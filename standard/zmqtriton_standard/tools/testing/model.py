@@ -317,7 +317,7 @@ class LoadedModel:
         rows = [_to_request(request) for request in requests]
         bodies = [self._body(request) for request in rows]
         sizes = [body.inputs[0].shape[0] if body.inputs else 1 for body in bodies]
-        self._check_size(sum(sizes))
+        self._check_size(sizes)
         batch = Batch(self._instance, self._controls)
         link: Any = batch
         executions = _Executions(self._instance, self._model, link, self._progress)
@@ -406,8 +406,11 @@ class LoadedModel:
         signature.check(body)
         return body
 
-    def _check_size(self, size: int) -> None:
-        max_batch_size = int(self.config.get("max_batch_size", 0))
+    def _check_size(self, sizes: Sequence[int]) -> None:
+        max_batch_size, size = int(self.config.get("max_batch_size", 0)), sum(sizes)
+        signature = self._instance.signature
+        if signature is not None and signature.splits_batches and len(sizes) == 1:
+            return
         if max_batch_size and size > max_batch_size:
             raise InvalidArgument(
                 f"a server would not execute {size} elements at once: max_batch_size of model "

@@ -78,6 +78,67 @@ model_repository_agents { agents [ { name: "checksums" } ] }
     assert (6, text) == (warning.line, warning.text)
 
 
+STREAMS = 'parameters { key: "MAX_STREAMS" value { string_value: "%s" } }\n'
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "65537", ""])
+def test_a_bound_of_streams_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    decoupled = "model_transaction_policy { decoupled: true }\n"
+    model = write(tmp_path, "m", GOOD + decoupled + STREAMS % text)
+
+    [(line, problem, _)] = errors_of(model)
+
+    said = f"MAX_STREAMS is '{text}', which is no whole number from 1 to 65536"
+    assert (5, said) == (line, problem)
+
+
+def test_streams_are_bounded_where_there_are_any(tmp_path: Path) -> None:
+    sequences = write(tmp_path, "s", GOOD + "sequence_batching {}\n" + STREAMS % 2)
+    plain = write(tmp_path, "p", GOOD + STREAMS % 2)
+    may_be_decoupled = write(tmp_path, "c", GOOD + STREAMS % 2, "def auto_complete_config(): 0")
+
+    [(_, refused, _)] = errors_of(sequences)
+    [warning] = check_model(plain).warnings
+
+    assert "MAX_STREAMS is not for sequence_batching" in refused
+    assert "MAX_STREAMS means nothing to model p, which is not decoupled" == warning.text
+    assert [] == check_model(may_be_decoupled).problems
+
+
+PARTS = 'parameters { key: "SPLIT_BATCHES" value { string_value: "%s" } }\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ("sequence_batching {}", "sequence_batching, where a request is one step"),
+        ("model_transaction_policy { decoupled: true }", "decoupled models, whose responses have"),
+        (
+            'input { name: "R" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }',
+            "allow_ragged_batch, whose first axis is no batch",
+        ),
+        (
+            'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }',
+            "inputs on a GPU (FORCE_CPU_ONLY_INPUT_TENSORS is no)",
+        ),
+    ],
+)
+def test_batches_are_split_where_that_has_a_meaning(tmp_path: Path, more: str, text: str) -> None:
+    config = GOOD + "max_batch_size: 4\n" + PARTS % "true"
+    refused = write(tmp_path, "r", f"{config}{more}\n")
+    unsplit = write(tmp_path, "u", f"{config}{more}\n".replace('"true"', '"false"'))
+
+    assert [] == errors_of(write(tmp_path, "m", config)) == errors_of(unsplit)
+    [(_, problem, _)] = errors_of(refused)
+    assert problem.startswith(f"SPLIT_BATCHES is not for {text}")
+
+
+def test_a_word_that_neither_splits_nor_does_not_is_refused(tmp_path: Path) -> None:
+    [(_, problem, _)] = errors_of(write(tmp_path, "m", GOOD + PARTS % "perhaps"))
+
+    assert "SPLIT_BATCHES is 'perhaps', which is neither true nor false" == problem
+
+
 def test_unknown_names_do_not_hide_what_else_is_wrong(tmp_path: Path) -> None:
     model = write(tmp_path, "m", GOOD + "max_batch_sizes: 2\nmax_batch_size: -1\nnonsense: 1\n")
 

@@ -135,6 +135,16 @@ def test_a_batch_that_no_server_would_make_is_refused(write_model: WriteModel) -
         model.execute([{"X": ONE}] * 5)
 
 
+def test_a_batch_that_a_server_would_split_is_split(write_model: WriteModel) -> None:
+    split = 'parameters { key: "SPLIT_BATCHES" value { string_value: "true" } }'
+    directory = write_model(answering("x * 0 + len(x)"), config=CONFIG + split)
+
+    with load_model(directory) as model:
+        assert [4, 4, 4, 4, 1] == model.infer(X=np.ones((5, 1)))["Y"].ravel().tolist()
+        with pytest.raises(ZmqTritonError, match="max_batch_size"):
+            model.execute([{"X": ONE}] * 5)
+
+
 def test_an_error_of_the_model_is_raised_with_its_cause(write_model: WriteModel) -> None:
     directory = write_model(
         """

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from zmqtriton_extras.jobs.process import execution
-from zmqtriton_extras.jobs.process.execution import Answer, AnswerTooLarge, Reply
+from zmqtriton_extras.jobs.process.execution import Answer, AnswerTooLarge, Reply, judge
+from zmqtriton_extras.jobs.process.store import Job
 
 START = {
     "type": "http.response.start",
@@ -65,3 +66,15 @@ def test_an_answer_ends_as_soon_as_it_is_known_to_have_no_room() -> None:
 
     assert raised.value.status == 507
     assert sizes == [1 << 20, 2 << 20, 4 << 20, 8 << 20]
+
+
+def test_a_long_error_is_not_read_but_cut() -> None:
+    short = Answer(500, [], b'{"error": "short"}')
+    long = Answer(500, [], b'{"error": "%s"}' % (b"x" * 70_000))
+
+    fields: dict[str, Any] = dict.fromkeys(Job._fields, 0)
+    job = Job(**fields)
+
+    assert judge(job, short, False).reason == "short"
+    reason = judge(job, long, False).reason or ""
+    assert (len(reason), reason.startswith('{"error": "xxx')) == (500, True)

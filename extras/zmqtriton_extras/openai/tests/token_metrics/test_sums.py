@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from zmqtriton_extras.openai.token_metrics.allowances import Counted
 from zmqtriton_extras.openai.token_metrics.process import TokenSums
+from zmqtriton_extras.openai.token_metrics.step import estimate
+from zmqtriton_floor.datatypes import BYTES
+from zmqtriton_floor.tensors import encode_bytes
+from zmqtriton_floor.wire import Tensor
 
 
 def values(sums: TokenSums) -> dict[tuple[str, str, str], float]:
@@ -110,3 +115,14 @@ def test_a_version_whose_engine_reports_itself_has_no_second_series_of_vllms_nam
     assert {"plain"} == {model for _, model, _ in values(sums)}
     assert json.loads(sums.made()) == {"plain:1": 3, "engine:1": 3}
     assert 'gen_ai_request_model="engine"' in sums.text()
+
+
+def test_the_texts_of_a_very_large_answer_count_as_one() -> None:
+    texts = [b"four"] * 3
+    small, large = (
+        Tensor("text_output", BYTES, [count * 3], encode_bytes(np.array(texts * count, np.object_)))
+        for count in (1, 70_000)
+    )
+
+    assert estimate(small) == 3
+    assert (len(large.data) - 4 + 3) // 4 == estimate(large)
