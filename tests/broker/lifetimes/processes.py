@@ -155,7 +155,7 @@ class FakeSupervisor:
         self.segments: dict[tuple[int, int], int] = {}
         #: The dead processes whose memory no broker has given up.
         self.dead: list[int] = []
-        #: What brokers have sent.
+        #: Messages of brokers.
         self.messages: deque[wire.LeasedSegments] = deque()
 
     def receive(self, message: Any) -> None:

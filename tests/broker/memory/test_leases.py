@@ -103,6 +103,8 @@ def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None
 
 def test_a_block_that_is_passed_on_is_leased_once_more(world: BrokerHarness) -> None:
     other = Block(S2, 5, 5)
+    world.add_generation(2, config={"name": "other"})
+    world.add_stub(S2, 2)
     world.infer(F, request(1), body=_body_in(other))
 
     world.finish_batch(S, answer=(b"", [A, other]))

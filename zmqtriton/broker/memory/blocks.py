@@ -412,7 +412,7 @@ class Blocks:
         self._tell_owners(self.leases.forget_holder(dead))
 
     def tell_of_the_dead(self) -> None:
-        """Tell the supervisor what may go, once all leases are known."""
+        """Tell the supervisor which memory of dead processes may go, once all leases are known."""
         if self._has_all_lease_reports:
             self.dead.tell()
 

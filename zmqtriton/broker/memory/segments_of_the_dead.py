@@ -1,8 +1,8 @@
 """The memory of dead processes that others still read: the supervisor keeps it until they have.
 
-A segment stays for as long as a lease of one of its blocks, or a response that nobody has asked for
-again since the last broker. A broker that follows another knows these only once each process has
-reported its leases, and says nothing before. Knows no sockets.
+A segment stays for as long as a lease of one of its blocks, or an early response whose request has
+yet to be repeated. A broker that follows another knows these only once each process has reported
+its leases, and says nothing before. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SegmentsOfTheDead:
         """Set up; `used_blocks` returns those of all owners that somebody reads or will read."""
         self._outbox = outbox
         self._used_blocks = used_blocks
-        #: By dead owner: the segments that the supervisor was told to keep; None before that.
+        #: The segments that the supervisor was told to keep, by owner; None before that.
         self._kept: dict[int, set[int] | None] = {}
         #: The owners of which something may have changed.
         self.changed: set[int] = set()
@@ -40,7 +40,7 @@ class SegmentsOfTheDead:
             self.changed.add(owner)
 
     def tell(self) -> None:
-        """Tell the supervisor which segments are still used. Once all leases are known."""
+        """Tell the supervisor which segments are still read. To be called once leases are known."""
         used: dict[int, set[int]] = {owner: set() for owner in self.changed}
         for block in self._used_blocks():
             if block.owner in used:

@@ -127,7 +127,7 @@ class BrokerReplay:
         return serial in self.expected_peers or serial in self._owners_deaths
 
     def forget_memory(self, owner: int) -> None:
-        """Forget a dead process whose memory nobody reads any more."""
+        """Forget a dead process of whose memory all leases have ended."""
         self._owners_deaths.pop(owner, None)
 
     def is_alive(self, serial: int) -> bool:
@@ -405,7 +405,7 @@ class Introductions:
     def settle(self, message: wire.Settled | wire.LeasedSegments) -> None:
         """Take the word of a broker that a later one need not hear of a stub, or of several.
 
-        Or that nobody reads the memory of a dead process any more, but for these segments.
+        Or that these are all segments of a dead process that are still leased.
         """
         if isinstance(message, wire.Settled):
             self._replay.settle(message)
