@@ -409,7 +409,7 @@ class Core:
                 self.due_ns = at_ns
 
     def _tell_of_ends(self) -> None:
-        """Tell the supervisor of ended sequences, and of leases of dead processes that have ended."""
+        """Tell the supervisor of ended sequences and of ended leases of dead processes."""
         if self._retirement.is_last_call:
             self._retirement.check_last_call()
         self.blocks.tell_of_the_dead()
