@@ -60,6 +60,8 @@ class ZmqTritonError(Exception):
 
 #: Ends the text of a refusal because a limit of unanswered requests is reached.
 OVERLOADED = "Exceeds maximum queue size"
+#: The text if a tensor cannot be read because its owner is dead, and its memory was not kept.
+MEMORY_GONE = "the memory of a tensor is gone with the process that owned it"
 #: The text if a process has no memory for a request.
 NO_MEMORY = "Out of memory for this request; retry later"
 #: The text if a process cannot have another thread for a request, and what Python says of that.

@@ -749,6 +749,16 @@ class Settled(NamedTuple):
     serial: Count = 0
 
 
+class LeasedSegments(NamedTuple):
+    """The segments of a dead process in which others still hold leases: the rest can be freed.
+
+    Comes after its PeerDied, and again with each segment less, to the last one: without any.
+    """
+
+    owner: Count
+    segments: Ids
+
+
 class FirstExecutionDone(NamedTuple):
     """A stub has finished its first execution; if it dies later, that is not a failure to start."""
 
@@ -861,6 +871,7 @@ _KINDS: tuple[type[Any], ...] = (
     Progress,
     ThreadEnded,
     LeasesSent,
+    LeasedSegments,
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

@@ -70,6 +70,8 @@ class BrokerHarness:
         self.batched_requests: dict[int, list[wire.BatchedRequest]] = {}
         self.cancelled_executions: list[tuple[int, wire.RequestKey]] = []
         self.supervisor_messages: list[Any] = []
+        #: Messages about the memory of dead processes.
+        self.leased_segments: list[Any] = []
         #: Those of them that a supervisor keeps for a later broker's sake.
         self.settled: list[wire.Settled] = []
         #: Of the works and of the replies, by route.
@@ -252,8 +254,9 @@ class BrokerHarness:
         for act in outbox.once_delivered:
             act()
         for message in outbox.supervisor:
-            is_settled = isinstance(message, wire.Settled)
-            (self.settled if is_settled else self.supervisor_messages).append(message)
+            kind = type(message)
+            words = {wire.Settled: self.settled, wire.LeasedSegments: self.leased_segments}
+            words.get(kind, self.supervisor_messages).append(message)
         self.supervisor_messages.extend(answer for _, answer in outbox.asides)
         outbox.__init__()  # type: ignore[misc]
 

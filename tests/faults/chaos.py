@@ -41,7 +41,7 @@ from tests.faults.mixed_clients import Client
 from tests.support import poison
 from tests.support.failing import FailingCalls
 from tests.support.tools import parse_options
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 MODES = ("explicit", "poll")
 
@@ -124,7 +124,7 @@ class Day:
         if step.faults:
             names = " + ".join(fault.name for fault in step.faults)
             whole_ms = (time.monotonic_ns() - begun_ns) / 1e6
-            self.recoveries.append(Recovery(names, whole_ms, bool(step.operations)))
+            self.recoveries.append(Recovery(names, whole_ms, bool(step.operations), patience()))
         world.note("whole")
         world.await_state(self._is_nobody_stopped, "no process is stopped")
         world.calm.set()

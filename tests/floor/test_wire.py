@@ -108,6 +108,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Progress(3, 5, 400),
     wire.ThreadEnded(7),
     wire.LeasesSent(3),
+    wire.LeasedSegments(5, [1, 3]),
 )
 NESTED = [*Reason("KILLED", {"signal": "SIGKILL"}, "killed")]
 GOLDEN = Path(__file__).parent / "golden.txt"

@@ -8,6 +8,7 @@ import pytest
 
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Kind, Reason
 
 KILLED = "killed by SIGKILL"
 FRONTENDS = ("http", "grpc", "metrics")
@@ -205,6 +206,36 @@ def test_a_death_that_the_old_broker_has_not_settled_is_told_again(
     world.advance(60.0 if is_told else 0.0)
 
     assert (wire.PeerDied(dead, KILLED) in said_to(world, kill_broker(world))) is is_told
+
+
+def test_the_memory_of_the_dead_is_told_again_until_all_leases_have_ended(
+    world: SupervisorHarness,
+) -> None:
+    broker, dead = world.serial("broker"), world.living("http")[0]
+    world.silent = {broker}
+    world.kill_process(dead, KILLED).tick()
+
+    world.receive(broker, wire.LeasedSegments(dead, [1, 2]))
+    world.receive(broker, wire.LeasedSegments(world.serial("m_0_0"), []))  # which lives
+    assert [(dead, [1, 2])] == world.kept_segments
+
+    following = kill_broker(world)
+    assert wire.PeerDied(dead, KILLED) in said_to(world, following)
+    assert (dead, []) == world.kept_segments[-1]
+    assert wire.PeerDied(dead, KILLED) not in said_to(world, kill_broker(world))
+
+
+def test_memory_of_which_no_broker_has_ever_heard_is_freed_at_once(
+    world: SupervisorHarness,
+) -> None:
+    kill_broker(world)
+    world.kept_segments.clear()
+    stranger = world.core.plan.new_serial()
+
+    world.core.events.process_ended(stranger, Reason.of(Kind.KILLED, KILLED))
+    world.run_until_idle()
+
+    assert [(stranger, [])] == world.kept_segments
 
 
 def test_a_dead_frontend_is_not_told_to_the_next_broker(world: SupervisorHarness) -> None:

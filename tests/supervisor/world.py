@@ -145,6 +145,8 @@ class SupervisorHarness:
         #: Whether all were to be waited for, for each listing.
         self.patience: list[bool] = []
         self.open_regions: set[int] = set()
+        #: Dead processes, each with the numbers of the segments that stay.
+        self.kept_segments: list[tuple[int, list[int]]] = []
         #: Those that requests use.
         self.used_regions: set[int] = set()
         #: Stubs that have closed regions open.
@@ -320,6 +322,8 @@ class SupervisorHarness:
                 self._handle_signal(serial, number)
             case actions.TellOpen():
                 self.told_open.append([*self.log])
+            case actions.KeepSegments(owner, segments):
+                self.kept_segments.append((owner, [*segments]))
             case actions.SendElsewhere() | actions.TakeClientsBack():
                 self.port_actions.append(type(action).__name__)
             case actions.LookAtPorts(ticket):
@@ -417,6 +421,7 @@ class SupervisorHarness:
                 self._reply(serial, wire.Settled(message.generation, message.serial))
         elif isinstance(message, wire.PeerDied) and serial not in self.silent:
             self._reply(serial, wire.Settled(1, message.serial))
+            self._reply(serial, wire.LeasedSegments(message.serial, []))
         elif isinstance(message, wire.Shutdown) and role not in self.stubborn:
             self._schedule(lambda: self._end(serial, "exited with status 0"))
 

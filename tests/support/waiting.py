@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,18 +11,28 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+#: The longest that a busy machine is waited for, as a multiple of the time of an idle one.
+_MAX_PATIENCE = 4.0
+
 #: The limits are there for what never comes. Whatever a test thinks that something takes, the
 #: machine may be busy with something else.
 _MIN_TIMEOUT_S = 60.0
 _LOOK_S = 0.02
 
 
+def patience() -> float:
+    """Return how many times as long as on an idle machine something may take just now."""
+    load, _, _ = os.getloadavg()
+    return min(max(1.0, load / (os.cpu_count() or 1)), _MAX_PATIENCE)
+
+
 def eventually(predicate: Callable[[], T | None], within_s: float, message: str = "") -> T:
     """Return the first true value of the predicate.
 
-    Raises AssertionError if there is none in that time, or in a minute. With 0 it is called once.
+    Raises AssertionError if there is none in that time, or in a minute; on a busy machine in
+    several. With 0 it is called once.
     """
-    within_s = max(within_s, _MIN_TIMEOUT_S) if within_s else within_s
+    within_s = max(within_s, _MIN_TIMEOUT_S) * patience() if within_s else within_s
     deadline = time.monotonic() + within_s
     pause = 0.005
     while True:

@@ -254,7 +254,7 @@ class Core:
             del self.peers[message.serial]
         self.recovery.forget_peer(message.serial, error, now_ns)
         self.cache_lookup.forget_owner(message.serial)
-        self.blocks.forget_holder(message.serial)
+        self.blocks.forget_peer(message.serial)
 
     def _put_back(self, lost: Instance, requests: list[InflightRequest], now_ns: int) -> None:
         """Queue requests again that were sent ahead but not begun, unless they were cancelled."""
@@ -397,18 +397,24 @@ class Core:
             self.deadlocks.check_due(now_ns)
         if self.waiting_for_load.timed:
             self.waiting_for_load.refuse_late(now_ns)
-        if self._retirement.is_last_call:
-            self._retirement.check_last_call()
         if self._dispatch.marked or self.rate_limiter.limited:
             self._dispatch.dispatch_marked(now_ns)
         if self.deadlocks.fresh:
             self.deadlocks.check_new(now_ns)
             self._dispatch.dispatch_marked(now_ns)  # a refusal may have made room
+        if self._retirement.is_last_call or self.blocks.dead.changed:
+            self._tell_of_ends()
         self.due_ns = None
         for part in (self._timers, self.recovery, self.deadlocks, self.waiting_for_load):
             at_ns = part.next_due_ns() if part.timed else None
             if at_ns is not None and (self.due_ns is None or at_ns < self.due_ns):
                 self.due_ns = at_ns
+
+    def _tell_of_ends(self) -> None:
+        """Tell the supervisor of ended sequences and of ended leases of dead processes."""
+        if self._retirement.is_last_call:
+            self._retirement.check_last_call()
+        self.blocks.tell_of_the_dead()
 
     def _run_timers(self, now_ns: int) -> None:
         while True:

@@ -110,6 +110,13 @@ class Send(NamedTuple):
     message: Any
 
 
+class KeepSegments(NamedTuple):
+    """Keep these segments of a dead process, which others still read, and free its others."""
+
+    owner: int
+    segments: Sequence[int] = ()
+
+
 class Signal(NamedTuple):
     """Send a signal to a process; with `group`, also to everything that it has started.
 
@@ -344,6 +351,7 @@ Action = (
     | PrepareEnvironment
     | AdmitGuest
     | Send
+    | KeepSegments
     | Signal
     | ReadModel
     | CancelReading

@@ -59,6 +59,7 @@ class EventRouter:
         self._models = models
         self._generations = generations
         self._peers = peers
+        self._introductions = introductions
         self._stubs = introductions.stubs
         self._regions = regions
         self._helpers = helpers
@@ -111,6 +112,7 @@ class EventRouter:
                 self._stopping.exit_now()
             self._regions.frontend_died(serial)
             self._status.peer_ended(serial)
+            self._introductions.end_memory(serial, reason.text)
             return
         self._status.process_ended(serial)
         for helper in self._helpers:
@@ -118,6 +120,7 @@ class EventRouter:
         self._readiness.stub_ended(serial)
         self._regions.stub_ended(serial)
         self._tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
+        self._introductions.end_memory(serial, reason.text)
 
     def _end_bindings(self, guest: int, reason: Reason) -> None:
         """Unload the models of a guest that has left; the index says so."""

@@ -262,7 +262,7 @@ class Service:
                     look()
             with guarded("a look at the runtime directory"):
                 self._spawner.mending.poll()
-            for part in (children.segments, children.fork_server, children.templates):
+            for part in (children.fork_server, children.templates):
                 with guarded("a timer"):
                     part.tick(now_s)
         self.runner.run_all()

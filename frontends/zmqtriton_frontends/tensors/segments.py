@@ -10,7 +10,7 @@ from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import IDLE_S, Allocation, Arena
-from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.errors import MEMORY_GONE, ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 
 _log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class Segments:
             # that its frames have it would stay until a collection.
             raise Unavailable(opened)
         if not opened.size:
-            raise Unavailable("the model instance that answered is gone, and its response with it")
+            raise Unavailable(MEMORY_GONE)
 
     def receive(self, message: Any, descriptors: list[int]) -> None:
         """Handle one of MESSAGES; takes its descriptor over."""

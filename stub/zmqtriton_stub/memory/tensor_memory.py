@@ -16,7 +16,7 @@ import numpy as np
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import IDLE_S, INLINE_BYTES, Allocation, Arena, block_bytes
 from zmqtriton_floor.cache_keys import Keys, keys_of
-from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.errors import MEMORY_GONE, ProtocolError, Unavailable
 from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.memory_kinds import make_arena, make_mappings
@@ -458,7 +458,7 @@ class TensorMemory:
         if isinstance(answer[0], Unavailable):
             raise answer[0]
         if not answer[0].size:
-            raise Unavailable("a tensor cannot be read: the process that sent it is gone")
+            raise Unavailable(MEMORY_GONE)
         if answer[0].handle:
             borrowed = self._on_gpus().borrowed
             add = borrowed.add if segment < REGIONS_FROM else borrowed.add_region

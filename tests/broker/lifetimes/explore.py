@@ -4,10 +4,11 @@ A state is reached by the actions that lead to it, which are done again in a new
 exploration comes back to it: real memory cannot be copied. A state that was seen is left, so orders
 that lead to the same one cost no more than one of them.
 
-Three promises are checked. After each action: **who keeps an array reads what was written for it**,
-and **no block is free while a process reads it or a message refers to it**. In the end, when all
-have dropped what they kept: **each request is answered, each block is free, and the broker knows of
-no lease.**
+Four promises are checked. After each action: **who keeps an array reads what was written for it**,
+**no block is free while a process reads it or a message refers to it**, and **nothing fails because
+the memory of a dead process is gone**. In the end, when all have dropped what they kept: **each
+request is answered, each block is free, the broker knows of no lease, and the supervisor keeps no
+memory of the dead.**
 
 Where there are too many orders for all of them, `walk` follows one that a seed draws.
 """
@@ -53,6 +54,8 @@ def enabled(world: World, deaths: Iterable[str]) -> list[Action]:
         actions += _of_process(world, process)
     if broker.sending.release_at_ns:
         actions.append(("release", 0))
+    if world.supervisor.messages:
+        actions.append(("to supervisor",))
     actions += [("bury", serial) for serial in world.unburied]
     has_all = not world.unburied and len(world.processes) > len(world.serials)
     for name in deaths:
@@ -87,15 +90,15 @@ def perform(world: World, action: Action) -> None:
         process = world.processes[serial]
         pipe = dict(_incoming(process))[kind]
         process.take(kind, pipe.messages.popleft())
+    elif what == "to supervisor":
+        world.tell_supervisor()
     elif what == "step":
         serial, index = rest
         world.processes[serial].advance(index)
     elif what == "follow":
         world.processes[rest[0]].follow(world.epoch)
-    elif what == "release" and rest[0] == FRONTEND:
-        world.frontend.release()
     elif what == "release":
-        broker.release()
+        (world.frontend if rest[0] == FRONTEND else broker).release()
     elif what == "bury":
         world.unburied.remove(rest[0])
         broker.remove(rest[0])
@@ -109,6 +112,7 @@ def perform(world: World, action: Action) -> None:
         process = world.process(rest[0])
         world.processes.pop(process.serial).forget()
         world.unburied.append(process.serial)
+        world.supervisor.dead.append(process.serial)
 
 
 def _incoming(process: Any) -> list[tuple[str, Any]]:
@@ -128,6 +132,7 @@ def check(world: World) -> None:
             for view in segment.views.values():
                 if view() is not None and not view.is_own:
                     _check_used(world, view.block, f"{process.name} reads")
+    assert not world.gone, world.gone
     broker = world.broker
     assert broker is not None
     assert not broker.core.blocks.forged, "a model is accused of memory that it has no access to"
@@ -187,6 +192,9 @@ def finish(world: World) -> None:
     assert not any(left.values()), f"blocks that are never free: {left}"
     leases = world.broker.core.blocks.leases.count if world.broker is not None else 0
     assert not leases, f"the broker knows of {leases} leases"
+    serials = world.processes.keys()
+    left_over = [name for name in world.supervisor.segments if name[0] not in serials]
+    assert not left_over, f"memory of the dead that is never freed: {left_over}"
 
 
 def _run_on(world: World) -> None:
@@ -210,6 +218,9 @@ def _facts(world: World) -> Iterator[Any]:
     assert broker is not None
     core, sending = broker.core, broker.sending
     yield world.epoch, sorted(world.unburied), sorted(world.processes)
+    supervisor = world.supervisor
+    yield sorted(supervisor.segments), supervisor.dead, [*supervisor.messages]
+    yield sorted(core.blocks.dead._kept.items()), sorted(core.blocks.dead.changed)
     leases = core.blocks.leases
     yield sorted((holder, sorted(held.items())) for holder, held in leases._held.items())
     yield sorted(leases._extents.items())

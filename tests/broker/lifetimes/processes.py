@@ -27,6 +27,7 @@ from zmqtriton.broker.sending import Router, Sending
 from zmqtriton.broker.service import Hellos, Service
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import PAGE, Arena, seal_size
+from zmqtriton_floor.errors import MEMORY_GONE
 from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.broker import BrokerSettings
@@ -148,10 +149,29 @@ class FakeRouter(Router):
 
 
 class FakeSupervisor:
-    """Makes the segments of all processes, and hands them out."""
+    """Makes the segments of all processes, hands them out, and keeps those of the dead."""
 
     def __init__(self) -> None:
         self.segments: dict[tuple[int, int], int] = {}
+        #: The dead processes whose memory no broker has given up.
+        self.dead: list[int] = []
+        #: Messages of brokers.
+        self.messages: deque[wire.LeasedSegments] = deque()
+
+    def receive(self, message: Any) -> None:
+        if type(message) is wire.LeasedSegments:
+            self.messages.append(message)
+
+    def take(self) -> list[tuple[int, int]]:
+        """Take the next message; return the segments that are freed by it."""
+        message = self.messages.popleft()
+        owner = message.owner
+        if not message.segments and owner in self.dead:
+            self.dead.remove(owner)
+        freed = [one for one in self.segments if one[0] == owner and one[1] not in message.segments]
+        for name in freed:
+            os.close(self.segments.pop(name))
+        return freed
 
     def make(self, owner: int, segment: int, size: int) -> int:
         descriptor = os.memfd_create("segment", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -161,7 +181,9 @@ class FakeSupervisor:
         return os.dup(descriptor)
 
     def open(self, owner: int, segment: int) -> int:
-        return os.dup(self.segments[owner, segment])
+        """Return the descriptor of a segment; -1 if it is gone."""
+        descriptor = self.segments.get((owner, segment), -1)
+        return descriptor if descriptor < 0 else os.dup(descriptor)
 
     def close(self) -> None:
         for descriptor in self.segments.values():
@@ -183,7 +205,7 @@ class _SegmentsOf:
             descriptor = self._supervisor.make(self._serial, question.segment, size)
             return wire.SegmentCreated(question.segment, size, 0, ""), descriptor
         descriptor = self._supervisor.open(question.owner, question.segment)
-        size = os.fstat(descriptor).st_size
+        size = os.fstat(descriptor).st_size if descriptor >= 0 else 0
         opened = wire.SegmentOpened(question.owner, question.segment, size)
         self.on_segment_opened(opened, descriptor)
         return self._answer
@@ -370,7 +392,7 @@ class StubProcess(Process):
         request = pb_utils.InferenceRequest(
             model_name=model, inputs=tensors, requested_output_names=["O"]
         )
-        return Call(bls.ask_stream(request))
+        return Call(bls.ask_stream(request), self.world)
 
     def answer(self, request: Any, array: Any, *outputs: str) -> None:
         """Answer with the array, or with a small one."""
@@ -391,8 +413,9 @@ class StubProcess(Process):
 class Call:
     """A call of another model."""
 
-    def __init__(self, responses: Any) -> None:
+    def __init__(self, responses: Any, world: World) -> None:
         self._responses = responses
+        self._world = world
 
     def has_reply(self) -> bool:
         return not self._responses._question.inbox.empty()
@@ -401,6 +424,7 @@ class Call:
         """Return the array of the reply; None for an error."""
         response = next(self._responses)
         if response.has_error():
+            self._world.note_error(response.error().message())
             return None
         return response.output_tensors()[0].as_numpy()
 
@@ -497,11 +521,15 @@ class FrontendProcess(Process):
             references = wire.references_in(response.outputs)
             if references:
                 array = self._open(response, references, kept)
+        self.world.note_error(row.text)
         self.replies.setdefault(row.id, []).append((array, row.code, row.text))
 
     def _open(self, response: Any, references: list[Reference], kept: KeptBlocks | None) -> Any:
         for owner, segment in self.payload.mappings.missing(references):
             descriptor = self.world.supervisor.open(owner, segment)
+            if descriptor < 0:
+                self.world.note_error(MEMORY_GONE)
+                return None
             self.payload.mappings.add(owner, segment, descriptor)
         opened = self.payload.open_now(response, kept)
         assert opened is not None
@@ -529,7 +557,7 @@ class BrokerProcess:
         service._hellos, service._groups = Hellos(), {}
         service._idle_checks = Mock(IdleChecks)
         service._bootstrap = wire.Bootstrap(0, b"", "", "", epoch, "{}")
-        lifeline: Any = Mock()
+        lifeline: Any = Mock(send=world.supervisor.receive)
         self.sending = service._sending = Sending(core, lifeline, self.requests, self.stubs)
         core.on_some_replies = self.sending.flush_some_replies
         service._fill_tables()
@@ -596,6 +624,8 @@ class World:
         self.broker: BrokerProcess | None = None
         #: Processes whose order with others is of no interest: what they can do, they do at once.
         self.eager: set[int] = set()
+        #: Errors because of memory that is gone.
+        self.gone: list[str] = []
         self.epoch = 0
         self.start_broker()
         self.frontend = FrontendProcess(self)
@@ -623,9 +653,21 @@ class World:
             if serial in serials:
                 attach = wire.AttachInstance(self.generations[name], serial, name)
                 core.attach(attach, self.now_ns)
+        for dead in self.supervisor.dead:
+            core.remove_peer(wire.PeerDied(dead, "killed"), self.now_ns)
         if self.epoch > 1:
             core.recovery.await_lease_reports()
         broker.end_turn()
+
+    def note_error(self, text: str) -> None:
+        if MEMORY_GONE in text:
+            self.gone.append(text)
+
+    def tell_supervisor(self) -> None:
+        """Let the supervisor take the next message of a broker."""
+        for freed in self.supervisor.take():
+            for process in self.processes.values():
+                process.mappings.remove(*freed)
 
     def unload(self, serial: int) -> None:
         """Unload the model of a stub that has died."""

@@ -31,12 +31,12 @@ def test_the_same_block_may_be_leased_twice(leases: Leases) -> None:
     assert [A, A] == leases.release(F, [A, A, A])
 
 
-def test_the_dead_hold_nothing_and_own_nothing(leases: Leases) -> None:
+def test_the_dead_hold_nothing_and_others_hold_what_was_theirs(leases: Leases) -> None:
     leases.lease(F, [A, B])
     leases.lease(S, [Block(S2, 1, 1)])
 
     assert [Block(S2, 1, 1)] == leases.forget_holder(S)
-    assert ([], 0) == (leases.release(F, [A, B]), leases.count)
+    assert ([A, B], 0) == (leases.release(F, [A, B]), leases.count)
 
 
 def test_a_lease_in_other_hands_is_no_news_to_its_owner(leases: Leases) -> None:
@@ -61,7 +61,7 @@ def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it(leases: 
     leases.release(F, [A])
     assert not leases.covers(F, A, 0, 1)
     leases.forget_holder(F)
-    leases.forget_holder(B.owner)
+    leases.release(0, [B])
     assert (0, {}, {}) == (leases.count, leases._extents, dict(leases._all))
     leases.widen_extent(A, 0, 1)
     assert {} == leases._extents
@@ -103,6 +103,8 @@ def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None
 
 def test_a_block_that_is_passed_on_is_leased_once_more(world: BrokerHarness) -> None:
     other = Block(S2, 5, 5)
+    world.add_generation(2, config={"name": "other"})
+    world.add_stub(S2, 2)
     world.infer(F, request(1), body=_body_in(other))
 
     world.finish_batch(S, answer=(b"", [A, other]))

@@ -259,22 +259,42 @@ def bereaved(world: BrokerHarness) -> BrokerHarness:
     return world
 
 
-def test_a_question_about_memory_of_the_dead_is_refused_without_an_accusation(
+def test_memory_of_the_dead_can_be_passed_on_as_long_as_it_is_held(
     bereaved: BrokerHarness,
 ) -> None:
-    assert not _ask(bereaved, OWN, KEPT)
+    assert _ask(bereaved, OWN, KEPT)
 
-    [reply] = bereaved.finals(S, 5)
-    assert (GONE, 0) == ((reply.code, reply.text), bereaved.core.blocks.forged)
-
-
-def test_a_response_in_memory_of_the_dead_is_an_error_without_an_accusation(
-    bereaved: BrokerHarness,
-) -> None:
     reply = _answer(bereaved, _answered(OWN, KEPT), _block(OWN), _block(KEPT))
 
-    assert (GONE, 0) == ((reply.code, reply.text), bereaved.core.blocks.forged)
-    assert {S: [_block(OWN)]} == bereaved.released_blocks
+    assert (0, "") == (reply.code, reply.text)
+    # its owner hears of none of that
+    assert ({}, {}) == (bereaved.leased_blocks, bereaved.released_blocks)
+
+
+@pytest.fixture
+def forgetful(bereaved: BrokerHarness) -> BrokerHarness:
+    """S has released the response, which no other process holds."""
+    bereaved.core.blocks.release(S, [_block(KEPT)])
+    bereaved.tick(0)
+    return bereaved
+
+
+def test_a_question_about_memory_that_is_gone_is_refused_without_an_accusation(
+    forgetful: BrokerHarness,
+) -> None:
+    assert not _ask(forgetful, OWN, KEPT)
+
+    [reply] = forgetful.finals(S, 5)
+    assert (GONE, 0) == ((reply.code, reply.text), forgetful.core.blocks.forged)
+
+
+def test_a_response_in_memory_that_is_gone_is_an_error_without_an_accusation(
+    forgetful: BrokerHarness,
+) -> None:
+    reply = _answer(forgetful, _answered(OWN, KEPT), _block(OWN), _block(KEPT))
+
+    assert (GONE, 0) == ((reply.code, reply.text), forgetful.core.blocks.forged)
+    assert {S: [_block(OWN)]} == forgetful.released_blocks
 
 
 def test_with_memory_of_the_dead_no_other_can_be_named(bereaved: BrokerHarness) -> None:

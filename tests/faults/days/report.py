@@ -26,11 +26,13 @@ class Recovery(NamedTuple):
     #: Until every kind of client was answered again.
     whole_ms: float
     is_steered: bool
+    #: How busy the machine was then.
+    patience: float
 
     @property
     def is_late(self) -> bool:
         max_s = _WHOLE_WITHIN_WHILE_STEERED_S if self.is_steered else _WHOLE_WITHIN_S
-        return self.whole_ms > max_s * 1000
+        return self.whole_ms > max_s * 1000 * self.patience
 
 
 class Report:

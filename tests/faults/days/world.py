@@ -29,7 +29,7 @@ STAMPED, GUEST = "journal", "visitor"
 #: Models whose instances are forks of a template, and threads of one process.
 FORKED, THREADED = "forked", "threaded"
 #: No call and no state takes so long, on whatever machine.
-BOUND_S = 120.0
+BOUND_S = 300.0
 #: How often a call is made again, once nothing is being done to the server.
 _TIMES = 3
 _PATHS = {

@@ -159,10 +159,10 @@ def test_what_a_dead_process_leaves_counts_until_it_is_gone(world: World) -> Non
     mine = Quota("m", MiB)
     world.make(5, 1, MiB, mine)
 
-    world.segments.process_died(5, 100.0)
+    world.segments.process_died(5)
 
     assert "" != world.make(6, 1, MiB, mine)
-    world.segments.tick(200.0)
+    world.segments.keep(5, ())
     assert (0, "") == (world.segments.bytes_of_model("m"), world.make(6, 2, MiB, mine))
 
 
@@ -223,30 +223,34 @@ def test_there_are_not_too_many() -> None:
     world.close()
 
 
-def test_a_dead_process_leaves_nothing_but_a_little_later(world: World) -> None:
-    world.make(5, 1, MiB)
-    world.make(5, 2, MiB)
+def test_of_a_dead_process_that_stays_which_others_read(world: World) -> None:
+    for number in (1, 2, 3):
+        world.make(5, number, MiB)
     world.tell(6, wire.OpenSegment(5, 1))
 
-    world.segments.process_died(5, 100.0)
+    world.segments.process_died(5)
     # What it has said may still be on its way to somebody.
     _, reply, _ = world.tell(7, wire.OpenSegment(5, 2))
-    assert MiB == reply.size
-    world.segments.tick(104.0)
-    assert 2 == world.segments.count
+    assert (MiB, 3) == (reply.size, world.segments.count)
+
+    world.segments.keep(5, [1, 2])
+    assert (7, wire.SegmentOpened(5, 3, 0), None) == world.tell(7, wire.OpenSegment(5, 3))
+    _, reply, _ = world.tell(8, wire.OpenSegment(5, 1))
+    assert (MiB, {5: 2 * MiB}) == (reply.size, world.segments.bytes_by_owner)
 
     del world.sent[:]
-    world.segments.tick(106.0)
-    assert [(6, wire.SegmentOpened(5, 1, 0), None), (7, wire.SegmentOpened(5, 2, 0), None)] == (
-        world.sent
-    )
+    world.segments.keep(5, [2])
+    gone = [(reader, wire.SegmentOpened(5, 1, 0), None) for reader in (6, 8)]
+    assert gone == sorted(world.sent, key=str)
+    world.segments.keep(5, ())
+    assert (7, wire.SegmentOpened(5, 2, 0), None) == world.sent[-1]
     assert {} == world.segments.bytes_by_owner
 
 
 def test_the_dead_are_told_nothing(world: World) -> None:
     world.make(5, 1, MiB)
     world.tell(6, wire.OpenSegment(5, 1))
-    world.segments.process_died(6, 100.0)
+    world.segments.process_died(6)
     del world.sent[:]
 
     world.segments.handle_message(5, wire.FreeSegment(1))
@@ -304,9 +308,8 @@ def test_memory_on_a_gpu_is_given_by_its_handle_and_takes_nothing_of_the_budget(
     assert (5, wire.SegmentCreated(1, large, 0, ""), None) == made
     assert (6, wire.SegmentOpened(5, 1, large, b"handle"), None) == reply
     assert {5: 0} == world.segments.bytes_by_owner
-    # And its end is told like that of any other.
-    world.segments.process_died(5, 100.0)
-    world.segments.tick(106.0)
+    # It ends with its owner, whoever reads it.
+    world.segments.process_died(5)
     assert (6, wire.SegmentOpened(5, 1, 0), None) == world.sent[-1]
 
 
@@ -372,7 +375,7 @@ def test_a_stub_that_a_truncated_region_has_killed_is_the_last_to_map_it(
         world.tell(serial, wire.OpenSegment(5, REGION))
 
     reason = world.segments.explain_death(6, BUS_ERROR)
-    world.segments.process_died(6, 100.0)
+    world.segments.process_died(6)
 
     text = f"killed by SIGBUS, {because} its client has truncated shared memory: 'r'"
     assert Reason.of(Kind.REGION_TRUNCATED, text, BUS_ERROR, regions="'r'") == reason
@@ -397,7 +400,7 @@ def test_the_handle_of_a_region_on_a_gpu_is_given_out_until_it_is_closed(world: 
     for reader in (6, 7):
         opened = wire.SegmentOpened(5, REGION, 64, b"handle")
         assert (reader, opened, None) == world.tell(reader, question)
-    world.segments.process_died(7, 100.0)
+    world.segments.process_died(7)
 
     assert {6} == world.segments.region_closed(1)
     assert (6, wire.SegmentOpened(5, REGION, 0), None) == world.sent[-1]

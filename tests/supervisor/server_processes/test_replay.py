@@ -49,6 +49,7 @@ def test_a_generation_that_has_ended_and_its_successor_are_told_in_their_order(
     replay: BrokerReplay,
 ) -> None:
     replay.settle(wire.Settled(1, S))
+    replay.forget_memory(S)
 
     assert ([OLD, NEW, REMOVED], []) == (replay.all_messages(), replay.retirements())
 
@@ -67,6 +68,8 @@ def test_a_stub_that_was_settled_before_it_ends_is_expected_and_not_attached() -
     assert ([EXPECTED, OLD], []) == (replay.all_messages(), replay.retirements())
     assert replay.is_alive(S)
     replay.record(GONE)
+    assert [OLD, GONE] == replay.all_messages()
+    replay.forget_memory(S)
     assert [OLD] == replay.all_messages()
 
 
@@ -86,6 +89,7 @@ def test_only_the_last_generations_that_have_ended_are_kept() -> None:
         replay.record(wire.AddGeneration(number, "m", 1, "{}"))
         replay.record(wire.AttachInstance(number, number, "m_0"))
         replay.record(wire.PeerDied(number, "exited"))
+        replay.forget_memory(number)
         replay.record(wire.RemoveGeneration(number, "unloaded"))
 
     messages = replay.all_messages()

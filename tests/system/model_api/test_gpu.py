@@ -151,7 +151,7 @@ def test_the_memory_of_the_dead_is_let_go(server: Server, files: Path, client: A
     os.kill(dead, signal.SIGKILL)
 
     assert before > 0
-    # Told some time after, when nothing of the dead is on its way any more.
+    # Whoever reads it: no memory on a GPU outlives its process.
     eventually(lambda: mapped(files, reader) < before, 30.0, "handles closed")
     eventually(
         lambda: np.array_equal(LARGE + 2, _infer(client, "gpu_chain", LARGE).as_numpy("Z")),

@@ -168,7 +168,7 @@ def test_what_a_killed_stub_held_is_freed(held_request: tuple[Server, int, Futur
 @pytest.mark.long(
     "system/model_api/test_memory.py::test_what_a_killed_stub_held_is_freed",
     "broker/memory/test_leases.py::test_an_answer_to_the_dead_is_released_at_once",
-    "broker/memory/test_leases.py::test_the_dead_hold_nothing_and_own_nothing",
+    "broker/memory/test_leases.py::test_the_dead_hold_nothing_and_others_hold_what_was_theirs",
 )
 def test_what_a_killed_frontend_held_is_freed(
     held_request: tuple[Server, int, Future[Any]],

@@ -1,23 +1,32 @@
 """The life of the blocks that outcomes refer to: leased, passed on, released, told to owners.
 
-The account of leases keeps nothing leased to the dead; the owner's table is the authority. A stub
-may name its own memory, what it was given with a request that it still has, within those bounds,
-and what it holds a lease of: a fault in one model must not show it what others were sent. That is
-checked before memory is read or leased. A model is accused of a fault only if no broker can have
-given it that memory: of the dead this broker does not know any more what they had lent, nor, before
-a request is repeated, what an earlier broker has sent with it. Knows no sockets.
+The account of leases keeps nothing leased to the dead; the owner's table is the authority, and of a
+dead owner this account (`segments_of_the_dead`). A stub may name its own memory, what it was given
+with a request that it still has, within those bounds, and what it holds a lease of: a fault in one
+model must not show it what others were sent. That is checked before memory is read or leased. A
+model is accused of a fault only if no broker can have given it that memory: of dead owners whose
+last lease has ended this broker does not know any more what they had lent, nor, before a request is
+repeated, what an earlier broker has sent with it. Knows no sockets.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Container, Iterable
 
 from zmqtriton.broker.ensembles.runs import tensor_block
+from zmqtriton.broker.memory.segments_of_the_dead import SegmentsOfTheDead
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.arena import block_of
-from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import (
+    MEMORY_GONE,
+    InternalError,
+    ProtocolError,
+    Unavailable,
+    ZmqTritonError,
+)
 from zmqtriton_floor.wire import (
     BROKER,
     FINAL,
@@ -37,7 +46,6 @@ from zmqtriton_floor.wire import (
 )
 
 _FORGED = "the model referenced shared memory that it has no access to"
-_GONE = "the memory of a tensor is gone with the process that owned it"
 _ENDED = "the request that a tensor came with has ended with the process that made it"
 #: The end of a range that no tensor reaches beyond.
 _EVERYTHING = 1 << 64
@@ -173,8 +181,8 @@ class Leases:
         low, high = self._extents.get(block, (start, end))
         return self.has(holder, block) and low <= start and end <= high
 
-    def _drop(self, block: Block, count: int = 1) -> None:
-        left = self._all.pop(block) - count
+    def _drop(self, block: Block) -> None:
+        left = self._all.pop(block) - 1
         if left > 0:
             self._all[block] = left
         else:
@@ -213,16 +221,16 @@ class Leases:
             self.widen_extent(block, *extent)
 
     def forget_holder(self, dead: int) -> list[Block]:
-        """Drop all leases of a dead process, and all leases of its memory."""
+        """Drop all leases of a dead process, and return them; those of its memory stay."""
         left = [block for block, count in self._held.pop(dead, {}).items() for _ in range(count)]
         for block in left:
             self._drop(block)
-        for holder, held in list(self._held.items()):
-            for block in [block for block in held if block.owner == dead]:
-                self._drop(block, held.pop(block))
-            if not held:
-                del self._held[holder]
-        return [block for block in left if block.owner != dead]
+        return left
+
+    @property
+    def blocks(self) -> Collection[Block]:
+        """Return the blocks that somebody holds."""
+        return self._all.keys()
 
     @property
     def count(self) -> int:
@@ -245,6 +253,9 @@ class Blocks:
         self._outbox = outbox
         #: The serials of living processes.
         self._living = living
+        self.dead = SegmentsOfTheDead(outbox, self._used_blocks)
+        #: Returns the blocks of outcomes whose requests have not come again yet.
+        self.early_blocks: Callable[[], Iterable[Block]] = tuple
         #: Returns who had made those requests of an earlier broker's time that a stub has, and that
         #: have not come again yet.
         self.earlier_askers: Callable[[int], Collection[int]] = lambda stub: ()
@@ -313,7 +324,7 @@ class Blocks:
         None if it may have come with a request that is still to be repeated.
         """
         if all(block.owner not in self._living for block in strange):
-            return Unavailable(_GONE)
+            return Unavailable(MEMORY_GONE)
         askers = self.earlier_askers(stub)
         if any(peer in self._living for peer in askers):
             return None
@@ -326,7 +337,8 @@ class Blocks:
     def lease_outcome(self, source: int, outcome: Outcome) -> None:
         """Lease the blocks of an outcome that is on its way from a stub."""
         for block in outcome.blocks:
-            if block.owner != source:  # passed on: whoever got it first still holds it as well
+            # passed on: whoever got it first still holds it as well
+            if block.owner != source and block.owner in self._living:
                 self._outbox.leases.setdefault(block.owner, []).append(block)
         if outcome.peer == BROKER or outcome.peer in self._living:
             self.leases.lease(outcome.peer, outcome.blocks)
@@ -341,10 +353,11 @@ class Blocks:
 
     def grant_lease(self, holder: int, blocks: list[Block]) -> None:
         """Lease a block whose reference will be used for longer than its owner would keep it."""
-        living = [block for block in blocks if block.owner in self._living]
-        for block in living:
-            self._outbox.leases.setdefault(block.owner, []).append(block)
-        self.leases.lease(holder, living)
+        for block in blocks:
+            if block.owner in self._living:
+                self._outbox.leases.setdefault(block.owner, []).append(block)
+        there = [one for one in blocks if one.owner in self._living or one.owner in self.dead]
+        self.leases.lease(holder, there)
 
     def take_report(self, holder: int, blocks: list[Block]) -> None:
         """Lease what a process has held since the time of an earlier broker.
@@ -366,7 +379,8 @@ class Blocks:
 
     def discard(self, source: int, outcome: Outcome) -> None:
         """Release the blocks of an outcome that nobody gets."""
-        self._tell_owners(block for block in outcome.blocks if block.owner == source)
+        own = source, *self.dead
+        self._tell_owners(block for block in outcome.blocks if block.owner in own)
 
     def release(self, holder: int, blocks: list[Block]) -> None:
         """Release blocks that a holder has read."""
@@ -387,17 +401,30 @@ class Blocks:
         It may have passed on blocks that it was given itself, and was bound to keep those from
         being reused meanwhile.
         """
-        blocks = [block for tensor in inputs if (block := tensor_block(tensor))]
-        request.retained_blocks = [block for block in blocks if block.owner != dead]
+        request.retained_blocks = [block for one in inputs if (block := tensor_block(one))]
         self.grant_lease(BROKER, request.retained_blocks)
 
-    def forget_holder(self, dead: int) -> None:
-        """Drop the leases of a dead process."""
+    def forget_peer(self, dead: int) -> None:
+        """Drop the leases of a dead process; others' leases of its memory stay."""
+        self._outbox.leases.pop(dead, None)
+        self._outbox.releases.pop(dead, None)
+        self.dead.add(dead)
         self._tell_owners(self.leases.forget_holder(dead))
+
+    def tell_of_the_dead(self) -> None:
+        """Tell the supervisor which memory of dead processes may go, once all leases are known."""
+        if self._has_all_lease_reports:
+            self.dead.tell()
+
+    def _used_blocks(self) -> Iterable[Block]:
+        return itertools.chain(self.leases.blocks, self.early_blocks())
 
     def _tell_owners(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
-            self._outbox.releases.setdefault(block.owner, []).append(block)
+            if block.owner in self._living:
+                self._outbox.releases.setdefault(block.owner, []).append(block)
+            else:
+                self.dead.note_release(block.owner)
 
 
 def inputs_in(body: bytes) -> list[Tensor]:

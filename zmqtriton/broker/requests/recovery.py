@@ -46,7 +46,7 @@ of stubs that died silently (`_unheard`). Only a request without any of them is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.metrics import statistics
@@ -61,7 +61,7 @@ from zmqtriton.broker.scheduling.instances import ExecutionProgress, Instance
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.execution_progress import FENCE_NS, RequestKey
 from zmqtriton_floor.settings.broker import BrokerSettings
-from zmqtriton_floor.wire import BROKER, FINAL, HeldBlocks, Outcome
+from zmqtriton_floor.wire import BROKER, FINAL, Block, HeldBlocks, Outcome
 
 #: A stub, and an outcome it sent with its body.
 Saying = tuple[int, Outcome, bytes]
@@ -108,6 +108,7 @@ class Recovery:
         self._blocks = blocks
         self._begun = begun
         blocks.earlier_askers = self._askers_of
+        blocks.early_blocks = self._early_blocks
         #: The stub that has the request and will answer it.
         self._received: dict[RequestKey, int] = {}
         #: Outcomes that came before the request was repeated, in their order.
@@ -200,6 +201,11 @@ class Recovery:
     def _askers_of(self, stub: int) -> set[int]:
         """Return who had made the requests that a stub has and that have not come again yet."""
         return {peer for (peer, _), its_stub in self._received.items() if its_stub == stub}
+
+    def _early_blocks(self) -> Iterator[Block]:
+        for said in self._early_outcomes.values():
+            for _, outcome, _ in said:
+                yield from outcome.blocks
 
     def _is_asker(self, peer: int) -> bool:
         """True if a peer may repeat the request: it lives, and is not the earlier broker itself."""

@@ -246,6 +246,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.PrepareEnvironment: lambda runner, action: runner._spawner.prepare_environment(action),
     actions.AdmitGuest: lambda runner, action: runner._children.guests.admit(action.serial),
     actions.Send: ActionRunner._send,
+    actions.KeepSegments: lambda runner, action: runner._children.segments.keep(*action),
     actions.Signal: ActionRunner._signal,
     actions.ReadModel: ActionRunner._read_model,
     actions.CancelReading: lambda runner, action: runner._lookups.cancel(action.ticket),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton.config.parameters import MAX_SEGMENT_BYTES, NO_QUOTA, Quota
@@ -22,10 +22,6 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: The messages that this module handles.
 SEGMENT_MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
-
-#: What a process has sent before its death may still be on its way to someone who will ask for a
-#: segment.
-_DEAD_OWNER_RETENTION_S = 5.0
 
 #: The signal of a process that reads what is no more in its file.
 _TRUNCATED = "SIGBUS"
@@ -88,8 +84,6 @@ class SegmentRegistry:
         self._model_of: dict[int, str] = {}
         #: How often a model's limit has been in the way.
         self.refusals: dict[str, int] = {}
-        #: The dead owners, and when each was found dead.
-        self._dead_owners: dict[int, float] = {}
 
     @property
     def bytes_by_owner(self) -> Mapping[int, int]:
@@ -255,37 +249,31 @@ class SegmentRegistry:
 
     # ---------------------------------------------------------------- deaths
 
-    def process_died(self, serial: int, now_s: float) -> None:
-        """Note a death. What the process owned can be asked for a little longer."""
+    def process_died(self, serial: int) -> None:
+        """Note a death. What the process owned can be asked for until keep() says otherwise.
+
+        Memory on a GPU is gone with its owner.
+        """
         for segments in self._segments.values():
             for segment in segments.values():
                 segment.readers.discard(serial)
         for readers in self._region_readers.values():
             readers.difference_update([who for who in readers if who[0] == serial])
-        if self._segments.get(serial):
-            self._dead_owners[serial] = now_s
-        else:
-            self._forget_owner(serial)
+        own = self._segments.get(serial, {})
+        self.keep(serial, [number for number, segment in own.items() if not segment.handle])
 
-    def tick(self, now_s: float) -> None:
-        """Drop segments that are due. To be called about once a second."""
-        for serial, since_s in list(self._dead_owners.items()):
-            if now_s - since_s >= _DEAD_OWNER_RETENTION_S:
-                del self._dead_owners[serial]
-                self._free_segments_of(serial)
+    def keep(self, owner: int, numbers: Collection[int]) -> None:
+        """Keep these segments of a dead process, and free its others."""
+        own = self._segments.get(owner, {})
+        for number in own.keys() - numbers:
+            self._free_segment(owner, number)
+        if not own:
+            self._segments.pop(owner, None)
+            self._model_of.pop(owner, None)
 
     def close(self) -> None:
         for serial in list(self._segments):
-            self._free_segments_of(serial)
-
-    def _free_segments_of(self, owner: int) -> None:
-        for number in list(self._segments[owner]):
-            self._free_segment(owner, number)
-        self._forget_owner(owner)
-
-    def _forget_owner(self, owner: int) -> None:
-        self._segments.pop(owner, None)
-        self._model_of.pop(owner, None)
+            self.keep(serial, ())
 
 
 def _host_bytes(segment: _Segment) -> int:

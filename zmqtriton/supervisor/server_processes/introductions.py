@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.config.parameters import QuotaUse
-from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.actions import KeepSegments, Send
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns, ProcessorUse
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
@@ -47,6 +47,8 @@ class BrokerReplay:
         self._retired_stubs: dict[int, wire.Retire] = {}
         #: The deaths of stubs that were attached.
         self._deaths: dict[int, wire.PeerDied] = {}
+        #: The deaths of processes whose memory others may still read.
+        self._owners_deaths: dict[int, wire.PeerDied] = {}
         #: Removed generations, oldest first.
         self._removed: dict[int, wire.RemoveGeneration] = {}
         #: The divided models.
@@ -109,6 +111,7 @@ class BrokerReplay:
             self._splits.pop(message.model, None)
 
     def _record_death(self, message: wire.PeerDied) -> None:
+        self._owners_deaths[message.serial] = message
         if message.serial in self._attached:
             self._deaths[message.serial] = message
         else:
@@ -118,6 +121,14 @@ class BrokerReplay:
         self._detach(serial)
         for entries in (self.expected_peers, self._deaths, self._retired_stubs):
             entries.pop(serial, None)
+
+    def has_memory(self, serial: int) -> bool:
+        """True if a process was introduced, and others may still read its memory."""
+        return serial in self.expected_peers or serial in self._owners_deaths
+
+    def forget_memory(self, owner: int) -> None:
+        """Forget a dead process of whose memory all leases have ended."""
+        self._owners_deaths.pop(owner, None)
 
     def is_alive(self, serial: int) -> bool:
         return serial in self.expected_peers and serial not in self._deaths
@@ -141,7 +152,7 @@ class BrokerReplay:
             self.expected_peers,
             self._served,
             self._attached,
-            self._deaths,
+            {**self._owners_deaths, **self._deaths},
             self._removed,
             self._splits,
             {number: one for number, one in self._retired.items() if number in self._settled},
@@ -385,9 +396,23 @@ class Introductions:
         if self._replay.is_alive(serial):
             self.send_to_broker(wire.PeerDied(serial, reason))
 
-    def settle(self, message: wire.Settled) -> None:
-        """Take the word of a broker that a later one need not hear of a stub, or of several."""
-        self._replay.settle(message)
+    def end_memory(self, serial: int, reason: str) -> None:
+        """Leave the memory of a dead process to the broker's account, if that knows the process."""
+        self.report_death(serial, reason)
+        if not self._replay.has_memory(serial):
+            self._plan.enqueue(KeepSegments(serial))
+
+    def settle(self, message: wire.Settled | wire.LeasedSegments) -> None:
+        """Take the word of a broker that a later one need not hear of a stub, or of several.
+
+        Or that these are all segments of a dead process that are still leased.
+        """
+        if isinstance(message, wire.Settled):
+            self._replay.settle(message)
+        elif not self._replay.is_alive(message.owner):
+            if not message.segments:
+                self._replay.forget_memory(message.owner)
+            self._plan.enqueue(KeepSegments(*message))
 
     def send_to_broker(self, message: Any) -> None:
         """Send to the broker; without one, the next broker is told."""

@@ -262,7 +262,7 @@ class Peers:
                 self._acknowledgements.acknowledge(peer.serial, message.number)
             elif peer.role == BROKER:
                 self._introductions.on_broker_ready()
-        elif isinstance(message, wire.Settled):
+        elif isinstance(message, wire.Settled | wire.LeasedSegments):
             self._introductions.settle(message)
         elif isinstance(message, wire.Statistics):
             self._counts.handle_statistics(message)

@@ -533,7 +533,7 @@ class Children:
         if not child.host:
             self.pids.discard(child.pid)
         reason = self.segments.explain_death(child.serial, self.quotas.end(child, reason))
-        self.segments.process_died(child.serial, time.monotonic())
+        self.segments.process_died(child.serial)
         _unregister(self._selector, child.lifeline)
         child.lifeline.close()
         self._probes.close(child.serial)

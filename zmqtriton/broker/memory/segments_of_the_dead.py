@@ -1,0 +1,54 @@
+"""The memory of dead processes that others still read: the supervisor keeps it until they have.
+
+A segment stays for as long as a lease of one of its blocks, or an early response whose request has
+yet to be repeated. A broker that follows another knows these only once each process has reported
+its leases, and says nothing before. Knows no sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton_floor.wire import MAX_ROWS, Block, LeasedSegments
+
+
+class SegmentsOfTheDead:
+    def __init__(self, outbox: Outbox, used_blocks: Callable[[], Iterable[Block]]) -> None:
+        """Set up; `used_blocks` returns those of all owners that somebody reads or will read."""
+        self._outbox = outbox
+        self._used_blocks = used_blocks
+        #: The segments that the supervisor was told to keep, by owner; None before that.
+        self._kept: dict[int, set[int] | None] = {}
+        #: The owners of which something may have changed.
+        self.changed: set[int] = set()
+
+    def add(self, owner: int) -> None:
+        """Take note of a death."""
+        self._kept[owner] = None
+        self.changed.add(owner)
+
+    def __contains__(self, owner: object) -> bool:
+        return owner in self._kept
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._kept)
+
+    def note_release(self, owner: int) -> None:
+        """Note that a lease of a dead process's memory has ended, or may have."""
+        if owner in self._kept:
+            self.changed.add(owner)
+
+    def tell(self) -> None:
+        """Tell the supervisor which segments are still read. To be called once leases are known."""
+        used: dict[int, set[int]] = {owner: set() for owner in self.changed}
+        for block in self._used_blocks():
+            if block.owner in used:
+                used[block.owner].add(block.segment)
+        self.changed.clear()
+        for owner, segments in used.items():
+            if segments != self._kept[owner] and len(segments) <= MAX_ROWS:
+                self._kept[owner] = segments
+                self._outbox.supervisor.append(LeasedSegments(owner, sorted(segments)))
+            if not segments:
+                del self._kept[owner]
