@@ -243,6 +243,8 @@ class Pending:
         sendable = instance.sendable
         memory = instance.memory
         tensors = []
+        if instance.declared_shapes:
+            instance.check_shapes(response)
         for tensor in response._output_tensors:
             if sendable and sendable.get(tensor._name) != tensor._datatype:
                 instance.check_outputs(response)

@@ -125,6 +125,8 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
         entry["zmqtriton"]["oldest_execution_ns"] = oldest_ns
     if usual_ns := scheduler.placement.ahead.mean_ns:
         entry["zmqtriton"]["usual_execution_ns"] = usual_ns
+    if generation.calls:
+        entry["zmqtriton"]["calls"] = sorted(generation.calls)
     if counters.trial is not None:
         entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)
     if scheduler.rate is not None:

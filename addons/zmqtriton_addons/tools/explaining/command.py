@@ -27,7 +27,7 @@ from zmqtriton_addons.ctl.stacks import read_stacks
 from zmqtriton_addons.routes import names
 from zmqtriton_addons.tools.explaining.causes import judge_pressure, judge_processes
 from zmqtriton_addons.tools.explaining.directories import Directories
-from zmqtriton_addons.tools.explaining.facts import Facts
+from zmqtriton_addons.tools.explaining.facts import WORTH_MENTIONING_MS, Facts, queue_ms
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models
 from zmqtriton_addons.tools.explaining.sharing import Memory, read_memory
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
@@ -246,7 +246,7 @@ class _Server:
             memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
             problems=problems,
             directories=directories,
-            steps=self._steps(facts),
+            config=self._config(facts),
             routes_log=self._routes_log(model),
             routes_path="" if is_overview else self._routes_path(model),
             silent_repositories=self._directories.silent,
@@ -256,13 +256,15 @@ class _Server:
         )
         return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
 
-    def _steps(self, facts: Facts) -> Sequence[str]:
-        """Return the models of an ensemble's steps, if it has had requests."""
-        if facts.stubs or not any(row.get("succeeded") for row in facts.rows("counts")):
-            return ()
-        config = self._ask("config", {"model": facts.model})
-        steps = config.get("ensemble_scheduling", {}).get("step", ())
-        return sorted({step["model_name"] for step in steps})
+    def _config(self, facts: Facts) -> Mapping[str, Any]:
+        """Return the configuration of an ensemble that has had requests, or if requests wait."""
+        rows = facts.rows("counts")
+        has_waited = any(queue_ms(row) > WORTH_MENTIONING_MS for row in rows)
+        is_ensemble = not facts.stubs and any(row.get("succeeded") for row in rows)
+        if not is_ensemble and not has_waited:
+            return {}
+        config: Mapping[str, Any] = self._ask("config", {"model": facts.model})
+        return config
 
     def _routes_log(self, model: str) -> Sequence[Any]:
         routed = model + names.SUFFIX
