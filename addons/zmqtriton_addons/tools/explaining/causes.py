@@ -16,6 +16,8 @@ from zmqtriton.findings import Finding, error, warning
 from zmqtriton_floor.reasons import Kind, Reason
 
 _RESTART = "zmqtriton-ctl restart {model}"
+#: Takes new files, which a restart of processes alone does not.
+_RELOAD = "zmqtriton-ctl reload {model}"
 _LOAD = "zmqtriton-ctl load {model}"
 _LOGS = "zmqtriton-ctl logs {model}"
 _STATUS = "zmqtriton-ctl status {model}"
@@ -83,7 +85,7 @@ _KNOWN = (
         r"(max_segment_bytes)",
         "its tensors need more shared memory than max_segment_bytes allows",
         "Raise the quota, or send smaller tensors.",
-        (_STATUS, _RESTART),
+        (_STATUS, _RELOAD),
     ),
     Words(
         r"CUDA out of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY",
@@ -115,20 +117,20 @@ _KNOWN = (
         "its code stops at a breakpoint(){at}, and a server has no terminal for a debugger",
         "Remove it. `zmqtriton.testing.load_model` runs model.py in a program of your own, where a "
         "debugger works.",
-        ("zmqtriton-ctl reload {model}",),
+        (_RELOAD,),
     ),
     Words(
         r"InferenceRequest\(s\) size is:(\d+), and InferenceResponse\(s\) size is:(\d+)",
         "the list that its execute() returns has {1} responses, and there are {0} requests",
         "execute() returns a list with an InferenceResponse for each request, in the same order.",
-        ("zmqtriton-ctl reload {model}",),
+        (_RELOAD,),
     ),
     Words(
         r"model\.py does not implement `execute` method",
         "its class has no method execute()",
         "Write `def execute(self, requests)`, which returns a list with an InferenceResponse for "
         "each request.",
-        ("zmqtriton-ctl reload {model}",),
+        (_RELOAD,),
     ),
     Words(
         r"failed to run warmup sample '([^']*)': ([^\n]*)",
@@ -153,12 +155,13 @@ _KNOWN = (
         "its execute() has neither returned a response to the request nor kept its sender",
         "A `return` may be missing: execute() returns a list with an InferenceResponse for each "
         "request; a decoupled model sends by get_response_sender().",
-        ("zmqtriton-ctl reload {model}",),
+        (_RELOAD,),
     ),
     Words(
         r"PermissionError: (.*)",
         "it may not: {0}{at}",
-        "Give the user of the models (--stub-user, if set) the right to use that file.",
+        "Give the user of the models (--stub-user, if set) the right to use that file, and to enter "
+        "the directories above it.",
         (_LOGS, _RESTART),
     ),
 )
@@ -425,7 +428,7 @@ ROWS: Mapping[Kind, Row] = {
     Kind.OVER_MEMORY_QUOTA: Row(
         "it needs more memory than its quota: max_memory_bytes is {limit}",
         "Raise max_memory_bytes, or find out what the model keeps.",
-        (_STATUS, _LOGS, _RESTART),
+        (_STATUS, _LOGS, _RELOAD),
     ),
     Kind.NOT_STARTED: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
     Kind.LOAD_TIMEOUT: Row(
@@ -436,7 +439,7 @@ ROWS: Mapping[Kind, Row] = {
     Kind.EXECUTION_TIMEOUT: Row(
         "a request took longer than max_execution_seconds, {limit_s:g} s{at}",
         "Raise max_execution_seconds if it only needs longer; the line says where it was.",
-        (_LOGS, _RESTART),
+        (_LOGS, _RELOAD),
     ),
     Kind.FINALIZE_TIMEOUT: Row(
         "its finalize took longer than {limit_s:g} s", "The log says what it did.", (_LOGS,)

@@ -20,6 +20,7 @@ from zmqtriton_addons.ctl import (
     needs_attention,
     print_document,
     print_note,
+    read_rates,
     run_with_client,
     with_format,
 )
@@ -29,6 +30,7 @@ from zmqtriton_addons.tools.explaining.causes import judge_pressure, judge_proce
 from zmqtriton_addons.tools.explaining.directories import Directories
 from zmqtriton_addons.tools.explaining.facts import WORTH_MENTIONING_MS, Facts, queue_ms
 from zmqtriton_addons.tools.explaining.findings import find_all, no_models
+from zmqtriton_addons.tools.explaining.requests import judge_tokens
 from zmqtriton_addons.tools.explaining.sharing import Memory, read_memory
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
@@ -107,7 +109,7 @@ def _explain_all(server: _Server) -> list[tuple[str, list[Finding]]]:
     """Return the findings about models, and about the machine if it is short of something."""
     explained = _explain_troubled(server)
     of_processes = [*judge_processes(server.status.get("process_troubles", ()))]
-    if of_server := of_processes + server.examine():
+    if of_server := of_processes + server.examine() + [*judge_tokens(server.read_clients())]:
         explained.append(("the server", of_server))
     if of_machine := [*judge_pressure(server.read_pressure())]:
         explained.append(("the machine", of_machine))
@@ -204,6 +206,20 @@ class _Server:
     def _latest(self) -> Mapping[str, Any]:
         latest: Mapping[str, Any] = self._ask("latest")
         return latest
+
+    def read_clients(self) -> Sequence[Mapping[str, Any]]:
+        """Return the clients with their rates, where tokens tell them apart."""
+        has_tokens = any(row["option"] == "tokens" and row["value"] for row in self._options)
+        if not has_tokens or not self._left_s:
+            return ()
+        self._show("looks at the clients")
+        with suppress(ZmqTritonError, NoServerError):
+            return read_rates(self._client, _SECOND_LOOK_S)
+        return ()
+
+    @property
+    def _options(self) -> Sequence[Mapping[str, Any]]:
+        return self._ask("options") or ()
 
     def examine(self) -> list[Finding]:
         """Return what the doctor would say of the server itself."""

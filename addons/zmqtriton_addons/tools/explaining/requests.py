@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -50,6 +51,8 @@ _SLOTS = (
     "Clients end a sequence by the flag END; max_sequence_idle_microseconds in config.pbtxt ends one "
     "that is idle. More instances have more slots."
 )
+#: Fewer requests are no load, and of more such a share is nearly all.
+_BUSY_PER_S, _NEARLY_ALL = 10.0, 0.9
 #: A wait of so many times max_queue_delay_microseconds is not for others in the batch alone.
 _DELAYED = 1.5
 #: So many of the instances that hang are told one by one.
@@ -110,7 +113,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         share = _share(facts, faults, total) if faults else "requests failed"
         why = explain_text(facts.model, failures[-1][1])
         text = f"{share}, the last {facts.ago(last_s)} because "
-        yield _of(text, why._replace(commands=why.commands[:1]))
+        yield _of(text, why)
     elif faults and not any(stub.get("last_reason") for stub in facts.stubs):
         text = _share(facts, faults, total)
         yield warning(text, "The log may say why.", facts.logs_command)
@@ -256,7 +259,9 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
         since = f", one execution for {long}" if long != "0s" else ""
         text = f"it hangs or is slow{facts.place}: {held} in progress{since}"
-        yield warning(f"{text}, and none completed during the check", _ENDS_BY_ITSELF, stacks)
+        reload = f"zmqtriton-ctl reload {facts.word}"
+        text += ", and none completed during the check"
+        yield warning(text, _ENDS_BY_ITSELF, stacks, reload)
         return
     if facts.waits_for_slot(row):
         waiting = count_of(row["pending"], "request")
@@ -304,6 +309,23 @@ def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         f"zmqtriton-ctl stats {facts.word}",
         *commands,
     )
+
+
+def judge_tokens(clients: Sequence[Document]) -> Iterator[Finding]:
+    """Name a token that sends nearly all of what the clients of several tokens send."""
+    rates: Counter[str] = Counter()
+    for client in clients:
+        rates[client["token"]] += client["requests_per_s"]
+    whole = sum(rates.values())
+    for token, rate in rates.items() if len(rates) > 1 and whole >= _BUSY_PER_S else ():
+        if token and rate >= _NEARLY_ALL * whole:
+            yield note(
+                f"the token '{token}' sends {rate / whole:.0%} of the requests, {rate:.3g} of "
+                f"{whole:.3g} a second",
+                "If others wait because of it, requests_per_second and concurrency in its line of "
+                "the file of --tokens limit it.",
+                "zmqtriton-ctl clients",
+            )
 
 
 def find_slowest_step(facts: Facts) -> Iterator[Finding]:
