@@ -158,7 +158,12 @@ class Instance:
             )
 
     def check_outputs(self, response: InferenceResponse) -> None:
-        """Tell, once, of an output of another type, or another name than a missing one."""
+        """Tell, once, of an output of another type, or another name than a missing one.
+
+        The first response is compared with the declared shapes, too.
+        """
+        if self.declared_shapes:
+            self._check_shapes(response)
         types = {tensor._name: tensor._datatype for tensor in response._output_tensors}
         for name, number in types.items():
             if name in self.sendable and number != self.sendable[name]:
@@ -172,14 +177,14 @@ class Instance:
                     f"{', '.join(self.outputs)}"
                 )
 
-    def check_shapes(self, response: InferenceResponse) -> None:
+    def _check_shapes(self, response: InferenceResponse) -> None:
         """Tell of outputs in the first response whose shape is not the configuration's."""
         declared_shapes, self.declared_shapes = self.declared_shapes, {}
         for tensor in response._output_tensors:
             declared, shape = declared_shapes.get(tensor._name), tensor._shape
             if declared is not None and (
                 len(declared) != len(shape)
-                or any(size not in (-1, sent) for size, sent in zip(declared, shape))  # noqa: B905
+                or any(size not in (-1, sent) for size, sent in zip(declared, shape))
             ):
                 self._tell_mismatch(
                     f"sent shape {[*shape]} for '{tensor._name}', which its configuration declares "

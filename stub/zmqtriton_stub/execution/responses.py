@@ -243,10 +243,9 @@ class Pending:
         sendable = instance.sendable
         memory = instance.memory
         tensors = []
-        if instance.declared_shapes:
-            instance.check_shapes(response)
         for tensor in response._output_tensors:
-            if sendable and sendable.get(tensor._name) != tensor._datatype:
+            is_declared = sendable.get(tensor._name) == tensor._datatype
+            if sendable and (not is_declared or instance.declared_shapes):
                 instance.check_outputs(response)
             if not outputs or tensor._name in outputs:
                 tensors.append(packed(tensor))

@@ -79,7 +79,7 @@ _KNOWN = (
         r"Too many open files",
         "a process has no file descriptors left: Too many open files{at}",
         "Raise `ulimit -n` (LimitNOFILE= of systemd), or close files in the model.",
-        (_LOGS,),
+        (_LOGS, _RELOAD),
     ),
     Words(
         r"(max_segment_bytes)",
@@ -160,8 +160,8 @@ _KNOWN = (
     Words(
         r"PermissionError: (.*)",
         "it may not: {0}{at}",
-        "Give the user of the models (--stub-user, if set) the right to use that file, and to enter "
-        "the directories above it.",
+        "Give the user of the models (--stub-user, if set) the right to use that file, and to "
+        "enter the directories above it.",
         (_LOGS, _RESTART),
     ),
 )
@@ -478,6 +478,15 @@ def explain_reason(model: str, reason: Reason | None) -> Explanation:
 def explain_text(model: str, text: str) -> Explanation:
     """Explain what a log says of a request that has failed."""
     return explain_reason(model, Reason.of(Kind.OTHER, text))
+
+
+def explain_known(model: str, text: str) -> Explanation | None:
+    """Explain what a request was answered, if its words are known."""
+    words = explain_words(text, find_place(text), is_any=False)
+    if words is None:
+        return None
+    commands = tuple(_typed(words.commands, shlex.quote(model)))
+    return Explanation(words.text, words.advice.format(model=model), commands)
 
 
 def _explain(model: str, reason: Reason) -> Explanation:

@@ -260,7 +260,7 @@ def answered(row: Document) -> int:
 
 def brief(seconds: float) -> str:
     """Return a time of a request in a few digits."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{seconds * 1e3:.3g} ms"
 
 
 def count_of(number: int, what: str) -> str:

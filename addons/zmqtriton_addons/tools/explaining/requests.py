@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.ctl import format_duration
-from zmqtriton_addons.tools.explaining.causes import Explanation, explain_text
+from zmqtriton_addons.tools.explaining.causes import Explanation, explain_known, explain_text
 from zmqtriton_addons.tools.explaining.facts import (
     MOST,
     PACE,
@@ -48,8 +48,8 @@ _ENDS_BY_ITSELF = (
 _INSTANCES = "They wait for an instance, which more of them or larger batches make shorter."
 _HAVE_SLOTS = "sequences in progress have all slots"
 _SLOTS = (
-    "Clients end a sequence by the flag END; max_sequence_idle_microseconds in config.pbtxt ends one "
-    "that is idle. More instances have more slots."
+    "Clients end a sequence by the flag END; max_sequence_idle_microseconds in config.pbtxt ends "
+    "one that is idle. More instances have more slots."
 )
 #: Fewer requests are no load, and of more such a share is nearly all.
 _BUSY_PER_S, _NEARLY_ALL = 10.0, 0.9
@@ -116,7 +116,18 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         yield _of(text, why)
     elif faults and not any(stub.get("last_reason") for stub in facts.stubs):
         text = _share(facts, faults, total)
-        yield warning(text, "The log may say why.", facts.logs_command)
+        errors = [row["last_error"] for row in counts if "last_error" in row]
+        last: Document = max(errors, key=lambda error: float(error["at_s"]), default={})
+        if last and (why_known := explain_known(facts.model, last["text"])):
+            yield _of(f"{text}, the last {facts.ago(last['at_s'])} because ", why_known)
+            return
+        if last:
+            text += f", the last {facts.ago(last['at_s'])} with the answer: {last['text']}"
+        yield warning(
+            text,
+            "The log may say more; errors that the model itself returns are in no log.",
+            facts.logs_command,
+        )
 
 
 def _of(prefix: str, why: Explanation) -> Finding:
@@ -284,7 +295,8 @@ def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     whole_ms, waited_ms = row["success_ns"] / row["succeeded"] / 1e6, queue_ms(row)
     if whole_ms <= WORTH_MENTIONING_MS:
         return
-    if waited_ms <= MOST * whole_ms:
+    # of more than the whole, most is of requests that have failed, which are told
+    if not MOST * whole_ms < waited_ms <= whole_ms:
         return
     text, where, advice = f"requests take {whole_ms:.1f} ms", "in the queue", _INSTANCES
     commands = facts.scale_commands(row)

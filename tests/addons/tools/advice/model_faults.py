@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -62,6 +64,10 @@ def _changes(old: str, new: str) -> Callable[[World], None]:
     return lambda world: world.configure(old, new)
 
 
+#: Does something with the model.
+Step = Callable[[World], object]
+
+
 class Fault(NamedTuple):
     """A model, what explain says, and what is done about it.
 
@@ -76,15 +82,15 @@ class Fault(NamedTuple):
     #: The beginning of the advice to it.
     advice: str
     #: Does what the advice says beside its commands.
-    cure: Callable[[World], None] = _mend
+    cure: Step = _mend
     #: After its load.
-    provoke: Callable[[World], None] = _nothing
-    load: Callable[[World], None] = _load
-    prepare: Callable[[World], None] = _nothing
+    provoke: Step = _nothing
+    load: Step = _load
+    prepare: Step = _nothing
     #: What nobody may read of this model.
     untrue: tuple[str, ...] = ()
     #: The fault is gone, or the figure is better.
-    proof: Callable[[World], None] = World.serves
+    proof: Step = World.serves
 
     @property
     def is_at_load(self) -> bool:
@@ -113,8 +119,12 @@ def _add_wheel(world: World) -> None:
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("nothing_here.py", "")
         name = "nothing_here-1.dist-info"
-        archive.writestr(f"{name}/METADATA", "Metadata-Version: 2.1\nName: nothing-here\nVersion: 1\n")
-        archive.writestr(f"{name}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{name}/METADATA", "Metadata-Version: 2.1\nName: nothing-here\nVersion: 1\n"
+        )
+        archive.writestr(
+            f"{name}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         archive.writestr(f"{name}/RECORD", "")
     (world.path / "requirements.txt").write_text(f"numpy\n{wheel}\n")
 
@@ -275,7 +285,7 @@ _FILES = {
         "ONNX Runtime refuses it",
         "Correct the file, or install an ONNX Runtime that knows its version.",
         lambda world: _write_onnx(world),
-        prepare=lambda world: [(world.path / "1" / "model.onnx").write_bytes(b"no ONNX")] and None,
+        prepare=lambda world: [(world.path / "1" / "model.onnx").write_bytes(b"no ONNX")],
     ),
     "caf\u00e9 au lait": Fault(
         CONFIG,
@@ -289,7 +299,8 @@ _FILES = {
 def _write_onnx(world: World) -> None:
     onnx = __import__("onnx")
     tensors = [
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in ("IN", "OUT")
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1])
+        for name in ("IN", "OUT")
     ]
     node = onnx.helper.make_node("Identity", ["IN"], ["OUT"])
     graph = onnx.helper.make_graph([node], "g", tensors[:1], tensors[1:])
@@ -395,6 +406,16 @@ def _raised_and_slow(world: World) -> None:
     world.configure('string_value: "1"', 'string_value: "600"')
 
 
+def _load_in_vain(world: World) -> None:
+    world.write_code(f"import nothing_here\n{WORKS}")
+    world.load()
+
+
+def _serves_after_restart(world: World) -> None:
+    world.type(f"zmqtriton-ctl restart {world.name}")
+    world.serves()
+
+
 def _ends(world: World) -> None:
     """It is killed in the end, and serves again when it is loaded."""
     eventually(lambda: world.state() != "UNLOADING", 120, "its end")
@@ -453,14 +474,14 @@ _LOADS = {
         _initializing(_LONG),
         "it is still loading (model.py, line 8, in initialize)",
         "This shows the line that it is at; max_load_seconds is how long it may take.",
-        proof=lambda world: world.type(f"zmqtriton-ctl restart {world.name}") and world.serves(),
+        proof=_serves_after_restart,
     ),
     "loads_and_locks": Fault(
         CONFIG,
         _initializing("import ctypes", "ctypes.PyDLL(None).sleep(100000)"),
         "it is still loading (model.py, line 9, in initialize)",
         "This shows the line that it is at; max_load_seconds is how long it may take.",
-        proof=lambda world: world.type(f"zmqtriton-ctl restart {world.name}") and world.serves(),
+        proof=_serves_after_restart,
     ),
     "loads_itself": Fault(
         CONFIG,
@@ -513,7 +534,7 @@ _LOADS = {
         "Nothing is wrong. Load it if it is needed.",
         _nothing,
         load=_serve,
-        provoke=lambda world: world.server.control_model("unload", world.name) and None,
+        provoke=lambda world: world.server.control_model("unload", world.name),
     ),
     "drained": Fault(
         CONFIG,
@@ -522,7 +543,7 @@ _LOADS = {
         "An operator has asked for that, or the server stops; this takes it back.",
         _nothing,
         load=_serve,
-        provoke=lambda world: world.type(f"zmqtriton-ctl drain {world.name}") and None,
+        provoke=lambda world: world.type(f"zmqtriton-ctl drain {world.name}"),
     ),
     "ends_never": Fault(
         CONFIG,
@@ -531,7 +552,7 @@ _LOADS = {
         "This shows the line that it is at. A process that does not end in time is killed.",
         _nothing,
         load=_serve,
-        provoke=lambda world: world.server.control_model("unload", world.name) and None,
+        provoke=lambda world: world.server.control_model("unload", world.name),
         proof=_ends,
         untrue=("finishes the requests", "finishes 0"),
     ),
@@ -542,7 +563,7 @@ _LOADS = {
         "List it in",
         lambda world: world.write_code(WORKS),
         load=_serve,
-        provoke=lambda world: world.write_code(f"import nothing_here\n{WORKS}") or world.load() and None,
+        provoke=_load_in_vain,
     ),
 }
 
@@ -573,6 +594,27 @@ def _raise_quota(world: World) -> None:
     world.configure('"150M"', '"2G"')
 
 
+def _write_version(world: World, number: str, code: str) -> None:
+    (world.path / number).mkdir()
+    (world.path / number / "model.py").write_text(code)
+
+
+def _with_called(world: World) -> None:
+    called = World(world.server, "is_asked_back")
+    called.write(CONFIG, _model(broken.calling("asks_back")))
+    called.load()
+
+
+def _mend_called(world: World) -> None:
+    World(world.server, "is_asked_back").write_code(WORKS)
+    world.type("zmqtriton-ctl restart is_asked_back")
+
+
+def _mend_and_reload(world: World) -> None:
+    _mend(world)
+    world.type(f"zmqtriton-ctl reload {world.name}")
+
+
 _HANGS = "This shows the line of code that each thread is at. The parameter max_execution_seconds"
 _CALLS_ONCE = (
     "    def execute(self, requests):\n"
@@ -599,7 +641,9 @@ def _limited_leak(world: World) -> None:
 
 
 def _is_replaced(world: World) -> None:
-    eventually(lambda: world.ask() and "max_memory_bytes is" in world.texts(), 60, "its replacement")
+    eventually(
+        lambda: world.ask() and "max_memory_bytes is" in world.texts(), 60, "its replacement"
+    )
     world.serves()
 
 
@@ -761,16 +805,11 @@ _REQUESTS = {
     "asks_back": Fault(
         CONFIG,
         _model(broken.calling("is_asked_back")),
-        "deadlock: models call each other and wait for ever (asks_back -> is_asked_back -> asks_back)",
+        "deadlock: models call each other and wait for ever (asks_back -> "
+        "is_asked_back -> asks_back)",
         "Let no model call itself, not by way of others either.",
-        lambda world: World(world.server, "is_asked_back").write_code(WORKS)
-        or world.type("zmqtriton-ctl restart is_asked_back")
-        and None,
-        prepare=lambda world: World(world.server, "is_asked_back").write(
-            CONFIG, _model(broken.calling("asks_back"))
-        )
-        or World(world.server, "is_asked_back").load()
-        and None,
+        _mend_called,
+        prepare=_with_called,
         provoke=_asked(),
     ),
     "misnames_input": Fault(
@@ -800,6 +839,54 @@ _REQUESTS = {
         "its code sent shape [7] for 'OUT', which its configuration declares as [1]",
         _MISMATCH,
         provoke=_asked(),
+    ),
+    "answers_errors": Fault(
+        CONFIG,
+        _model(
+            "    def execute(self, requests):\n"
+            "        error = pb_utils.TritonError('no such customer')\n"
+            "        return [pb_utils.InferenceResponse(error=error) for _ in requests]\n"
+        ),
+        "2 of 2 requests failed, the last 0s ago with the answer: no such customer",
+        "The log may say more; errors that the model itself returns are in no log.",
+        _mend_and_reload,
+        provoke=_asked(),
+    ),
+    "opens_too_much": Fault(
+        CONFIG,
+        _failing(
+            "import resource",
+            "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]",
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))",
+            "files = [open('/dev/null') for _ in range(100)]",
+        ),
+        "a process has no file descriptors left: Too many open files (model.py, line 11",
+        "Raise `ulimit -n` (LimitNOFILE= of systemd), or close files in the model.",
+        provoke=_asked(),
+    ),
+    "makes_large_tensors": Fault(
+        CONFIG.replace("dims: [1] }]\n", "dims: [-1] }]\n") + parameter("max_segment_bytes", "1M"),
+        WORKS.replace("np.zeros(1", "np.zeros(1 << 20"),
+        "its tensors need more shared memory than max_segment_bytes allows",
+        "Raise the quota, or send smaller tensors.",
+        _changes('"1M"', '"64M"'),
+        provoke=_asked(),
+    ),
+    "exceeds_a_quota": Fault(
+        CONFIG.replace("dims: [1] }]\n", "dims: [-1] }]\n") + parameter("max_segment_bytes", "1M"),
+        WORKS.replace("np.zeros(1", "np.zeros(1 << 20"),
+        "its quota max_segment_bytes (1048576) was exceeded",
+        "Raise the parameter in config.pbtxt.",
+        _changes('"1M"', '"64M"'),
+        provoke=_asked(),
+    ),
+    "has_a_broken_version": Fault(
+        CONFIG + "version_policy: { all { } }\n",
+        WORKS,
+        "version 2 could not be loaded",
+        "All versions of a load serve, or none does.",
+        lambda world: (world.path / "2" / "model.py").write_text(WORKS),
+        prepare=lambda world: _write_version(world, "2", "import nothing_here\n"),
     ),
     "killed": Fault(
         CONFIG,
@@ -881,9 +968,7 @@ def _shorter_delay(world: World) -> None:
     world.configure("300000", "1000")
 
 
-_QUEUE = (
-    "max_batch_size: 1\n" + CONFIG + "dynamic_batching { default_queue_policy { %s } }\n"
-)
+_QUEUE = "max_batch_size: 1\n" + CONFIG + "dynamic_batching { default_queue_policy { %s } }\n"
 _SLOW_BATCH = _model("    def execute(self, requests):\n        time.sleep(0.2)\n" + _ANSWERS)
 _WEIGHTS = "self.weights = np.arange(40 << 20, dtype=np.float64)"
 _TWO = "instance_group [{ count: 2 kind: KIND_CPU }]\n"
@@ -922,17 +1007,31 @@ def _fewer_are_refused(body: object = BATCH) -> Callable[[World], None]:
     return proof
 
 
-def _wait_for(seconds: float, body: object = BODY) -> Callable[[World], None]:
-    """Ask with a deadline."""
+def _hold_one(world: World) -> None:
+    Path(f"{world.code}.holds").touch()
+    world.server.stub_pids(world.name)
+    names = world.server.instance_names(world.name)
+    pids = dict(zip(names, world.server.stub_pids(world.name), strict=True))
+    os.kill(pids[max(pids)], signal.SIGKILL)
+
+
+def _wait_for(seconds: float, *, times: int = 3, at_once: bool = False) -> Callable[[World], None]:
+    """Ask with a deadline; answered requests are of those with long ones."""
 
     def provoke(world: World) -> None:
-        path = f"/v2/models/{world.name}/infer"
-        import json
+        path, headers = f"/v2/models/{world.name}/infer", {"X-Request-Timeout": str(seconds)}
 
-        for _ in range(3):
-            world.server.exchange(
-                path, json.dumps(body).encode(), {"X-Request-Timeout": str(seconds)}
-            )
+        def ask() -> None:
+            status = world.server.exchange(path, json.dumps(BODY).encode(), headers).status
+            assert status == 200 or seconds < 60
+
+        threads = [threading.Thread(target=ask) for _ in range(times)]
+        for thread in threads:
+            thread.start()
+            if not at_once:
+                thread.join()
+        for thread in threads:
+            thread.join()
 
     return provoke
 
@@ -953,9 +1052,6 @@ _STREAMS = (
 
 
 def _streamed(world: World) -> None:
-    import json
-    import threading
-
     def stream() -> None:
         body = json.dumps({"IN": [1.0]}).encode()
         assert 200 == world.server.exchange(f"/v2/models/{world.name}/generate_stream", body).status
@@ -969,8 +1065,14 @@ def _streamed(world: World) -> None:
 
 _SLOW_ONES = {
     "slow": Fault(
-        CONFIG, _SLOW, "of that in the queue", _MORE, _nothing,
-        load=_serve, provoke=_loaded(), proof=_is_shorter(),
+        CONFIG,
+        _SLOW,
+        "of that in the queue",
+        _MORE,
+        _nothing,
+        load=_serve,
+        provoke=_loaded(),
+        proof=_is_shorter(),
     ),
     "slow_in_batches": Fault(
         _BATCHING,
@@ -1057,8 +1159,9 @@ _SLOW_ONES = {
         _changes("50000", "50000000"),
         load=_serve,
         provoke=_refused(),
-        proof=lambda world: world.type(f"zmqtriton-ctl reload {world.name}")
-        and _fewer_are_refused()(world),
+        proof=lambda world: (
+            world.type(f"zmqtriton-ctl reload {world.name}") and _fewer_are_refused()(world)
+        ),
     ),
     "crowded": Fault(
         CONFIG + parameter("max_requests", 1),
@@ -1068,8 +1171,9 @@ _SLOW_ONES = {
         _changes('string_value: "1"', 'string_value: "100"'),
         load=_serve,
         provoke=_refused(BODY),
-        proof=lambda world: world.type(f"zmqtriton-ctl reload {world.name}")
-        and _fewer_are_refused(BODY)(world),
+        proof=lambda world: (
+            world.type(f"zmqtriton-ctl reload {world.name}") and _fewer_are_refused(BODY)(world)
+        ),
     ),
     "throttled": Fault(
         CONFIG + parameter("max_executions_per_second", "0.05"),
@@ -1090,6 +1194,65 @@ _SLOW_ONES = {
         provoke=lambda world: world.ask() and _wait_for(0.2)(world),
         untrue=("zmqtriton-ctl scale",),
         proof=lambda world: _wait_for(60.0)(world),
+    ),
+    "waits_while_it_computes": Fault(
+        CONFIG,
+        _failing("time.sleep(3)"),
+        "their deadline passed while they were executed",
+        "Clients must wait longer, or the model must be faster.",
+        _mend_and_reload,
+        load=_serve,
+        provoke=_wait_for(0.3, times=1),
+    ),
+    "waits_in_vain": Fault(
+        CONFIG,
+        _failing("time.sleep(0.5)"),
+        "waited in the queue until their deadline",
+        "They waited for executions that nobody waits for any more.",
+        _nothing,
+        load=_serve,
+        provoke=lambda world: world.ask() and _wait_for(0.4, times=6, at_once=True)(world),
+        untrue=("zmqtriton-ctl scale",),
+        proof=lambda world: _wait_for(60.0)(world),
+    ),
+    "waits_in_the_queue": Fault(
+        CONFIG,
+        _failing("time.sleep(0.3)"),
+        "waited in the queue until their deadline",
+        "More instances make the queue shorter; or clients wait longer.",
+        _nothing,
+        load=_serve,
+        provoke=lambda world: world.ask() and _wait_for(0.8, times=8, at_once=True)(world),
+    ),
+    "waits_for_some": Fault(
+        CONFIG,
+        _failing(
+            "self.count = getattr(self, 'count', 0) + 1",
+            "time.sleep(2 if self.count % 5 == 0 else 0.01)",
+        ),
+        "their deadline passed while they were executed",
+        "Some executions take longer than others; clients must wait for those, too.",
+        _nothing,
+        load=_serve,
+        provoke=lambda world: world.ask() and _wait_for(1.0, times=4)(world),
+        untrue=("zmqtriton-ctl scale",),
+        proof=lambda world: _wait_for(60.0)(world),
+    ),
+    "one_is_away": Fault(
+        CONFIG + _TWO,
+        _initializing(
+            "while os.path.exists(__file__ + '.holds') and args['model_instance_name'][-1] == '1':",
+            "    time.sleep(0.01)",
+        ),
+        "1 of 2 instances are ready, others are ",
+        "Requests wait for the others.",
+        lambda world: Path(f"{world.code}.holds").unlink(),
+        load=_serve,
+        provoke=lambda world: _hold_one(world),
+        proof=lambda world: (
+            eventually(lambda: "instances are ready, others" not in world.texts(), 60, "both")
+            and None
+        ),
     ),
     "held_twice": Fault(
         CONFIG + _TWO,
@@ -1123,8 +1286,7 @@ _SLOW_ONES = {
 # ------------------------------------------------------------------- routes
 
 _ROUTES = (
-    "from zmqtriton.routes import route\n\n\n@route('GET /who')\ndef who(request, infer):\n"
-    "    %s\n"
+    "from zmqtriton.routes import route\n\n\n@route('GET /who')\ndef who(request, infer):\n    %s\n"
 )
 
 

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 TOOLS = ROOT / "addons" / "zmqtriton_addons" / "tools"
 #: Where advice stands among the arguments of what makes a finding.
 _PLACES = {"error": 1, "warning": 1, "note": 1, "Row": 1, "Words": 2, "Explanation": 1}
-_PLACES |= {"_Refusal": 1, "_full_disk": 3}
+_PLACES |= {"_Refusal": 1, "_full_disk": 3, "judge": 1}
 #: A gap, for a value that is only known when it is printed.
 _GAP = "\0"
 
@@ -27,11 +27,10 @@ class Sentence(NamedTuple):
     text: str
     place: str
 
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """Matches the sentence as it is printed."""
-        parts = (re.escape(part) for part in re.split(f"{_GAP}|" + r"\{[^{}]*\}", self.text))
-        return re.compile(".*".join(parts), re.DOTALL)
+    def begins_like(self, printed: str) -> bool:
+        """Return True if printed advice may begin with this, as far as the first gap."""
+        first = re.split(f"{_GAP}|" + r"\{[^{}]*\}", self.text)[0]
+        return bool(first) and (printed.startswith(first) or first.startswith(printed))
 
 
 def sentences() -> list[Sentence]:
@@ -75,7 +74,7 @@ class _Module:
                 return [text for each in assigned for text in self._texts(each, call)] or [_GAP]
         return [_GAP]
 
-    def _assigned(self, name: str, call: ast.Call) -> Iterator[ast.expr]:
+    def _assigned(self, name: str, call: ast.AST) -> Iterator[ast.expr]:
         """Yield what a name is given in the call's function, or else in the module."""
         own = [f for f in self._functions if any(node is call for node in ast.walk(f))]
         own.sort(key=lambda function: function.lineno)
@@ -99,7 +98,7 @@ class _Module:
                 continue
             if not isinstance(node.targets[0], ast.Tuple):
                 continue
-            for table in self._assigned(ast.unparse(node.value.value), ast.Call()):
+            for table in self._assigned(ast.unparse(node.value.value), scope):
                 if isinstance(table, ast.Dict):
                     for row in table.values:
                         if isinstance(row, ast.Tuple):

@@ -26,7 +26,8 @@ BATCH = {"inputs": [{"name": "IN", "shape": [1, 1], "datatype": "FP32", "data": 
 _SHOWING = {"check", "config", "doctor", "explain", "infer", "logs", "models", "stacks", "stats"}
 _SHOWING |= {"status", "clients"}
 #: Programs of the machine that a command may be, beside our own.
-_PROGRAMS = {"df", "ls", "rm", "namei", "ss", "fuser", "findmnt", "chmod", "mkdir"}
+_PROGRAMS = {"df", "ls", "rm", "namei", "ss", "fuser", "findmnt", "chmod", "mkdir", "kill"}
+_PROGRAMS |= {"openssl", "cat"}
 
 
 def program(words: list[str], directory: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -67,7 +68,7 @@ class Operator:
             status, said = ended.returncode, ended.stdout + ended.stderr
         # a check that finds errors has that status
         assert not status or words[1:2] == ["check"], (command, status, said)
-        assert said.strip() or words[0] in {"rm", "chmod", "mkdir"}, command
+        assert said.strip() or words[0] in {"rm", "chmod", "mkdir", "kill"}, command
         return said
 
 
@@ -148,6 +149,25 @@ class World(Operator):
         threads = [threading.Thread(target=run) for _ in range(clients)]
         for thread in threads:
             thread.start()
+        for thread in threads:
+            thread.join()
+        return statuses
+
+    def answered_in(self, seconds: float, clients: int) -> list[int]:
+        """Return the statuses of clients that ask again a while after each answer."""
+        statuses: list[int] = []
+        ends = threading.Event()
+
+        def run() -> None:
+            while not ends.is_set():
+                statuses.append(self.ask())
+                ends.wait(0.02)
+
+        threads = [threading.Thread(target=run) for _ in range(clients)]
+        for thread in threads:
+            thread.start()
+        ends.wait(seconds)
+        ends.set()
         for thread in threads:
             thread.join()
         return statuses

@@ -650,7 +650,10 @@ def test_equal_memory_of_instances_is_worth_advice_and_little_of_it_is_not() -> 
         "its 3 instances hold 600 MiB of equal pages; "
         "each has 300 MiB of its own and 5 MiB in common (PSS 302 MiB)"
     )
-    assert "They would be held once, 200 MiB, if INSTANCES is `forks` and the static method `preload`" in finding.advice
+    assert (
+        "They would be held once, 200 MiB, if INSTANCES is `forks` and the static method `preload`"
+        in finding.advice
+    )
     assert little[-1].text == (
         "each of its 3 instances has 300 MiB of its own and 5 MiB in common (PSS 302 MiB)"
     )
