@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from zmqtriton_floor import logs, stub_mark, wire
 from zmqtriton_floor.datatypes import BY_NUMBER
@@ -83,6 +83,8 @@ class Instance:
         self.outputs: Mapping[str, int] = {}
         #: The datatypes of all that a response may have: outputs, and states of its sequence.
         self.sendable: Mapping[str, int] = {}
+        #: The shapes of outputs, until the first response was compared with them; -1 is any size.
+        self.declared_shapes: Mapping[str, Sequence[int]] = {}
         #: The differences between its code and its configuration that were seen.
         self.mismatches: set[str] = set()
         #: Makes a control call with JSON arguments and waits; None while that is not allowed.
@@ -123,6 +125,7 @@ class Instance:
         self.reshaping = Reshaping(document) or None
         self.states = States(document, self._directory) or None
         self.sendable = {**self.outputs, **(self.states.outputs if self.states else {})}
+        self.declared_shapes = _declared_shapes(document)
         self.is_decoupled = self.signature.is_decoupled
         sequences = document.get("sequence_batching") or {}
         self.is_iterative = bool(sequences.get("iterative_sequence"))
@@ -155,7 +158,12 @@ class Instance:
             )
 
     def check_outputs(self, response: InferenceResponse) -> None:
-        """Tell, once, of an output of another type, or another name than a missing one."""
+        """Tell, once, of an output of another type, or another name than a missing one.
+
+        The first response is compared with the declared shapes, too.
+        """
+        if self.declared_shapes:
+            self._check_shapes(response)
         types = {tensor._name: tensor._datatype for tensor in response._output_tensors}
         for name, number in types.items():
             if name in self.sendable and number != self.sendable[name]:
@@ -167,6 +175,20 @@ class Instance:
                 self._tell_mismatch(
                     f"sent '{name}', which its configuration does not name; it names "
                     f"{', '.join(self.outputs)}"
+                )
+
+    def _check_shapes(self, response: InferenceResponse) -> None:
+        """Tell of outputs in the first response whose shape is not the configuration's."""
+        declared_shapes, self.declared_shapes = self.declared_shapes, {}
+        for tensor in response._output_tensors:
+            declared, shape = declared_shapes.get(tensor._name), tensor._shape
+            if declared is not None and (
+                len(declared) != len(shape)
+                or any(size not in (-1, sent) for size, sent in zip(declared, shape))
+            ):
+                self._tell_mismatch(
+                    f"sent shape {[*shape]} for '{tensor._name}', which its configuration declares "
+                    f"as {[*declared]}"
                 )
 
     def _tell_mismatch(self, text: str) -> None:
@@ -269,3 +291,13 @@ def refusal(doing: str, text: str) -> TritonModelException:
     return TritonModelException(
         f"{doing}: Failed to process the request for model '{name}', message: {text}"
     )
+
+
+def _declared_shapes(document: dict[str, Any]) -> dict[str, list[int]]:
+    """Return the shapes of outputs that the model makes itself, with the dimension of batches."""
+    batch = [-1] if int(document.get("max_batch_size", 0)) else []
+    return {
+        output["name"]: [*batch, *map(int, output.get("dims") or ())]
+        for output in document.get("output") or ()
+        if output.get("dims") and not output.get("reshape")
+    }

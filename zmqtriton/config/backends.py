@@ -303,7 +303,7 @@ def _python_model_file(config: Any, model_dir: Path, version: int) -> Path:
     path = _path_in_repository(config, filename, model_dir, version)
     if not path.is_file():
         if text := special_file_text(path):
-            raise ConfigError(Problem(text, kind=Kind.FILE_MISSING, values={"path": str(path)}))
+            raise ConfigError(Problem(text, kind=Kind.FILE_SPECIAL, values={"path": str(path)}))
         others = sorted(p.name for p in path.parent.glob("*.py"))
         meant = others[0] if len(others) == 1 else closest_match(path.name, others)
         text, values = f"Python model file not found in '{path}'", {"path": str(path)}

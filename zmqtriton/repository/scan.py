@@ -467,9 +467,10 @@ def scan_single_file(name: str, file: Path, config_name: str = "") -> ScannedMod
     data.
     """
     if not file.is_file():
-        text = special_file_text(file) or f"Python model file not found in '{file}'"
-        error = InternalError(text)
-        raise error.because(Kind.FILE_MISSING, path=str(file))
+        special = special_file_text(file)
+        error = InternalError(special or f"Python model file not found in '{file}'")
+        kind = Kind.FILE_SPECIAL if special else Kind.FILE_MISSING
+        raise error.because(kind, path=str(file))
     directory = file.parent
     config_path = find_config(directory, config_name)
     code = _fingerprint_of(directory, [file, *_files_beside(directory, config_path)])

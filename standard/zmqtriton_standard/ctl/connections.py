@@ -35,12 +35,7 @@ def clients(context: click.Context, interval: float, form: str) -> None:
     Rates are those of the next --interval seconds, on connections that are still open then.
     """
 
-    def question(client: Client) -> list[dict[str, Any]]:
-        before, began_s = _ask(client), time.monotonic()
-        time.sleep(interval)
-        return rates(before, _ask(client), time.monotonic() - began_s)
-
-    rows = run_with_client(context, question)
+    rows = run_with_client(context, lambda client: read_rates(client, interval))
     print_result(form, rows, lambda: print_table(_HEADER, [*map(_row, rows)]))
 
 
@@ -75,6 +70,13 @@ def disconnect(context: click.Context, address: str, token: str, form: str) -> N
 
 def _s(number: int) -> str:
     return "" if number == 1 else "s"
+
+
+def read_rates(client: Client, interval_s: float) -> list[dict[str, Any]]:
+    """Return the clients with their rates in the next seconds, the busiest first."""
+    before, began_s = _ask(client), time.monotonic()
+    time.sleep(interval_s)
+    return rates(before, _ask(client), time.monotonic() - began_s)
 
 
 def rates(

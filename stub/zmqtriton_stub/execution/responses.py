@@ -244,7 +244,8 @@ class Pending:
         memory = instance.memory
         tensors = []
         for tensor in response._output_tensors:
-            if sendable and sendable.get(tensor._name) != tensor._datatype:
+            is_declared = sendable.get(tensor._name) == tensor._datatype
+            if sendable and (not is_declared or instance.declared_shapes):
                 instance.check_outputs(response)
             if not outputs or tensor._name in outputs:
                 tensors.append(packed(tensor))

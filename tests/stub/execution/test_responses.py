@@ -278,6 +278,29 @@ def test_an_output_of_another_name_or_type_is_told_of_once(
     assert texts == mismatches
 
 
+@pytest.mark.parametrize(
+    ("dims", "batch", "texts"),
+    [
+        ([2], 0, ["sent shape [1] for 'OUT', which its configuration declares as [2]"]),
+        ([1], 4, ["sent shape [1] for 'OUT', which its configuration declares as [-1, 1]"]),
+        ([-1], 0, []),
+        ([1], 0, []),
+    ],
+)
+def test_the_shapes_of_the_first_response_are_compared(
+    link: FakeLink, dims: list[int], batch: int, texts: list[str]
+) -> None:
+    outputs = [{"name": "OUT", "data_type": "TYPE_UINT8", "dims": dims}]
+    document = {"name": "m", "max_batch_size": batch, "output": outputs}
+    link.instance.configure(json.dumps(document))
+
+    for _ in range(2):
+        link.add_request(body()).make_sender().send(_response("OUT"))
+
+    told = [one.text for one in link.sent_to_supervisor if type(one) is wire.Mismatch]
+    assert texts == told
+
+
 def test_only_a_response_that_leaves_changes_the_states_of_its_sequence(link: FakeLink) -> None:
     entry = {"input_name": "BEFORE", "output_name": "AFTER", "data_type": "TYPE_UINT8"}
     link.instance.states = States({"sequence_batching": {"state": [{**entry, "dims": [1]}]}}, "")

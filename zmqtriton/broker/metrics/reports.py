@@ -126,20 +126,30 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
         entry["zmqtriton"]["oldest_execution_ns"] = oldest_ns
     if usual_ns := scheduler.placement.ahead.mean_ns:
         entry["zmqtriton"]["usual_execution_ns"] = usual_ns
+    if generation.calls:
+        entry["zmqtriton"]["calls"] = sorted(generation.calls)
     if counters.trial is not None:
         entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)
     if generation.max_streams:
         entry["zmqtriton"]["streams"] = _streams(scheduler)
-    if scheduler.sequences is not None and not generation.is_iterative:
-        batches, elements = counters.execution_count, counters.inference_count
-        target = int(generation.config.get("max_batch_size", 0))
-        batching = {"target": target, "batches": batches, "elements": elements}
+    if batching := _batching(scheduler):
         entry["zmqtriton"]["batching"] = batching
-    elif isinstance(scheduler.queue, BatchingQueue):
-        entry["zmqtriton"]["batching"] = scheduler.queue.report()
     if scheduler.rate is not None:
         entry["zmqtriton"]["pace"] = scheduler.rate.report(now_ns)
     return entry
+
+
+def _batching(scheduler: Scheduler) -> dict[str, Any]:
+    """Return how full batches are; empty for a model that has none."""
+    generation = scheduler.generation
+    if scheduler.sequences is not None and not generation.is_iterative:
+        counters = generation.statistics
+        return {
+            "target": int(generation.config.get("max_batch_size", 0)),
+            "batches": counters.execution_count,
+            "elements": counters.inference_count,
+        }
+    return scheduler.queue.report() if isinstance(scheduler.queue, BatchingQueue) else {}
 
 
 def _in_flight(schedulers: Mapping[int, Scheduler]) -> dict[str, int]:

@@ -468,9 +468,10 @@ class Load(GenerationOwner):
         for number, generation in generations.items():
             version = self._model.versions[number]
             is_first = version.generation is None
-            text = f"version {failed} could not be loaded"
+            # the first time in Triton's words
+            text = UNLOADED.text if is_first else f"version {failed} could not be loaded"
             reason = Reason.of(Kind.OTHER_VERSION_FAILED, text, versions=failed)
-            if version.transition(states.GenerationFailed(), UNLOADED if is_first else reason):
+            if version.transition(states.GenerationFailed(), reason):
                 self._model.publish(version)
             generation.abort(UNLOADED)
 

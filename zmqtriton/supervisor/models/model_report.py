@@ -77,6 +77,8 @@ def index_entries(model: Model) -> Iterator[dict[str, Any]]:
         yield {**entry, **_shown(reason)}
     if not model.versions:
         read_problem = model.history.read_problem
+        if model.history.has_no_version:
+            read_problem = NO_VERSION
         yield unavailable_entry(model.name, read_problem) if read_problem else {"name": model.name}
 
 

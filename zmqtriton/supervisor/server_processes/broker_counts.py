@@ -24,6 +24,7 @@ _OF_SOME = (
     "usual_execution_ns",
     "last_error",
     "overdue",
+    "calls",
     "affinity_hits",
     "affinity_misses",
     "streams",

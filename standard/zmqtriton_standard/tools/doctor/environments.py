@@ -122,13 +122,13 @@ def judge_cache(repositories: Iterable[str], options: Mapping[str, Any]) -> Iter
         yield _judge_by_need(repositories, options)(
             f"environments of models cannot be kept in {path}: this user may not write there",
             advice,
-            f"ls -ld {path}",
+            f"ls -ld {place.folder}",
         )
     elif not place.can_execute:
         yield _judge_by_need(repositories, options)(
             f"environments of models cannot run from {path}: it is mounted noexec",
             advice,
-            f"findmnt -T {path}",
+            f"findmnt -T {place.folder}",
         )
     elif place.free_bytes < _GIB:
         yield warning(

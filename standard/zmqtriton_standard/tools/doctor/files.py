@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from zmqtriton.findings import Finding, error, warning
 from zmqtriton.repository import default_root
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import TokenFileError
+from zmqtriton_standard.tools.doctor.reading import ROOT
 
 _LEAST_LOG_BYTES = 200 << 20
 _LEAST_BYTES = 1 << 20
@@ -23,6 +25,8 @@ class Place(NamedTuple):
     free_bytes: int
     is_writable: bool
     can_execute: bool
+    #: The directory, or the nearest one above it that there is.
+    folder: str = ""
 
 
 def read_place(path: str) -> Place:
@@ -35,6 +39,7 @@ def read_place(path: str) -> Place:
         system.f_bavail * system.f_frsize,
         os.access(folder, os.W_OK | os.X_OK),
         not system.f_flag & os.ST_NOEXEC,
+        str(folder),
     )
 
 
@@ -53,8 +58,26 @@ def judge_repositories(paths: Iterable[str]) -> Iterator[Finding]:
             )
 
 
-def judge_log(path: str) -> Iterator[Finding]:
-    yield from _judge_lines("the log", path, "--log-file")
+def judge_log(path: str, pid: int = 0, root: Path = ROOT) -> Iterator[Finding]:
+    """Judge the log file of a server that is to be started, or of one that runs."""
+    if path and pid and _is_deleted(path, pid, root):
+        yield error(
+            f"the log is lost: {path} was deleted while the server has it open",
+            "This has the server make the directory and the file again.",
+            f"kill -HUP {pid}",
+        )
+    else:
+        yield from _judge_lines("the log", path, "--log-file")
+
+
+def _is_deleted(path: str, pid: int, root: Path) -> bool:
+    """Return True if the process writes to a file that had this path."""
+    with suppress(OSError):  # another user's process
+        for descriptor in (root / "proc" / str(pid) / "fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                if os.readlink(descriptor) == f"{path} (deleted)":
+                    return True
+    return False
 
 
 def judge_access_log(path: str) -> Iterator[Finding]:
@@ -66,10 +89,15 @@ def _judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
         return
     folder = os.path.dirname(os.path.abspath(path))
     place = read_place(folder)
-    # the server makes no directory for it
-    if not place.is_writable or not os.path.isdir(folder):
+    if not os.path.isdir(folder):  # the server makes none for it
         yield error(
-            f"{what} cannot be written: {folder} is missing, or this user may not write there",
+            f"{what} cannot be written: there is no directory {folder}",
+            f"Make it, or name another file with {option}.",
+            f"mkdir -p {folder}",
+        )
+    elif not place.is_writable:
+        yield error(
+            f"{what} cannot be written: this user may not write to {folder}",
             f"Correct the rights, or name another file with {option}.",
             f"ls -ld {folder}",
         )
@@ -77,7 +105,9 @@ def _judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
         yield _full_disk(folder, place, what, "Lines are lost when it is full.")
 
 
-def judge_jobs(options: Mapping[str, Any], *, is_running: bool) -> Iterator[Finding]:
+def judge_jobs(
+    options: Mapping[str, Any], processes: Mapping[int, str] | None = None, *, is_running: bool
+) -> Iterator[Finding]:
     """Judge the place of jobs, which a server that runs has made."""
     if not options.get("jobs"):
         return
@@ -86,18 +116,19 @@ def judge_jobs(options: Mapping[str, Any], *, is_running: bool) -> Iterator[Find
     if is_running and not os.path.isabs(named) and not os.path.isdir(folder):
         return  # it is where the variables and the working directory of the server say
     place = read_place(folder)
-    if is_running and not os.path.isdir(folder):
+    if is_running and not os.path.isfile(os.path.join(folder, "jobs.sqlite")):
+        pids = [pid for pid, name in (processes or {}).items() if name == "jobs"]
         yield error(
-            f"the directory of the jobs is gone: {folder}",
+            f"the directory of the jobs is gone, or its files are: {folder}",
             "Jobs and batches that were there are lost with it, and new ones cannot be kept. "
-            "A restart of the server makes it again.",
-            f"ls -ld {folder}",
+            "The process of jobs makes it again when it starts, which it does after its end.",
+            *(f"kill {pid}" for pid in pids),
         )
     elif not place.is_writable:
         yield error(
-            f"jobs cannot be kept: this user may not write to {folder}",
+            f"jobs cannot be kept: this user may not write to {place.folder}",
             "Correct the rights, or name another place with --state-directory.",
-            f"ls -ld {folder}",
+            f"ls -ld {place.folder}",
         )
     elif place.free_bytes < _LEAST_LOG_BYTES:
         effect = "New jobs are refused with 507 when it is full."
@@ -108,9 +139,9 @@ def judge_temporary(folder: str) -> Iterator[Finding]:
     place = read_place(folder)
     if not place.is_writable:
         yield error(
-            f"no runtime directory can be made: this user may not write to {folder}",
+            f"no runtime directory can be made: this user may not write to {place.folder}",
             "Name one with --runtime-directory, or a writable TMPDIR.",
-            f"ls -ld {folder}",
+            f"ls -ld {place.folder}",
         )
     elif place.free_bytes < _LEAST_BYTES:
         effect = "A server cannot start when it is full."
@@ -121,7 +152,7 @@ def _full_disk(folder: str, place: Place, use: str, effect: str) -> Finding:
     return warning(
         f"the disk of {folder}, for {use}, has {place.free_bytes >> 20} MiB left",
         f"{effect} Free some of it.",
-        f"df -h {folder}",
+        f"df -h {place.folder}",
     )
 
 

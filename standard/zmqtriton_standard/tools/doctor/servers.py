@@ -206,7 +206,7 @@ def judge_runtime_directories(
         yield error(
             f"the server in {silent} is alive and does not answer",
             "Its supervisor is stopped, or waits for a disk.",
-            f"fuser {silent}/lock",
+            f"fuser {silent}/ctl",
         )
     for path, number in errors.items():
         if number == errno.EACCES:

@@ -16,6 +16,8 @@ from zmqtriton.findings import Finding, error, warning
 from zmqtriton_floor.reasons import Kind, Reason
 
 _RESTART = "zmqtriton-ctl restart {model}"
+#: Takes new files, which a restart of processes alone does not.
+_RELOAD = "zmqtriton-ctl reload {model}"
 _LOAD = "zmqtriton-ctl load {model}"
 _LOGS = "zmqtriton-ctl logs {model}"
 _STATUS = "zmqtriton-ctl status {model}"
@@ -77,13 +79,13 @@ _KNOWN = (
         r"Too many open files",
         "a process has no file descriptors left: Too many open files{at}",
         "Raise `ulimit -n` (LimitNOFILE= of systemd), or close files in the model.",
-        (_LOGS,),
+        (_LOGS, _RELOAD),
     ),
     Words(
         r"(max_segment_bytes)",
         "its tensors need more shared memory than max_segment_bytes allows",
         "Raise the quota, or send smaller tensors.",
-        (_STATUS,),
+        (_STATUS, _RELOAD),
     ),
     Words(
         r"CUDA out of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY",
@@ -101,12 +103,13 @@ _KNOWN = (
         r"asks for it in its initialize and would wait for itself",
         "its initialize loads a model that waits for it",
         "Load that model elsewhere: models that load each other wait for ever.",
-        (_LOGS,),
+        (_LOGS, _RESTART),
     ),
     Words(
         r"BLS calls would deadlock: (.*)",
         "deadlock: models call each other and wait for ever ({0})",
-        "Give the called model another instance, or let no model call itself.",
+        "Let no model call itself, not by way of others either. Where such calls come to an end, "
+        "another instance of each model that is called again is enough.",
         ("zmqtriton-ctl scale {model} 2", "zmqtriton-ctl stacks {model}"),
     ),
     Words(
@@ -114,19 +117,51 @@ _KNOWN = (
         "its code stops at a breakpoint(){at}, and a server has no terminal for a debugger",
         "Remove it. `zmqtriton.testing.load_model` runs model.py in a program of your own, where a "
         "debugger works.",
-        ("zmqtriton-ctl reload {model}",),
+        (_RELOAD,),
+    ),
+    Words(
+        r"InferenceRequest\(s\) size is:(\d+), and InferenceResponse\(s\) size is:(\d+)",
+        "the list that its execute() returns has {1} responses, and there are {0} requests",
+        "execute() returns a list with an InferenceResponse for each request, in the same order.",
+        (_RELOAD,),
+    ),
+    Words(
+        r"model\.py does not implement `execute` method",
+        "its class has no method execute()",
+        "Write `def execute(self, requests)`, which returns a list with an InferenceResponse for "
+        "each request.",
+        (_RELOAD,),
+    ),
+    Words(
+        r"failed to run warmup sample '([^']*)': ([^\n]*)",
+        "its warm-up has failed with the sample '{0}': {1}{at}",
+        "Correct that sample of model_warmup in config.pbtxt, or model.py.",
+        (_LOGS, _RESTART),
+    ),
+    Words(
+        r"\A(?:\w+(?: \w+)?: )?\[request id: <id_unknown>\] ([^\n]*)",
+        "a sample of its warm-up does not fit its configuration: {0}",
+        "Correct model_warmup in config.pbtxt: a sample has each input, with its type and shape.",
+        (_RESTART,),
+    ),
+    Words(
+        r"\[ONNXRuntimeError\] : \d+ : ([^\n]*)",
+        "ONNX Runtime refuses it: {0}",
+        "Correct the file, or install an ONNX Runtime that knows its version.",
+        (_LOGS, _RESTART),
     ),
     Words(
         r"The model let go of a request without a response",
         "its execute() has neither returned a response to the request nor kept its sender",
         "A `return` may be missing: execute() returns a list with an InferenceResponse for each "
         "request; a decoupled model sends by get_response_sender().",
-        ("zmqtriton-ctl reload {model}",),
+        (_RELOAD,),
     ),
     Words(
         r"PermissionError: (.*)",
         "it may not: {0}{at}",
-        "Give the user of the models (--stub-user, if set) the right to use that file.",
+        "Give the user of the models (--stub-user, if set) the right to use that file, and to "
+        "enter the directories above it.",
         (_LOGS, _RESTART),
     ),
 )
@@ -283,6 +318,7 @@ ROWS: Mapping[Kind, Row] = {
         "Put the file there, or name another one by default_model_filename.",
         (_RESTART,),
     ),
+    Kind.FILE_SPECIAL: Row("{text}", "Put a regular file in its place.", (_RESTART,)),
     Kind.REPOSITORY_SILENT: Row(
         "its repository {repository} does not answer",
         "Its file system may hang: the server asks again, and goes on with what it has loaded.",
@@ -345,13 +381,13 @@ ROWS: Mapping[Kind, Row] = {
         "its Python {action}: {problem}",
         "That user must be allowed to read it and to enter each directory on the way, also behind "
         "links: `namei -l {python}` shows their rights.",
-        (_LOAD,),
+        (_RESTART,),
     ),
     Kind.INTERPRETER_BROKEN: Row(
         "its Python cannot start: {problem}",
         "Run `{python} -c 1` as the user of the models to see it; a Python that was moved, or "
         "whose environment was, must be installed or packed again.",
-        (_LOAD,),
+        (_RESTART,),
     ),
     # ------------------------------------------------------------- the model
     Kind.EXCEPTION: Row(
@@ -392,7 +428,7 @@ ROWS: Mapping[Kind, Row] = {
     Kind.OVER_MEMORY_QUOTA: Row(
         "it needs more memory than its quota: max_memory_bytes is {limit}",
         "Raise max_memory_bytes, or find out what the model keeps.",
-        (_STATUS, _LOGS),
+        (_STATUS, _LOGS, _RELOAD),
     ),
     Kind.NOT_STARTED: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
     Kind.LOAD_TIMEOUT: Row(
@@ -403,7 +439,7 @@ ROWS: Mapping[Kind, Row] = {
     Kind.EXECUTION_TIMEOUT: Row(
         "a request took longer than max_execution_seconds, {limit_s:g} s{at}",
         "Raise max_execution_seconds if it only needs longer; the line says where it was.",
-        (_LOGS,),
+        (_LOGS, _RELOAD),
     ),
     Kind.FINALIZE_TIMEOUT: Row(
         "its finalize took longer than {limit_s:g} s", "The log says what it did.", (_LOGS,)
@@ -444,6 +480,15 @@ def explain_text(model: str, text: str) -> Explanation:
     return explain_reason(model, Reason.of(Kind.OTHER, text))
 
 
+def explain_known(model: str, text: str) -> Explanation | None:
+    """Explain what a request was answered, if its words are known."""
+    words = explain_words(text, find_place(text), is_any=False)
+    if words is None:
+        return None
+    commands = tuple(_typed(words.commands, shlex.quote(model)))
+    return Explanation(words.text, words.advice.format(model=model), commands)
+
+
 def _explain(model: str, reason: Reason) -> Explanation:
     """Return the explanation; its commands still have {model} in them."""
     row = ROWS.get(reason.kind) or ROWS[Kind.OTHER]  # type: ignore[call-overload]
@@ -459,12 +504,17 @@ def _explain(model: str, reason: Reason) -> Explanation:
         "at": _place(reason),
         "again": f", tried again every {retry_after_s:g} s" if retry_after_s else "",
         "cause": cause.text,
-        **reason.values,
+        **{name: _in_a_line(value) for name, value in reason.values.items()},
     }
     text = row.text.format(**words)
     if not row.advice:
         return cause._replace(text=text)
     return Explanation(text, row.advice.format(**words), row.commands)
+
+
+def _in_a_line(value: Any) -> Any:
+    """Return a value of a reason; of text the lines, after each other."""
+    return "; ".join(map(str.strip, value.splitlines())) if isinstance(value, str) else value
 
 
 def _explain_words(reason: Reason) -> Words | None:

@@ -22,14 +22,16 @@ from zmqtriton_standard.ctl import (
     needs_attention,
     print_document,
     print_note,
+    read_rates,
     run_with_client,
     with_format,
 )
 from zmqtriton_standard.ctl.stacks import read_stacks
 from zmqtriton_standard.tools.explaining.causes import judge_pressure, judge_processes
 from zmqtriton_standard.tools.explaining.directories import Directories
-from zmqtriton_standard.tools.explaining.facts import Facts
+from zmqtriton_standard.tools.explaining.facts import WORTH_MENTIONING_MS, Facts, queue_ms
 from zmqtriton_standard.tools.explaining.findings import find_all, no_models
+from zmqtriton_standard.tools.explaining.requests import judge_tokens
 from zmqtriton_standard.tools.explaining.sharing import Memory, read_memory
 
 _LOG_LINES = 1000
@@ -107,7 +109,7 @@ def _explain_all(server: _Server) -> list[tuple[str, list[Finding]]]:
     """Return the findings about models, and about the machine if it is short of something."""
     explained = _explain_troubled(server)
     of_processes = [*judge_processes(server.status.get("process_troubles", ()))]
-    if of_server := of_processes + server.examine():
+    if of_server := of_processes + server.examine() + [*judge_tokens(server.read_clients())]:
         explained.append(("the server", of_server))
     if of_machine := [*judge_pressure(server.read_pressure())]:
         explained.append(("the machine", of_machine))
@@ -205,6 +207,20 @@ class _Server:
         latest: Mapping[str, Any] = self._ask("latest")
         return latest
 
+    def read_clients(self) -> Sequence[Mapping[str, Any]]:
+        """Return the clients with their rates, where tokens tell them apart."""
+        has_tokens = any(row["option"] == "tokens" and row["value"] for row in self._options)
+        if not has_tokens or not self._left_s:
+            return ()
+        self._show("looks at the clients")
+        with suppress(ZmqTritonError, NoServerError):
+            return read_rates(self._client, _SECOND_LOOK_S)
+        return ()
+
+    @property
+    def _options(self) -> Sequence[Mapping[str, Any]]:
+        return self._ask("options") or ()
+
     def examine(self) -> list[Finding]:
         """Return what the doctor would say of the server itself."""
         # only now: the doctor explains models, too
@@ -246,7 +262,7 @@ class _Server:
             memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
             problems=problems,
             directories=directories,
-            steps=self._steps(facts),
+            config=self._config(facts),
             routes_log=self._routes_log(model),
             routes_path="" if is_overview else self._routes_path(model),
             silent_repositories=self._directories.silent,
@@ -256,13 +272,15 @@ class _Server:
         )
         return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
 
-    def _steps(self, facts: Facts) -> Sequence[str]:
-        """Return the models of an ensemble's steps, if it has had requests."""
-        if facts.stubs or not any(row.get("succeeded") for row in facts.rows("counts")):
-            return ()
-        config = self._ask("config", {"model": facts.model})
-        steps = config.get("ensemble_scheduling", {}).get("step", ())
-        return sorted({step["model_name"] for step in steps})
+    def _config(self, facts: Facts) -> Mapping[str, Any]:
+        """Return the configuration of an ensemble that has had requests, or if requests wait."""
+        rows = facts.rows("counts")
+        has_waited = any(queue_ms(row) > WORTH_MENTIONING_MS for row in rows)
+        is_ensemble = not facts.stubs and any(row.get("succeeded") for row in rows)
+        if not is_ensemble and not has_waited:
+            return {}
+        config: Mapping[str, Any] = self._ask("config", {"model": facts.model})
+        return config
 
     def _routes_log(self, model: str) -> Sequence[Any]:
         routed = model + names.SUFFIX

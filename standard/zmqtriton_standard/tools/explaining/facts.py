@@ -19,6 +19,9 @@ from zmqtriton_standard.tools.explaining.sharing import Memory
 #: An overview of all models leaves out trouble that is over for so long, if little came of it.
 RECENT_S = 600.0
 SMALL_SHARE = 0.01
+#: The share of a time that is worth shortening by itself.
+MOST = 2 / 3
+WORTH_MENTIONING_MS = 10.0
 #: The quota for which requests wait.
 PACE = "max_executions_per_second"
 #: A shorter execution does not hang yet.
@@ -76,8 +79,8 @@ class Facts:
     directories: Sequence[str] = ()
     #: What the load that is under way does.
     load_phase: str = ""
-    #: The models of an ensemble's steps; none of another model.
-    steps: Sequence[str] = ()
+    #: Its configuration, where its requests wait.
+    config: Document = field(default_factory=dict)
     #: The path at which its own routes are served; "" without any.
     routes_path: str = ""
     #: Lines of the log about these routes, oldest first.
@@ -99,9 +102,9 @@ class Facts:
 
     @property
     def is_stuck(self) -> bool:
-        """True if a request or a load may hang, so that its place is worth a look."""
-        is_loading = any(entry.get("state") == "LOADING" for entry in self.entries)
-        return bool(is_loading and self.stubs) or any(
+        """True if a request, a load or an end may hang, so that its place is worth a look."""
+        changes = any(entry.get("state") in {"LOADING", "UNLOADING"} for entry in self.entries)
+        return bool(changes and self.stubs) or any(
             self.hanging(row) or self.stands_still(row) for row in self.rows("counts")
         )
 
@@ -159,6 +162,8 @@ class Facts:
 
     def stands_still(self, row: Document) -> bool:
         """True if a version has work, and none has ended between the two looks, as it should."""
+        if self.waits_for_slot(row):
+            return False
         is_timed = row.get("oldest_execution_ns") and row.get("usual_execution_ns")
         if is_timed and not self._overlong(row):
             return False
@@ -172,30 +177,65 @@ class Facts:
         return f"{format_duration(max(0.0, self.now_s - time_s))} ago"
 
     @property
-    def scale_command(self) -> str:
-        """Return the command that gives the model one more instance; an ensemble has none."""
+    def steps(self) -> list[str]:
+        """Return the models of an ensemble's steps; none of another model."""
+        steps = self.config.get("ensemble_scheduling", {}).get("step", ())
+        return sorted({step["model_name"] for step in steps})
+
+    @property
+    def queue_delay_ms(self) -> float:
+        """Return how long its requests may wait for others in their batch."""
+        batching = self.config.get("dynamic_batching", {})
+        return int(batching.get("max_queue_delay_microseconds", 0)) / 1e3
+
+    def scale_commands(self, row: Document) -> tuple[str, ...]:
+        """Return the commands that shorten the queue of a version by one more instance.
+
+        An ensemble has none, and one that waits for a model which it calls needs more of both.
+        """
         if self.steps:
             slowest = self.slowest_step
-            return self._scale(slowest.model) if slowest else f"zmqtriton-ctl stats {self.word}"
-        return self._scale(self.model)
+            return self._scale(slowest.model) if slowest else (f"zmqtriton-ctl stats {self.word}",)
+        callee, own = self.slowest_callee(row), self._instances(self.model)
+        if callee is None or self._instances(callee.model) > own:
+            return self._scale(self.model)
+        return (*self._scale(callee.model), *self._scale(self.model))
 
-    def _scale(self, model: str) -> str:
+    def _instances(self, model: str) -> int:
         processes = self.status.get("processes") or ()
-        count = sum(row["role"] == "stub" and row.get("model") == model for row in processes)
-        word = shlex.quote(model)
+        return sum(row["role"] == "stub" and row.get("model") == model for row in processes)
+
+    def _scale(self, model: str) -> tuple[str, ...]:
+        count, word = self._instances(model), shlex.quote(model)
         if not count and model != self.model:  # an ensemble itself
-            return f"zmqtriton-ctl explain {word}"
-        return f"zmqtriton-ctl scale {word} {count + 1}"
+            return (f"zmqtriton-ctl explain {word}",)
+        return (f"zmqtriton-ctl scale {word} {count + 1}",)
 
     @property
     def slowest_step(self) -> StepTimes | None:
         """Return the step of an ensemble that takes the most of a request's time."""
+        return self._slowest(self.steps)
+
+    def slowest_callee(self, row: Document) -> StepTimes | None:
+        """Return the model for whose answers most of an execution waits, if it calls one."""
+        callee = self._slowest(row.get("calls", ()))
+        if callee is None or not row.get("executed"):
+            return None
+        compute_ms = row["compute_ns"] / row["executed"] / 1e6
+        return callee if callee.whole_ms > MOST * compute_ms else None
+
+    def _slowest(self, models: Iterable[str]) -> StepTimes | None:
         times = [
             StepTimes(row["model"], queue_ms(row), row["compute_ns"] / row["executed"] / 1e6)
             for row in self.status.get("counts") or ()
-            if row["model"] in self.steps and row.get("executed")
+            if row["model"] in models and row.get("executed")
         ]
         return max(times, key=lambda step: step.whole_ms, default=None)
+
+    def waits_for_slot(self, row: Document) -> bool:
+        """True if requests of a version wait although it executes nothing: sequences have slots."""
+        has_waiting = bool(row.get("pending") and row.get("sequences"))
+        return has_waiting and not row.get("oldest_execution_ns")
 
     @property
     def logs_command(self) -> str:
@@ -220,7 +260,7 @@ def answered(row: Document) -> int:
 
 def brief(seconds: float) -> str:
     """Return a time of a request in a few digits."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{seconds * 1e3:.3g} ms"
 
 
 def count_of(number: int, what: str) -> str:

@@ -193,8 +193,11 @@ def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
 
 def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
     if entry["state"] == "UNLOADING":
-        text = f"{whose}not ready: it is being unloaded, and finishes the requests that it has"
-        return note(text, "A hung one shows its place.", f"zmqtriton-ctl stacks {facts.word}")
+        unanswered = sum(row.get("unanswered", 0) for row in facts.rows("counts"))
+        rest = f", and finishes {count_of(unanswered, 'request')}" if unanswered else ""
+        text = f"{whose}not ready: it is being unloaded{facts.place}{rest}"
+        advice = "This shows the line that it is at. A process that does not end in time is killed."
+        return note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
     preparing = [p for p in facts.status.get("processes", ()) if "preparing" in p.get("state", "")]
     since = [stub["started_s"] for stub in facts.stubs if stub.get("started_s")]
     if preparing and not since:
@@ -297,7 +300,10 @@ def _memory_findings(facts: Facts) -> Iterator[Finding]:
     elif count > 1 and memory.equal * (count - 1) >= _MUCH:
         equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
         text = f"its {count} instances hold {equal} of equal pages; each has {cost}"
-        advice = f"The parameter INSTANCES `forks` or `threads` would hold them once: {once}."
+        advice = (
+            f"They would be held once, {once}, if INSTANCES is `forks` and the static method "
+            "`preload` loads them, or `threads` and pb_utils.shared does."
+        )
         yield note(text, advice, f"zmqtriton-ctl reload {facts.word}")
     else:
         whose = f"each of its {count} instances" if count > 1 else "its instance"
@@ -345,22 +351,24 @@ def _growth_findings(facts: Facts) -> Iterator[Finding]:
         f"{text}, from {sizes} in {count_of(growth['executions'], 'execution')}{others}",
         advice,
         f"zmqtriton-ctl status {facts.word}",
-        "zmqtriton-ctl top",
+        f"zmqtriton-ctl reload {facts.word}",
     )
 
 
 def _quota_findings(facts: Facts) -> Iterator[Finding]:
     waiting = sum(row.get("pending", 0) for row in facts.rows("counts"))
     show = (f"zmqtriton-ctl status {facts.word}",)
+    reload = f"zmqtriton-ctl reload {facts.word}"
     for row in facts.rows("quotas"):
         quota, limit = row["quota"], row["limit"]
         if quota == PACE and waiting:
             held = count_of(waiting, "request")
             text = f"its quota holds it back: {held} in its queue, {quota} is {limit:g}"
-            yield warning(text, "Raise the parameter in config.pbtxt, or ask it less often.", *show)
+            advice = "Raise the parameter in config.pbtxt, or ask it less often."
+            yield warning(text, advice, *show, reload)
         elif row.get("exceeded") and quota not in (PACE, _MEMORY):
             text = f"its quota {quota} ({limit}) was exceeded {count_of(row['exceeded'], 'time')}"
-            yield warning(text, "Raise the parameter in config.pbtxt.", *show)
+            yield warning(text, "Raise the parameter in config.pbtxt.", *show, reload)
 
 
 def _route_findings(facts: Facts) -> Iterator[Finding]:

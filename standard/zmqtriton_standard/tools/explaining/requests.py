@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_standard.ctl import format_duration
-from zmqtriton_standard.tools.explaining.causes import Explanation, explain_text
+from zmqtriton_standard.tools.explaining.causes import Explanation, explain_known, explain_text
 from zmqtriton_standard.tools.explaining.facts import (
+    MOST,
     PACE,
     RECENT_S,
     SMALL_SHARE,
+    WORTH_MENTIONING_MS,
     Document,
     Facts,
     answered,
@@ -24,9 +27,6 @@ from zmqtriton_standard.tools.explaining.facts import (
 )
 
 _FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
-#: The share of a request's time in the queue that is worth shortening by itself.
-_MOST = 2 / 3
-_WORTH_MENTIONING_MS = 10.0
 #: Of the time that clients wait, this share in the queue is worth shortening; a model that stops at
 #: the deadline takes the rest of it.
 _LONG_WAIT = 0.1
@@ -45,6 +45,16 @@ _ENDS_BY_ITSELF = (
     "This shows the line of code that each thread is at. The parameter max_execution_seconds ends "
     "an execution that takes longer."
 )
+_INSTANCES = "They wait for an instance, which more of them or larger batches make shorter."
+_HAVE_SLOTS = "sequences in progress have all slots"
+_SLOTS = (
+    "Clients end a sequence by the flag END; max_sequence_idle_microseconds in config.pbtxt ends "
+    "one that is idle. More instances have more slots."
+)
+#: Fewer requests are no load, and of more such a share is nearly all.
+_BUSY_PER_S, _NEARLY_ALL = 10.0, 0.9
+#: A wait of so many times max_queue_delay_microseconds is not for others in the batch alone.
+_DELAYED = 1.5
 #: So many of the instances that hang are told one by one.
 _MAX_HANGING = 4
 _SHORTER = "More instances make the queue shorter"
@@ -103,10 +113,21 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         share = _share(facts, faults, total) if faults else "requests failed"
         why = explain_text(facts.model, failures[-1][1])
         text = f"{share}, the last {facts.ago(last_s)} because "
-        yield _of(text, why._replace(commands=why.commands[:1]))
+        yield _of(text, why)
     elif faults and not any(stub.get("last_reason") for stub in facts.stubs):
         text = _share(facts, faults, total)
-        yield warning(text, "The log may say why.", facts.logs_command)
+        errors = [row["last_error"] for row in counts if "last_error" in row]
+        last: Document = max(errors, key=lambda error: float(error["at_s"]), default={})
+        if last and (why_known := explain_known(facts.model, last["text"])):
+            yield _of(f"{text}, the last {facts.ago(last['at_s'])} because ", why_known)
+            return
+        if last:
+            text += f", the last {facts.ago(last['at_s'])} with the answer: {last['text']}"
+        yield warning(
+            text,
+            "The log may say more; errors that the model itself returns are in no log.",
+            facts.logs_command,
+        )
 
 
 def _of(prefix: str, why: Explanation) -> Finding:
@@ -178,7 +199,7 @@ def _overdue_findings(facts: Facts, row: Document) -> Iterator[Finding]:
             f"{share}: their deadline passed while they were executed: {wait}, {brief(queued_s)} "
             f"of it went by in the queue, and an execution takes {brief(took_s)}",
             "More instances make the queue shorter; or clients wait longer.",
-            facts.scale_command,
+            *facts.scale_commands(row),
         )
     else:
         yield warning(
@@ -210,7 +231,7 @@ def _refusal_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         count = refused.get(limit, 0)
         if count and not (facts.is_overview and count < SMALL_SHARE * total):
             share = f"{count} of {count_of(total, 'request')}"
-            commands = (facts.scale_command,) if refusal.is_of_queue else ()
+            commands = facts.scale_commands(row) if refusal.is_of_queue else ()
             yield warning(refusal.text.format(share=share), refusal.advice, *commands)
     count = row.get("deadlines", 0) - _overdue(row)
     if count > 0 and not (facts.is_overview and count < SMALL_SHARE * total):
@@ -219,7 +240,7 @@ def _refusal_findings(facts: Facts, row: Document) -> Iterator[Finding]:
             yield warning(text, "They waited for executions that nobody waits for any more.")
         else:
             advice = f"{_SHORTER}; or clients wait longer."
-            yield warning(text, advice, facts.scale_command)
+            yield warning(text, advice, *facts.scale_commands(row))
 
 
 # ----------------------------------------------------------------- waiting
@@ -253,7 +274,17 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
         since = f", one execution for {long}" if long != "0s" else ""
         text = f"it hangs or is slow{facts.place}: {held} in progress{since}"
-        yield warning(f"{text}, and none completed during the check", _ENDS_BY_ITSELF, stacks)
+        reload = f"zmqtriton-ctl reload {facts.word}"
+        text += ", and none completed during the check"
+        yield warning(text, _ENDS_BY_ITSELF, stacks, reload)
+        return
+    if facts.waits_for_slot(row):
+        waiting = count_of(row["pending"], "request")
+        yield warning(
+            f"{waiting} in its queue, though it executes nothing: {_HAVE_SLOTS}",
+            _SLOTS,
+            *facts.scale_commands(row),
+        )
         return
     yield from _slow_findings(facts, row)
 
@@ -267,7 +298,7 @@ def _full_streams(facts: Facts, row: Document, streams: Mapping[str, int]) -> Fi
         f"{text}MAX_STREAMS lets an instance have {streams['limit']}",
         "Raise MAX_STREAMS in config.pbtxt if the model can do more at the same time; more "
         "instances have more streams.",
-        facts.scale_command,
+        *facts.scale_commands(row),
         f"zmqtriton-ctl stats {facts.word}",
     )
 
@@ -280,35 +311,56 @@ def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     if not row["succeeded"]:
         return
     whole_ms, waited_ms = row["success_ns"] / row["succeeded"] / 1e6, queue_ms(row)
-    if whole_ms <= _WORTH_MENTIONING_MS:
+    if whole_ms <= WORTH_MENTIONING_MS:
         return
-    stats, step = f"zmqtriton-ctl stats {facts.word}", facts.slowest_step
-    text = f"requests take {whole_ms:.1f} ms"
-    if waited_ms > _MOST * whole_ms and step is not None:
-        yield warning(
-            f"{text}, and {waited_ms:.1f} ms of that in the queues of its steps, the most at "
-            f"'{step.model}'",
-            f"They wait for an instance of '{step.model}', which more of them or larger batches "
-            "make shorter.",
-            stats,
-            facts.scale_command,
-        )
-    elif waited_ms > _MOST * whole_ms:
+    # of more than the whole, most is of requests that have failed, which are told
+    if not MOST * whole_ms < waited_ms <= whole_ms:
+        return
+    text, where, advice = f"requests take {whole_ms:.1f} ms", "in the queue", _INSTANCES
+    commands = facts.scale_commands(row)
+    if step := facts.slowest_step:
+        where = f"in the queues of its steps, the most at '{step.model}'"
         advice = (
-            "They wait for an instance, which more of them or larger batches make shorter; or for "
-            "others in their batch, if there is a max_queue_delay_microseconds."
+            f"They wait for an instance of '{step.model}', which more of them or larger batches "
+            "make shorter."
         )
-        if "streams" in row:
-            advice = (
-                f"They wait for a stream to end: an instance has {row['streams']['limit']} "
-                "(MAX_STREAMS). A higher bound or more instances make that shorter."
+    elif "streams" in row:
+        advice = (
+            f"They wait for a stream to end: an instance has {row['streams']['limit']} "
+            "(MAX_STREAMS). A higher bound or more instances make that shorter."
+        )
+    elif facts.config.get("sequence_batching"):
+        where, advice = f"in the queue: {_HAVE_SLOTS}", _SLOTS
+    elif waited_ms < _DELAYED * facts.queue_delay_ms:
+        where = f"in the queue, for others in their batch ({facts.queue_delay_ms:g} ms at most)"
+        advice = "A lower max_queue_delay_microseconds makes it shorter; more instances do not."
+        commands = (f"zmqtriton-ctl reload {facts.word}",)
+    elif callee := facts.slowest_callee(row):
+        where = f"in the queue: its instances wait for '{callee.model}', which they call"
+        advice = f"More instances of it and of '{callee.model}' make the queue shorter."
+    yield warning(
+        f"{text}, and {waited_ms:.1f} ms of that {where}",
+        advice,
+        f"zmqtriton-ctl stats {facts.word}",
+        *commands,
+    )
+
+
+def judge_tokens(clients: Sequence[Document]) -> Iterator[Finding]:
+    """Name a token that sends nearly all of what the clients of several tokens send."""
+    rates: Counter[str] = Counter()
+    for client in clients:
+        rates[client["token"]] += client["requests_per_s"]
+    whole = sum(rates.values())
+    for token, rate in rates.items() if len(rates) > 1 and whole >= _BUSY_PER_S else ():
+        if token and rate >= _NEARLY_ALL * whole:
+            yield note(
+                f"the token '{token}' sends {rate / whole:.0%} of the requests, {rate:.3g} of "
+                f"{whole:.3g} a second",
+                "If others wait because of it, requests_per_second and concurrency in its line of "
+                "the file of --tokens limit it.",
+                "zmqtriton-ctl clients",
             )
-        yield warning(
-            f"{text}, and {waited_ms:.1f} ms of that in the queue",
-            advice,
-            stats,
-            facts.scale_command,
-        )
 
 
 def find_slowest_step(facts: Facts) -> Iterator[Finding]:

@@ -380,6 +380,11 @@ def test_requests_that_stand_still_differ_from_those_that_wait() -> None:
     assert "nothing is wrong" in first(Facts("m", index=[READY], status=streaming)).text
 
 
+def steps_of(*models: str) -> dict[str, Any]:
+    """Return the configuration of an ensemble."""
+    return {"ensemble_scheduling": {"step": [{"model_name": model} for model in models]}}
+
+
 def test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled() -> None:
     def step(model: str, wait_ns: float, compute_ns: float) -> dict[str, Any]:
         figures = {"succeeded": 10, "executed": 10, "queue_ns": wait_ns, "compute_ns": compute_ns}
@@ -390,7 +395,7 @@ def test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled() -> None:
     waits = counts(succeeded=10, executed=10, success_ns=9e9, queue_ns=8e9)
     computes = {**waits, "queue_ns": 1e9}
     refused = {**computes, "failed": 4, "refusals": {"max_queue_size": 4}}
-    facts = Facts("m", index=[READY], steps=["fast", "slow", "unasked"])
+    facts = Facts("m", index=[READY], config=steps_of("fast", "slow", "unasked"))
 
     def findings(row: dict[str, Any]) -> list[Finding]:
         return find_all(replace(facts, status={"counts": [row, *steps], "processes": processes}))
@@ -645,7 +650,10 @@ def test_equal_memory_of_instances_is_worth_advice_and_little_of_it_is_not() -> 
         "its 3 instances hold 600 MiB of equal pages; "
         "each has 300 MiB of its own and 5 MiB in common (PSS 302 MiB)"
     )
-    assert "INSTANCES `forks` or `threads` would hold them once: 200 MiB" in finding.advice
+    assert (
+        "They would be held once, 200 MiB, if INSTANCES is `forks` and the static method `preload`"
+        in finding.advice
+    )
     assert little[-1].text == (
         "each of its 3 instances has 300 MiB of its own and 5 MiB in common (PSS 302 MiB)"
     )

@@ -1,0 +1,134 @@
+"""Each sentence of advice of explain and doctor has been followed, or stands here with a reason."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.standard.tools.advice.model_faults import FAULTS
+from tests.standard.tools.advice.sentences import Sentence, sentences
+
+#: Tests that find advice by its first words, and follow it.
+_SERVERS = Path(__file__).parents[1] / "system" / "test_broken_servers.py"
+_GPU = "needs a GPU"
+_MEMORY = "needs a machine or a control group that runs out of memory"
+_BUSY = "a busy machine, which no test can make without disturbing others"
+_PYTHON = "needs another Python or installation than the one that tests"
+_SHORT = "tells of a state that passes by itself, and of nothing to do"
+#: Advice that no test follows, by its first words: why not.
+UNFOLLOWED: dict[str, str] = {
+    # -- explain
+    "The log may say more.": "only of a cause that is not known",
+    "Use fewer instances or smaller batches, or unload another model of that GPU.": _GPU,
+    "Unload another model of that GPU, or raise the limit.": _GPU,
+    "The next request loads it again. Raise --model-memory-budget": _MEMORY,
+    "Give it more memory, use fewer instances, or unload other models": _MEMORY,
+    "Nothing is loaded any more.": _SHORT,
+    "Start that program again; it binds the model.": "a user's program is not ours to start",
+    "Add its directory to a repository, or correct the name.": (
+        "only the cause of a member that is missing, which is followed with its own words"
+    ),
+    "Its file system may hang: the server asks again": "needs a file system that hangs",
+    "That user must be allowed to read it and to enter each directory": (
+        "the Python of the tests is the only one, and no other user's to close"
+    ),
+    "Clients keep a region as long as it is registered.": "for authors of clients",
+    "Give the server a larger share: CPUWeight= of systemd": _BUSY,
+    "The kernel drops pages and reads them again": _MEMORY,
+    "Loads and starts take longer; requests only of models": _BUSY,
+    "A process did work for which others had to wait": "a defect, to be reported",
+    "The first load makes the environment; later ones find it.": _SHORT,
+    "--model-load-thread-count says how many are loaded at a time.": _SHORT,
+    "The log says what it did.": "of a process that has ended, which nobody lists",
+    "Load it again.": "the server loads it again by itself, mostly before anybody asks",
+    "Copies are skipped while too many are under way": "a matter of luck and load",
+    "Of these, models or ensembles have asked": "a matter of luck and load",
+    "On a busy machine, ask again. It is replaced if it dies": _BUSY,
+    "Its next request wakes it up.": _GPU,
+    "Where that hangs, a restart begins anew.": _SHORT,
+    "More instances make the queue shorter; a lower --max-requests refuses earlier.": _MEMORY,
+    # -- doctor
+    "Its log says why, in a line with `the certificate of`.": _SHORT,
+    "Is the clock right?": "needs another time of the machine",
+    "Certificates and tokens are judged by it, and log lines": "needs another time of the machine",
+    "Install it beside the server.": _PYTHON,
+    "Install the server into a usual Python.": _PYTHON,
+    "Use the zmqtriton-ctl of the server's installation.": _PYTHON,
+    "Files of two versions are mixed. Install it again.": _PYTHON,
+    "Its removal would break the server. Remove it now": _PYTHON,
+    "Python of a distribution, of conda or of uv has it": _PYTHON,
+    "Something else has changed the environment.": _PYTHON,
+    "Nothing is said of that here.": "of whatever cannot be read, which nobody knows ahead",
+    "Name one with --runtime-directory, or a writable TMPDIR.": (
+        "the places of the machine that are tried first are open to all users"
+    ),
+    "The kernel kills processes when no memory is left.": _MEMORY,
+    "Instances reserve more than they use": "a setting of the machine's kernel",
+    "Raise the container's limit": _MEMORY,
+    "The server and numeric libraries start threads and processes for all cores": (
+        "needs a control group with less than its cores"
+    ),
+    "Requests that touch it wait for the disk.": "needs swap",
+    "Beyond the limit it refuses connections and loads.": _SHORT,
+    "If that stays so, a file system or a GPU hangs": "needs a driver that hangs",
+    "Models of KIND_GPU are refused. Driver and library": _GPU,
+    "CUDA may need more for copies to the GPU.": _GPU,
+    "It is needed where tensors stay on the GPU": _GPU,
+    "In a container, use --gpus all. Without a GPU": _GPU,
+    "Add the users of the server and its models to the groups video": _GPU,
+    "Ask as that user or as root.": "to be root already is what tests need for it",
+    "The last lines of its log say why. Where one model": "needs a systemd that is process 1",
+}
+#: Shorter texts are no advice.
+_LEAST = 12
+
+
+def followed() -> set[str]:
+    """Return the beginnings of all advice that tests have followed."""
+    tree = ast.parse(_SERVERS.read_text("utf-8"))
+    texts = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return {text for text in texts if len(text) >= _LEAST} | {
+        fault.advice for fault in FAULTS.values() if fault.advice
+    }
+
+
+def is_among(sentence: Sentence, beginnings: set[str]) -> bool:
+    return any(sentence.begins_like(beginning) for beginning in beginnings)
+
+
+def test_each_sentence_of_advice_is_followed() -> None:
+    known = followed() | UNFOLLOWED.keys()
+
+    assert [] == [f"{one.place}: {one.text}" for one in sentences() if not is_among(one, known)]
+
+
+def test_none_stands_here_that_is_followed_or_gone() -> None:
+    gone = [
+        beginning
+        for beginning in UNFOLLOWED
+        if not any(one.begins_like(beginning) for one in sentences())
+    ]
+    twice = [
+        one.text
+        for one in sentences()
+        if is_among(one, followed()) and is_among(one, {*UNFOLLOWED})
+    ]
+
+    assert ([], []) == (gone, twice)
+
+
+def test_the_collection_finds_what_tables_choices_and_names_have() -> None:
+    texts = {one.text for one in sentences()}
+
+    assert len(texts) > 150
+    for beginning in (
+        "Correct the model, or what it needs there.",  # a row of a table
+        "Of these, models or ensembles have asked",  # a name that is given twice
+        "Each connection, instance and region",  # of a function that was chosen
+        "Loads and starts take longer",  # a table that is unpacked
+    ):
+        assert any(text.startswith(beginning) for text in texts), beginning
