@@ -186,6 +186,7 @@ def test_help_is_asked_for_in_short_too(text: str) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help", "openai"], ["-h", "OpenAI"], ["--help=openai"]])
+@pytest.mark.extra("openai")
 def test_help_is_about_a_word(words: list[str], text: str) -> None:
     said = about(*words)
 
@@ -203,12 +204,14 @@ def test_help_is_about_a_group_or_a_command(text: str) -> None:
     assert "\n       zmqtriton token " in about("--help", "token")
 
 
+@pytest.mark.extra("fleet")
 def test_help_about_nothing_names_the_groups() -> None:
     assert "Nothing has the word 'zzz'. Groups: Server, Announcements, " in about("--help", "zzz")
 
 
 @pytest.mark.parametrize("command", ["new", "demo", "example", "check", "simulate"])
 @pytest.mark.addons
+@pytest.mark.extra("bench", "fleet")
 def test_help_tells_of_each_command(command: str, text: str) -> None:
     assert f"\n       zmqtriton {command} " in text
 
@@ -216,6 +219,7 @@ def test_help_tells_of_each_command(command: str, text: str) -> None:
 @pytest.mark.parametrize("command", ["new", "demo", "example", "check", "simulate"])
 @pytest.mark.parametrize("word", ["-h", "--help"])
 @pytest.mark.addons
+@pytest.mark.extra("bench", "canaries")
 def test_each_command_has_help_of_its_own(
     command: str, word: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -318,6 +318,22 @@ LAYERS = (
         "gives requests to models of routes",
     ),
     Layer(
+        "zmqtriton_extras.routes.checks",
+        ("zmqtriton.config", "zmqtriton_extras.routes.names"),
+        (),
+        "judges configurations",
+    ),
+    Layer(
+        "zmqtriton_extras.routes.explaining",
+        (
+            "zmqtriton.findings",
+            "zmqtriton_extras.routes.names",
+            "zmqtriton_standard.tools.explaining",
+        ),
+        (),
+        "tells why routes are not served",
+    ),
+    Layer(
         "zmqtriton_extras.routes.backend",
         ("zmqtriton_extras.routes.backend", "zmqtriton_extras.routes.names"),
         ("numpy", "triton_python_backend_utils"),
@@ -787,6 +803,7 @@ LAYERS = (
         "zmqtriton_standard.tools.explaining",
         (
             _FLOOR,
+            "zmqtriton.addons",
             "zmqtriton.config",
             "zmqtriton.control_client",
             "zmqtriton_standard.ctl",

@@ -410,6 +410,17 @@ def test_add_ons_import_nothing_else_of_the_core() -> None:
     assert [] == [fault for source in of_add_ons() for fault in faults(source)]
 
 
+def test_standard_imports_no_extra() -> None:
+    """It asks for kinds: each extra may be left out of a wheel."""
+    assert [] == [
+        f"{source.path.relative_to(ROOT)}:{line} imports {name}"
+        for source in sources()
+        if within(source.module, ("zmqtriton_standard",))
+        for line, name in imported(source)
+        if within(name, ("zmqtriton_extras",))
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "is_allowed"),
     [

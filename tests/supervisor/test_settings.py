@@ -154,6 +154,7 @@ def _names_read() -> set[str]:
 
 
 @pytest.mark.addons
+@pytest.mark.extra("clouds", "fleet")
 def test_each_field_has_a_reader() -> None:
     read = _names_read()
     fields = {

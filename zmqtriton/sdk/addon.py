@@ -135,6 +135,11 @@ class AddOn(NamedTuple):
     backends: Mapping[str, Backend | str] = {}
     #: Takes a client, a model and a version, and returns why that is not ready.
     explanation: str = ""
+    #: A module by which `zmqtriton-ctl explain` tells more of a model: `read(reader, model,
+    #: is_overview=…)` asks a server, `findings(facts, read)` has causes, `notes(read)` the rest.
+    findings: str = ""
+    #: Yields the problems between models, each with its model, by the configurations of all.
+    conflicts: str = ""
     #: Names of `zmqtriton.testing`.
     testing: Mapping[str, str] = {}
     #: Forms of `zmqtriton new`, by the word after it and an option that must be given.

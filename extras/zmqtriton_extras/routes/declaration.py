@@ -19,6 +19,9 @@ ADDON = AddOn(
     # it has no clients of its own: frontends send requests to the models that it loads
     process=Process(".process", on="routes", title="Routes", is_serving=True, has_socket=False),
     backends={"routes": Backend(".backend")},
+    warnings=".checks:warnings",
+    conflicts=".checks:conflicts",
+    findings=".explaining",
     testing={"RouteAnswer": ".testing:RouteAnswer", "call_route": ".testing:call_route"},
     after=("generate", "jobs"),
 )

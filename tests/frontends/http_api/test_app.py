@@ -32,6 +32,7 @@ def post(path: str, body: Any = b"", gateway: FakeGateway | None = None) -> Any:
 
 
 @pytest.mark.addons
+@pytest.mark.extra("openai", "clouds", "jobs", "routes", "web_sockets")
 def test_every_route_has_a_category_and_stands_once() -> None:
     table = routes(FakeGateway(allow_openai=True))
 
@@ -397,6 +398,7 @@ def ask(headers: dict[str, str], path: str = "/v2/models/identity/infer") -> tup
 
 
 @pytest.mark.parametrize("headers", UNASKED, ids=str)
+@pytest.mark.extra("openai")
 def test_a_foreign_page_gets_nothing_executed_that_its_browser_did_not_ask_for(
     headers: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -409,6 +411,7 @@ def test_a_foreign_page_gets_nothing_executed_that_its_browser_did_not_ask_for(
 
 
 @pytest.mark.parametrize("headers", OTHERS, ids=str)
+@pytest.mark.extra("openai")
 def test_all_else_is_executed(headers: dict[str, str]) -> None:
     assert (200, None, 1) == ask(headers)
 
@@ -423,6 +426,7 @@ def test_all_else_is_executed(headers: dict[str, str]) -> None:
         ("/v1/embeddings", 401),
     ],
 )
+@pytest.mark.extra("openai")
 def test_other_ways_to_infer_are_closed_to_foreign_pages_too(path: str, status: int) -> None:
     actual, _, executed = ask(FOREIGN, path)
 

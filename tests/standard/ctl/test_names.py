@@ -48,6 +48,7 @@ def test_a_name_that_no_model_has_is_told_with_the_one_that_was_meant(
         pytest.param(["fleet", "statsu"], "status", marks=pytest.mark.addons),
     ],
 )
+@pytest.mark.extra("canaries", "fleet")
 def test_a_command_that_there_is_not_is_answered_with_a_similar_one(
     server: FakeServer, words: list[str], meant: str
 ) -> None:
@@ -57,6 +58,7 @@ def test_a_command_that_there_is_not_is_answered_with_a_similar_one(
     assert f"Did you mean '{meant}'?" in result.output
 
 
+@pytest.mark.extra("canaries", "fleet")
 def test_a_command_that_is_like_none_is_answered_with_no_guess(server: FakeServer) -> None:
     result = run("canary", "xyzzy")
 

@@ -32,6 +32,7 @@ COMPLETION = {"model": "text", "prompt": "x", "stream": True}
         ("/v2/models/text/generate", {"text_input": "x"}),
     ],
 )
+@pytest.mark.extra("openai")
 def test_nothing_of_an_answer_waits_for_the_garbage_collection(
     path: str, body: dict[str, object]
 ) -> None:

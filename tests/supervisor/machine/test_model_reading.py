@@ -495,6 +495,7 @@ def test_a_model_has_the_file_of_its_backend_and_the_package_of_an_add_on(
 
 
 @pytest.mark.row("L08")
+@pytest.mark.extra("openai")
 def test_a_change_of_a_chat_template_is_one_of_its_model(tmp_path: Path) -> None:
     template = add(tmp_path, "m") / "chat_template.jinja"
 
@@ -509,6 +510,7 @@ def test_a_change_of_a_chat_template_is_one_of_its_model(tmp_path: Path) -> None
     assert all(one != other for one, other in zip(before, fingerprints(), strict=True))
 
 
+@pytest.mark.extra("openai")
 def test_a_chat_template_that_is_missing_is_the_reason(tmp_path: Path) -> None:
     named = 'parameters { key: "openai_chat_template" value { string_value: "none.jinja" } }'
     add(tmp_path, "m", f"{CONFIG}\n{named}\n")

@@ -79,6 +79,7 @@ def test_every_second_core_has_a_grpc_process(
         ),
     ],
 )
+@pytest.mark.extra("fleet")
 def test_a_process_is_started_for_what_is_asked_for(arguments: list[str], roles: set[str]) -> None:
     assert roles == set(policy(*arguments).frontend_roles)
 

@@ -61,6 +61,7 @@ def test_a_file_without_one_key_is_an_error(tmp_path: Path, content: str | None)
         key_of(f"@{tmp_path}/key")
 
 
+@pytest.mark.extra("door", "fleet")
 def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
     settings = server_settings(
         http_restricted_api=(Restriction(("trace",), "k", "http-secret"),),
@@ -173,6 +174,7 @@ def test_tokens_that_travel_unencrypted_are_warned_of(
     assert warnings == [record.getMessage().partition(",")[0] for record in caplog.records]
 
 
+@pytest.mark.extra("openai")
 def test_a_limit_of_tokens_needs_somebody_who_counts_them(path: Path) -> None:
     path.write_text(LINE.rstrip() + " tokens_per_minute=100\n")
 

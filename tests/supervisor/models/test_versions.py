@@ -147,6 +147,7 @@ def test_a_version_that_is_dropped_meanwhile_does_not_keep_the_other_from_servin
 
 
 @pytest.mark.parametrize("kind", [pytest.param("configured", marks=pytest.mark.addons), "kept"])
+@pytest.mark.extra("canaries")
 def test_a_canary_that_fails_keeps_no_other_version_from_serving(kind: str) -> None:
     model = blueprint(broken=2)
     if kind == "configured":

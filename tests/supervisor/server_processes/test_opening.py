@@ -38,6 +38,7 @@ def test_a_process_without_a_service_of_its_own_opens(role: str) -> None:
 
 
 @pytest.mark.addons
+@pytest.mark.extra("routes")
 def test_the_server_waits_for_the_last_of_its_processes() -> None:
     world = serving("http-arbiter", "grpc", "routes", "jobs", "metrics")
     for role in ("metrics", "jobs"):
@@ -51,6 +52,7 @@ def test_the_server_waits_for_the_last_of_its_processes() -> None:
 
 
 @pytest.mark.addons
+@pytest.mark.extra("routes")
 def test_a_process_that_says_nothing_is_named_in_the_log_and_in_the_status() -> None:
     world = serving("routes", "metrics")
     world.receive(world.serial("metrics"), wire.Opened([]))
@@ -69,6 +71,7 @@ def test_a_process_that_says_nothing_is_named_in_the_log_and_in_the_status() -> 
 
 
 @pytest.mark.addons
+@pytest.mark.extra("routes")
 def test_so_is_one_that_takes_the_place_of_another() -> None:
     world = serving("routes")
     world.receive(world.serial("routes"), wire.Opened([])).advance(2.0)

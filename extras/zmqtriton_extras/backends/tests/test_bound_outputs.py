@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton_extras.backends.tests.system import onnx_models
+from tests.support import onnx_models
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

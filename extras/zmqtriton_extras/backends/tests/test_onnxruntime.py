@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import onnx_models
 from zmqtriton_extras.backends.tests import summing
 from zmqtriton_extras.backends.tests.served import Served
-from zmqtriton_extras.backends.tests.system import onnx_models
 
 pytest.importorskip("onnxruntime")
 

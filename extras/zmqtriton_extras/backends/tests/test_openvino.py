@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support import onnx_models
 from zmqtriton_extras.backends.tests import summing
 from zmqtriton_extras.backends.tests.served import Served
-from zmqtriton_extras.backends.tests.system import onnx_models
 from zmqtriton_stub.api.errors import TritonModelException
 
 openvino = pytest.importorskip("openvino")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from zmqtriton.config import (
     group_problems,
     load_timeout_s,
     own_parameter_problems,
-    parameter_text,
     path_problems,
     read_client_files,
     state_problems,
@@ -29,14 +28,12 @@ from zmqtriton.config import (
 )
 from zmqtriton.findings import Severity
 from zmqtriton.repository import agent_problems
-from zmqtriton_extras.routes import names
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.tools.checking.findings import to_problem, to_warning
 
 _AUTO_COMPLETE_NAME = b"auto_complete_config"
 #: Larger files are not code that somebody has written.
 _MAX_SOURCE_BYTES = 4 << 20
-_ROUTE = ("parameters", names.PATH)
 
 
 @dataclass(frozen=True)
@@ -97,24 +94,3 @@ def has_auto_completion(config: Any, directory: Path, rules: CheckOptions) -> bo
 def _read_start(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(_MAX_SOURCE_BYTES)
-
-
-def route_problems(config: Any) -> Iterator[Problem]:
-    """Return the problem of the path of a model by itself."""
-    path = path_in(config)
-    problem = names.path_problem(path) if path else ""
-    if problem:
-        yield Problem(problem, _ROUTE)
-
-
-def taken_path_problems(config: Any, others: Mapping[str, str]) -> Iterator[Problem]:
-    """Return the problem of a path that another model has; `others` has theirs, by model."""
-    path = path_in(config)
-    for model, other in others.items():
-        if path and model != config.name and names.are_within(path, other):
-            yield Problem(names.taken_text(path, other, model), _ROUTE)
-
-
-def path_in(config: Any) -> str:
-    """Return the path that a configuration names; "" without one."""
-    return parameter_text(config, names.PATH)

@@ -63,7 +63,6 @@ from zmqtriton_standard.tools.checking.configurations import (
     CheckOptions,
     configuration_problems,
     has_auto_completion,
-    route_problems,
 )
 from zmqtriton_standard.tools.checking.findings import (
     Findings,
@@ -146,7 +145,7 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
         problems.append(locate(here, path, positions))
     problems += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
     of_add_ons = (load_reference(each)(config) for each in addons.references("warnings"))
-    for problem in chain(route_problems(config), *of_add_ons):
+    for problem in chain.from_iterable(of_add_ons):
         problems.append(locate(problem, path, positions))
     _check_versions(directory, rules, findings)
     completes = rules.auto_complete and has_auto_completion(config, directory, rules)

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.config import (
     BLS_MODELS,
     ConfigError,
@@ -37,10 +38,9 @@ from zmqtriton.repository import (
     subdirectories,
 )
 from zmqtriton_floor.errors import InternalError, closest_match
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.tools.checking.configurations import (
     CheckOptions,
-    path_in,
-    taken_path_problems,
 )
 from zmqtriton_standard.tools.checking.findings import Findings, locate_all, warning
 from zmqtriton_standard.tools.checking.models import ModelFindings, check_model
@@ -120,7 +120,7 @@ def check_repositories(
             )
     for one in list(report.models.values()):
         _check_references(one, models)
-    _check_route_paths(report)
+    _check_conflicts(report)
     _check_sources(report)
     for one in report.models.values():
         one.sort()
@@ -278,12 +278,12 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
     return problems
 
 
-def _check_route_paths(report: Report) -> None:
-    paths: dict[str, str] = {}
-    for name, one in report.models.items():
-        if one.config is not None and (path := path_in(one.config)):
-            one.problems += locate_all(taken_path_problems(one.config, paths), one.config_path)
-            paths[name] = path
+def _check_conflicts(report: Report) -> None:
+    configs = {name: one.config for name, one in report.models.items() if one.config is not None}
+    for reference in addons.references("conflicts"):
+        for name, problem in load_reference(reference)(configs):
+            one = report.models[name]
+            one.problems += locate_all([problem], one.config_path)
 
 
 def _check_sources(report: Report) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
+from zmqtriton import addons
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton.findings import Finding, Severity
-from zmqtriton_extras.routes import names
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.ctl import (
     MODEL,
     LiveLine,
@@ -186,7 +187,7 @@ class _Server:
     def _left_s(self) -> float:
         return max(0.0, self._deadline_s - time.monotonic())
 
-    def _ask(self, verb: str, arguments: dict[str, Any] | None = None) -> Any:
+    def ask(self, verb: str, arguments: dict[str, Any] | None = None) -> Any:
         """Return the answer to a question; without one in time, {}."""
         if not self._left_s:
             self.is_slow = True
@@ -204,7 +205,7 @@ class _Server:
 
     @cached_property
     def _latest(self) -> Mapping[str, Any]:
-        latest: Mapping[str, Any] = self._ask("latest")
+        latest: Mapping[str, Any] = self.ask("latest")
         return latest
 
     def read_clients(self) -> Sequence[Mapping[str, Any]]:
@@ -219,7 +220,7 @@ class _Server:
 
     @property
     def _options(self) -> Sequence[Mapping[str, Any]]:
-        return self._ask("options") or ()
+        return self.ask("options") or ()
 
     def examine(self) -> list[Finding]:
         """Return what the doctor would say of the server itself."""
@@ -258,13 +259,15 @@ class _Server:
             facts,
             later=self._later if any(map(facts.needs_second_look, counts)) else None,
             last_minute=self._last_minute(model) if has_failed else {},
-            log=self._log(model) if has_failed or not is_overview else (),
+            log=self.log(model) if has_failed or not is_overview else (),
             memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
             problems=problems,
             directories=directories,
             config=self._config(facts),
-            routes_log=self._routes_log(model),
-            routes_path="" if is_overview else self._routes_path(model),
+            of_add_ons=tuple(
+                (module, module.read(self, model, is_overview=is_overview))
+                for module in self._modules
+            ),
             silent_repositories=self._directories.silent,
             load_phase=""
             if all(entry.get("state") for entry in facts.entries)
@@ -279,19 +282,13 @@ class _Server:
         is_ensemble = not facts.stubs and any(row.get("succeeded") for row in rows)
         if not is_ensemble and not has_waited:
             return {}
-        config: Mapping[str, Any] = self._ask("config", {"model": facts.model})
+        config: Mapping[str, Any] = self.ask("config", {"model": facts.model})
         return config
 
-    def _routes_log(self, model: str) -> Sequence[Any]:
-        routed = model + names.SUFFIX
-        return self._log(routed) if any(e["name"] == routed for e in self.index) else ()
-
-    def _routes_path(self, model: str) -> str:
-        """Return where the model's own routes are served; "" if they are not."""
-        routed = model + names.SUFFIX
-        if not any(e["name"] == routed and e.get("state") == "READY" for e in self.index):
-            return ""
-        return names.path_of(self._ask("config", {"model": routed}), model)
+    @cached_property
+    def _modules(self) -> Sequence[Any]:
+        """Modules of add-ons that have more to tell of a model."""
+        return [load_reference(each) for each in addons.references("findings")]
 
     def _should_be_checked(self, model: str) -> bool:
         """True if a version of the model is not ready: its files may say why."""
@@ -300,7 +297,7 @@ class _Server:
 
     @cached_property
     def _load_phases(self) -> Mapping[str, str]:
-        phases: Mapping[str, str] = self._ask("loads")
+        phases: Mapping[str, str] = self.ask("loads")
         return phases
 
     def _check_directories(self, model: str) -> tuple[Sequence[str], Sequence[Finding]]:
@@ -324,12 +321,12 @@ class _Server:
     def _later(self) -> Any:
         """The status after a moment, in which something should have ended."""
         time.sleep(_SECOND_LOOK_S)
-        return self._ask("status") or None
+        return self.ask("status") or None
 
     def _last_minute(self, model: str) -> Any:
-        return self._ask("history", {"seconds": _MINUTE_S, "model": model})
+        return self.ask("history", {"seconds": _MINUTE_S, "model": model})
 
-    def _log(self, model: str) -> Sequence[Any]:
+    def log(self, model: str) -> Sequence[Any]:
         arguments = {"model": model, "after": 0, "lines": _LOG_LINES}
-        lines: Sequence[Any] = self._ask("logs", arguments).get("lines", ())
+        lines: Sequence[Any] = self.ask("logs", arguments).get("lines", ())
         return lines

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton.findings import Finding
 from zmqtriton_standard.ctl import format_duration
@@ -51,6 +51,17 @@ class StepTimes(NamedTuple):
         return self.queue_ms + self.compute_ms
 
 
+class Reader(Protocol):
+    """Asks a server; what it says is read once."""
+
+    @property
+    def index(self) -> Sequence[Any]: ...
+
+    def ask(self, verb: str, arguments: dict[str, Any] | None = None) -> Any: ...
+
+    def log(self, model: str, /) -> Sequence[Any]: ...
+
+
 @dataclass(frozen=True)
 class Facts:
     """The answers of the server, and what the model's directory shows."""
@@ -81,10 +92,8 @@ class Facts:
     load_phase: str = ""
     #: Its configuration, where its requests wait.
     config: Document = field(default_factory=dict)
-    #: The path at which its own routes are served; "" without any.
-    routes_path: str = ""
-    #: Lines of the log about these routes, oldest first.
-    routes_log: Sequence[Document] = ()
+    #: Modules of add-ons that have findings, each with what it has read about the model.
+    of_add_ons: Sequence[tuple[Any, Any]] = ()
     #: Repositories that have not answered, in which it may have more.
     silent_repositories: Sequence[str] = ()
     now_s: float = 0.0

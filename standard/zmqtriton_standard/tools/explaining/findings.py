@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton_extras.routes import names
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_standard.ctl import format_bytes, format_duration
@@ -18,8 +17,6 @@ from zmqtriton_standard.tools.explaining.causes import (
     Explanation,
     explain_reason,
     judge_pressure,
-    own_frame,
-    place_text,
     reason_of,
 )
 from zmqtriton_standard.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
@@ -30,13 +27,6 @@ _LONG_LOAD_S = 30.0
 #: Causes outside the model, for which an instance that is back need not be restarted again.
 _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
 _MEMORY = "max_memory_bytes"
-#: A line of the log about a route that has raised.
-_ROUTE_FAILURE = re.compile(
-    r"(?P<route>[A-Z]+ /\S*) of \S+: Traceback (?P<stack>.*)\n(?P<error>\S[^\n]*)\s*\Z", re.DOTALL
-)
-_TRACED = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
-#: The code that calls routes.
-_ROUTES_CODE = "/zmqtriton_extras/routes/"
 #: As much equal memory of instances is worth advice.
 _MUCH = 128 << 20
 
@@ -53,15 +43,15 @@ def find_all(facts: Facts) -> list[Finding]:
         *find_in_requests(facts),
         *_growth_findings(facts),
         *_quota_findings(facts),
-        *_route_findings(facts),
+        *chain.from_iterable(module.findings(facts, read) for module, read in facts.of_add_ons),
         *_directory_findings(facts),
     ]
     findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
     findings += [*_memory_findings(facts), *_budget_findings(facts)]
     if not facts.is_overview:
         findings += [*find_slowest_step(facts), *find_small_batches(facts)]
-    if facts.routes_path:
-        findings.append(note(f"its routes are served at {facts.routes_path}", ""))
+    for module, read in facts.of_add_ons:
+        findings += module.notes(read)
     findings += [
         note(f"it comes from {row['repository']}, which is {row['revision']} for this server", "")
         for row in facts.rows("model_sources")
@@ -369,44 +359,6 @@ def _quota_findings(facts: Facts) -> Iterator[Finding]:
         elif row.get("exceeded") and quota not in (PACE, _MEMORY):
             text = f"its quota {quota} ({limit}) was exceeded {count_of(row['exceeded'], 'time')}"
             yield warning(text, "Raise the parameter in config.pbtxt.", *show, reload)
-
-
-def _route_findings(facts: Facts) -> Iterator[Finding]:
-    """Tell why the model's own routes, which are a model themselves, are not served."""
-    yield from _route_failures(facts)
-    routed = f"{facts.model}{names.SUFFIX}"
-    for entry in facts.index:
-        reason = reason_of(entry)
-        if entry["name"] == routed and reason is not None and entry.get("state") != "READY":
-            why = explain_reason(routed, reason)
-            command = f"zmqtriton-ctl explain {shlex.quote(routed)}"
-            yield warning(f"its routes are not served: {why.text}", why.advice, command)
-
-
-def _route_failures(facts: Facts) -> Iterator[Finding]:
-    """Tell of routes that have raised, by the last time of each."""
-    failures: dict[str, list[Document]] = {}
-    for line in facts.routes_log:
-        if match := _ROUTE_FAILURE.match(str(line["text"]).replace("\\n", "\n")):
-            failures.setdefault(match["route"], []).append({**line, **match.groupdict()})
-    for route, lines in failures.items():
-        last = lines[-1]
-        at_s = last.get("time_s", facts.now_s)
-        if facts.is_overview and facts.now_s - at_s > RECENT_S:
-            continue
-        frames = [
-            (file, line, function)
-            for file, line, function in _TRACED.findall(last["stack"])
-            if _ROUTES_CODE not in file
-        ]
-        at = place_text(*own_frame(frames[::-1])) if frames else ""
-        times = count_of(len(lines), "time")
-        text = f"its route {route} has failed {times}, the last {facts.ago(at_s)}: it raises "
-        yield error(
-            f"{text}{last['error']}{at}",
-            "Correct routes.py, or what it needs there.",
-            f"zmqtriton-ctl logs {shlex.quote(facts.model + names.SUFFIX)}",
-        )
 
 
 def _canary_findings(facts: Facts) -> Iterator[Finding]:

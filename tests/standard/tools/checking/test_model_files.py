@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
+from tests.support import onnx_models
 from zmqtriton.config.backends import backend_places
-from zmqtriton_extras.backends.tests.system import onnx_models
 from zmqtriton_standard.tools.checking.configurations import CheckOptions
 from zmqtriton_standard.tools.checking.model_files import fields
 from zmqtriton_standard.tools.checking.models import check_model

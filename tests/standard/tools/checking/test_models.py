@@ -40,6 +40,7 @@ def test_a_good_model_has_no_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("E22")
+@pytest.mark.extra("backends")
 def test_all_problems_are_found_in_the_order_of_the_file(tmp_path: Path) -> None:
     config = """name: "n"
 backend: "pythn"
@@ -352,6 +353,7 @@ def test_lines_that_no_installer_understands_are_told(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.extra("backends")
 def test_a_model_of_a_framework_is_checked_without_the_framework(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -485,35 +485,6 @@ def test_after_an_aborted_canary_nothing_is_wrong_with_its_version() -> None:
     assert "version 2 is not ready" in first(split).text
 
 
-ROUTE = """POST /ocr of m: Traceback (most recent call last):
-  File "/s/zmqtriton_extras/routes/backend/model.py", line 98, in _serve
-    await task
-  File "/models/m/1/routes.py", line 4, in ocr
-    return load(request)
-  File "/lib/python3/site-packages/imaging.py", line 8, in load
-    raise ValueError
-ValueError: no picture
-"""
-
-
-def test_routes_that_raise_are_told_by_their_own_line() -> None:
-    lines = [{"text": ROUTE.replace("\n", end), "time_s": 40.0} for end in ("\n", "\\n")]
-    other = {"text": ROUTE.replace("POST /ocr", "GET /pages").replace("no picture", "no page")}
-    entries = [READY, {**READY, "name": "m.routes"}]
-    facts = Facts("m", index=entries, routes_log=[*lines, {**other, "time_s": 50.0}], now_s=60.0)
-
-    ocr, pages, *rest = find_all(facts)
-
-    text = "its route POST /ocr has failed 2 times, the last 20s ago: it raises ValueError: no "
-    assert f"{text}picture (routes.py, line 4, in ocr)" == ocr.text
-    assert "its route GET /pages has failed 1 time, the last 10s ago: it raises" in pages.text
-    assert ("zmqtriton-ctl logs m.routes",) == pages.commands
-    assert not [one for one in rest if "nothing is wrong" in one.text]
-    past = replace(facts, now_s=5000.0)
-    assert "has failed" in first(past).text
-    assert "nothing is wrong" in first(replace(past, is_overview=True)).text
-
-
 def test_forks_that_load_the_same_are_told_what_preload_would_save() -> None:
     memory = Memory(300 << 20, 10 << 20, 305 << 20, 256 << 20)
     template = {"role": "template", "model": "m", "version": 1, "pid": 7, "instances": "forks"}
@@ -623,18 +594,6 @@ def test_of_a_model_that_is_well_its_counts_are_told() -> None:
 
     text = "ready, 1 of 1 instance ready, 3 requests answered, 1 canceled: nothing is wrong"
     assert [text] == [finding.text for finding in findings]
-
-
-def test_routes_that_are_not_served_are_told_with_their_model() -> None:
-    routed = unavailable(raised("TritonModelException", "ROUTES_PATH '/v2' is taken"), "m.routes")
-
-    findings = find_all(Facts("m", index=[READY, routed]))
-    served = find_all(Facts("m", index=[READY], routes_path="/api/m"))
-
-    assert ["zmqtriton-ctl explain m.routes"] == list(findings[0].commands)
-    assert "its routes are not served: " in findings[0].text
-    assert "ROUTES_PATH '/v2' is taken" in findings[0].text
-    assert "its routes are served at /api/m" == served[-1].text
 
 
 def test_equal_memory_of_instances_is_worth_advice_and_little_of_it_is_not() -> None:

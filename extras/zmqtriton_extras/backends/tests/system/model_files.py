@@ -186,7 +186,7 @@ KINDS = (
 
 
 def _write_onnxruntime(path: Path, factor: float) -> None:
-    from zmqtriton_extras.backends.tests.system import onnx_models
+    from tests.support import onnx_models
 
     onnx_models.scaling(path / "model.onnx", factor)
 

@@ -11,9 +11,9 @@ import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
+from tests.support import onnx_models
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
-from zmqtriton_extras.backends.tests.system import onnx_models
 
 pytestmark = pytest.mark.system
 

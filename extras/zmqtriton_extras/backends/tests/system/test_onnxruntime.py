@@ -16,9 +16,9 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from tests.support import onnx_models
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton_extras.backends.tests.system import onnx_models
 
 pytestmark = pytest.mark.system
 
