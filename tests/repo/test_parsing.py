@@ -106,6 +106,7 @@ EXEMPT = {
     "process/room.py of_batch": _OURS,
     "process/server.py _user_of": "a fixed structure of the kernel",
     "process/tables.py enter": _OURS,
+    "routes/explaining.py _failures": "a line of the log, in a command",
     "routes/forwarding.py _add": _HEAD,
     "routes/forwarding.py describe": _OWN,
     "routes/process.py _look": _CONFIG,

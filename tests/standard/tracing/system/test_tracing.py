@@ -248,5 +248,6 @@ def test_a_program_is_traced_and_keeps_no_way_to_the_tracing_process(server: Ser
             assert next(program.model(_IDENTITY).infer(inputs=inputs)).outputs
 
     assert len(os.listdir("/proc/self/fd")) <= before + 2  # of modules that are imported meanwhile
-    eventually(lambda: len(spans(path)) == count + 3, 30, "they are written")
+    # those of tests before may come late
+    eventually(lambda: len(spans(path)) >= count + 3, 30, "they are written")
     assert {"GUEST_RECV_START", "GUEST_SEND_END"} <= spans(path)[max(spans(path))].marks.keys()
