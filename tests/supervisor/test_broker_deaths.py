@@ -225,6 +225,17 @@ def test_the_memory_of_the_dead_is_told_again_until_all_leases_have_ended(
     assert wire.PeerDied(dead, KILLED) not in said_to(world, kill_broker(world))
 
 
+def test_the_status_has_the_memory_of_processes_that_have_ended(world: SupervisorHarness) -> None:
+    stub, dead = world.serial("m_0_0"), world.living("http")[0]
+    world.segment_bytes = {stub: 100, dead: 20}
+    world.kill_process(dead)
+
+    status = world.call("status").result
+
+    assert 20 == status["ended_segment_bytes"]
+    assert [100] == [p["segment_bytes"] for p in status["processes"] if p.get("serial") == stub]
+
+
 def test_memory_of_which_no_broker_has_ever_heard_is_freed_at_once(
     world: SupervisorHarness,
 ) -> None:

@@ -86,6 +86,7 @@ class SupervisorHarness:
             max_instances=policy.pop("max_instances", float("inf")),
             log_lines=lambda *arguments: self.log_lines(*arguments),
             clock_step_s=lambda: self.clock_step_s,
+            segment_bytes=lambda: self.segment_bytes,
         )
         features = policy.pop("features", all_features())
         self.core = Core(Policy(**policy), server, features, pid=1)
@@ -145,6 +146,8 @@ class SupervisorHarness:
         #: Whether all were to be waited for, for each listing.
         self.patience: list[bool] = []
         self.open_regions: set[int] = set()
+        #: Shared memory by the serial of its owner.
+        self.segment_bytes: dict[int, int] = {}
         #: Dead processes, each with the numbers of the segments that stay.
         self.kept_segments: list[tuple[int, list[int]]] = []
         #: Those that requests use.

@@ -250,7 +250,7 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """Return the text for the server: messages between our own processes, and shared memory."""
     malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
     traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
-    shared: dict[str, int] = {}
+    shared = {"ended": status.get("ended_segment_bytes", 0)}
     restarts: dict[str, int] = {}
     for process in status["processes"]:
         role = process["role"]

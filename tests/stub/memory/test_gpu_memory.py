@@ -16,7 +16,7 @@ from tests.support.host_gpu import ROOM, STREAM, HostGpu, OnGpu, contents, numbe
 from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import Arena
-from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.errors import MEMORY_GONE, ProtocolError, Unavailable
 from zmqtriton_stub.api import dlpack, pb_utils
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import packed
@@ -236,6 +236,18 @@ def test_who_cannot_use_a_gpu_says_so_and_releases_what_it_was_sent() -> None:
 
     assert [wire.Block(7, 1, 2)] == released
     assert not gpu.is_usable()
+
+
+def test_memory_on_a_gpu_that_has_ended_with_its_owner_is_one_clear_error() -> None:
+    memory = _memory(wire.SegmentOpened(7, 1, 0))
+    released: list[wire.Block] = []
+    memory.release = lambda message: released.extend(message.blocks)
+    row = wire.Tensor("A", 11, [1], wire.Reference(7, 1, 2, 0, 4))
+
+    with pytest.raises(Unavailable) as caught:
+        memory.open([row], is_leased=True)
+
+    assert (MEMORY_GONE, [wire.Block(7, 1, 2)]) == (caught.value.text, released)
 
 
 def test_memory_that_was_registered_too_late_is_taken_back() -> None:

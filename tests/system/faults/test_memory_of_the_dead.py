@@ -391,6 +391,7 @@ def test_all_who_read_what_a_process_has_made_read_on_after_its_end(
     readers = _read_all(server, gates)
 
     _end(server, how, "maker", "streamer")
+    assert sum_series(server, "zmqtriton_shared_memory_bytes", role="ended") >= 4 * COUNT
     if how == "killed":
         time.sleep(PAUSE_S)  # clients may be slow
 

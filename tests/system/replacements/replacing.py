@@ -42,8 +42,11 @@ def replace_once(way: Way, numbers: clients.Crowd, monkeypatch: pytest.MonkeyPat
     finally:
         way.close()
 
-    assert [] == [f"{each.label}: {text}" for each in crowd for _, text in each.failures]
-    assert [] == [each.label for each in crowd if not each.right]
+    # their texts are said here, since pytest says only those of tests
+    failures = [f"{each.label}: {text}" for each in crowd for _, text in each.failures]
+    assert [] == failures, (failures, way.log_text()[-4000:])
+    idle = [each.label for each in crowd if not each.right]
+    assert [] == idle, (idle, way.log_text()[-4000:])
     return crowd
 
 

@@ -222,12 +222,12 @@ class ServerStatus:
             processes += helper.describe_processes()
         processes += self._server.readers()
         preparations = [row for helper in self._helpers for row in helper.describe_preparations()]
-        held, step_s = self._server.segment_bytes(), self._server.clock_step_s()
+        held, step_s = {**self._server.segment_bytes()}, self._server.clock_step_s()
         for process in processes:
             if process["started_s"]:
                 process["started_s"] += step_s
             serial = process.get("serial", 0)
-            process["segment_bytes"] = held.get(serial, 0)
+            process["segment_bytes"] = held.pop(serial, 0)
             process.update(self._clients.describe_process(serial))
             if process["role"] != "stub" and (serial or process["role"] == "supervisor"):
                 process.update(self._turns.describe_process(serial))
@@ -235,6 +235,8 @@ class ServerStatus:
         document: dict[str, Any] = {
             "server": describe_server(server.settings, server.directory, self.summary()),
             "processes": processes,
+            # of processes that have ended, which others still read
+            "ended_segment_bytes": sum(held.values()),
             "environments": preparations,
             "malformed": self._malformed,
             "log": server.log_loss(),
