@@ -18,8 +18,9 @@ from http import HTTPStatus
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.token_file import METRICS
 from zmqtriton_frontends import http1
+from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
-from zmqtriton_frontends.access.refusals import AccessRefused, Headers
+from zmqtriton_frontends.access.refusals import AccessRefused, Headers, Source
 from zmqtriton_frontends.http1 import Head, Refused, RequestReader
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
@@ -135,11 +136,13 @@ class Page:
         for host in _values(head, "host"):
             if not self._hosts.admits(host):
                 status, text = HTTPStatus.MISDIRECTED_REQUEST, host_refusal(host)
+                refusals.report_text(_source(head, answers.writer), refusals.NOT_PERMITTED, text)
                 await answers.refuse(status, keep_alive=False, text=text)
                 return False
         try:
             self._check_token(head, answers.writer)
         except AccessRefused as error:
+            refusals.report(_source(head, answers.writer), error)
             status = HTTPStatus(error.http_status)
             await answers.refuse(status, keep_alive, text=error.text, headers=error.headers)
             return keep_alive
@@ -148,9 +151,7 @@ class Page:
 
     def _check_token(self, head: Head, writer: asyncio.StreamWriter) -> None:
         if self._tokens is not None:
-            place = writer.get_extra_info("peername")
-            address = place[0] if isinstance(place, tuple) else ""
-            self._tokens.check(_values(head, HEADER), address, METRICS, "")
+            self._tokens.check(_values(head, HEADER), _address(writer), METRICS, "")
 
     async def _respond(self, answers: _Answers, head: Head, keep_alive: bool) -> None:
         path = head.target.partition(b"?")[0].decode("latin-1")
@@ -173,6 +174,16 @@ class Page:
                 coding = codecs.choose(",".join(_values(head, "accept-encoding")))
                 data, headers = await _encode(page.encode(), coding)
                 await answers.write(HTTPStatus.OK, form, data, keep_alive, headers)
+
+
+def _address(writer: asyncio.StreamWriter) -> str:
+    place = writer.get_extra_info("peername")
+    return place[0] if isinstance(place, tuple) else ""
+
+
+def _source(head: Head, writer: asyncio.StreamWriter) -> Source:
+    path = head.target.partition(b"?")[0].decode("latin-1")
+    return Source("http", _address(writer), f"{head.method} {path}")
 
 
 async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:

@@ -199,6 +199,8 @@ class Asker(Protocol):
 
     #: Those that it has begun and not ended.
     sequences: OpenSequences
+    #: The name of the client in logs.
+    name: str
 
     def answer(self, number: int, message: Message) -> None:
         """Send the final message of a request."""
@@ -247,7 +249,7 @@ class DoorInference(PendingRequest):
             request.headers.get,
             deadline_ns=request.options.deadline_ns,
             begun_ns=now_ns(),
-            source=partial(Source, "zmq", "", "infer"),
+            source=partial(Source, "zmq", self._asker.name, "infer"),
         )
         self._entrance.begin(ask, self)
 

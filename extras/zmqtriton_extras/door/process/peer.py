@@ -76,6 +76,8 @@ class Peer:
         #: A client that has begun some is not told to go: another server does not know them.
         self.sequences = OpenSequences()
         self.user = user
+        #: The name of the client in logs.
+        self.name = f"user {user}"
         self._put = put
         self._shut_out = shut_out
         self._client = client = Client(

@@ -286,7 +286,7 @@ class DoorServer(Service):
         try:
             self._check_keys("inference" if row is None else row.category, keys)
         except Unavailable as error:
-            refusals.report(Source("zmq", "", verb), error)
+            refusals.report(Source("zmq", peer.name, verb), error)
             raise
         fields = Fields(document, verb, peer.user)
 

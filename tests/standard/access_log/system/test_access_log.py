@@ -8,10 +8,12 @@ import json
 import os
 import queue
 import signal
+import socket
 import urllib.request
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,24 +23,34 @@ from tritonclient.utils import InferenceServerException
 
 from tests.standard.ctl.system.commands import ctl
 from tests.support.scraping import sum_series
-from tests.support.server import Server, status_of
+from tests.support.server import Server, free_ports, status_of
 from tests.support.waiting import eventually
+from zmqtriton_extras.door.tests.raw_door import RawDoor
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
 
 GOOD = "0123456789abcdef-good-token"
+#: The endpoints of clouds are of one model.
+CLOUDS = {
+    "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "identity_fp32",
+    "AIP_PREDICT_ROUTE": "/predict",
+    "AIP_HEALTH_ROUTE": "/health",
+}
 #: Addresses of one client each, so that each has its own limit.
 ADDRESSES = (f"127.0.2.{number}" for number in itertools.count(1))
+VALUE = {"name": "VALUE", "shape": [1, 1], "datatype": "INT32", "data": [1]}
 INPUT = {"name": "INPUT0", "shape": [4], "datatype": "FP32", "data": [1, 2, 3, 4]}
 
 
 class LoggingServer(Server):
-    def __init__(self, directory: Path, *more: str) -> None:
+    def __init__(self, directory: Path, *more: str, **how: Any) -> None:
         self.access_log = directory / "access.log"
         options = [f"--access-log={self.access_log}", *more]
-        super().__init__(directory, ["identity_fp32", "tokens"], options=options)
+        models = how.pop("models", ["identity_fp32", "tokens"])
+        super().__init__(directory, models, options=options, **how)
+        self.cloud_ports: dict[str, int] = {}
 
     def __enter__(self) -> LoggingServer:
         super().__enter__()
@@ -58,9 +70,12 @@ class LoggingServer(Server):
         eventually(matching, 60)
         return matching()[-1]
 
-    def infer(self, model: str = "identity_fp32", **more: Any) -> int:
+    def infer(self, model: str = "identity_fp32", token: str = "", **more: Any) -> int:
         body = json.dumps({"inputs": [INPUT], **more}).encode()
-        return status_of(urllib.request.Request(f"{self.url}/v2/models/{model}/infer", body), 60)
+        request = urllib.request.Request(f"{self.url}/v2/models/{model}/infer", body)
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        return status_of(request, 60)
 
 
 @pytest.fixture(scope="module")
@@ -151,25 +166,157 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggingServer]
     grant = Grant("shop", token_file.digest(GOOD), scopes, ("tokens",), None)
     path.write_text(grant.line() + "\n")
     path.chmod(0o600)
-    key = "--http-restricted-api=statistics:key=value"
-    run = f"--runtime-directory={directory / 'run'}"
-    with LoggingServer(directory / "s", f"--tokens={path}", key, run) as server:
+    options = [
+        f"--tokens={path}",
+        "--http-restricted-api=statistics:key=value",
+        f"--runtime-directory={directory / 'run'}",
+        "--zmq-door",
+        "--zmq-door-restricted=inference:key=value",
+        "--allow-sagemaker=true",
+        "--allow-vertex-ai=true",
+        "--vertex-ai-default-model=identity_fp32",
+    ]
+    names = ("sagemaker", "vertex-ai")
+    ports = dict(zip(names, free_ports(2), strict=True))
+    options += [f"--{name}-port={port}" for name, port in ports.items()]
+    server = LoggingServer(directory / "s", *options, environment=CLOUDS)
+    server.cloud_ports = ports
+    with server:
+        eventually(lambda: all(map(is_open, ports.values())), 60, "the endpoints of clouds")
         yield server
 
 
-def ask(server: Server, method: str, path: str, address: str, token: str = "") -> int:
+def is_open(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2].partition("/")[0])
+
+
+def ask(
+    server: Server,
+    method: str,
+    path: str,
+    address: str,
+    token: str = "",
+    *,
+    port: int = 0,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> int:
     """Send a request from this address of the machine; return its status."""
-    port = int(server.url.rpartition(":")[2])
+    port = port or port_of(server.url)
+    fields = dict(headers)
     connection = http.client.HTTPConnection(
         "127.0.0.1", port, timeout=60, source_address=(address, 0)
     )
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if token:
+        fields["Authorization"] = f"Bearer {token}"
     with closing(connection):
-        connection.request(method, path, b"{}" if method == "POST" else None, headers)
+        connection.request(method, path, b"{}" if method == "POST" else None, fields)
         return connection.getresponse().status
 
 
 INFER = "/v2/models/identity_fp32/infer"
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "code"),
+    [
+        ("", 401, "UNAUTHENTICATED"),
+        ("wrong", 401, "UNAUTHENTICATED"),
+        (GOOD, 403, "PERMISSION_DENIED"),
+    ],
+)
+def test_a_scraper_without_access_has_a_line(
+    guarded: LoggingServer, token: str, status: int, code: str
+) -> None:
+    address, port = next(ADDRESSES), port_of(guarded.metrics_url)
+    assert status == ask(guarded, "GET", "/metrics?x=y", address, token, port=port)
+
+    line = guarded.line_of(client=address)
+
+    assert (code, "http", "GET /metrics") == tuple(
+        line[field] for field in ("status", "protocol", "route")
+    )
+    assert ("shop" if token == GOOD else None) == line.get("token")
+
+
+def test_many_refusals_of_a_scraper_have_some_lines_and_a_number(guarded: LoggingServer) -> None:
+    address, port = next(ADDRESSES), port_of(guarded.metrics_url)
+    statuses = [ask(guarded, "GET", "/metrics", address, "wrong", port=port) for _ in range(60)]
+    assert {401, 429} == set(statuses)
+
+    def rows() -> list[dict[str, Any]]:
+        return [line for line in guarded.lines() if address == line.get("client")]
+
+    eventually(lambda: sum(line.get("left_out", 1) for line in rows()) == 60, 60)
+    assert {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"} >= {
+        line["status"] for line in rows() if "status" in line
+    }
+    assert len(rows()) < 50
+
+
+def test_a_scraper_by_a_name_that_is_not_allowed_has_a_line(guarded: LoggingServer) -> None:
+    address, port = next(ADDRESSES), port_of(guarded.metrics_url)
+    assert 421 == ask(
+        guarded, "GET", "/metrics", address, port=port, headers={"Host": "evil.example"}
+    )
+
+    assert "PERMISSION_DENIED" == guarded.line_of(client=address)["status"]
+
+
+@pytest.mark.parametrize(
+    ("cloud", "path"), [("sagemaker", "/invocations"), ("vertex-ai", "/predict")]
+)
+@pytest.mark.parametrize(("token", "status"), [("wrong", 401), (GOOD, 403)])
+def test_a_request_to_the_port_of_a_cloud_has_a_line(
+    guarded: LoggingServer, cloud: str, path: str, token: str, status: int
+) -> None:
+    address, port = next(ADDRESSES), guarded.cloud_ports[cloud]
+    assert status == ask(guarded, "POST", path, address, token, port=port)
+
+    line = guarded.line_of(client=address)
+
+    code = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}[status]
+    # the route is that of the model that is meant
+    assert (code, "http", f"POST {INFER}") == tuple(
+        line[field] for field in ("status", "protocol", "route")
+    )
+    assert 1 == len([line for line in guarded.lines() if address == line.get("client")])
+
+
+@pytest.mark.parametrize(("token", "status"), [("", 401), ("wrong", 401), (GOOD, 403)])
+def test_a_web_socket_without_access_has_a_line(
+    guarded: LoggingServer, token: str, status: int
+) -> None:
+    address, path = next(ADDRESSES), "/v2/models/identity_fp32/stream"
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+    assert status == ask(guarded, "GET", path, address, token, headers=upgrade)
+
+    line = guarded.line_of(client=address)
+
+    assert f"GET {path}" == line["route"]
+    assert line["status"] in ("UNAUTHENTICATED", "PERMISSION_DENIED")
+
+
+def test_a_client_of_the_door_without_its_key_has_a_line_with_its_user(
+    guarded: LoggingServer,
+) -> None:
+    with RawDoor(str(guarded.directory.parent / "run" / "door")) as client:
+        kind, fields, _ = client.ask("infer", {"model": "identity_fp32"})
+    assert ("error", "UNAVAILABLE") == (kind, fields["code"])
+
+    line = guarded.line_of(protocol="zmq", status="UNAVAILABLE")
+
+    assert (f"user {os.getuid()}", "infer") == (line["client"], line["route"])
 
 
 @pytest.mark.parametrize(
@@ -218,6 +365,21 @@ def test_a_call_without_access_has_a_line(guarded: LoggingServer, method: str, c
     assert "127.0.0.1" == line["client"]
 
 
+def test_a_call_without_access_has_a_line_over_grpcio_too(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(Grant("shop", token_file.digest(GOOD), frozenset(["infer"])).line() + "\n")
+    path.chmod(0o600)
+    options = [f"--tokens={path}", "--grpc-transport=grpcio"]
+    with LoggingServer(tmp_path / "s", *options) as server:
+        connected = triton.InferenceServerClient(server.grpc_address)
+        with connected as client, pytest.raises(InferenceServerException):
+            client.get_model_config("identity_fp32")
+
+        line = server.line_of(protocol="grpc", status="UNAUTHENTICATED")
+
+    assert ("127.0.0.1", "ModelConfig") == (line["client"], line["route"])
+
+
 def test_many_refusals_of_one_client_have_some_lines_and_a_number(guarded: LoggingServer) -> None:
     address = next(ADDRESSES)
     statuses = [ask(guarded, "POST", INFER, address, "wrong") for _ in range(60)]
@@ -232,12 +394,34 @@ def test_many_refusals_of_one_client_have_some_lines_and_a_number(guarded: Loggi
     assert len([line for line in guarded.lines() if address == line.get("client")]) < 50
 
 
-def test_the_log_of_the_server_has_lines_of_frontends(guarded: LoggingServer) -> None:
-    address = next(ADDRESSES)
-    assert 401 == ask(guarded, "POST", INFER, address, "wrong")
+def test_the_log_has_lines_of_frontends_broker_and_add_ons(tmp_path: Path) -> None:
+    """Over `zmqtriton-ctl logs` and over the page's route alike."""
+    directory, path = tmp_path / "s", tmp_path / "tokens"
+    scopes = token_file.parse_scopes("infer,control")
+    grant = Grant("operator", token_file.digest(GOOD), scopes)
+    path.write_text(grant.line() + "\n")
+    path.chmod(0o600)
+    run = f"--runtime-directory={tmp_path / 'run'}"
+    with LoggingServer(directory, f"--tokens={path}", run, models=["sequences"]) as server:
+        server.access_log.mkdir()
+        begin = {"inputs": [VALUE], "parameters": {"sequence_id": 7, "sequence_start": True}}
+        for _ in range(2):
+            assert 200 == server.infer("sequences", GOOD, **begin)
+        assert 401 == server.infer("sequences", token="wrong")
+        texts = (
+            "127.0.0.1 presents a token that is not valid",
+            "sequence 7 for model 'sequences' has a conflict",
+            "lines of the access log are dropped",
+        )
 
-    text = f"{address} presents a token that is not valid"
-    eventually(lambda: text in ctl(guarded, "logs").stdout, 60)
+        def has_all(log: str) -> bool:
+            return all(text in log for text in texts)
+
+        eventually(lambda: has_all(ctl(server, "logs").stdout), 60, "lines of each process")
+        request = urllib.request.Request(f"{server.url}/v2/zmqtriton/logs")
+        request.add_header("Authorization", f"Bearer {GOOD}")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert has_all(answer.read().decode())
 
 
 def test_lines_that_cannot_be_written_are_counted_for_metrics(tmp_path: Path) -> None:

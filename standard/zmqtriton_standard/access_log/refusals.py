@@ -1,0 +1,127 @@
+"""The lines of requests without access, in each process that refuses any.
+
+Imports nothing of inferences, so that the process of metrics remains small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import orjson
+
+from zmqtriton.sdk.lines.line import Line
+from zmqtriton.sdk.lines.values import timestamp
+from zmqtriton_floor.endpoints import local_service_path
+from zmqtriton_frontends.access.bearer_tokens import MAX_ADDRESSES, FailureLimit
+from zmqtriton_frontends.access.refusals import Refusal, Source, listeners
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_standard.access_log.options import SERVICE
+
+#: A client's path may have any length.
+_MAX_ROUTE = 1000
+#: The time between two lines with the number of a client's refusals that have no line.
+_LEFT_OUT_EVERY_S = 10.0
+
+
+class RefusalLimit:
+    """The limit of lines about refusals: some of each client, and the number of all others.
+
+    A client without a token may send any number of requests, and must not fill the disk.
+    """
+
+    def __init__(self) -> None:
+        self._recent = FailureLimit()
+        #: Refusals without a line, by address.
+        self._left_out: dict[str, int] = {}
+
+    def admits(self, address: str, now_s: float) -> bool:
+        """Return whether a refusal of this client gets a line; count it if not."""
+        if not self._recent.add(address, now_s).wait_s:
+            return True
+        if address not in self._left_out and len(self._left_out) >= MAX_ADDRESSES:
+            address = "others"
+        self._left_out[address] = self._left_out.get(address, 0) + 1
+        return False
+
+    def take_left_out(self) -> list[tuple[str, int]]:
+        """Return the clients of refusals without a line, with their numbers, and begin again."""
+        taken, self._left_out = self._left_out, {}
+        return list(taken.items())
+
+
+class RefusalLog:
+    """Writes the lines of one process."""
+
+    def __init__(self, line: Line, clock: Callable[[], float] = time.monotonic) -> None:
+        self._line = line
+        self._clock = clock
+        self._limit = RefusalLimit()
+        #: Writes the numbers of refusals without a line; None while there are none.
+        self._timer: asyncio.TimerHandle | None = None
+
+    def turned_away(self, refusal: Refusal) -> None:
+        """Write the line of a request without access, unless its client has had many."""
+        source = refusal.source
+        if not self._limit.admits(source.address, self._clock()):
+            if self._timer is None:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(_LEFT_OUT_EVERY_S, self.write_left_out)
+                atexit.register(self.write_left_out)
+            return
+        document: dict[str, Any] = {"model": refusal.model} if refusal.model else {}
+        if refusal.token:
+            document["token"] = refusal.token
+        add_source(document, source)
+        document.update(status=refusal.code, error=refusal.text)
+        send(self._line, document)
+
+    def write_left_out(self) -> None:
+        """Write the number of refusals without a line of each client."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            atexit.unregister(self.write_left_out)
+        for client, count in self._limit.take_left_out():
+            send(self._line, {"client": client, "left_out": count})
+
+
+def log_refusals(gateway: Gateway) -> Line:
+    """Log the refusals of this process from now on; return the way to the log.
+
+    A process may serve inferences and the page of metrics, and logs each refusal once.
+    """
+    return _line_to(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+
+
+@cache
+def _line_to(path: str) -> Line:
+    line = Line(path)
+    listeners.append(RefusalLog(line).turned_away)
+    return line
+
+
+def add_source(document: dict[str, Any], source: Source) -> None:
+    if source.address:
+        document["client"] = source.address
+    document["protocol"] = source.protocol
+    document["route"] = source.route[:_MAX_ROUTE]
+
+
+def send(line: Line, document: dict[str, Any], begun_ns: int = 0) -> None:
+    waited_ns = time.monotonic_ns() - begun_ns if begun_ns else 0
+    document = {
+        "time": timestamp(time.time() - waited_ns / 1e9),
+        **document,
+        "duration_ms": waited_ns / 1e6,
+    }
+    if not line.has_room(0):
+        line.dropped += 1
+        return
+    if line.dropped:
+        document["dropped"], line.dropped = line.dropped, 0
+    line.send(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
