@@ -12,7 +12,6 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for other rooms, by module.
 _NAMES = {
     "asking": "EXIT_REFUSED check_name exit_on_error explain run_with_client",
-    "connections": "read_rates",
     "loading": "shown_load",
     "output": (
         "LiveLine form_option print_document print_error print_note print_result with_format"
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
         explain,
         run_with_client,
     )
-    from zmqtriton_addons.ctl.connections import read_rates
     from zmqtriton_addons.ctl.loading import shown_load
     from zmqtriton_addons.ctl.output import (
         LiveLine,

@@ -20,10 +20,10 @@ from zmqtriton_addons.ctl import (
     needs_attention,
     print_document,
     print_note,
-    read_rates,
     run_with_client,
     with_format,
 )
+from zmqtriton_addons.ctl.connections import read_rates
 from zmqtriton_addons.ctl.stacks import read_stacks
 from zmqtriton_addons.routes import names
 from zmqtriton_addons.tools.explaining.causes import judge_pressure, judge_processes

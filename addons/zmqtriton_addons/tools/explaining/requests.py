@@ -53,7 +53,7 @@ _SLOTS = (
 )
 #: Fewer requests are no load, and of more such a share is nearly all.
 _BUSY_PER_S, _NEARLY_ALL = 10.0, 0.9
-#: A wait of so many times max_queue_delay_microseconds is not for others in the batch alone.
+#: A wait this much longer than max_queue_delay_microseconds is not for others in the batch alone.
 _DELAYED = 1.5
 #: So many of the instances that hang are told one by one.
 _MAX_HANGING = 4
@@ -118,8 +118,8 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         text = _share(facts, faults, total)
         errors = [row["last_error"] for row in counts if "last_error" in row]
         last: Document = max(errors, key=lambda error: float(error["at_s"]), default={})
-        if last and (why_known := explain_known(facts.model, last["text"])):
-            yield _of(f"{text}, the last {facts.ago(last['at_s'])} because ", why_known)
+        if last and (explanation := explain_known(facts.model, last["text"])):
+            yield _of(f"{text}, the last {facts.ago(last['at_s'])} because ", explanation)
             return
         if last:
             text += f", the last {facts.ago(last['at_s'])} with the answer: {last['text']}"

@@ -78,7 +78,7 @@ class Fault(NamedTuple):
     config: str
     code: str | None
     #: Words of the cause.
-    told: str
+    cause: str
     #: The beginning of the advice to it.
     advice: str
     #: Does what the advice says beside its commands.
@@ -959,7 +959,7 @@ def _keep_the_slot(world: World) -> None:
 
 
 def _sequence_goes_on(world: World) -> None:
-    """What waited for a slot has one of the new instance."""
+    """The request that waited for a slot has one of the new instance."""
     eventually(lambda: "in its queue" not in world.texts(), 60, "it has a slot")
     assert 200 == world.ask(body=_sequence(1, sequence_end=True))
 
