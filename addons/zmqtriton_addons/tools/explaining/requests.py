@@ -12,7 +12,7 @@ from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.ctl import format_duration
 from zmqtriton_addons.tools.explaining.causes import Explanation, explain_known, explain_text
 from zmqtriton_addons.tools.explaining.facts import (
-    MOST,
+    LARGE_SHARE,
     PACE,
     RECENT_S,
     SMALL_SHARE,
@@ -100,7 +100,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
     failures = [
         (line, match[1])
         for line in facts.log
-        if line.get("version") not in facts.aborted_versions
+        if line.get("version") not in facts.retired_versions
         and (match := _FAILED_REQUEST.search(_unescape(line)))
     ]
     faults = sum(row.get("faults", 0) - _overdue(row) for row in counts)
@@ -296,7 +296,7 @@ def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     if whole_ms <= WORTH_MENTIONING_MS:
         return
     # of more than the whole, most is of requests that have failed, which are told
-    if not MOST * whole_ms < waited_ms <= whole_ms:
+    if not LARGE_SHARE * whole_ms < waited_ms <= whole_ms:
         return
     text, where, advice = f"requests take {whole_ms:.1f} ms", "in the queue", _INSTANCES
     commands = facts.scale_commands(row)
