@@ -1042,7 +1042,7 @@ def test_models_in_trouble_and_many_instances(tmp_path: Path) -> None:
 def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    python = python_with_disk(disk, 1 << 20)
+    python = python_with_disk(disk, 1 << 16)
     server = Server(
         tmp_path / "s",
         ["add_sub"],
@@ -1059,8 +1059,10 @@ def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
 
         def is_told() -> Any:
             for _ in range(200):
-                server.request_json("/v2/models/no_such_model/infer", BODY)
-            matches = [one for one in operator.findings() if "lines" in one["text"]]
+                server.request_json("/v2/models/add_sub/infer", {"inputs": []})
+            matches = [
+                one for one in operator.findings() if "lines of the log are lost" in one["text"]
+            ]
             return matches and matches[0]
 
         finding = eventually(is_told, 120, "lost lines")
