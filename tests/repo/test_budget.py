@@ -20,7 +20,7 @@ ADDONS = "addons/zmqtriton_addons/"
 STATEMENTS = {
     "core": 44_796,
     "tests": 66_320,
-    "tests/addons": 35_781,
+    "tests/addons": 35_789,
     f"{ADDONS}access_log": 270,
     f"{ADDONS}affinity": 240,
     f"{ADDONS}sleeping": 90,
@@ -53,7 +53,7 @@ STATEMENTS = {
     "zmqtriton/embedded": 940,
     "zmqtriton/pytriton": 2_780,
     f"{ADDONS}routes": 1_050,
-    f"{ADDONS}tools": 6_254,
+    f"{ADDONS}tools": 6_259,
     f"{ADDONS}tritonserver": 870,
     f"{ADDONS}web_apis": 3_040,
     f"{ADDONS}web_sockets": 520,
