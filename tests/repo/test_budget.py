@@ -17,9 +17,9 @@ from tools.report import packages, sizes, statements
 CARRIED = ("zmqtriton", "zmqtriton/embedded", "zmqtriton/pytriton", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
-STATEMENTS = {"core and standard": 64_850, "tests": 86_600}
+STATEMENTS = {"core and standard": 65_050, "tests": 88_200}
 #: The modules of core and standard.
-FILES = 695
+FILES = 705
 #: So far above what is there a budget may stand.
 SLACK = 100
 

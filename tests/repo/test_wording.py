@@ -163,7 +163,7 @@ HABITS = {
 }
 #: How many are left. These numbers may only fall.
 HABITS_LEFT = {
-    "a relative clause as the head": 260,
+    "a relative clause as the head": 259,
     "a preposition as the head": 178,
     "nobody": 239,
     "so many": 162,

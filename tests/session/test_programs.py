@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What make and its shell are nothing without.
-GIVEN = frozenset("cat env make rm sh sleep true".split())
+GIVEN = frozenset("cat env false make rm sh sleep true".split())
 #: What begins a command.
 STARTERS = frozenset("run Popen check_call check_output".split())
 #: Programs of developers, which `make test` does not run.

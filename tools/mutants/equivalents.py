@@ -28,8 +28,10 @@ EQUIVALENTS: dict[str, str] = {
     ),
     f"{_STUB}/broker/connection.py BrokerConnection.wait: self.descriptor >= 0 -> "
     "self.descriptor > 0": "0 is the standard input of every process",
-    f"{_STUB}/execution/responses.py Pending.encode: if sendable and sendable.get(tensor._name) != "
-    "tensor._datatype -> if True": "a shortcut: the same is compared again, with its words",
+    f"{_STUB}/execution/responses.py Pending.encode: if sendable and (not is_declared or "
+    "instance.declared_shapes) -> if True": (
+        "a shortcut: the same is compared again, with its words"
+    ),
     f"{_STUB}/broker/bls_client.py BlsClient.wait: time.monotonic() - question.granted_s >= "
     "_GRANT_EVERY_S -> time.monotonic() - question.granted_s > _GRANT_EVERY_S": "a clock of floats",
     f"{_STUB}/broker/connection.py BrokerConnection.turn: 0 in if not socket.is_open and "

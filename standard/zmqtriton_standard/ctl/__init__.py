@@ -45,7 +45,6 @@ ADDON = AddOn(
 #: The names for other rooms, by module.
 _NAMES = {
     "asking": "EXIT_REFUSED check_name exit_on_error explain run_with_client",
-    "connections": "read_rates",
     "loading": "shown_load",
     "output": (
         "LiveLine form_option print_document print_error print_note print_result with_format"
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
         explain,
         run_with_client,
     )
-    from zmqtriton_standard.ctl.connections import read_rates
     from zmqtriton_standard.ctl.loading import shown_load
     from zmqtriton_standard.ctl.output import (
         LiveLine,

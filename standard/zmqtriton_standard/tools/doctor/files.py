@@ -63,7 +63,7 @@ def judge_log(path: str, pid: int = 0, root: Path = ROOT) -> Iterator[Finding]:
     if path and pid and _is_deleted(path, pid, root):
         yield error(
             f"the log is lost: {path} was deleted while the server has it open",
-            "This has the server make the directory and the file again.",
+            "At this signal the server makes the directory and the file again.",
             f"kill -HUP {pid}",
         )
     else:

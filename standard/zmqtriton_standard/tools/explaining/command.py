@@ -23,10 +23,10 @@ from zmqtriton_standard.ctl import (
     needs_attention,
     print_document,
     print_note,
-    read_rates,
     run_with_client,
     with_format,
 )
+from zmqtriton_standard.ctl.connections import read_rates
 from zmqtriton_standard.ctl.stacks import read_stacks
 from zmqtriton_standard.tools.explaining.causes import judge_pressure, judge_processes
 from zmqtriton_standard.tools.explaining.directories import Directories

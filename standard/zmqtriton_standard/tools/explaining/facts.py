@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton.findings import Finding
+from zmqtriton_floor.reasons import Kind
 from zmqtriton_standard.ctl import format_duration
-from zmqtriton_standard.tools.explaining.causes import own_frame, place_text
+from zmqtriton_standard.tools.explaining.causes import own_frame, place_text, reason_of
 from zmqtriton_standard.tools.explaining.sharing import Memory
 
 #: An overview of all models leaves out trouble that is over for so long, if little came of it.
 RECENT_S = 600.0
 SMALL_SHARE = 0.01
 #: The share of a time that is worth shortening by itself.
-MOST = 2 / 3
+LARGE_SHARE = 2 / 3
 WORTH_MENTIONING_MS = 10.0
 #: The quota for which requests wait.
 PACE = "max_executions_per_second"
@@ -133,11 +134,15 @@ class Facts:
         ]
 
     @property
-    def aborted_versions(self) -> set[int]:
-        """Versions whose trial was aborted, so that they are not meant to serve."""
-        rows = self.status.get("canaries", {}).get("models", ())
-        own = [row for row in rows if row["model"] == self.model]
-        return {row["canary"] for row in own if row["phase"] == "ABORTED"}
+    def retired_versions(self) -> set[int]:
+        """Versions that are unloaded while another serves, so that they are not meant to."""
+        own = [entry for entry in self.index if entry["name"] == self.model]
+        return {int(entry["version"]) for entry in own if self.is_retired(entry)}
+
+    def is_retired(self, entry: Document) -> bool:
+        """True of a version that a policy, a canary or a load of another version has unloaded."""
+        reason = reason_of(entry)
+        return self.serves and reason is not None and reason.kind == Kind.UNLOADED
 
     def _is_meant(self, row: Document) -> bool:
         versions = (0, row.get("version", self.version))
@@ -231,7 +236,7 @@ class Facts:
         if callee is None or not row.get("executed"):
             return None
         compute_ms = row["compute_ns"] / row["executed"] / 1e6
-        return callee if callee.whole_ms > MOST * compute_ms else None
+        return callee if callee.whole_ms > LARGE_SHARE * compute_ms else None
 
     def _slowest(self, models: Iterable[str]) -> StepTimes | None:
         times = [

@@ -130,9 +130,11 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
     for entry in entries:
         whose = f"version {entry['version']} is " if len(entries) > 1 else ""
         state, reason = entry.get("state", ""), reason_of(entry)
-        is_unloaded = reason is not None and reason.kind == Kind.UNLOADED
-        if is_unloaded and int(entry.get("version", 0)) in facts.aborted_versions:
-            continue  # its canary is told
+        if facts.is_retired(entry):
+            if facts.version:
+                text = "not ready: it was unloaded, and another version serves"
+                yield note(text, "", f"zmqtriton-ctl status {facts.word}")
+            continue
         if state == "READY":
             if reason:
                 yield _of("ready, but ", explain_reason(facts.model, reason))

@@ -12,7 +12,7 @@ from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_standard.ctl import format_duration
 from zmqtriton_standard.tools.explaining.causes import Explanation, explain_known, explain_text
 from zmqtriton_standard.tools.explaining.facts import (
-    MOST,
+    LARGE_SHARE,
     PACE,
     RECENT_S,
     SMALL_SHARE,
@@ -53,7 +53,7 @@ _SLOTS = (
 )
 #: Fewer requests are no load, and of more such a share is nearly all.
 _BUSY_PER_S, _NEARLY_ALL = 10.0, 0.9
-#: A wait of so many times max_queue_delay_microseconds is not for others in the batch alone.
+#: A wait this much longer than max_queue_delay_microseconds is not for others in the batch alone.
 _DELAYED = 1.5
 #: So many of the instances that hang are told one by one.
 _MAX_HANGING = 4
@@ -100,7 +100,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
     failures = [
         (line, match[1])
         for line in facts.log
-        if line.get("version") not in facts.aborted_versions
+        if line.get("version") not in facts.retired_versions
         and (match := _FAILED_REQUEST.search(_unescape(line)))
     ]
     faults = sum(row.get("faults", 0) - _overdue(row) for row in counts)
@@ -118,8 +118,8 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         text = _share(facts, faults, total)
         errors = [row["last_error"] for row in counts if "last_error" in row]
         last: Document = max(errors, key=lambda error: float(error["at_s"]), default={})
-        if last and (why_known := explain_known(facts.model, last["text"])):
-            yield _of(f"{text}, the last {facts.ago(last['at_s'])} because ", why_known)
+        if last and (explanation := explain_known(facts.model, last["text"])):
+            yield _of(f"{text}, the last {facts.ago(last['at_s'])} because ", explanation)
             return
         if last:
             text += f", the last {facts.ago(last['at_s'])} with the answer: {last['text']}"
@@ -314,7 +314,7 @@ def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     if whole_ms <= WORTH_MENTIONING_MS:
         return
     # of more than the whole, most is of requests that have failed, which are told
-    if not MOST * whole_ms < waited_ms <= whole_ms:
+    if not LARGE_SHARE * whole_ms < waited_ms <= whole_ms:
         return
     text, where, advice = f"requests take {whole_ms:.1f} ms", "in the queue", _INSTANCES
     commands = facts.scale_commands(row)

@@ -46,7 +46,7 @@ def _serve(world: World) -> None:
     assert "" == world.load()
 
 
-def _asked(times: int = 2) -> Callable[[World], None]:
+def _asks(times: int = 2) -> Callable[[World], None]:
     def provoke(world: World) -> None:
         for _ in range(times):
             world.ask()
@@ -78,7 +78,7 @@ class Fault(NamedTuple):
     config: str
     code: str | None
     #: Words of the cause.
-    told: str
+    cause: str
     #: The beginning of the advice to it.
     advice: str
     #: Does what the advice says beside its commands.
@@ -653,7 +653,7 @@ _REQUESTS = {
         _failing("raise KeyError('no such column')"),
         "it raises KeyError: 'no such column' (model.py, line 8, in execute)",
         "Correct the model, or what it needs there.",
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "fails_in_a_library": Fault(
         CONFIG,
@@ -661,7 +661,7 @@ _REQUESTS = {
         "it raises JSONDecodeError: Expecting property name enclosed in double quotes: line 1 "
         "column 2 (char 1) (model.py, line 9, in execute)",
         "Correct the model, or what it needs there.",
-        provoke=_asked(),
+        provoke=_asks(),
         untrue=("decoder.py",),
     ),
     "method_missing": Fault(
@@ -669,49 +669,49 @@ _REQUESTS = {
         _model("    def initialize(self, args):\n        pass\n"),
         "its class has no method execute()",
         "Write `def execute(self, requests)`, which returns a list",
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "forgets_return": Fault(
         CONFIG,
         _model("    def execute(self, requests):\n        pass\n"),
         "its execute() has neither returned a response to the request nor kept its sender",
         "A `return` may be missing",
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "returns_none": Fault(
         CONFIG,
         _model("    def execute(self, requests):\n        return []\n"),
         "the list that its execute() returns has 0 responses, and there are 1 requests",
         "execute() returns a list with an InferenceResponse for each request, in the same order.",
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "stops_to_debug": Fault(
         CONFIG,
         _failing("breakpoint()"),
         "its code stops at a breakpoint() (model.py, line 9, in execute)",
         "Remove it. `zmqtriton.testing.load_model` runs model.py in a program of your own",
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "exits_in_requests": Fault(
         CONFIG,
         _failing("exit(3)"),
         "it raises SystemExit: 3 (model.py, line 8, in execute)",
         "Correct the model, or what it needs there.",
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "dies": Fault(
         CONFIG,
         _failing("os._exit(4)"),
         "its process ends itself, with status 4",
         "Something in it calls exit(); the last lines of its log come before.",
-        provoke=_asked(7),
+        provoke=_asks(7),
     ),
     "crashes_in_requests": Fault(
         CONFIG,
         _failing("import ctypes", "ctypes.string_at(0)"),
         "it crashes in native code, killed by SIGSEGV: Segmentation fault (model.py, line 9",
         "A library that the model uses is broken, or of another version than it expects.",
-        provoke=_asked(2),
+        provoke=_asks(2),
     ),
     "asks_much_memory": Fault(
         CONFIG,
@@ -723,7 +723,7 @@ _REQUESTS = {
         "it has no memory left: MemoryError: Unable to allocate 1.00 TiB",
         "Give the machine more memory, or the model less to hold.",
         lambda world: world.write_code(world.code.read_text().replace("1 << 40", "1 << 4")),
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "hungry": Fault(
         CONFIG + parameter("max_memory_bytes", "150M"),
@@ -731,7 +731,7 @@ _REQUESTS = {
         "it needs more memory than its quota: max_memory_bytes is 157286400",
         "Raise max_memory_bytes, or find out what the model keeps.",
         _raise_quota,
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "leaks": Fault(
         CONFIG,
@@ -739,7 +739,7 @@ _REQUESTS = {
         "it leaks memory: instance leaks_0 has grown by 20 MiB with each execution",
         "Find out what the model keeps. Until then the parameter max_memory_bytes",
         _limited_leak,
-        provoke=_asked(40),
+        provoke=_asks(40),
         proof=_is_replaced,
     ),
     "leaks_within_limits": Fault(
@@ -747,7 +747,7 @@ _REQUESTS = {
         _LEAKS,
         "it leaks memory: instance leaks_within_limits_0 has grown by 20 MiB",
         "Find out what the model keeps. An instance is replaced at 4 GiB",
-        provoke=_asked(40),
+        provoke=_asks(40),
     ),
     "too_long": Fault(
         CONFIG + parameter("max_execution_seconds", "1"),
@@ -755,7 +755,7 @@ _REQUESTS = {
         "a request took longer than max_execution_seconds, 1 s (model.py, line 8, in execute)",
         "Raise max_execution_seconds if it only needs longer; the line says where it was.",
         _changes('string_value: "1"', 'string_value: "600"'),
-        provoke=_asked(1),
+        provoke=_asks(1),
     ),
     "hangs": Fault(
         CONFIG,
@@ -800,7 +800,7 @@ _REQUESTS = {
         "deadlock: models call each other and wait for ever (asks_itself -> asks_itself)",
         "Let no model call itself, not by way of others either. Where such calls come to an end",
         _nothing,
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "asks_back": Fault(
         CONFIG,
@@ -810,35 +810,35 @@ _REQUESTS = {
         "Let no model call itself, not by way of others either.",
         _mend_called,
         prepare=_with_called,
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "misnames_input": Fault(
         CONFIG,
         _failing("pb_utils.get_input_tensor_by_name(requests[0], 'INPUT')"),
         "its code asked for 'INPUT', which its configuration does not name; it names IN",
         _MISMATCH,
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "misnames_output": Fault(
         CONFIG,
         WORKS.replace("'OUT'", "'OUTPUT'"),
         "its code sent 'OUTPUT', which its configuration does not name; it names OUT",
         _MISMATCH,
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "mistypes_output": Fault(
         CONFIG,
         WORKS.replace("np.float32", "np.int64"),
         "its code sent INT64 for 'OUT', which its configuration declares as FP32",
         _MISMATCH,
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "misshapes_output": Fault(
         CONFIG,
         WORKS.replace("np.zeros(1", "np.zeros(7"),
         "its code sent shape [7] for 'OUT', which its configuration declares as [1]",
         _MISMATCH,
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "answers_errors": Fault(
         CONFIG,
@@ -850,7 +850,7 @@ _REQUESTS = {
         "2 of 2 requests failed, the last 0s ago with the answer: no such customer",
         "The log may say more; errors that the model itself returns are in no log.",
         _mend_and_reload,
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "opens_too_much": Fault(
         CONFIG,
@@ -862,7 +862,7 @@ _REQUESTS = {
         ),
         "a process has no file descriptors left: Too many open files (model.py, line 11",
         "Raise `ulimit -n` (LimitNOFILE= of systemd), or close files in the model.",
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "makes_large_tensors": Fault(
         CONFIG.replace("dims: [1] }]\n", "dims: [-1] }]\n") + parameter("max_segment_bytes", "1M"),
@@ -870,7 +870,7 @@ _REQUESTS = {
         "its tensors need more shared memory than max_segment_bytes allows",
         "Raise the quota, or send smaller tensors.",
         _changes('"1M"', '"64M"'),
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "exceeds_a_quota": Fault(
         CONFIG.replace("dims: [1] }]\n", "dims: [-1] }]\n") + parameter("max_segment_bytes", "1M"),
@@ -878,7 +878,7 @@ _REQUESTS = {
         "its quota max_segment_bytes (1048576) was exceeded",
         "Raise the parameter in config.pbtxt.",
         _changes('"1M"', '"64M"'),
-        provoke=_asked(),
+        provoke=_asks(),
     ),
     "has_a_broken_version": Fault(
         CONFIG + "version_policy: { all { } }\n",
@@ -959,7 +959,7 @@ def _keep_the_slot(world: World) -> None:
 
 
 def _sequence_goes_on(world: World) -> None:
-    """What waited for a slot has one of the new instance."""
+    """The request that waited for a slot has one of the new instance."""
     eventually(lambda: "in its queue" not in world.texts(), 60, "it has a slot")
     assert 200 == world.ask(body=_sequence(1, sequence_end=True))
 

@@ -35,12 +35,12 @@ class Sentence(NamedTuple):
 
 def sentences() -> list[Sentence]:
     """Return each sentence once, with its first place."""
-    found: dict[str, Sentence] = {}
+    matches: dict[str, Sentence] = {}
     for folder in ("explaining", "doctor"):
         for path in sorted((TOOLS / folder).glob("*.py")):
             for sentence in _Module(path).sentences():
-                found.setdefault(sentence.text, sentence)
-    return list(found.values())
+                matches.setdefault(sentence.text, sentence)
+    return list(matches.values())
 
 
 class _Module:

@@ -101,9 +101,11 @@ def is_among(sentence: Sentence, beginnings: set[str]) -> bool:
 
 
 def test_each_sentence_of_advice_is_followed() -> None:
-    known = followed() | UNFOLLOWED.keys()
+    beginnings = followed() | UNFOLLOWED.keys()
 
-    assert [] == [f"{one.place}: {one.text}" for one in sentences() if not is_among(one, known)]
+    assert [] == [
+        f"{one.place}: {one.text}" for one in sentences() if not is_among(one, beginnings)
+    ]
 
 
 def test_none_stands_here_that_is_followed_or_gone() -> None:

@@ -53,8 +53,8 @@ class Operator:
     def findings(self, *words: str) -> list[Any]:
         done = ctl(self.server, "explain", *words, "-o", "json")
         assert 0 == done.exit_code, done.output
-        found: list[Any] = json.loads(done.stdout)
-        return found
+        matches: list[Any] = json.loads(done.stdout)
+        return matches
 
     def type(self, command: str) -> str:
         """Type a command; return what it prints, which is something, unless it fails."""
@@ -186,7 +186,7 @@ class World(Operator):
 
     # ------------------------------------------------------------ explanations
 
-    def told(self, words: str) -> list[Any]:
+    def await_cause(self, words: str) -> list[Any]:
         """Wait until explain says this; logs and counts follow the answers. Return all it says."""
 
         def is_told() -> list[Any]:
@@ -211,5 +211,5 @@ def code_of(body: str, before: str = "") -> str:
 
 def first(findings: Iterable[Any], words: str) -> Any:
     """Return the finding with these words, rather one of the server's than of a check of files."""
-    found = [one for one in findings if words in one["text"]]
-    return next((one for one in found if "a check also finds" not in one["text"]), found[0])
+    matches = [one for one in findings if words in one["text"]]
+    return next((one for one in matches if "a check also finds" not in one["text"]), matches[0])

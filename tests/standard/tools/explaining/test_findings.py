@@ -478,11 +478,13 @@ def test_after_an_aborted_canary_nothing_is_wrong_with_its_version() -> None:
 
     well = Facts("m", index=[READY, unloaded], status=status, log=log[1:])
     failing = replace(well, log=log)
-    split = replace(well, status={**status, "canaries": {"models": []}})
+    earlier = replace(well, status={**status, "canaries": {"models": []}})
 
     assert "nothing is wrong" in first(well).text
     assert "it raises ValueError: bad" in first(failing).text
-    assert "version 2 is not ready" in first(split).text
+    assert "nothing is wrong" in first(earlier).text
+    chosen = first(replace(well, version=2))
+    assert "not ready: it was unloaded, and another version serves" == chosen.text
 
 
 def test_forks_that_load_the_same_are_told_what_preload_would_save() -> None:

@@ -59,15 +59,15 @@ def test_the_cause_is_named_and_the_advice_helps(world: World) -> None:
     fault = FAULTS[world.name]
     fault.prepare(world)
     fault.load(world)
-    if fault.is_at_load and "loading (" not in fault.told:
-        is_loaded = fault.told.startswith("not ready: nobody")
+    if fault.is_at_load and "loading (" not in fault.cause:
+        is_loaded = fault.cause.startswith("not ready: nobody")
         eventually(lambda: is_loaded or world.state() not in {"", "LOADING"}, 60, world.name)
     elif not fault.is_at_load:
         eventually(lambda: world.state() == "READY", 60, world.name)
         fault.provoke(world)
 
-    findings = world.told(fault.told)
-    finding = first(findings, fault.told)
+    findings = world.await_cause(fault.cause)
+    finding = first(findings, fault.cause)
 
     said = ctl(world.server, "explain", world.name).output
     assert [] == [words for words in fault.untrue if words in said.rstrip("\n")], said

@@ -105,7 +105,7 @@ class Place:
         except OSError:
             return 0
 
-    def told(self, words: str, advice: str, *, by: str = "explain") -> Any:
+    def await_cause(self, words: str, advice: str, *, by: str = "explain") -> Any:
         """Wait for the finding with these words, and check the beginning of its advice."""
 
         def find() -> Any:
@@ -143,32 +143,34 @@ def _copy(source: Any, target: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "told", "advice"),
+    ("days", "cause", "advice"),
     [
         (-1, "has expired", "Replace the files; the server reads them again by itself."),
         (3, "expires in", "Replace the files in time; the server reads them again by itself."),
     ],
 )
 def test_a_certificate_that_ends_is_replaced(
-    place: Place, days: int, told: str, advice: str
+    place: Place, days: int, cause: str, advice: str
 ) -> None:
     over = place.authority.issue(f"over{days}", days=days)
     over.key.chmod(0o600)
     _copy(over, place.pair)
 
-    finding = place.told(told, advice)
+    finding = place.await_cause(cause, advice)
     [dates] = place.type(finding)
     assert "notAfter" in dates
     _copy(place.good, place.pair)
 
-    place.is_over(told)
+    place.is_over(cause)
 
 
 def test_a_key_of_another_certificate_is_told(place: Place) -> None:
     shutil.copy(place.authority.pair.key, place.pair.key)
     place.pair.key.chmod(0o600)
 
-    finding = place.told("cannot be used", "The certificate and its key must belong together")
+    finding = place.await_cause(
+        "cannot be used", "The certificate and its key must belong together"
+    )
     place.type(finding)
     _copy(place.good, place.pair)
 
@@ -176,26 +178,26 @@ def test_a_key_of_another_certificate_is_told(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "advice"),
+    ("name", "cause", "advice"),
     [
         ("key", "every user of this machine can read the key", "Its owner can pretend to be"),
         ("tokens", "the file of --tokens", "Its readers may learn who has access."),
     ],
 )
 def test_a_secret_that_everybody_reads_is_closed(
-    place: Place, name: str, told: str, advice: str
+    place: Place, name: str, cause: str, advice: str
 ) -> None:
     (place.pair.key if name == "key" else place.tokens).chmod(0o644)
 
-    place.type(place.told(told, advice))
+    place.type(place.await_cause(cause, advice))
 
-    place.is_over(told)
+    place.is_over(cause)
 
 
 def test_a_file_of_tokens_that_cannot_be_used_is_corrected(place: Place) -> None:
     place.tokens.write_text("nonsense\n")
 
-    place.type(place.told("--tokens: ", "The server does not start with it."))
+    place.type(place.await_cause("--tokens: ", "The server does not start with it."))
     write_tokens(place.tokens)
 
     place.is_over("--tokens: ")
@@ -207,7 +209,9 @@ def test_a_file_of_tokens_that_cannot_be_used_is_corrected(place: Place) -> None
 def test_a_deleted_log_is_made_again(place: Place) -> None:
     shutil.rmtree(place.logs)
 
-    finding = place.told("the log is lost: ", "This has the server make the directory and the file")
+    finding = place.await_cause(
+        "the log is lost: ", "At this signal the server makes the directory and"
+    )
     place.type(finding)
 
     place.is_over("the log is lost: ")
@@ -229,7 +233,7 @@ def test_a_deleted_directory_of_jobs_is_made_again(place: Place) -> None:
     shutil.rmtree(place.state / "jobs")
     [before] = place.server.pids()["jobs"]
 
-    finding = place.told(
+    finding = place.await_cause(
         "the directory of the jobs is gone", "Jobs and batches that were there are"
     )
     assert [f"kill {before}"] == finding["commands"]
@@ -283,7 +287,7 @@ def load(place: Place) -> Iterator[list[int]]:
 
 def test_a_token_that_sends_nearly_all_is_named_and_limited(place: Place) -> None:
     with load(place) as statuses:
-        finding = place.told(
+        finding = place.await_cause(
             "the token 'busy' sends 9", "If others wait because of it, requests_per"
         )
         [clients] = place.type(finding)
@@ -291,7 +295,7 @@ def test_a_token_that_sends_nearly_all_is_named_and_limited(place: Place) -> Non
         write_tokens(place.tokens, requests_per_second=1.0)
 
         eventually(lambda: 429 in statuses, 60, "its limit")
-        refused = place.told(
+        refused = place.await_cause(
             "refused for the limits of their tokens", "The file of the tokens has their limits."
         )
         assert [] == refused["commands"]
@@ -309,7 +313,9 @@ def test_one_hung_instance_of_two_is_restarted_alone(place: Place) -> None:
     hung.start()
     before = place.server.stub_pids("double")
 
-    finding = place.told("instance double_", "This shows the line of code that each thread is at.")
+    finding = place.await_cause(
+        "instance double_", "This shows the line of code that each thread is at."
+    )
     stacks, restart = finding["commands"]
     for _ in range(3):  # to look changes nothing
         ctl(place.server, "explain", "double")
@@ -331,8 +337,8 @@ def test_a_stopped_process_is_continued(place: Place) -> None:
         """Stop a stub; it is replaced after three seconds, so it may go unseen."""
         for pid in place.server.stub_pids("steady")[:1]:
             os.kill(pid, signal.SIGSTOP)
-            found = json.loads(ctl(place.server, "doctor", "-o", "json").stdout)
-            return next((one for one in found if f"(pid {pid}) is stopped" in one["text"]), None)
+            matches = json.loads(ctl(place.server, "doctor", "-o", "json").stdout)
+            return next((one for one in matches if f"(pid {pid}) is stopped" in one["text"]), None)
 
     finding = eventually(stop, 60, "it is seen")
     assert finding["advice"] == "It does nothing until it is continued."
@@ -346,7 +352,7 @@ def test_changed_options_are_told(place: Place) -> None:
     place.config.write_text("jobs = true\n# more\n")
     os.utime(place.config, (time.time() + 60, time.time() + 60))
 
-    finding = place.told(
+    finding = place.await_cause(
         "has changed since the server started", "The server reads it once", by="doctor"
     )
 
@@ -405,8 +411,8 @@ def doctor(
         env={**os.environ, **(env or {})},
     )
     assert done.stdout, done.stderr
-    found: list[Any] = json.loads(done.stdout)
-    return found
+    matches: list[Any] = json.loads(done.stdout)
+    return matches
 
 
 def advised(findings: list[Any], words: str, advice: str) -> Any:
@@ -478,7 +484,7 @@ def test_a_repository_that_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told", "advice"),
+    ("options", "cause", "advice"),
     [
         (
             "--log-file=@/x/log",
@@ -487,17 +493,17 @@ def test_a_repository_that_is_missing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_directory_that_is_missing(tmp_path: Path, options: str, told: str, advice: str) -> None:
+def test_a_directory_that_is_missing(tmp_path: Path, options: str, cause: str, advice: str) -> None:
     words = ("--", options.replace("@", str(tmp_path)))
-    finding = advised(doctor(*words), told, advice)
+    finding = advised(doctor(*words), cause, advice)
     for command in finding["commands"]:
         assert 0 == program(shlex.split(command)).returncode
 
-    assert is_silent(doctor(*words), told)
+    assert is_silent(doctor(*words), cause)
 
 
 @pytest.mark.parametrize(
-    ("options", "told", "advice"),
+    ("options", "cause", "advice"),
     [
         ("--log-file=@/log", "the log cannot be written: this user", "Correct the rights, or name"),
         (
@@ -513,19 +519,19 @@ def test_a_directory_that_is_missing(tmp_path: Path, options: str, told: str, ad
         ("--runtime-directory=@", "the runtime directory", "Name another one with --runtime-dir"),
     ],
 )
-def test_a_directory_of_another_owner(nobodys: Path, options: str, told: str, advice: str) -> None:
+def test_a_directory_of_another_owner(nobodys: Path, options: str, cause: str, advice: str) -> None:
     """As nobody: the directory is root's, then it is nobody's."""
     closed = nobodys / "closed"
     closed.mkdir()
     closed.chmod(0o755)
     words = ("--", *options.replace("@", str(closed)).split())
-    finding = advised(doctor(*words, wrapper=as_nobody(), env=_OF_NOBODY), told, advice)
+    finding = advised(doctor(*words, wrapper=as_nobody(), env=_OF_NOBODY), cause, advice)
     for command in finding["commands"]:
         assert 0 == program(shlex.split(command)).returncode
     os.chown(closed, 65534, 65534)
     closed.chmod(0o700)
 
-    assert is_silent(doctor(*words, wrapper=as_nobody(), env=_OF_NOBODY), told)
+    assert is_silent(doctor(*words, wrapper=as_nobody(), env=_OF_NOBODY), cause)
 
 
 _OF_NOBODY = {"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -566,12 +572,12 @@ def test_a_proxy_in_the_environment() -> None:
     [command] = finding["commands"]
     name, _, value = command.removeprefix("export ").partition("=")
 
-    found = doctor("--", "--http-port=0", env={**environment, name: value})
-    assert is_silent(found, "to a proxy")
+    matches = doctor("--", "--http-port=0", env={**environment, name: value})
+    assert is_silent(matches, "to a proxy")
 
 
 @pytest.mark.parametrize(
-    ("options", "path", "told", "advice"),
+    ("options", "path", "cause", "advice"),
     [
         (
             "--log-file=/mnt/log",
@@ -593,67 +599,67 @@ def test_a_proxy_in_the_environment() -> None:
         ),
     ],
 )
-def test_a_disk_that_is_full(options: str, path: str, told: str, advice: str) -> None:
+def test_a_disk_that_is_full(options: str, path: str, cause: str, advice: str) -> None:
     """A small tmpfs; what is freed is a file of it, or a larger one is mounted."""
     words = ("--", *options.split())
     full = f"mount -t tmpfs -o size=2g none {path}; fallocate -l 1900m {path}/full"
 
-    advised(doctor(*words, wrapper=in_namespace(full)), told, advice)
+    advised(doctor(*words, wrapper=in_namespace(full)), cause, advice)
 
     freed = doctor(*words, wrapper=in_namespace(f"{full}; rm {path}/full"))
-    assert is_silent(freed, told)
+    assert is_silent(freed, cause)
 
 
 def test_a_full_directory_for_temporary_files() -> None:
     place = str(runtime_places.preferred())
     full = f"mount -t tmpfs -o size=1m none {place}; dd if=/dev/zero of={place}/full 2>/dev/null"
-    told, words = "for runtime directories, has", ("--", "--http-port=0")
+    cause, words = "for runtime directories, has", ("--", "--http-port=0")
 
     advised(
         doctor(*words, wrapper=in_namespace(full)),
-        told,
+        cause,
         "A server cannot start when it is full. Free some of it.",
     )
 
     freed = doctor(
         *words, wrapper=in_namespace(f"{full}; rm {place}/full; mount -o remount,size=9m {place}")
     )
-    assert is_silent(freed, told)
+    assert is_silent(freed, cause)
 
 
 def test_environments_that_may_not_be_executed() -> None:
     words = ("--", "--environment-directory=/mnt")
-    told = "is mounted noexec"
+    cause = "is mounted noexec"
     advised(
         doctor(*words, wrapper=in_namespace("mount -t tmpfs -o noexec none /mnt")),
         "environments of models cannot run from /mnt",
         "Name another directory with --environment-directory.",
     )
 
-    assert is_silent(doctor("--", "--environment-directory=/tmp"), told)
+    assert is_silent(doctor("--", "--environment-directory=/tmp"), cause)
 
 
 def test_shared_memory_that_is_full() -> None:
     full = "mount -t tmpfs -o size=10m none /dev/shm; fallocate -l 9900k /dev/shm/full"
     words = ("--", "--allow-client-shm=true")
-    told = "and clients may pass tensors there"
+    cause = "and clients may pass tensors there"
 
     finding = advised(
-        doctor(*words, wrapper=in_namespace(full)), told, "Remove files that no client uses"
+        doctor(*words, wrapper=in_namespace(full)), cause, "Remove files that no client uses"
     )
 
     assert ["ls -lS /dev/shm"] == finding["commands"]
-    assert is_silent(doctor(*words, wrapper=in_namespace(f"{full}; rm /dev/shm/full")), told)
+    assert is_silent(doctor(*words, wrapper=in_namespace(f"{full}; rm /dev/shm/full")), cause)
 
 
 def test_what_a_triton_has_left() -> None:
     left = "mount -t tmpfs none /dev/shm; fallocate -l 9m /dev/shm/triton_shm_x"
-    words, told = ("--", "--http-port=0"), "an NVIDIA Triton has left"
+    words, cause = ("--", "--http-port=0"), "an NVIDIA Triton has left"
 
-    advised(doctor(*words, wrapper=in_namespace(left)), told, "Remove them if no tritonserver")
+    advised(doctor(*words, wrapper=in_namespace(left)), cause, "Remove them if no tritonserver")
 
     removed = doctor(*words, wrapper=in_namespace(f"{left}; rm /dev/shm/triton_shm_*"))
-    assert is_silent(removed, told)
+    assert is_silent(removed, cause)
 
 
 _UNIT = "[Service]\nExecStart=%s\nTimeoutStopSec=%s\nLimitNOFILE=%s\nKillMode=%s\n"
@@ -668,7 +674,7 @@ def _unit(*values: object) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("values", "told", "advice"),
+    ("values", "cause", "advice"),
     [
         (("/no/zmqtriton", 90, 65536, "mixed"), "which does not exist", "Install the server there"),
         (
@@ -680,12 +686,12 @@ def _unit(*values: object) -> tuple[str, ...]:
         (("/bin/sh", 90, 65536, "process"), "has KillMode=process", "Set KillMode=mixed:"),
     ],
 )
-def test_a_unit_of_systemd(values: tuple[object, ...], told: str, advice: str) -> None:
+def test_a_unit_of_systemd(values: tuple[object, ...], cause: str, advice: str) -> None:
     words = ("--", "--http-port=0")
 
-    advised(doctor(*words, wrapper=_unit(*values)), told, advice)
+    advised(doctor(*words, wrapper=_unit(*values)), cause, advice)
 
-    assert is_silent(doctor(*words, wrapper=_unit("/bin/sh", 90, 65536, "mixed")), told)
+    assert is_silent(doctor(*words, wrapper=_unit("/bin/sh", 90, 65536, "mixed")), cause)
 
 
 def test_few_descriptors_and_few_processes(nobodys: Path) -> None:
@@ -708,7 +714,7 @@ def test_few_descriptors_and_few_processes(nobodys: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told", "advice"),
+    ("options", "cause", "advice"),
     [
         ("", "models get all variables of the environment but", "--model-env restricts them"),
         ("--model-env=*", "the server's own, too", "Credentials of the server may be among them."),
@@ -719,8 +725,8 @@ def test_few_descriptors_and_few_processes(nobodys: Path) -> None:
         ),
     ],
 )
-def test_the_variables_of_models(options: str, told: str, advice: str) -> None:
-    advised(doctor("--", "--http-port=0", *options.split()), told, advice)
+def test_the_variables_of_models(options: str, cause: str, advice: str) -> None:
+    advised(doctor("--", "--http-port=0", *options.split()), cause, advice)
 
 
 def test_servers_that_were_killed_and_that_are_stopped(tmp_path: Path) -> None:
@@ -777,20 +783,20 @@ def test_a_frontend_that_can_never_start(tmp_path: Path) -> None:
     )
     with server:
         operator = Operator(server)
-        told = "the grpc process dies again and again"
+        cause = "the grpc process dies again and again"
         findings = eventually(
-            lambda: [one for one in operator.findings() if told in one["text"]], 120, told
+            lambda: [one for one in operator.findings() if cause in one["text"]], 120, cause
         )
         assert findings[0]["advice"].startswith("The other processes serve. The log has the reason")
         logs, status = map(operator.type, findings[0]["commands"])
         assert "ssl" in logs
-        assert told in status
+        assert cause in status
         # the cause is removed, and the server is started again
         server.stop()
         (site / "sitecustomize.py").unlink()
         server.process = None
         server.start()
-        assert [] == [one for one in operator.findings() if told in one["text"]]
+        assert [] == [one for one in operator.findings() if cause in one["text"]]
 
 
 def test_too_few_descriptors_for_instances(tmp_path: Path) -> None:
@@ -821,7 +827,7 @@ def test_too_few_descriptors_for_instances(tmp_path: Path) -> None:
 
 
 def test_requests_beyond_the_limit_of_the_server(tmp_path: Path) -> None:
-    told = "refused because too many were unanswered in the whole server"
+    cause = "refused because too many were unanswered in the whole server"
     for name, limit in (("a", "--max-requests=3"), ("b", "--max-requests=100")):
         options = [OPTION.replace("@DIRECTORY@", str(tmp_path / name)), limit]
         server = Server(tmp_path / name / "s", options=options, frontends=())
@@ -833,7 +839,9 @@ def test_requests_beyond_the_limit_of_the_server(tmp_path: Path) -> None:
                 assert 503 not in statuses
                 continue
             finding = advised(
-                world.told(told), told, "More instances make the queue shorter; --max-requests"
+                world.await_cause(cause),
+                cause,
+                "More instances make the queue shorter; --max-requests",
             )
             for command in finding["commands"]:
                 world.type(command)
@@ -854,16 +862,16 @@ def test_models_on_demand(tmp_path: Path) -> None:
     server.write_model("asleep", broken.CONFIG, code_of(broken.WORKS))
     with server:
         world = World(server, "asleep")
-        told = "it sleeps: it is loaded on demand, by its first request"
+        cause = "it sleeps: it is loaded on demand, by its first request"
         finding = advised(
-            world.told(told), told, "Nothing is wrong. Ask it, or load it if it should"
+            world.await_cause(cause), cause, "Nothing is wrong. Ask it, or load it if it should"
         )
         ask, load = finding["commands"]
         world.type(ask)
 
-        told = "it sleeps: it was unloaded after 1 s without requests"
+        cause = "it sleeps: it was unloaded after 1 s without requests"
         finding = advised(
-            world.told(told), told, "Nothing is wrong. The next request loads it; --unl"
+            world.await_cause(cause), cause, "Nothing is wrong. The next request loads it; --unl"
         )
         for command in (*finding["commands"], load):
             world.type(command)
@@ -907,12 +915,12 @@ def test_a_certificate_that_newer_clients_refuse(tmp_path: Path) -> None:
         options = [f"--grpc-server-cert={pair.cert}", f"--grpc-server-key={pair.key}"]
         return doctor(*words, *options, f"--grpc-root-cert={authority.cert}")
 
-    told = "clients of Python 3.13 and newer refuse the certificate"
-    finding = advised(judge(lax), told, "Add that extension to the certificate, or to that of its")
+    cause = "clients of Python 3.13 and newer refuse the certificate"
+    finding = advised(judge(lax), cause, "Add that extension to the certificate, or to that of its")
     assert 0 == program(shlex.split(finding["commands"][0])).returncode
-    found = judge(strict)
-    assert is_silent(found, told)
-    advised(found, "is valid until", "The server reads new files by itself.")
+    matches = judge(strict)
+    assert is_silent(matches, cause)
+    advised(matches, "is valid until", "The server reads new files by itself.")
 
 
 def test_models_that_cannot_be_read_or_have_no_python(tmp_path: Path) -> None:
@@ -926,18 +934,18 @@ def test_models_that_cannot_be_read_or_have_no_python(tmp_path: Path) -> None:
         (models / name / "1" / "model.py").write_text(code_of(broken.WORKS))
     words = ("--", f"--model-repository={models}")
 
-    found = doctor(*words)
+    matches = doctor(*words)
     unreadable = advised(
-        found, "model wrong cannot be loaded", "This shows all that is wrong with it."
+        matches, "model wrong cannot be loaded", "This shows all that is wrong with it."
     )
     assert "max_batchsize" in program(shlex.split(unreadable["commands"][0])).stdout
-    advised(found, "model pythonless has no usable Python", "Correct the model's parameters, or")
+    advised(matches, "model pythonless has no usable Python", "Correct the model's parameters, or")
     for name in ("wrong", "pythonless"):
         (models / name / "config.pbtxt").write_text(broken.CONFIG)
 
-    found = doctor(*words)
-    assert is_silent(found, "model wrong")
-    assert is_silent(found, "model pythonless")
+    matches = doctor(*words)
+    assert is_silent(matches, "model wrong")
+    assert is_silent(matches, "model pythonless")
 
 
 def test_another_installation_comes_first_on_the_path(tmp_path: Path) -> None:
@@ -945,26 +953,28 @@ def test_another_installation_comes_first_on_the_path(tmp_path: Path) -> None:
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     own = str(Path(sys.executable).parent)
-    words, told = ("--", "--http-port=0"), "PATH has another installation"
+    words, cause = ("--", "--http-port=0"), "PATH has another installation"
 
     def judge(*folders: str) -> list[Any]:
         return doctor(*words, env={"PATH": os.pathsep.join([*folders, os.environ["PATH"]])})
 
-    advised(judge(str(tmp_path), own), told, "`zmqtriton` may start that one. Name the program")
+    advised(judge(str(tmp_path), own), cause, "`zmqtriton` may start that one. Name the program")
 
-    assert is_silent(judge(own, str(tmp_path)), told)
+    assert is_silent(judge(own, str(tmp_path)), cause)
 
 
 def test_a_proxy_on_this_machine(tmp_path: Path) -> None:
     proxy = tmp_path / "nginx"
     shutil.copy("/bin/sleep", proxy)
     words = ("--", "--http-address=127.0.0.1")
-    told = "nginx runs here, and a server on loopback answers 421"
+    cause = "nginx runs here, and a server on loopback answers 421"
     with subprocess.Popen([str(proxy), "600"]) as running:
         try:
-            finding = advised(doctor(*words), told, "If it passes on the Host of its clients, name")
+            finding = advised(
+                doctor(*words), cause, "If it passes on the Host of its clients, name"
+            )
             option = finding["commands"][0].split()[1].replace("NAME", "example.org")
-            assert is_silent(doctor(*words, option), told)
+            assert is_silent(doctor(*words, option), cause)
         finally:
             running.kill()
 
@@ -1016,23 +1026,23 @@ def test_models_in_trouble_and_many_instances(tmp_path: Path) -> None:
         operator = Operator(server)
 
         def judge() -> list[Any]:
-            found: list[Any] = json.loads(ctl(server, "doctor", "-o", "json").stdout)
-            return found
+            matches: list[Any] = json.loads(ctl(server, "doctor", "-o", "json").stdout)
+            return matches
 
         trouble = advised(judge(), "raises: not ready", "This says what to do:")
         operator.type(trouble["commands"][0])
-        told = "instances share 1 cores"
+        cause = "instances share 1 cores"
         advised(
-            judge(), told, "More instances than cores help only where models wait for something"
+            judge(), cause, "More instances than cores help only where models wait for something"
         )
         operator.type("zmqtriton-ctl scale many 2")
-        eventually(lambda: is_silent(judge(), told), 60, "fewer")
+        eventually(lambda: is_silent(judge(), cause), 60, "fewer")
 
 
 def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    python = python_with_disk(disk, 1 << 20)
+    python = python_with_disk(disk, 1 << 16)
     server = Server(
         tmp_path / "s",
         ["add_sub"],
@@ -1049,9 +1059,11 @@ def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
 
         def is_told() -> Any:
             for _ in range(200):
-                server.request_json("/v2/models/no_such_model/infer", BODY)
-            found = [one for one in operator.findings() if "lines" in one["text"]]
-            return found and found[0]
+                server.request_json("/v2/models/add_sub/infer", {"inputs": []})
+            matches = [
+                one for one in operator.findings() if "lines of the log are lost" in one["text"]
+            ]
+            return matches and matches[0]
 
         finding = eventually(is_told, 120, "lost lines")
 

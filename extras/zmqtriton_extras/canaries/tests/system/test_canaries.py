@@ -210,11 +210,14 @@ def test_requests_that_are_not_copied_count_as_skipped(server: Server) -> None:
     assert shown in ctl(server, "status")[1]
     labels = f'model="{MODEL}",result="skipped",version="{tried}"'
     assert f"zmqtriton_canary_comparisons_total{{{labels}}} 23" in server.metrics_text()
+    assert f"version {tried} is not tried: none of 23 requests was copied" in explained(server)
+
+
+def explained(server: Server) -> str:
+    """Return what explain says of the model."""
     command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
-    explained = subprocess.run(
-        [*command, "explain", MODEL], capture_output=True, text=True, check=True
-    )
-    assert f"version {tried} is not tried: none of 23 requests was copied" in explained.stdout
+    done = subprocess.run([*command, "explain", MODEL], capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 @pytest.mark.long(
@@ -235,6 +238,10 @@ def test_a_version_that_hangs_is_aborted_and_ends_though_a_client_waits(server: 
     assert "1 of 1 requests failed (1 hanging), 100.0 %" in canary(server)["reason"]
     assert stable == ask_http(server)
     assert [stable] == serving(server)
+    said = explained(server)
+    assert f"the trial of version {hanging} was aborted" in said
+    assert f"version {stable} gets all requests" in said
+    assert [words for words in ("not ready", "hangs or", "failed, the last") if words in said] == []
 
 
 @pytest.mark.long(
