@@ -226,12 +226,22 @@ def test_a_reload_ends_the_streams_and_those_that_wait_in_peace(streams: Streams
     assert [OVER] * 4 == [one.result(60) for one in asked]
 
 
-def test_explain_says_that_requests_wait_for_a_stream(streams: Streams) -> None:
-    streams.fill("processes")
-    streams.ask("processes", "later")
+def test_explain_says_that_requests_wait_for_a_stream_and_its_command_helps(
+    streams: Streams,
+) -> None:
+    asked = streams.fill("processes")
+    asked.append(streams.ask("processes", "later"))
     streams.await_waiting("processes", 1)
 
     [finding, *_] = json.loads(ctl(streams.server, "explain", "processes", "-o", "json").stdout)
 
     text = "1 request waits for a stream to end, not for an instance: 2 are open, and "
     assert f"{text}MAX_STREAMS lets an instance have 2" == finding["text"]
+    assert "zmqtriton-ctl scale processes 2" in finding["commands"]
+    assert not ctl(streams.server, "scale", "processes", "2").exit_code
+    streams.await_begun("first0", "first1", "later")
+
+    for name in ("first0", "first1", "later"):
+        streams.end(name)
+    assert [OVER] * 3 == [one.result(60) for one in asked]
+    assert not ctl(streams.server, "scale", "processes", "1").exit_code

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.standard.tools.advice.model_faults import FAULTS
 from tests.standard.tools.advice.sentences import Sentence, sentences
+from tests.support.needs import file_of
 
 #: Tests that find advice by its first words, and follow it.
 _SERVERS = Path(__file__).parents[1] / "system" / "test_broken_servers.py"
@@ -79,6 +80,15 @@ UNFOLLOWED: dict[str, str] = {
     "Ask as that user or as root.": "to be root already is what tests need for it",
     "The last lines of its log say why. Where one model": "needs a systemd that is process 1",
 }
+#: Advice that a test elsewhere follows, by its first words, and that test.
+ELSEWHERE = {
+    "Requests with and without": "standard/tools/system/test_small_batches.py"
+    "::test_optional_inputs_part_batches_until_all_send_them",
+    "Raise MAX_STREAMS in config.pbtxt": "system/scheduling/test_streams.py"
+    "::test_explain_says_that_requests_wait_for_a_stream_and_its_command_helps",
+    "They wait for a stream to end": "system/scheduling/test_streams.py"
+    "::test_explain_says_that_requests_wait_for_a_stream_and_its_command_helps",
+}
 #: Shorter texts are no advice.
 _LEAST = 12
 
@@ -91,9 +101,11 @@ def followed() -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    return {text for text in texts if len(text) >= _LEAST} | {
-        fault.advice for fault in FAULTS.values() if fault.advice
-    }
+    return (
+        {text for text in texts if len(text) >= _LEAST}
+        | ELSEWHERE.keys()
+        | {fault.advice for fault in FAULTS.values() if fault.advice}
+    )
 
 
 def is_among(sentence: Sentence, beginnings: set[str]) -> bool:
@@ -106,6 +118,12 @@ def test_each_sentence_of_advice_is_followed() -> None:
     assert [] == [
         f"{one.place}: {one.text}" for one in sentences() if not is_among(one, beginnings)
     ]
+
+
+def test_those_that_follow_it_elsewhere_are_there() -> None:
+    for place in ELSEWHERE.values():
+        file, _, name = place.partition("::")
+        assert f"def {name}(" in file_of(file).read_text("utf-8"), place
 
 
 def test_none_stands_here_that_is_followed_or_gone() -> None:
