@@ -181,7 +181,8 @@ def _print_tables(status: dict[str, Any]) -> None:
 
 def needs_attention(entry: Mapping[str, Any]) -> bool:
     """Return True for a version that should serve and does not."""
-    is_well = entry.get("state", "") in _HEALTHY_STATES
+    state = entry.get("state", "")
+    is_well = state in _HEALTHY_STATES and (bool(state) or "why" not in entry)
     return not is_well and entry.get("why", {}).get("kind") not in AT_REST
 
 

@@ -77,9 +77,13 @@ def index_entries(model: Model) -> Iterator[dict[str, Any]]:
         yield {**entry, **_shown(reason)}
     if not model.versions:
         read_problem = model.history.read_problem
-        if model.history.has_no_version:
-            read_problem = NO_VERSION
-        yield unavailable_entry(model.name, read_problem) if read_problem else {"name": model.name}
+        # Triton's index has the name alone; programs of ours read why
+        why = {"why": NO_VERSION.document()} if model.history.has_no_version else {}
+        yield (
+            unavailable_entry(model.name, read_problem)
+            if read_problem
+            else {"name": model.name, **why}
+        )
 
 
 def troubles(model: Model) -> Iterator[dict[str, str]]:

@@ -198,6 +198,11 @@ class World(Operator):
         except AssertionError as error:
             raise AssertionError(f"{error}; it says {self.last}") from None
 
+    def is_named(self, cause: str) -> bool:
+        """Return True if the server itself names the cause."""
+        texts = [one["text"] for one in self.findings(self.name)]
+        return any(cause in text and "a check also finds" not in text for text in texts)
+
     def texts(self) -> str:
         return "\n".join(one["text"] for one in self.findings(self.name))
 
