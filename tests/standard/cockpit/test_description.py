@@ -10,6 +10,7 @@ import pytest
 
 from tests.frontends.fake_gateway import tensor_config, version_info
 from tests.frontends.http_api.fakes import Client, FakeGateway
+from zmqtriton import addons
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
@@ -221,8 +222,9 @@ def test_an_example_is_what_its_model_accepts() -> None:
     assert {"NEEDED"} == examples(document, "generate")["optional"].keys()
 
 
+@pytest.mark.extra("openai")
 def test_an_example_of_a_chat_is_json() -> None:
-    gateway = FakeGateway()
+    gateway = FakeGateway(parts=addons.parts())
     inputs = [tensor_config(name, "STRING", [1]) for name in ("messages", "prompt")]
     gateway.catalogue.update(version_info("chat", input=inputs))
 

@@ -233,10 +233,11 @@ def test_explain_says_that_requests_wait_for_a_stream_and_its_command_helps(
     asked.append(streams.ask("processes", "later"))
     streams.await_waiting("processes", 1)
 
-    [finding, *_] = json.loads(ctl(streams.server, "explain", "processes", "-o", "json").stdout)
+    findings = json.loads(ctl(streams.server, "explain", "processes", "-o", "json").stdout)
 
     text = "1 request waits for a stream to end, not for an instance: 2 are open, and "
-    assert f"{text}MAX_STREAMS lets an instance have 2" == finding["text"]
+    [finding] = [one for one in findings if one["text"].startswith(text)]
+    assert finding["text"].endswith("MAX_STREAMS lets an instance have 2")
     assert "zmqtriton-ctl scale processes 2" in finding["commands"]
     assert not ctl(streams.server, "scale", "processes", "2").exit_code
     streams.await_begun("first0", "first1", "later")
