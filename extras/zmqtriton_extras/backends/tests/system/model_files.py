@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.support.needs import ROOT
+
 #: Rows of it are what tests ask with.
 WIDTH = 3
 
@@ -103,7 +105,7 @@ class Kind(NamedTuple):
         subprocess.run(
             command,
             check=True,
-            cwd=Path(__file__).parents[4],
+            cwd=ROOT,
             capture_output=True,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
