@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zmqtriton.sdk.addon import ALL, GROUP, AddOn, Backend, Command, Process
+from zmqtriton.sdk.addon import ALL, GROUP, AddOn, Backend, Command, Parameter, Process
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
 
@@ -113,7 +113,8 @@ def reference(kind: str) -> str:
 
 def parts() -> dict[str, str]:
     """Return the references of what a process has one of, by kind."""
-    return {kind: reference(kind) for kind in _OF_PROCESSES}
+    placed_by = next(iter(parameters_of("placement")), "")
+    return {"placed_by": placed_by, **{kind: reference(kind) for kind in _OF_PROCESSES}}
 
 
 def transport(name: str) -> str:
@@ -269,6 +270,27 @@ def directory_of(package: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise InvalidArgument(f"there is no package '{package}', which an add-on declares")
     return Path(spec.submodule_search_locations[0])
+
+
+def parameters_of(kind: str) -> list[str]:
+    """Return the parameters of config.pbtxt of the first add-on that has something of a kind."""
+    for each in add_ons().values():
+        if getattr(each.declared, kind):
+            return [*each.declared.parameters]
+    return []
+
+
+def described_parameters() -> dict[str, dict[str, tuple[str, str, str]]]:
+    """Return the parameters of our own add-ons by the add-ons' titles, with what each is."""
+    return {
+        each.declared.title: {
+            name: (each_one.takes, each_one.default, each_one.about)
+            for name, each_one in each.declared.parameters.items()
+            if isinstance(each_one, Parameter)
+        }
+        for each in own_add_ons().values()
+        if each.declared.parameters
+    }
 
 
 def parameters() -> list[str]:

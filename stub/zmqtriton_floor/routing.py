@@ -36,7 +36,7 @@ def inside(
 def goes_to_canary(split: TrafficSplit, key: Correlation) -> bool:
     """Choose the version of a request: by its key (its sequence, its client) or by chance.
 
-    With a greater weight those of the canary stay its own.
+    With a greater weight those of the tried version stay its own.
     """
     if key:
         hashed = zlib.crc32(f"{split.model}\n{key}".encode("utf-8", "surrogatepass"))
@@ -45,5 +45,5 @@ def goes_to_canary(split: TrafficSplit, key: Correlation) -> bool:
 
 
 def is_copied(split: TrafficSplit) -> bool:
-    """Choose whether a request of the stable version is copied to the canary."""
+    """Choose whether a request of the stable version is copied to the one that is tried."""
     return random.random() * ALL < split.shadow

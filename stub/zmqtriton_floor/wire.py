@@ -120,7 +120,7 @@ class Request(NamedTuple):
     caller_peer: Count = 0  # from a model: the peer and ...
     # ... the id of the request that it asks this for; from a frontend: its number of the token
     caller_id: Count = 0
-    affinity: Count = 0  # equal ones go to the same instance; 0: any
+    placement: Count = 0  # equal ones go to the same instance; 0: any
 
 
 class BatchedRequest(NamedTuple):
@@ -467,12 +467,14 @@ class TrafficSplit(NamedTuple):
     """Divides the requests to a model that name no version; to broker and frontends."""
 
     model: Name
-    stable: Count  # the version of those that the canary does not get; 0: nothing is divided
-    canary: Count  # the version that is tried
-    weight: Count  # the canary's part of them, of 10000
-    header: Name = ""  # requests with this header are the canary's, in small letters; "": none
+    stable: Count  # the version of those that the tried one does not get; 0: nothing is divided
+    tried: Count  # the version that is tried
+    weight: Count  # the tried version's part of them, of 10000
+    header: Name = (
+        ""  # requests with this header are the tried version's, in small letters; "": none
+    )
     header_value: Text = ""  # ... and this value; "": any
-    shadow: Count = 0  # of 10000 that are the stable version's, copied to the canary
+    shadow: Count = 0  # of 10000 that are the stable version's, copied to the tried one
     tolerance: Name = "0"  # by which numbers of both answers may differ
     sticky: Name = ""  # by this header, or "id", the version is chosen; "": by chance
 

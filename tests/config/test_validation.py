@@ -259,7 +259,6 @@ def test_a_program_gets_the_fields_that_it_is_promised() -> None:
 @pytest.mark.parametrize(
     ("add_on", "name"),
     [
-        (known_parameters.CANARIES, "canary_version"),
         (known_parameters.SCALING, "autoscale_max_instances"),
     ],
 )

@@ -25,8 +25,8 @@ _NAMES = {
     "model_config": "Host apply_defaults load_config merge_completion source_of",
     "parameters": (
         "AUTOSCALE_DOWN_AFTER_SECONDS AUTOSCALE_MAX_INSTANCES AUTOSCALE_MIN_INSTANCES "
-        "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS CANARY_PARAMETERS "
-        "CANARY_PREFIX INSTANCES MAX_STREAMS Quota USUAL_CPU_WEIGHT declared_callees "
+        "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS "
+        "INSTANCES MAX_STREAMS Quota USUAL_CPU_WEIGHT declared_callees "
         "load_timeout_s parameter_text whole_number_problem"
     ),
     "pbtxt": "parse_json parse_text read_config read_text to_dict to_json to_text",
@@ -79,8 +79,6 @@ if TYPE_CHECKING:
         AUTOSCALE_PARAMETERS,
         AUTOSCALE_QUEUE_MILLISECONDS,
         BLS_MODELS,
-        CANARY_PARAMETERS,
-        CANARY_PREFIX,
         INSTANCES,
         MAX_STREAMS,
         USUAL_CPU_WEIGHT,

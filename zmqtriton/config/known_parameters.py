@@ -23,8 +23,6 @@ from zmqtriton.config.parameters import (
     AUTOSCALE_PARAMETERS,
     AUTOSCALE_QUEUE_MILLISECONDS,
     BLS_MODELS,
-    CANARY_PARAMETERS,
-    CANARY_PREFIX,
     CPU_WEIGHT,
     CUDA_VISIBLE_DEVICES,
     DETACHED_CALLS,
@@ -50,8 +48,8 @@ from zmqtriton_floor import lazy_names
 #: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
 #: 0.9.
 _SIMILARITY_CUTOFF = 0.87
-CANARIES, SCALING = "canaries", "scaling"
-_PARAMETERS = {CANARIES: CANARY_PARAMETERS, SCALING: AUTOSCALE_PARAMETERS}
+SCALING = "scaling"
+_PARAMETERS = {SCALING: AUTOSCALE_PARAMETERS}
 
 
 def problems(add_on: str, config: Any) -> Iterator[Problem]:
@@ -71,9 +69,44 @@ def read(add_on: str, config: Any) -> Any:
     return None if module is None else module.read(config)
 
 
+def trial_problems(config: Any) -> Iterator[Problem]:
+    """Yield the faults of the parameters of a trial."""
+    if (trial := _trial()) and any(name in config.parameters for name in trial_parameters()):
+        yield from trial.problems(config)
+
+
+def read_trial(config: Any) -> Any:
+    """Return the settings of the version that is tried; None without any."""
+    trial = _trial()
+    return None if trial is None else trial.read(config)
+
+
+def how_to_try(model: str, version: int) -> str:
+    """Say how a version that was left out is tried again."""
+    trial = _trial()
+    return str(trial.again(model, version)) if trial else "it was tried by an add-on that is gone"
+
+
+def trial_folder() -> str:
+    """Return where decisions about versions that were tried lie, in the state directory."""
+    trial = _trial()
+    return str(trial.FOLDER) if trial else "trials"
+
+
+def trial_parameters() -> list[str]:
+    """Return the names of the parameters of trials."""
+    return addons.parameters_of("trial")
+
+
+def _trial() -> Any:
+    reference = addons.reference("trial")
+    return lazy_names.load_reference(reference) if reference else None
+
+
 def types() -> Iterator[type]:
     """Yield the types of all values."""
-    for _, reference in addons.settings_of_models():
+    of_models = (reference for _, reference in addons.settings_of_models())
+    for reference in (*of_models, *addons.references("trial")):
         yield from lazy_names.load_reference(reference).TYPES
 
 
@@ -184,18 +217,6 @@ _OF_EXECUTION = (
         "Each instance sees its own GPU alone, which CUDA and `model_instance_device_id` call 0; "
         "one on the CPU sees none. Other values are the model's own.",
     ),
-    Parameter(
-        "AFFINITY",
-        "`header:NAME`, `parameter:NAME`, or `input:NAME` with the number of its first bytes",
-        "",
-        "Requests that are equal in this go to the same instance.",
-    ),
-    Parameter(
-        "AFFINITY_BUSIER_BY",
-        "1 to 1000000",
-        "4, or `max_batch_size` if that is more and batches are dynamic",
-        "They go to the idlest instance when theirs has so many requests more.",
-    ),
     Parameter(MAX_LOAD_SECONDS, _SECONDS, "0", "A load that takes longer fails; 0 is no limit."),
     Parameter(
         "max_execution_seconds",
@@ -258,181 +279,16 @@ _OF_AUTOSCALING = (
         "Time of spare capacity before the number of instances falls.",
     ),
 )
-_PERCENTAGE, _TIME = "a percentage from 0 to 100", "a time such as '30s', or 'off'"
-_CANARY_TEXTS = {
-    "version": ("the number of a version", "", "The version that is tried."),
-    "weight": (_PERCENTAGE, "0", "The share of the requests that it gets."),
-    "header": (
-        "a header such as 'X-Canary: 1', or 'off'",
-        "",
-        "Requests with this header get it, too.",
-    ),
-    "shadow": (_PERCENTAGE, "0", "The share of the other requests that it gets copies of."),
-    "tolerance": ("a number from 0 on", "0", "By which numbers of its answers may differ."),
-    "abort_failures": (
-        "a percentage from 0 to 100, or 'off'",
-        "5",
-        "Failures above the stable version's that end it, in percent.",
-    ),
-    "sticky": (
-        "the name of a header, 'id', or 'off'",
-        "off",
-        "Requests with the same value of it get the same version.",
-    ),
-    "abort_latency": (
-        "a factor such as '2x', or 'off'",
-        "off",
-        "Multiple of the stable version's latency that ends it.",
-    ),
-    "latency": (
-        "a measure such as 'compute p90', 'request p99' or 'mean'",
-        "compute p90",
-        "The compared latency.",
-    ),
-    "abort_hang": (_TIME, "30s", "How long an execution may last."),
-    "abort_within": (_TIME, "30s", "How long its executions may go on once it is aborted."),
-    "min_requests": ("a number of requests", "50", "How many requests make a judgement."),
-    "promote_after": (
-        "a time such as '10m', '600s' or 600, or 'off'",
-        "off",
-        "When it becomes the version that serves.",
-    ),
-}
-_OF_CANARIES = tuple(
-    Parameter(name, *_CANARY_TEXTS[name.removeprefix(CANARY_PREFIX)]) for name in CANARY_PARAMETERS
-)
-_TEXT, _FLAG, _COUNT = (f"{_TENSOR} of type {one}" for one in ("STRING", "BOOL", "integer"))
-_OF_OPENAI = (
-    Parameter(
-        "openai_text_input",
-        _TEXT,
-        "`text_input`",
-        "The prompt.",
-    ),
-    Parameter(
-        "openai_messages_input",
-        _TEXT,
-        "",
-        "The messages of a chat, as JSON, in place of the prompt.",
-    ),
-    Parameter(
-        "openai_stream_input",
-        _FLAG,
-        "`stream`",
-        "Several responses are welcome; false if the model is not decoupled.",
-    ),
-    Parameter(
-        "openai_sampling_parameters_input",
-        _TEXT,
-        "`sampling_parameters`",
-        "A JSON object: temperature, limits and the like.",
-    ),
-    Parameter(
-        "openai_exclude_input",
-        _FLAG,
-        "`exclude_input_in_output`",
-        "Always true.",
-    ),
-    Parameter(
-        "openai_tools_input",
-        _TEXT,
-        "`tools`",
-        "The tools of a chat, as JSON.",
-    ),
-    Parameter(
-        "openai_tool_choice_input",
-        _TEXT,
-        "`tool_choice`",
-        "Which of them are to be called, as JSON.",
-    ),
-    Parameter(
-        "openai_response_format_input",
-        _TEXT,
-        "`response_format`",
-        "The form of the text, as JSON.",
-    ),
-    Parameter(
-        "openai_lora_input",
-        _TEXT,
-        "`lora_name`",
-        "The adapter; without this input a member of `sampling_parameters`.",
-    ),
-    Parameter(
-        "openai_text_output",
-        _TEXT,
-        "`text_output`",
-        "An element for each choice; of several responses each has its new part.",
-    ),
-    Parameter(
-        "openai_finish_reason_output",
-        _TEXT,
-        "`finish_reason`",
-        "`stop`, `length` and the like; `None` in a response after which others come.",
-    ),
-    Parameter(
-        "openai_prompt_tokens_output",
-        _COUNT,
-        "`num_input_tokens`",
-        "Tokens of the prompt.",
-    ),
-    Parameter(
-        "openai_completion_tokens_output",
-        _COUNT,
-        "`num_output_tokens`",
-        "Tokens made; those of all responses are added.",
-    ),
-    Parameter(
-        "openai_logprobs_output",
-        _TEXT,
-        "`logprobs`",
-        "For each choice a JSON list of its new tokens, as in Triton's vLLM backend: objects of "
-        "alternatives with `decoded_token`, `logprob` and `rank`, the taken one first.",
-    ),
-    Parameter(
-        "openai_tool_calls_output",
-        _TEXT,
-        "`tool_calls`",
-        "For each choice a JSON list of its new calls: objects with `name` and `arguments`.",
-    ),
-    Parameter("openai_embedding_output", _TENSOR, "`embedding`", "The vectors."),
-    Parameter(
-        "openai_chat_template",
-        "file in the model's directory",
-        "`chat_template.jinja`",
-        "The template that makes a prompt of a chat.",
-    ),
-    Parameter(
-        "openai_chat_template_variables",
-        "JSON object",
-        "`{}`",
-        "What the template finds besides the messages.",
-    ),
-    Parameter(
-        "openai_tool_call_parser",
-        "`hermes`, `llama3_json` or `mistral`",
-        "",
-        "The form in which the model writes calls of tools. With tools and `hermes` or `mistral`, "
-        "`skip_special_tokens` is false unless the client sets it.",
-    ),
-    Parameter(
-        "openai_structured_outputs_key",
-        "member of `sampling_parameters`",
-        "",
-        "The form of the text, as Triton's vLLM backend takes it.",
-    ),
-    Parameter("openai_lora_adapters", "names", "", "Adapters that clients may name."),
-    Parameter(
-        "openai_lora_separator", "text", "`_lora_`", "Between the names of model and adapter."
-    ),
-)
 #: By what they are for.
 PARAMETERS = {
     "Environments and users": _OF_ENVIRONMENTS,
     "Execution": _OF_EXECUTION,
     "Quotas": _OF_QUOTAS,
     "Autoscaling": _OF_AUTOSCALING,
-    "Canaries": _OF_CANARIES,
-    "OpenAI's API": _OF_OPENAI,
+    **{
+        title: tuple(Parameter(name, *about) for name, about in parameters.items())
+        for title, parameters in addons.described_parameters().items()
+    },
 }
 _ALL = tuple(parameter for of in PARAMETERS.values() for parameter in of)
 _NAMES = frozenset(one.name for one in _ALL if not one.has_any_case)
@@ -443,8 +299,8 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     """Return values that cannot be meant."""
     yield from parameter_problems(config)
     yield from quota_problems(config)
-    for add_on in (CANARIES, SCALING):
-        yield from problems(add_on, config)
+    yield from problems(SCALING, config)
+    yield from trial_problems(config)
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:

@@ -56,31 +56,6 @@ AUTOSCALE_PARAMETERS = (
     AUTOSCALE_QUEUE_MILLISECONDS,
     AUTOSCALE_DOWN_AFTER_SECONDS,
 )
-#: Name tensors and files for OpenAI's API.
-OPENAI_PARAMETERS = (
-    "openai_text_input",
-    "openai_messages_input",
-    "openai_stream_input",
-    "openai_sampling_parameters_input",
-    "openai_exclude_input",
-    "openai_tools_input",
-    "openai_tool_choice_input",
-    "openai_response_format_input",
-    "openai_lora_input",
-    "openai_text_output",
-    "openai_finish_reason_output",
-    "openai_prompt_tokens_output",
-    "openai_completion_tokens_output",
-    "openai_logprobs_output",
-    "openai_tool_calls_output",
-    "openai_embedding_output",
-    "openai_chat_template",
-    "openai_chat_template_variables",
-    "openai_tool_call_parser",
-    "openai_structured_outputs_key",
-    "openai_lora_adapters",
-    "openai_lora_separator",
-)
 #: The broker takes smaller limits than this.
 _BELOW = 1_000_000_000
 #: Limits that the broker reads, in upper or lower case: what they must be.
@@ -88,26 +63,6 @@ _LIMITS = {
     "max_requests": f"whole number from 0 to {_BELOW - 1}",
     "max_execution_seconds": "number of seconds",
 }
-CANARY_PREFIX = "canary_"
-#: Say which version is tried beside the one that serves, see canaries.py.
-CANARY_PARAMETERS = tuple(
-    f"{CANARY_PREFIX}{name}"
-    for name in (
-        "version",
-        "weight",
-        "header",
-        "sticky",
-        "shadow",
-        "tolerance",
-        "abort_failures",
-        "abort_latency",
-        "latency",
-        "abort_hang",
-        "abort_within",
-        "min_requests",
-        "promote_after",
-    )
-)
 _STREAMS_LIMIT = 65_536
 #: The kernel's own, for control groups.
 USUAL_CPU_WEIGHT, MAX_CPU_WEIGHT = 100, 10_000

@@ -137,7 +137,7 @@ class PendingStream(PendingRequest):
         self._request = request
         self._kept = kept
         self._open = among
-        #: The version that answers, which may be a canary.
+        #: The version that answers, which may be one that is tried.
         self._model: ModelVersion
         self._stream: AsyncGenerator[StreamItem, None] | None = None
         self._coming: Coming | None = None

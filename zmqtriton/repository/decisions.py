@@ -27,7 +27,6 @@ from zmqtriton.repository.scan import (
     version_files,
 )
 
-_FOLDER = "canaries"
 _FORMAT = 1
 #: So much of a version is compared by content; the files after that by size and time.
 _MAX_CONTENT = 64 << 20
@@ -62,7 +61,7 @@ class DecisionRecords:
     """The decisions in a directory, which is made when there is one to keep."""
 
     def __init__(self, root: str = "") -> None:
-        self._root = Path(root or default_root()).absolute() / _FOLDER
+        self._root = Path(root or default_root()).absolute() / known_parameters.trial_folder()
 
     def keep(self, scanned: ScannedModel, decisions: Sequence[Decision]) -> None:
         """Keep the decisions about versions whose files are still the same.
@@ -126,7 +125,7 @@ class DecisionRecords:
                 if is_meant and _digest(scanned, int(number)) == content:
                     yield _parse(path.read_text("utf-8"), int(number))
             except (OSError, ValueError) as error:
-                warnings.append(f"the decision about a canary in '{path}' cannot be read: {error}")
+                warnings.append(f"the decision about a version in '{path}' cannot be read: {error}")
 
     def _files(self, model: str) -> list[Path]:
         try:
@@ -157,8 +156,7 @@ def _why_left_out(scanned: ScannedModel, document: dict[str, Any]) -> str:
     number = document["version"]
     return (
         f"version {number} of model '{scanned.name}' is left out until its files change, by a "
-        f"decision about a canary of {day}{why}; 'zmqtriton-ctl canary start {scanned.name} "
-        f"{number}' tries it again"
+        f"decision of {day}{why}; {known_parameters.how_to_try(scanned.name, number)}"
     )
 
 
@@ -214,12 +212,9 @@ class TriedVersions:
         return ""
 
 
-def configured_canary(config: Any, scanned: ScannedModel) -> Any:
-    """Return the canary of the configuration, unless that version is missing or was decided on."""
-    settings, selection = (
-        known_parameters.read(known_parameters.CANARIES, config),
-        scanned.selection,
-    )
+def configured_trial(config: Any, scanned: ScannedModel) -> Any:
+    """Return the trial of the configuration, unless that version is missing or was decided on."""
+    settings, selection = known_parameters.read_trial(config), scanned.selection
     if settings is None or settings.version not in scanned.versions:
         return None
     tried = settings.version, scanned.version_fingerprints[settings.version]
@@ -227,7 +222,7 @@ def configured_canary(config: Any, scanned: ScannedModel) -> Any:
     return None if tried in decided else settings
 
 
-def choose_with_canary(config: Any, scanned: ScannedModel, canary: Any) -> VersionChoice:
+def choose_with_trial(config: Any, scanned: ScannedModel, trial: Any) -> VersionChoice:
     """Apply the version policy to versions that were not rejected, and add those that were tried.
 
     While a version is tried, nothing else begins to serve.
@@ -238,12 +233,12 @@ def choose_with_canary(config: Any, scanned: ScannedModel, canary: Any) -> Versi
     if kept:
         return VersionChoice(tuple(sorted(kept)))
     available = scanned.selection.available(scanned.version_fingerprints)
-    if canary is None:
+    if trial is None:
         return _with_promotions(config, scanned, available)
     # it is tried against what would serve without it
-    others = [n for n in available if n != canary.version] or available
+    others = [n for n in available if n != trial.version] or available
     choice = _with_promotions(config, scanned, others)
-    return VersionChoice(tuple(sorted({*choice.versions, canary.version})), choice.warnings)
+    return VersionChoice(tuple(sorted({*choice.versions, trial.version})), choice.warnings)
 
 
 def _with_promotions(config: Any, scanned: ScannedModel, available: Sequence[int]) -> VersionChoice:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk.addon import AddOn, Backend, Command, Option, Process
+from zmqtriton.sdk.addon import AddOn, Backend, Command, Option, Parameter, Process
 
-__all__ = ["AddOn", "Backend", "Command", "Option", "Process"]
+__all__ = ["AddOn", "Backend", "Command", "Option", "Parameter", "Process"]

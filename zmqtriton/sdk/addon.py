@@ -76,6 +76,15 @@ class Process(NamedTuple):
     is_on_demand: bool = False
 
 
+class Parameter(NamedTuple):
+    """A parameter of config.pbtxt, as the reference has it."""
+
+    #: Its values, with their bounds.
+    takes: str
+    default: str
+    about: str
+
+
 class Command(NamedTuple):
     """A command of `zmqtriton`: a function that takes the words after it and returns the status."""
 
@@ -109,7 +118,7 @@ class AddOn(NamedTuple):
     #: process is on, or has no option that turns it on.
     check: str = ""
     #: Parameters of config.pbtxt, and what each is good for.
-    parameters: Mapping[str, str] = {}
+    parameters: Mapping[str, Parameter | str] = {}
     #: Yields the `Problem`s of a configuration, with which no server serves the model.
     problems: str = ""
     #: Yields warnings of a configuration, for `zmqtriton check`.
@@ -152,6 +161,10 @@ class AddOn(NamedTuple):
     transport: str = ""
     #: Has a scheduler of the broker follow what a request says.
     placement: str = ""
+    #: A module for a version that is tried beside the one that serves: `problems(config)`,
+    #: `read(config)`, the `TYPES` of what that returns, `FOLDER` of decisions in the state
+    #: directory, and `again(model, version)`, which says how a version is tried again.
+    trial: str = ""
     #: Divides the requests to a model between two versions.
     division: str = ""
     #: Returns the steps of the requests to one version.

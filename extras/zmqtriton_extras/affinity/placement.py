@@ -76,7 +76,7 @@ class SharedQueue(Queue):
         if share is None:
             batch = self._queue.pop_batch(now_ns)
             self.due_ns = self._queue.due_ns
-            self.counts[HITS] += sum(request.row.affinity > 0 for request in batch)
+            self.counts[HITS] += sum(request.row.placement > 0 for request in batch)
             return batch
         for request in share:
             self.levels.of(request).take(request)
@@ -161,14 +161,14 @@ class AffinePlacement(Placement):
         It is that of its own parameter or input, else that of the request that it is asked for.
         """
         row = request.row
-        if not row.affinity and row.flags & UNCHECKED:
+        if not row.placement and row.flags & UNCHECKED:
             number = self._number_in(request.body)
             asked_for = row.caller_peer, row.caller_id
             for one in request.caller.requests if request.caller else ():
                 if one.key == asked_for:
-                    number = number or one.row.affinity
-            request.row = row = row._replace(affinity=number or _NO_NUMBER)
-        return row.affinity
+                    number = number or one.row.placement
+            request.row = row = row._replace(placement=number or _NO_NUMBER)
+        return row.placement
 
     def _number_in(self, body: bytes) -> int:
         try:
@@ -188,6 +188,6 @@ class AffinePlacement(Placement):
 
     def _count(self, instance: Instance, batch: list[InflightRequest]) -> None:
         for request in batch:
-            if request.row.affinity > 0:
-                is_hit = self._home(request.row.affinity) is instance
+            if request.row.placement > 0:
+                is_hit = self._home(request.row.placement) is instance
                 self.counts[HITS if is_hit else MISSES] += 1

@@ -27,7 +27,7 @@ class Mark:
         value = self._value(ask, checked)
         if value is None:
             return checked
-        return checked._replace(options=checked.options._replace(affinity=number_of(value)))
+        return checked._replace(options=checked.options._replace(placement=number_of(value)))
 
     def _value(self, ask: Ask, checked: CheckedRequest) -> Any:
         """Return bytes of the request; None if it has none of what the rule names."""

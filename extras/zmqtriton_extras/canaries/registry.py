@@ -191,7 +191,7 @@ class CanaryRegistry(Feature):
 
     def load_began(self, blueprint: Blueprint) -> None:
         """Divide requests before a version serves that the configuration wants tried."""
-        name, settings = blueprint.name, blueprint.canary
+        name, settings = blueprint.name, blueprint.trial
         canary = self._canaries.get(name)
         if canary is None or canary.is_over:
             if settings is None:
@@ -210,7 +210,7 @@ class CanaryRegistry(Feature):
         canary = self._canaries.get(blueprint.name)
         if canary is None or canary.phase is not Phase.RUNNING or not canary.is_configured:
             return
-        if blueprint.canary is None and canary.version in blueprint.versions:
+        if blueprint.trial is None and canary.version in blueprint.versions:
             is_choice = canary.version in blueprint.policy_versions
             phase = Phase.PROMOTING if is_choice else Phase.ABORTING
             reason = "the model's parameters name no canary any more"

@@ -18,7 +18,7 @@ from zmqtriton_floor.routing import goes_to_canary, is_copied
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask, Content, Division
 from zmqtriton_frontends.gateway import Gateway, PendingRequest, Sender
-from zmqtriton_frontends.inference import Canary, CheckedRequest, Copy, ModelVersion
+from zmqtriton_frontends.inference import CheckedRequest, Copy, ModelVersion, Trial
 
 VERB = "canary.compared"
 #: The result of a copy that is not sent, or whose answer is not compared.
@@ -112,7 +112,7 @@ class Shadows:
         #: One after the other: of those that would hold up the loop.
         self._comparing = asyncio.Lock()
 
-    def copy(self, request: CheckedRequest, canary: Canary) -> Copy:
+    def copy(self, request: CheckedRequest, canary: Trial) -> Copy:
         """Return a copy of a request to the stable version."""
         return _Copy(self, self._gateway, request, canary)
 
@@ -140,7 +140,7 @@ class Shadows:
         async with self._comparing:
             return await asyncio.to_thread(find_difference, expected, actual, tolerance)
 
-    def count(self, canary: Canary, result: str, text: str = "") -> None:
+    def count(self, canary: Trial, result: str, text: str = "") -> None:
         """Count the outcome of a copy."""
         key = canary.version.name, canary.version.version
         results = self._results.setdefault(key, _Results())
@@ -180,7 +180,7 @@ class _Copy(PendingRequest):
     )
 
     def __init__(
-        self, shadows: Shadows, gateway: CopySender, request: CheckedRequest, canary: Canary
+        self, shadows: Shadows, gateway: CopySender, request: CheckedRequest, canary: Trial
     ) -> None:
         super().__init__(gateway)
         self._shadows = shadows
@@ -316,20 +316,20 @@ class Canaries:
         self, ask: Ask, model: ModelVersion, content: Content
     ) -> tuple[ModelVersion, Content]:
         """Pass a request on to the canary; before it is checked, since versions differ in that."""
-        canary = model.canary
+        canary = model.trial
         if canary is None:
             return model, content
         return canary.version if _goes_there(canary, ask, content) else model, content
 
     def copy(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         """Have the canary get a copy of a request of the stable version."""
-        canary = checked.model.canary
+        canary = checked.model.trial
         if canary is None or not (canary.split.shadow and is_copied(canary.split)):
             return checked
         return checked._replace(copy=self._shadows.copy(checked, canary))
 
 
-def _goes_there(canary: Canary, ask: Ask, content: Content) -> bool:
+def _goes_there(canary: Trial, ask: Ask, content: Content) -> bool:
     """Choose by a header, by the sequence or another key that stays the same, or by chance."""
     header, split = ask.header, canary.split
     if canary.header and header is not None:

@@ -11,9 +11,29 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.config import CANARY_PARAMETERS, CANARY_PREFIX, Problem, parameter_text
+from zmqtriton.config import Problem, parameter_text
 from zmqtriton_floor.errors import InvalidArgument
 
+#: Begins the parameters of config.pbtxt.
+PREFIX = "canary_"
+#: Decisions about canaries lie there, in the state directory.
+FOLDER = "canaries"
+_NAMES = (
+    "version",
+    "weight",
+    "header",
+    "sticky",
+    "shadow",
+    "tolerance",
+    "abort_failures",
+    "abort_latency",
+    "latency",
+    "abort_hang",
+    "abort_within",
+    "min_requests",
+    "promote_after",
+)
+PARAMETERS = tuple(f"{PREFIX}{name}" for name in _NAMES)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 _PERCENTILE = re.compile(r"p[1-9][0-9]?(\.[0-9]{1,3})?")
@@ -101,8 +121,8 @@ def read(config: Any) -> CanarySettings | None:
     Raises InvalidArgument.
     """
     values = {
-        name.removeprefix(CANARY_PREFIX): parameter_text(config, name)
-        for name in CANARY_PARAMETERS
+        name.removeprefix(PREFIX): parameter_text(config, name)
+        for name in PARAMETERS
         if parameter_text(config, name)
     }
     return parse_settings(values) if "version" in values else None
@@ -113,7 +133,7 @@ def problems(config: Any) -> Iterator[Problem]:
     try:
         read(config)
     except InvalidArgument as error:
-        named = next((n for n in CANARY_PARAMETERS if f"'{n[7:]}'" in error.text), "canary_version")
+        named = next((n for n in PARAMETERS if f"'{n[7:]}'" in error.text), "canary_version")
         yield Problem(f"{named}: {error.text}", ("parameters", named))
 
 
@@ -247,3 +267,8 @@ _FORMS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 CANARY_SETTINGS = tuple(_FORMS)
 #: Types of values that readers send to the supervisor.
 TYPES = (CanarySettings, LatencyMeasure)
+
+
+def again(model: str, version: int) -> str:
+    """Say how a version that was aborted is tried again."""
+    return f"'zmqtriton-ctl canary start {model} {version}' tries it again"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Option, Process
+from zmqtriton.sdk import AddOn, Option, Parameter, Process
 
 ADDON = AddOn(
     "openai",
@@ -22,6 +22,99 @@ ADDON = AddOn(
             group="Metrics",
         ),
     ),
+    title="OpenAI's API",
+    parameters={
+        "openai_text_input": Parameter(
+            "name of a tensor of type STRING", "`text_input`", "The prompt."
+        ),
+        "openai_messages_input": Parameter(
+            "name of a tensor of type STRING",
+            "",
+            "The messages of a chat, as JSON, in place of the prompt.",
+        ),
+        "openai_stream_input": Parameter(
+            "name of a tensor of type BOOL",
+            "`stream`",
+            "Several responses are welcome; false if the model is not decoupled.",
+        ),
+        "openai_sampling_parameters_input": Parameter(
+            "name of a tensor of type STRING",
+            "`sampling_parameters`",
+            "A JSON object: temperature, limits and the like.",
+        ),
+        "openai_exclude_input": Parameter(
+            "name of a tensor of type BOOL", "`exclude_input_in_output`", "Always true."
+        ),
+        "openai_tools_input": Parameter(
+            "name of a tensor of type STRING", "`tools`", "The tools of a chat, as JSON."
+        ),
+        "openai_tool_choice_input": Parameter(
+            "name of a tensor of type STRING",
+            "`tool_choice`",
+            "Which of them are to be called, as JSON.",
+        ),
+        "openai_response_format_input": Parameter(
+            "name of a tensor of type STRING", "`response_format`", "The form of the text, as JSON."
+        ),
+        "openai_lora_input": Parameter(
+            "name of a tensor of type STRING",
+            "`lora_name`",
+            "The adapter; without this input a member of `sampling_parameters`.",
+        ),
+        "openai_text_output": Parameter(
+            "name of a tensor of type STRING",
+            "`text_output`",
+            "An element for each choice; of several responses each has its new part.",
+        ),
+        "openai_finish_reason_output": Parameter(
+            "name of a tensor of type STRING",
+            "`finish_reason`",
+            "`stop`, `length` and the like; `None` in a response after which others come.",
+        ),
+        "openai_prompt_tokens_output": Parameter(
+            "name of a tensor of type integer", "`num_input_tokens`", "Tokens of the prompt."
+        ),
+        "openai_completion_tokens_output": Parameter(
+            "name of a tensor of type integer",
+            "`num_output_tokens`",
+            "Tokens made; those of all responses are added.",
+        ),
+        "openai_logprobs_output": Parameter(
+            "name of a tensor of type STRING",
+            "`logprobs`",
+            "For each choice a JSON list of its new tokens, as in Triton's vLLM backend: objects "
+            "of alternatives with `decoded_token`, `logprob` and `rank`, the taken one first.",
+        ),
+        "openai_tool_calls_output": Parameter(
+            "name of a tensor of type STRING",
+            "`tool_calls`",
+            "For each choice a JSON list of its new calls: objects with `name` and `arguments`.",
+        ),
+        "openai_embedding_output": Parameter("name of a tensor", "`embedding`", "The vectors."),
+        "openai_chat_template": Parameter(
+            "file in the model's directory",
+            "`chat_template.jinja`",
+            "The template that makes a prompt of a chat.",
+        ),
+        "openai_chat_template_variables": Parameter(
+            "JSON object", "`{}`", "What the template finds besides the messages."
+        ),
+        "openai_tool_call_parser": Parameter(
+            "`hermes`, `llama3_json` or `mistral`",
+            "",
+            "The form in which the model writes calls of tools. With tools and `hermes` or "
+            "`mistral`, `skip_special_tokens` is false unless the client sets it.",
+        ),
+        "openai_structured_outputs_key": Parameter(
+            "member of `sampling_parameters`",
+            "",
+            "The form of the text, as Triton's vLLM backend takes it.",
+        ),
+        "openai_lora_adapters": Parameter("names", "", "Adapters that clients may name."),
+        "openai_lora_separator": Parameter(
+            "text", "`_lora_`", "Between the names of model and adapter."
+        ),
+    },
     example=".json_inputs:json_example",
     tokens=".token_metrics.texts",
     extension="openai",

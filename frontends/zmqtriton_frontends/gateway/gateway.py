@@ -257,7 +257,7 @@ class Gateway:
         """Queue a request with this body for the next message, and return its id."""
         if self.is_stopping and not self._goes_on(request):
             raise Unavailable(STOPPING)
-        flags, priority, timeout_us, deadline_ns, correlation, token, affinity = request.options
+        flags, priority, timeout_us, deadline_ns, correlation, token, placement = request.options
         batch_size, batch_key = request.admission
         observer = request.observer
         self._next_id = own_id = self._next_id + 1
@@ -277,7 +277,7 @@ class Gateway:
             observer.context if observer is not None else "",
             0,
             token,
-            affinity,
+            placement,
         )
         self._broker.request(wire.make(wire.Request, row), wire.encode_body(body))
         if request.on_asked is not None:

@@ -10,7 +10,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "admission": "CheckedRequest Copy MAX_NAME NO_OPTIONS Options check_parameter_name "
     "reported texts_of",
-    "catalogue": "Canary Catalogue ModelVersion parse_version",
+    "catalogue": "Trial Catalogue ModelVersion parse_version",
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionContents RegionSlice",
     "load_on_demand": "NotLoaded attempt",
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
         texts_of,
     )
     from zmqtriton_frontends.inference.catalogue import (
-        Canary,
         Catalogue,
         ModelVersion,
+        Trial,
         parse_version,
     )
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify

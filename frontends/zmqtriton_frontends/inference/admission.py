@@ -70,7 +70,7 @@ class Options(NamedTuple):
     #: The number of the client's token, see gateway.token_marks; 0: none.
     token: int = 0
     #: Equal ones are for the same instance; 0: any.
-    affinity: int = 0
+    placement: int = 0
 
 
 #: Those of a client without any.
@@ -113,7 +113,7 @@ class CheckedRequest(NamedTuple):
     observer: Observer | None = None
     #: Takes the times of its stages, if its client wants them.
     stages: Stages | None = None
-    #: Its copy to a canary, whose answer is compared.
+    #: Its copy to a version that is tried, whose answer is compared.
     copy: Copy | None = None
     #: The room of responses of a stream that wait for its client; None: as many as come.
     arrivals: Arrivals | None = None

@@ -58,7 +58,7 @@ _WHY_NOT_LOADED = {
 HeaderLookup = Callable[[bytes], str | None]
 
 
-class Canary(NamedTuple):
+class Trial(NamedTuple):
     """A version that is tried, and how it shares requests that name no version."""
 
     split: TrafficSplit
@@ -106,7 +106,7 @@ class ModelVersion:
         self.is_hashed = self.is_cached
         #: The version that gets a part of the requests to this one; None unless those that name
         #: no version are divided.
-        self.canary: Canary | None = None
+        self.trial: Trial | None = None
         #: Requests to it may be parts of sequences: its own, or a member's.
         self.has_sequences = self._mentions("sequence_batching") and has_sequences(self.config)
         #: Steps of requests to it alone.
@@ -250,20 +250,20 @@ class Catalogue:
             self._newest.pop(name, None)
 
     def _replace_newest(self, name: str) -> None:
-        """Replace the newest version of a divided model: by the stable one, which has a canary.
+        """Replace the newest version of a divided model: by the stable one, which has a trial.
 
         That is a copy, since requests that name the version are not divided.
         """
         split, versions = self._splits.get(name), self._models.get(name, {})
         if split is None:
             return
-        stable, canary = versions.get(split.stable), versions.get(split.canary)
+        stable, tried = versions.get(split.stable), versions.get(split.tried)
         if stable is not None and stable.is_loaded:
             divided = self._newest[name] = copy(stable)
-            if canary is not None and canary.is_loaded:
-                divided.canary = Canary(split, canary, split.header.encode(), split.sticky.encode())
-        elif canary is not None and canary.is_loaded:
-            self._newest[name] = canary
+            if tried is not None and tried.is_loaded:
+                divided.trial = Trial(split, tried, split.header.encode(), split.sticky.encode())
+        elif tried is not None and tried.is_loaded:
+            self._newest[name] = tried
 
     def _look_into_ensembles(self) -> None:
         """Update the ensembles, which may have other members after a change of versions."""

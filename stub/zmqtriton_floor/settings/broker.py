@@ -61,5 +61,7 @@ class BrokerSettings(NamedTuple):
     named_directory: str = ""
     #: The roles of the processes that serve clients.
     serving_roles: Tuple[str, ...] = ("grpc", "http")
-    #: Reference to what has a scheduler follow its model's AFFINITY; "" without the add-on.
-    affinity: str = ""
+    #: Reference to what has a scheduler follow what requests say; "" without the add-on.
+    placement: str = ""
+    #: The parameter of a model that asks for it.
+    placed_by: str = ""

@@ -153,7 +153,7 @@ def test_a_canary_that_fails_keeps_no_other_version_from_serving(kind: str) -> N
     if kind == "configured":
         from zmqtriton_extras.canaries.settings import CanarySettings
 
-        model = replace(model, canary=CanarySettings(2))
+        model = replace(model, trial=CanarySettings(2))
     else:
         model = replace(model, policy_versions=frozenset({1}))
 

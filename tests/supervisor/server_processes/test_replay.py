@@ -115,8 +115,8 @@ def test_a_division_that_is_over_is_not_told() -> None:
     replay = recorded(divided)
     assert [divided] == replay.all_messages()
 
-    replay.record(divided._replace(stable=0, canary=0))
-    replay.record(divided._replace(stable=0, canary=0))
+    replay.record(divided._replace(stable=0, tried=0))
+    replay.record(divided._replace(stable=0, tried=0))
 
     assert [] == replay.all_messages()
 

@@ -494,6 +494,6 @@ def _request(
         key,
         correlation,
         trace=run.request.trace,
-        affinity=run_row.affinity,
+        placement=run_row.placement,
     )
     return row, wire.encode_body(body)

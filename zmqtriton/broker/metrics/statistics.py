@@ -87,7 +87,7 @@ class TrialTimes:
     __slots__ = ("_compute", "_request", "uncopied")
 
     def __init__(self) -> None:
-        #: Requests of models and ensembles that a canary would have got copies of.
+        #: Requests of models and ensembles that a version which is tried would have got copies of.
         self.uncopied = 0
         self._compute: dict[int, int] = {}
         self._request: dict[int, int] = {}

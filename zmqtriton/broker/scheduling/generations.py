@@ -51,8 +51,9 @@ class GenerationRegistry:
         self._latencies = StatisticsFactory(MetricsConfig(), no_clock)
         #: A model with a batcher begins when so many of its requests wait.
         self._held_requests = 0
-        #: Reference to what has a scheduler follow an affinity; "" if models have none.
-        self._affinity = ""
+        #: Reference to what has a scheduler follow what requests say, "" without one, and the
+        #: parameter of models that asks for it.
+        self._placement = self._placed_by = ""
         #: There are, or were, models whose inputs may lie on a GPU.
         self.any_takes_gpu = False
         #: The models whose requests are divided between two versions.
@@ -65,7 +66,8 @@ class GenerationRegistry:
     def configure(self, settings: BrokerSettings, clock: Clock) -> None:
         """Serve and count from now on as the settings of the Bootstrap ask for."""
         self._latencies = StatisticsFactory(settings.metrics, clock)
-        self._held_requests, self._affinity = settings.held_requests, settings.affinity
+        self._held_requests = settings.held_requests
+        self._placement, self._placed_by = settings.placement, settings.placed_by
 
     def __getitem__(self, number: int) -> Generation:
         return self.by_number[number]
@@ -84,8 +86,8 @@ class GenerationRegistry:
         new = Generation(message.generation, message.model, message.version, message.config)
         new.measure(self._latencies)
         scheduler = Scheduler(new)
-        if self._affinity and "AFFINITY" in new.config.get("parameters", {}):
-            lazy_names.load_reference(self._affinity)(scheduler)
+        if self._placement and self._placed_by in new.config.get("parameters", {}):
+            lazy_names.load_reference(self._placement)(scheduler)
         scheduler.hold_back(self._held_requests)
         if new.max_executions_per_second:
             scheduler.rate = ExecutionRate(self._shared_rate(new))
@@ -126,7 +128,7 @@ class GenerationRegistry:
         """Divide a model's requests that name no version as the message says."""
         if split.stable:
             self._splits[split.model] = split
-            self._divided.setdefault(split.model, set()).update((split.stable, split.canary))
+            self._divided.setdefault(split.model, set()).update((split.stable, split.tried))
         else:
             self._splits.pop(split.model, None)
         for generation in self._by_name.get(split.model, {}).values():
@@ -135,7 +137,7 @@ class GenerationRegistry:
     def _measure(self, generation: Generation) -> None:
         """Keep the times of a version as long as it is compared with another one."""
         split, counters = self._splits.get(generation.model), generation.statistics
-        if split is None or generation.version not in (split.stable, split.canary):
+        if split is None or generation.version not in (split.stable, split.tried):
             counters.trial = None
         elif counters.trial is None:
             counters.trial = TrialTimes()
@@ -255,7 +257,7 @@ class GenerationRegistry:
         """Return the newest generation of this version, or with -1 of the highest that is ready.
 
         Of a divided model -1 is the stable version, or for a request, which has a sequence's id or
-        0, perhaps the canary.
+        0, perhaps that which is tried.
         """
         split = self._splits.get(model) if version == -1 else None
         divided = self._choose(split, correlation) if split is not None else None
@@ -276,7 +278,7 @@ class GenerationRegistry:
         What models and ensembles ask is divided and not copied, since the broker reads no tensors;
         a request that should have been copied is counted.
         """
-        order = [split.stable, split.canary]
+        order = [split.stable, split.tried]
         if correlation is not None and goes_to_canary(split, correlation):
             order.reverse()
         served = self._by_name.get(split.model, {})

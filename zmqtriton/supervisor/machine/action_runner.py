@@ -224,7 +224,7 @@ class ActionRunner:
 
 def _warn_of_decision(problem: str) -> None:
     if problem:
-        _log.warning("a decision about a canary cannot be kept: %s; %s", problem, _ADVICE)
+        _log.warning("a decision about a version cannot be kept: %s; %s", problem, _ADVICE)
 
 
 #: The answers to actions that could not be performed.

@@ -27,10 +27,9 @@ from zmqtriton.config.backends import (
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.files import ClientFiles, check_paths, read_client_files
-from zmqtriton.config.known_parameters import CANARIES, SCALING
+from zmqtriton.config.known_parameters import SCALING
 from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
 from zmqtriton.config.parameters import (
-    CANARY_PARAMETERS,
     MODEL_SOURCE,
     Quota,
     chosen_user,
@@ -55,8 +54,8 @@ from zmqtriton.options import Options
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.decisions import (
     TriedVersions,
-    choose_with_canary,
-    configured_canary,
+    choose_with_trial,
+    configured_trial,
     policy_versions,
     version_policy,
 )
@@ -131,7 +130,7 @@ def _of_changes(
     rest.CopyFrom(config)
     for member in _ONLY_INSTANCES:
         rest.ClearField(member)
-    for name in CANARY_PARAMETERS:
+    for name in known_parameters.trial_parameters():
         rest.parameters.pop(name, None)
     return replace(
         version,
@@ -228,9 +227,9 @@ class ModelReader:
         config = self._config(scanned, override, completed.append)
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
-        raise_first(locate(each, source) for each in known_parameters.problems(CANARIES, config))
-        canary = configured_canary(config, scanned)
-        versions, warnings = self._versions(config, scanned, source, canary)
+        raise_first(locate(each, source) for each in known_parameters.trial_problems(config))
+        trial = configured_trial(config, scanned)
+        versions, warnings = self._versions(config, scanned, source, trial)
         files = ClientFiles()
         environment: Environment | EnvironmentSpec = SERVER_ENVIRONMENT
         is_ensemble = config.HasField("ensemble_scheduling")
@@ -273,7 +272,7 @@ class ModelReader:
             configured_groups="ensemble" if ensemble else str(config.instance_group),
             policy_versions=policy_versions(config, scanned.versions),
             version_policy=version_policy(config),
-            canary=canary,
+            trial=trial,
         )
         return ModelReading(blueprint, config.SerializeToString(), files, _source_text(source))
 
@@ -334,10 +333,10 @@ class ModelReader:
         config: Any,
         scanned: ScannedModel,
         source: Path | None,
-        canary: Any,
+        trial: Any,
     ) -> tuple[dict[int, VersionBlueprint], tuple[str, ...]]:
         try:
-            choice = choose_with_canary(config, scanned, canary)
+            choice = choose_with_trial(config, scanned, trial)
         except ConfigError:
             return {}, ()
         return {

@@ -150,12 +150,12 @@ class Blueprint:
     policy_versions: frozenset[int] = frozenset()
     #: The version policy as text.
     version_policy: str = ""
-    #: Values of the add-on of canaries, with the `version` that is tried; None for no canary.
-    canary: Any = None
+    #: Settings of a trial, with the `version` that is tried; None without one.
+    trial: Any = None
 
     def is_tried(self, number: int) -> bool:
-        """True for a canary, whose failure keeps no other version from serving."""
-        is_configured = self.canary is not None and self.canary.version == number
+        """True for a version that is tried, whose failure keeps no other version from serving."""
+        is_configured = self.trial is not None and self.trial.version == number
         return is_configured or bool(self.policy_versions and number not in self.policy_versions)
 
     def differs_in_instances_only(self, served: Blueprint, number: int) -> bool:

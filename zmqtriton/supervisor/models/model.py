@@ -38,7 +38,7 @@ class Model(GenerationOwner):
         #: The running load, and those that wait for their turn.
         self._loads: deque[Load] = deque()
         self._end_callbacks: list[Callable[[], None]] = []
-        #: Exceptions from its version policy, for a canary.
+        #: Exceptions from its version policy, for a version that is tried.
         self.selection = NO_EXCEPTIONS
         #: It was loaded on request, not only for an ensemble that calls it.
         self.was_explicitly_loaded = False

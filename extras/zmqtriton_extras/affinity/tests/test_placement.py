@@ -22,7 +22,7 @@ def world(*stubs: int, **config: Any) -> BrokerHarness:
         "AFFINITY_BUSIER_BY": {"string_value": by},
         **config.pop("parameters", {}),
     }
-    settings = BrokerSettings(affinity=addons.reference("placement"))
+    settings = BrokerSettings(placement=addons.reference("placement"), placed_by="AFFINITY")
     config |= {"parameters": parameters}
     return BrokerHarness.serving(*(stubs or _STUBS), config=config, settings=settings)
 
@@ -43,7 +43,7 @@ def test_equal_requests_go_to_one_instance_whoever_is_idle() -> None:
     broker = world()
     for own_id in range(1, 13):
         stub = _STUBS[own_id % 3]
-        broker.infer(F, request(own_id, affinity=next(numbers_of(stub))))
+        broker.infer(F, request(own_id, placement=next(numbers_of(stub))))
         assert [own_id] == broker.executing(stub)
         broker.finish_batch(stub)
     assert figures(broker) == (12, 0)
@@ -52,10 +52,10 @@ def test_equal_requests_go_to_one_instance_whoever_is_idle() -> None:
 def test_a_request_waits_for_its_instance_until_that_is_busier_by_so_many() -> None:
     broker, number = world(busier_by=2), next(numbers_of(S2))
 
-    broker.infer(F, *(request(own_id, affinity=number) for own_id in (1, 2)))
+    broker.infer(F, *(request(own_id, placement=number) for own_id in (1, 2)))
     assert tuple(map(broker.executing, (S2, S, S3))) == ([1], [], []), "the second one waits"
 
-    broker.infer(F, request(3, affinity=number))
+    broker.infer(F, request(3, placement=number))
     others = broker.executing(S) + broker.executing(S3)
     assert others == [3], "two have come before it"
 
@@ -66,7 +66,7 @@ def test_a_request_waits_for_its_instance_until_that_is_busier_by_so_many() -> N
 
 def test_a_request_without_a_number_goes_to_the_idlest_and_counts_nowhere() -> None:
     broker = world(busier_by=9)
-    broker.infer(F, *(request(own_id, affinity=next(numbers_of(S))) for own_id in (1, 2, 3)))
+    broker.infer(F, *(request(own_id, placement=next(numbers_of(S))) for own_id in (1, 2, 3)))
     broker.infer(F, request(4), request(5))
 
     assert tuple(sorted(map(broker.executing, _STUBS))) == ([1], [4], [5])
@@ -76,8 +76,8 @@ def test_a_request_without_a_number_goes_to_the_idlest_and_counts_nowhere() -> N
 def test_one_that_waits_holds_up_nobody_behind_it() -> None:
     broker = world(busier_by=9)
     mine, other = next(numbers_of(S)), next(numbers_of(S3))
-    broker.infer(F, *(request(own_id, affinity=mine) for own_id in (1, 2, 3)))
-    broker.infer(F, request(4, affinity=other))
+    broker.infer(F, *(request(own_id, placement=mine) for own_id in (1, 2, 3)))
+    broker.infer(F, request(4, placement=other))
 
     assert (broker.executing(S), broker.executing(S3)) == ([1], [4])
     for own_id in (2, 3):
@@ -89,7 +89,7 @@ def test_when_an_instance_dies_its_requests_go_to_another_and_come_back_with_it(
     broker, number = world(busier_by=9), next(numbers_of(S))
     rest = (S2, S3)
     heir = max(rest, key=lambda one: weight(number, f"m_{one}"))
-    broker.infer(F, *(request(own_id, affinity=number) for own_id in (1, 2)))
+    broker.infer(F, *(request(own_id, placement=number) for own_id in (1, 2)))
     broker.kill_peer(S)
 
     assert broker.executing(heir) == [2], "what waited for it"
@@ -97,7 +97,7 @@ def test_when_an_instance_dies_its_requests_go_to_another_and_come_back_with_it(
     broker.finish_batch(heir)
 
     broker.add_stub(S)
-    broker.infer(F, request(3, affinity=number))
+    broker.infer(F, request(3, placement=number))
     assert broker.executing(S) == [3]
 
 
@@ -109,7 +109,7 @@ def test_batches_are_of_requests_with_the_same_instance() -> None:
     )
     first, second = next(numbers_of(S)), next(numbers_of(S2))
     for own_id in range(1, 8):
-        broker.infer(F, request(own_id, affinity=first if own_id % 2 else second))
+        broker.infer(F, request(own_id, placement=first if own_id % 2 else second))
     assert broker.executing(S) == [1, 3, 5, 7], "a full batch goes at once"
     assert broker.executing(S2) == []
 
@@ -121,7 +121,7 @@ def test_a_full_batch_goes_before_others_that_may_still_grow() -> None:
     broker = world(max_batch_size=2, dynamic_batching={}, busier_by=100)
     first, second = next(numbers_of(S)), next(numbers_of(S2))
     rows = [(1, first), (2, second), (3, second), (4, first)]
-    broker.infer(F, *(request(own_id, affinity=number) for own_id, number in rows))
+    broker.infer(F, *(request(own_id, placement=number) for own_id, number in rows))
 
     assert (broker.executing(S), broker.executing(S2)) == ([1, 4], [2, 3])
 
@@ -134,7 +134,7 @@ def test_an_instance_that_has_several_batches_gets_more_until_it_is_busier_by_so
         broker.kill_peer(serial)
         broker.add_stub(serial, concurrency=8)
     number = next(numbers_of(S))
-    broker.infer(F, *(request(own_id, affinity=number) for own_id in range(1, 5)))
+    broker.infer(F, *(request(own_id, placement=number) for own_id in range(1, 5)))
 
     assert broker.executing(S) == [1, 2, 3]
     assert broker.executing(S2) + broker.executing(S3) == [4]
@@ -144,7 +144,7 @@ def test_what_was_sent_to_a_stub_that_dies_before_it_begins_is_executed_once() -
     broker, number = world(S, S2), next(numbers_of(S, (S, S2)))
     broker.kill_peer(S)
     broker.add_stub(S, page=Page())
-    broker.infer(F, request(1, affinity=number), request(2, affinity=number))
+    broker.infer(F, request(1, placement=number), request(2, placement=number))
     assert broker.executing(S) == [1]
 
     broker.kill_peer(S)
@@ -158,7 +158,7 @@ def test_what_was_sent_to_a_stub_that_dies_before_it_begins_is_executed_once() -
 
 def test_a_cancelled_request_leaves_and_a_single_instance_has_all() -> None:
     broker, number = world(S), next(numbers_of(S3))
-    broker.infer(F, *(request(own_id, affinity=number) for own_id in (1, 2, 3)))
+    broker.infer(F, *(request(own_id, placement=number) for own_id in (1, 2, 3)))
     broker.cancel(F, 2)
     broker.finish_batch(S)
 
@@ -182,7 +182,7 @@ def test_a_long_queue_is_not_read_for_each_batch() -> None:
             return getattr(levels, name)
 
     levels = queue.levels
-    broker.infer(F, *(request(own_id, affinity=number) for own_id in range(1, 501)))
+    broker.infer(F, *(request(own_id, placement=number) for own_id in range(1, 501)))
     queue.levels = Levels()  # type: ignore[assignment]
     for _ in range(30):
         for stub in _STUBS:
@@ -221,7 +221,7 @@ def test_what_a_model_asks_for_a_request_follows_that_request() -> None:
     broker = world(busier_by=9)
     for own_id in range(1, 13):
         stub = _STUBS[own_id % 3]
-        broker.infer(F, request(own_id, affinity=next(numbers_of(stub))))
+        broker.infer(F, request(own_id, placement=next(numbers_of(stub))))
         broker.infer(stub, call(own_id, caller_peer=F, caller_id=own_id))
         # and so does what that one asks in its turn
         broker.finish_batch(stub)
@@ -242,7 +242,7 @@ def test_what_a_model_asks_for_nobody_goes_to_the_idlest_and_is_read_once() -> N
 
 
 def test_models_without_a_rule_have_the_usual_placement() -> None:
-    settings = BrokerSettings(affinity=addons.reference("placement"))
+    settings = BrokerSettings(placement=addons.reference("placement"), placed_by="AFFINITY")
     broker = BrokerHarness.serving(S, settings=settings)
     scheduler = broker.core.generations.schedulers[1]
 

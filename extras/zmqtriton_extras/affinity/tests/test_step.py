@@ -54,7 +54,7 @@ class World:
         header = None if headers is None else headers.get
         return self._entrance.enter(
             Ask((model, ""), lambda _: Content(body), header)
-        ).options.affinity
+        ).options.placement
 
 
 def text(*elements: bytes) -> Tensor:

@@ -292,7 +292,7 @@ class SimulationRun:
         if self._values:
             affinity = self._chance_of_values.randint(1, self._values)
         position = arrival.batch, 0, arrival.sequence
-        row = wire.Request(*fields, 0, 0, 0, *position, affinity=affinity)
+        row = wire.Request(*fields, 0, 0, 0, *position, placement=affinity)
         self._outcome.last_arrival_ns = self._now_ns
         self._open_requests[own_id] = _OpenRequest(arrival, self._now_ns, client)
         self._core.infer(_FRONTEND, [row], [_BODY], self._now_ns)

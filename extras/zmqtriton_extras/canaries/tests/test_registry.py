@@ -44,7 +44,7 @@ def order_told(world: SupervisorHarness, role: str = "grpc") -> list[str]:
     kinds = (wire.TrafficSplit, wire.VersionInfo)
     messages = [m for s, m in world.sent if world.roles.get(s) == role and isinstance(m, kinds)]
     return [
-        f"{m.stable}/{m.canary} {m.weight}"
+        f"{m.stable}/{m.tried} {m.weight}"
         if isinstance(m, wire.TrafficSplit)
         else f"{m.version} {m.state}"
         for m in messages
@@ -812,4 +812,4 @@ def test_a_decision_that_cannot_be_read_is_reported_and_nothing_else(
     world = repository.serve()
 
     assert serving(world) == [2]
-    assert world.has_logged(f"W the decision about a canary in '{path}' cannot be read: it has")
+    assert world.has_logged(f"W the decision about a version in '{path}' cannot be read: it has")

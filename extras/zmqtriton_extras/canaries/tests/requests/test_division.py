@@ -81,7 +81,7 @@ def test_requests_without_a_version_are_divided_and_others_get_theirs(
 
     catalogue.apply(OVER)
     assert chosen(catalogue) == 2
-    assert catalogue.find("m").canary is None
+    assert catalogue.find("m").trial is None
 
 
 def test_a_client_that_names_itself_keeps_its_version(catalogue: Catalogue) -> None:

@@ -112,8 +112,8 @@ class Scene:
         """Return a request with its copy."""
         body, model = RequestBody("r", {}, [], list(inputs)), self.catalogue.find("m")
         request = prepare(self.catalogue, model, body, Options(**options))
-        assert model.canary is not None
-        return request._replace(copy=self.shadows.copy(request, model.canary))
+        assert model.trial is not None
+        return request._replace(copy=self.shadows.copy(request, model.trial))
 
     def copy(self) -> Copy:
         copy = self.request().copy
