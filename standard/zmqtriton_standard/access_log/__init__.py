@@ -14,7 +14,8 @@ ADDON = AddOn(
             "access-log",
             str,
             "",
-            "File that gets a line of JSON for each request: client, model, status, times, bytes.",
+            "File that gets a line of JSON for each request, and each that is refused: client, "
+            "model, status, times, bytes.",
         ),
     ),
     title="Capture",

@@ -31,7 +31,13 @@ from tests.faults.replacements.libraries import (
     library_crowd,
     missing_programs,
 )
-from tests.faults.replacements.machine import ByReload, ByReloadBehindSockets, ByRestart, OnMachine
+from tests.faults.replacements.machine import (
+    ByReload,
+    ByReloadBehindSockets,
+    ByRestart,
+    OnMachine,
+    reason_against,
+)
 from tests.faults.replacements.proxied import BehindProxy, ByEnvoy, ByFixedHaproxy, ByHaproxy
 from tests.faults.replacements.ways import (
     ByCommand,
@@ -43,7 +49,6 @@ from tests.faults.replacements.ways import (
     Way,
     WithGrpcio,
 )
-from tools import bare_roots
 
 WAYS: Mapping[str, Callable[[Path], Way]] = {
     "command": ByCommand,
@@ -60,7 +65,7 @@ WAYS: Mapping[str, Callable[[Path], Way]] = {
     "haproxy-follow": ByHaproxy,
     "envoy": ByEnvoy,
 }
-#: All that is promised, each way so often: with those under long streams and the kills 50
+#: All that is promised, each way so often: with those under long streams and the kills 53
 #: replacements, in half an hour.
 WHOLE: Mapping[str, int] = {
     "command": 4,
@@ -74,6 +79,7 @@ WHOLE: Mapping[str, int] = {
     "take-over-grpcio": 2,
     "systemd": 2,
     "systemd-reload": 3,
+    "systemd-reload-sockets": 3,
     "systemd-restart": 3,
 }
 _LONG_TIMES = 1
@@ -187,11 +193,7 @@ def _why_not(make: Callable[[Path], Way]) -> str | None:
     """Return why a way cannot be had here."""
     if isinstance(make, type) and issubclass(make, BehindProxy) and make.program is None:
         return "the program is not here"
-    return (
-        bare_roots.reason_against()
-        if isinstance(make, type) and issubclass(make, OnMachine)
-        else None
-    )
+    return reason_against() if isinstance(make, type) and issubclass(make, OnMachine) else None
 
 
 def _replace_in_way(name: str, times: int, numbers: Crowd, *, is_long: bool = False) -> Row | None:

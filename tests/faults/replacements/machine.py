@@ -21,6 +21,8 @@ from tests.support.server import MODELS_DIRECTORY, ROOT, free_ports, status_of
 from tests.support.waiting import eventually
 from tools import bare_roots
 
+#: That the kernel lets this process make control groups.
+_TRY_GROUP = 'mount -t cgroup2 none /mnt; mkdir "/mnt/$1"; rmdir "/mnt/$1"'
 _ROOT = ROOT / "build" / "roots" / "systemd"
 _SOURCE = _ROOT / "root/src/deploy/systemd"
 _RELEASE = "bookworm"
@@ -39,12 +41,25 @@ _BOOT = f"""
 root=$1
 {bare_roots.MOUNTS}
 mount -t cgroup2 none "$root/sys/fs/cgroup"
+mount -o bind,ro "$root/proc/sys" "$root/proc/sys"  # most of it is the machine's around it
 for place in run tmp; do mount -t tmpfs -o mode=1777 $place "$root/$place"; done
 pivot_root . old
 umount -l /old
-exec env -i container=other /lib/systemd/systemd --log-target=null --show-status=0
+exec env -i container=other /lib/systemd/systemd --log-target=journal --show-status=0
 """
+#: Of another file of options, which stands after that of the unit.
+_DROP_IN = "[Service]\nEnvironmentFile=/etc/zmqtriton/others\n"
 _SOCKETS = "[Socket]\nListenStream=\nListenStream=127.0.0.1:{}\nListenStream=127.0.0.1:{}\n"
+
+
+def reason_against() -> str | None:
+    """Return why no such machine can be had here."""
+    if reason := bare_roots.reason_against():
+        return reason
+    words = ["unshare", "--mount", "sh", "-ec", _TRY_GROUP, "sh", f"zmqtriton-{os.getpid()}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    why = done.stderr.strip()
+    return f"no control group can be made: {why}" if done.returncode else None
 
 
 class OnMachine(Way):
@@ -52,14 +67,15 @@ class OnMachine(Way):
 
     #: Regions of root's, which the service's user may not open.
     leaves_out = (SharedMemoryClient,)
-    _COMMAND: tuple[str, ...]
+    command: tuple[str, ...]
     _UNITS: tuple[str, ...] = ("zmqtriton.service",)
 
     def __init__(self, directory: Path) -> None:
         self.http_port, self.grpc_port, metrics_port = free_ports(3)
         self._options = (
-            f"--http-port={self.http_port} --grpc-port={self.grpc_port} "
-            f"--metrics-port={metrics_port} --http-workers=2 --grpc-processes=2"
+            f"--model-repository=/srv/models --http-port={self.http_port} "
+            f"--grpc-port={self.grpc_port} --metrics-port={metrics_port} "
+            "--http-workers=2 --grpc-processes=2"
         )
         self._group = f"zmqtriton-{os.getpid()}-{self.http_port}"
         self._outside: subprocess.Popen[bytes]
@@ -67,7 +83,8 @@ class OnMachine(Way):
 
     def start(self) -> None:
         self._install()
-        words = ["unshare", "--mount", "sh", "-ec", _ENTER_GROUP, "sh"]
+        words = ["setpriv", "--pdeathsig=KILL"]  # it ends when this process is killed
+        words += ["unshare", "--mount", "sh", "-ec", _ENTER_GROUP, "sh"]
         words += [self._group, _BOOT, str(_ROOT)]
         self._outside = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         outside = psutil.Process(self._outside.pid)
@@ -82,7 +99,7 @@ class OnMachine(Way):
         drop_in = "/etc/systemd/system/zmqtriton.socket.d"
         self.run(f"mkdir -p {drop_in}; printf '{sockets}' > {drop_in}/ports.conf")
         self.run(steps.replace("enable --now zmqtriton", f"enable --now {' '.join(self._UNITS)}"))
-        eventually(self._is_ready, WITHIN_S, "ready")
+        eventually(self.is_ready, WITHIN_S, "ready")
         assert "model versions are ready" in self.run("systemctl status zmqtriton")
 
     def _install(self) -> None:
@@ -100,10 +117,18 @@ class OnMachine(Way):
             config = copy / "config.pbtxt"
             config.write_text(config.read_text().replace("@SCRATCH@", "/tmp"))
         be_patient(_SOURCE / "my_models")
-        options = f'ZMQTRITON_OPTIONS="--model-repository=/srv/models {self._options}"\n'
-        (_SOURCE / "environment").write_text(options)
+        (_SOURCE / "environment").write_text(f'ZMQTRITON_OPTIONS="{self._options}"\n')
 
-    def _is_ready(self) -> bool:
+    def choose(self, *words: str) -> None:
+        """Have the next server these words after its options, or none, by a drop-in."""
+        options = f'ZMQTRITON_OPTIONS="{" ".join((self._options, *words))}"\n'
+        (_ROOT / "etc/zmqtriton/others").write_text(options)
+        drop_in = _ROOT / "etc/systemd/system/zmqtriton.service.d/others.conf"
+        drop_in.parent.mkdir(exist_ok=True)
+        drop_in.write_text(_DROP_IN)
+        self.run("systemctl daemon-reload")
+
+    def is_ready(self) -> bool:
         return status_of(f"http://127.0.0.1:{self.http_port}/v2/health/ready") == 200
 
     def run(self, script: str) -> str:
@@ -128,7 +153,7 @@ class OnMachine(Way):
 
     def replace(self) -> float:
         before, begun_s = self.main_pid(), time.monotonic()
-        self.run(" ".join(self._COMMAND))
+        self.run(" ".join(self.command))
         assert self.main_pid() != before
         is_gone = f"[ ! -d /proc/{before} ] && echo gone || true"
         eventually(lambda: self.run(is_gone), WITHIN_S, "the old server has gone")
@@ -149,7 +174,7 @@ class OnMachine(Way):
 class ByReload(OnMachine):
     """`systemctl reload`, by which the new server takes over from the old."""
 
-    _COMMAND = ("systemctl", "reload", "zmqtriton")
+    command = ("systemctl", "reload", "zmqtriton")
 
 
 class ByReloadBehindSockets(ByReload):
@@ -161,5 +186,5 @@ class ByReloadBehindSockets(ByReload):
 class ByRestart(OnMachine):
     """`systemctl restart` behind the sockets of zmqtriton.socket."""
 
-    _COMMAND = ("systemctl", "restart", "zmqtriton")
+    command = ("systemctl", "restart", "zmqtriton")
     _UNITS = ("zmqtriton.socket", "zmqtriton.service")

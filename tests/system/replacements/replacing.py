@@ -29,18 +29,23 @@ SMALL = ("--http-workers=1", "--grpc-processes=1", "--allow-metrics=false")
 
 
 def replace_once(way: Way, numbers: clients.Crowd, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Replace a server once under a few clients, of which none fails, and return these."""
+    """Start a server, and replace it once as replace_running() does."""
+    way.start()
+    try:
+        return replace_running(way, numbers, monkeypatch)
+    finally:
+        way.close()
+
+
+def replace_running(way: Way, numbers: clients.Crowd, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Replace the server once under a few clients, of which none fails, and return these."""
     for streaming in (clients.EventsClient, clients.DecoupledClient):
         monkeypatch.setattr(streaming, "count", 8)
     monkeypatch.setattr(clients.TalkClient, "requests", 8)
     # gRPC's clients repeat by themselves what no server has begun; without that they lose a call
     # that they are about to send when they hear that they should go
     monkeypatch.setattr(clients.GrpcClient, "retries", 1)
-    way.start()
-    try:
-        crowd, _ = asyncio.run(replace_under_load(way, 1, numbers, pause_s=1.0))
-    finally:
-        way.close()
+    crowd, _ = asyncio.run(replace_under_load(way, 1, numbers, pause_s=1.0))
 
     # their texts are said here, since pytest says only those of tests
     failures = [f"{each.label}: {text}" for each in crowd for _, text in each.failures]

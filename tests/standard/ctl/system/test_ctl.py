@@ -11,15 +11,18 @@ import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.standard.ctl.system.commands import ctl, place
 from tests.support.server import Server, ask_add_sub, tensor
 from tests.support.waiting import eventually
+from zmqtriton.commit import full_version
 from zmqtriton.ctl.main import cli
 
 pytestmark = pytest.mark.system
@@ -89,6 +92,19 @@ def test_the_status_for_people_has_a_line_for_each_process(server: Server) -> No
     (stub,) = [line for line in shown.stdout.splitlines() if line.startswith("stub add_sub")]
     pid = server.stub_pids("add_sub")[0]
     assert re.match(rf"stub add_sub_0_0\tadd_sub:1\t{pid}\t[-\d]+ [:\d]+\t\w+\tREADY\t0", stub)
+
+
+def test_the_status_says_of_which_commit_the_server_is_and_since_when_it_serves(
+    server: Server,
+) -> None:
+    shown = ctl(server, "status").stdout
+
+    version = re.escape(full_version().removesuffix("-dirty"))
+    assert re.match(rf"'.+', zmqtriton {version}(-dirty)?, up \d+[smhd]", shown), shown
+    row = re.search(rf"^supervisor\t.*\t{server.pid}\t([-\d]+ [:\d]+)\t", shown, re.MULTILINE)
+    assert row is not None, shown
+    said = datetime.fromisoformat(row[1]).timestamp()
+    assert abs(psutil.Process(server.pid).create_time() - said) < 60
 
 
 def test_a_model_is_loaded_and_unloaded(server: Server) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,30 @@ def test_a_collector_that_never_answers_keeps_no_server_from_ending(tmp_path: Pa
         connection.close()
 
     assert 0 == server.returncode
+
+
+def test_the_end_does_not_wait_for_a_collector_that_hangs(tmp_path: Path) -> None:
+    """Metrics, the log and spans go to one that accepts and never answers."""
+    with ExitStack() as held, socket.create_server(("127.0.0.1", 0)) as hanging:
+        hanging.settimeout(240)
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        tracing = ["mode=opentelemetry", "rate=1", "level=TIMESTAMPS"]
+        tracing += [f"opentelemetry,url={url}/v1/traces", "opentelemetry,bsp_schedule_delay=100"]
+        options = [f"--trace-config={word}" for word in tracing]
+        options += [f"--otlp-logs={url}", "--exit-timeout-secs=90"]
+        with PushingServer(tmp_path, url, *options) as server:
+            server.infer()
+            waiting = set[bytes]()
+            while len(waiting) < 3:  # each waits for its answer, whichever asks again meanwhile
+                connection = held.enter_context(hanging.accept()[0])
+                connection.settimeout(240)
+                waiting.add(held.enter_context(connection.makefile("rb")).readline())
+
+            assert 0 == server.stop(240), server.log_text()
+
+        assert {b"metrics", b"logs", b"traces"} == {
+            line.split()[1].removeprefix(b"/v1/") for line in waiting
+        }
+    log = server.log_text()
+    assert "All models are stopped, unloading models" in log
+    assert "Exit timeout expired" not in log

@@ -236,6 +236,9 @@ def test_a_handshake_is_refused_as_a_request_of_http_would_be(server: Server) ->
     status, text = refusal("add_sub", origin="http://elsewhere.example")
     assert status == 403
     assert "--http-allowed-origin" in text
+    # a browser shows its page none of this, so the log has it
+    line = "a page of 'http://elsewhere.example' is refused: This API is not open to web pages"
+    eventually(lambda: line in server.log_text(), 30, "the refusal in the log")
     assert server.status("/v2/models/add_sub/stream") == 426
 
 
