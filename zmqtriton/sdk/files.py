@@ -1,4 +1,4 @@
-"""Directories in which add-ons keep what is secret."""
+"""Checks of the directories that hold secrets of add-ons."""
 
 from __future__ import annotations
 
