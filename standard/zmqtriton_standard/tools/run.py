@@ -219,6 +219,10 @@ def _usual_options(name: str, words: list[str]) -> list[str]:
 
 
 def _show_guide(name: str, options: Options, server: OpenedServer) -> None:
-    if server.http_port is not None:
-        sys.stdout.write(guide(name, options, server.http_port, server.serving_config(name, -1)))
-        sys.stdout.flush()
+    config = server.serving_config(name, -1)
+    if config and server.http_port is None:
+        text = f"\n{name} is served, but not over HTTP, for which requests are shown.\n\n"
+    else:
+        text = guide(name, options, server.http_port or 0, config)
+    sys.stdout.write(text)
+    sys.stdout.flush()

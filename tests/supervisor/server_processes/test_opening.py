@@ -163,3 +163,18 @@ def test_processes_of_gunicorn_that_die_are_named_with_their_arbiter() -> None:
     [text] = silent_in(world)
 
     assert "the http process dies again and again, 4 times lately" in text
+
+
+@pytest.mark.addons
+@pytest.mark.extra("routes")
+def test_a_process_that_opened_before_it_was_told_to_is_not_named() -> None:
+    """With --early-liveness all are told at once, and again when the models are loaded."""
+    world = SupervisorHarness(
+        make_blueprint("m"), frontend_roles=("routes",), control_mode="none", early_liveness=True
+    ).start()
+    world.receive(world.serial("routes"), wire.Opened([]))
+    world.core.accept_clients()
+
+    world.advance(11.0)
+
+    assert silent_in(world) == []

@@ -1,4 +1,4 @@
-"""A process that dies at each start is named, started seldom, and costs the others nothing."""
+"""A process that dies at each start, or says nothing at it, is named, and costs others nothing."""
 
 from __future__ import annotations
 
@@ -36,6 +36,15 @@ _WITHOUT_SSL = """
 import sys
 if "zmqtriton_frontends.grpc_api" in sys.orig_argv:
     sys.modules["ssl"] = sys.modules["_ssl"] = None
+"""
+#: Stops the process of jobs by a signal, and has that of routes wait for a file, at their start.
+_SAYS_NOTHING = """
+import os, signal, sys, time
+if "zmqtriton_extras.jobs.process" in sys.orig_argv:
+    os.kill(os.getpid(), signal.SIGSTOP)
+if "zmqtriton_extras.routes.process" in sys.orig_argv:
+    while not os.path.exists(os.environ["GOES_ON"]):
+        time.sleep(0.05)
 """
 
 
@@ -91,3 +100,27 @@ def test_a_frontend_that_can_never_start_is_named(tmp_path: Path) -> None:
 
         check_named(server, "grpc")
         assert 200 == ask_add_sub(server)
+
+
+def test_processes_that_say_nothing_at_their_start_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that a signal has stopped is killed and started again; one that hangs may yet open."""
+
+    def explained(words: str) -> list[str]:
+        return [one["text"] for one in ctl(server, "explain") if words in one["text"]]
+
+    monkeypatch.setenv("GOES_ON", str(tmp_path / "goes-on"))
+    with broken(tmp_path, _SAYS_NOTHING, "--jobs", "--routes") as server:
+        [pid] = server.pids()["routes"]
+
+        [silent] = eventually(lambda: explained("has not opened after"), 120, "routes are named")
+        [stopped] = eventually(lambda: explained("dies again and again"), 120, "jobs are named")
+
+        assert silent.startswith(f"the routes process {pid} ")
+        assert stopped.startswith("the jobs process ")
+        assert "was stopped by a signal and is killed" in server.log_text()
+        assert 200 == ask_add_sub(server)
+        (tmp_path / "goes-on").touch()
+        eventually(lambda: not explained("has not opened after"), 120, "it has opened")
+        assert [pid] == server.pids()["routes"]

@@ -7,7 +7,7 @@ value that no default and no kind gives has a sample.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,8 @@ SAMPLES = {
 ENVIRONMENT = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
 #: Options by which `replace` and zmqtriton.Server() start a server.
 _OF_STARTS = {"take-over", "one-by-one", "owner-descriptor"}
-#: Options that have processes load other code.
-_LOADED = {"allow-openai", "grpc-transport", "load-on-demand"}
+#: How many servers have the switches that add something, each in four of them.
+_SERVERS = 7
 #: Options that leave nothing to turn on in their part of the server.
 REMOVALS = {"allow-http", "allow-grpc", "allow-metrics"}
 
@@ -85,19 +85,39 @@ def switches() -> Iterator[str]:
             yield option.name
 
 
-def pairs() -> Iterator[tuple[str, str]]:
-    """Iterate over pairs of switches that change processes, listeners, or what these load."""
-    without, here = shape([]), Path("/tmp")
-    changing = [
-        name
-        for name in switches()
-        if name in _LOADED or shape(words_of(OPTIONS_BY_NAME[name], here)) != without
-    ]
-    yield from combinations(sorted(changing), 2)
+def servers_of_pairs() -> dict[str, list[str]]:
+    """Return the switches of a few servers, in which each two switches are together somewhere.
+
+    A covering array of strength two. A switch that adds something is on in four of seven servers,
+    in another four than any other. Two different fours of seven meet in one server at least, and
+    each has a server that the other has not: so any two switches are also on without each other.
+    There are 35 fours; a plain server is the row in which all are off.
+
+    A switch that removes a protocol would take the requests of the others away. So each two of
+    these have a server of their own, where all that adds something is on: the third protocol asks.
+    """
+    names = sorted(switches())
+    adding = [name for name in names if name not in REMOVALS]
+    fours = list(combinations(range(_SERVERS), 4))
+    assert len(adding) <= len(fours), "more switches need nine servers, with fives of nine"
+    on = dict(zip(adding, fours, strict=False))
+    servers = {
+        f"four {number}": [name for name in adding if number in on[name]]
+        for number in range(_SERVERS)
+    }
+    removing = [name for name in names if name in REMOVALS]
+    return servers | {
+        f"without {one[6:]} and {two[6:]}": [*adding, one, two]
+        for one, two in combinations(removing, 2)
+    }
+
+
+def words_of_all(names: Iterable[str], directory: Path) -> list[str]:
+    """Return the words that turn these switches on at the same time."""
+    words = [word for name in names for word in words_of(OPTIONS_BY_NAME[name], directory)]
+    return [*dict.fromkeys(words)]
 
 
 def all_words(directory: Path) -> list[str]:
-    """Return the words that turn all switches on at the same time."""
-    names = [name for name in switches() if name not in REMOVALS]
-    words = [word for name in names for word in words_of(OPTIONS_BY_NAME[name], directory)]
-    return [*dict.fromkeys(words)]
+    """Return the words that turn all switches on that remove nothing."""
+    return words_of_all((name for name in switches() if name not in REMOVALS), directory)

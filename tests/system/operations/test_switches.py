@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,14 @@ from tests.support.server import MODELS_DIRECTORY, Server, free_ports
 from tests.support.service_manager import Manager
 from tests.support.waiting import eventually
 from tests.system.operations import kinds
-from tests.system.operations.switches import ENVIRONMENT, all_words, pairs, switches, words_of
+from tests.system.operations.switches import (
+    ENVIRONMENT,
+    all_words,
+    servers_of_pairs,
+    switches,
+    words_of,
+    words_of_all,
+)
 from zmqtriton import addons
 from zmqtriton.control_client import ServerSelector, connect
 from zmqtriton.options import OPTIONS_BY_NAME
@@ -78,18 +86,21 @@ def stopping(server: Server) -> Iterator[Server]:
         server.kill()
 
 
-def check_waiters(server: Server) -> None:
+def check_waiters(server: Server, pid: int = 0) -> None:
     """Check that `wait` returns, and that `status` names nothing that is not there."""
-    assert "the server is ready" in ctl(server, "wait", "--timeout=60")
-    status = json.loads(ctl(server, "status", "-o", "json"))
+    assert "the server is ready" in ctl(server, "wait", "--timeout=60", pid=pid)
+    status = json.loads(ctl(server, "status", "-o", "json", pid=pid))
     assert [] == status["process_troubles"]
     for place in status["server"]["addresses"].values():
         assert accepts(place), place
 
 
-def ctl(server: Server, *words: str) -> str:
-    """Return the output of a command of zmqtriton-ctl, which must succeed."""
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", f"--server={server.pid}", *words]
+def ctl(server: Server, *words: str, pid: int = 0) -> str:
+    """Return the output of a command of zmqtriton-ctl, which must succeed.
+
+    pid is the server that has taken this one's place.
+    """
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", f"--server={pid or server.pid}", *words]
     outside = {name: value for name, value in os.environ.items() if name != "INVOCATION_ID"}
     outside["RUNTIME_DIRECTORY"] = str(server.directory.parent / "run")
     done = subprocess.run(
@@ -107,22 +118,28 @@ def accepts(place: str) -> bool:
         return probe.connect_ex(place if family == socket.AF_UNIX else (host, int(port))) == 0
 
 
-def check_requests(server: Server, words: Sequence[str]) -> None:
+def check_requests(server: Server, words: Sequence[str], pid: int = 0) -> None:
     """Check that a request of each kind succeeds, and that no process has died of one."""
     for check in kinds.kinds_of(words).values():
         check(server)
-    status = json.loads(ctl(server, "status", "-o", "json"))
+    status = json.loads(ctl(server, "status", "-o", "json", pid=pid))
     assert [] == [row for row in status["processes"] if row.get("restarts")]
 
 
-def check_replace(server: Server) -> None:
-    """Check that `replace` ends with another server in the place of this one."""
+def check_replace(server: Server, words: Sequence[str] | None = None) -> None:
+    """Check that `replace` ends with another server in the place of this one.
+
+    With the words of the server, requests of each kind go to the other one, too.
+    """
     pid = json.loads(ctl(server, "replace", "-o", "json"))["pid"]
     try:
         assert 0 == server.wait(60), server.log_text()[-3000:]
         with connect(ServerSelector(str(server.directory.parent / "run"))) as client:
             assert pid == client.identity.pid
             assert client.call("is_open", timeout_s=60)
+        if words is not None:
+            check_waiters(server, pid)
+            check_requests(server, words, pid)
     finally:
         os.kill(pid, signal.SIGTERM)
     run = server.directory.parent / "run"
@@ -147,7 +164,7 @@ def ports() -> dict[str, Any]:
 
 
 def check_run(directory: Path, words: Sequence[str]) -> None:
-    """Check that `zmqtriton run` prints requests to try."""
+    """Check that `zmqtriton run` prints requests to try, or why it has none."""
     own = [f"--{name.replace('_', '-')}={value}" for name, value in ports().items()]
     model = [sys.executable, "-m", "zmqtriton", "run", str(MODELS_DIRECTORY / "add_sub")]
     log, printed = directory / "run.log", directory / "run.txt"
@@ -166,7 +183,9 @@ def check_run(directory: Path, words: Sequence[str]) -> None:
         finally:
             process.kill()
             process.wait()
-    assert "zmqtriton-ctl infer" in printed.read_text()
+    without_http = "add_sub is served, but not over HTTP"
+    text = without_http if "--allow-http=false" in words else "zmqtriton-ctl infer"
+    assert text in printed.read_text()
 
 
 def test_each_process_and_each_service_of_an_add_on_has_a_switch() -> None:
@@ -190,7 +209,7 @@ def test_a_server_opens_with_all_switches_for_whoever_waits(
     with opened(tmp_path, words) as server:
         check_waiters(server)
         check_requests(server, words)
-        check_replace(server)
+        check_replace(server, words)
     (again := tmp_path / "again").mkdir()
     words = all_words(again)
     check_run(again, words)
@@ -212,19 +231,33 @@ def test_each_switch_lets_whoever_waits_go_on(
         check_replace(server)
     (again := tmp_path / "again").mkdir()
     words = words_of(OPTIONS_BY_NAME[name], again)
-    if name != "allow-http":  # `zmqtriton run` prints requests of HTTP
-        check_run(again, words)
+    check_run(again, words)
     check_embedded(again, words)
+
+
+def test_each_two_switches_are_together_in_a_server_of_the_pairs() -> None:
+    servers = list(map(set, servers_of_pairs().values()))
+
+    for one, two in combinations(SWITCHES, 2):
+        assert any({one, two} <= names for names in servers), (one, two)
 
 
 @pytest.mark.long(
     "system/operations/test_switches.py::test_a_server_opens_with_all_switches_for_whoever_waits"
 )
-@pytest.mark.parametrize("names", list(pairs()), ids="+".join)
-def test_a_pair_of_switches_serves_each_kind_of_request(
-    tmp_path: Path, names: tuple[str, str]
+@pytest.mark.parametrize("server_name", list(servers_of_pairs()))
+def test_pairs_of_switches_serve_each_kind_of_request_to_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_name: str
 ) -> None:
-    words = [word for name in names for word in words_of(OPTIONS_BY_NAME[name], tmp_path)]
+    for variable in ENVIRONMENT.items():
+        monkeypatch.setenv(*variable)
+    names = servers_of_pairs()[server_name]
+    words = words_of_all(names, tmp_path)
     with opened(tmp_path, words) as server:
         check_waiters(server)
         check_requests(server, words)
+        check_replace(server, words)
+    (again := tmp_path / "again").mkdir()
+    words = words_of_all(names, again)
+    check_run(again, words)
+    check_embedded(again, words)

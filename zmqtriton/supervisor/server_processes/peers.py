@@ -302,7 +302,7 @@ class Peers:
 
     def _send_listen(self, peer: Peer) -> None:
         self._plan.enqueue(Send(peer.serial, wire.Listen()))
-        if peer.role in OPENING_ROLES:
+        if peer.role in OPENING_ROLES and peer.opened_s is None:  # a local one may be early
             peer.opens_since_s = self._plan.now_s
             self._plan.call_later(OPEN_WITHIN_S, partial(self._report_silence, peer))
 

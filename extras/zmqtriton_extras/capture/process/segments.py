@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from zmqtriton.sdk.files import check_owner
 from zmqtriton.sdk.lines.values import timestamp
 from zmqtriton_extras.capture.process.assembly import Capture
 from zmqtriton_extras.capture.records import LINES, describe, omitted, write_new
@@ -101,6 +102,7 @@ class Segments:
     def open(self) -> None:
         """Make the directory, or take one over. Raises OSError."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_owner(self._directory)
         for path in sorted(self._directory.glob(f"*/{LINES}")):
             self._earlier[path.parent] = _size_of(path.parent)
 

@@ -12,6 +12,7 @@ import pytest
 
 from zmqtriton_extras.capture.cases import captured, run_new_test
 from zmqtriton_extras.capture.records import LINES
+from zmqtriton_extras.capture.tests.test_segments import capture, tensor, written
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 X = {"name": "X", "datatype": "FP32", "shape": [2], "data": [1.0, 2.0]}
@@ -86,3 +87,28 @@ def test_the_command_writes_a_test_with_its_cases_and_overwrites_nothing(
     assert run_new_test(words) == 1
     assert run_new_test([f"--from={source}", "--model=none"]) == 1
     assert "has no requests to 'none' for a test" in capsys.readouterr().err
+
+
+def test_cases_with_what_no_json_has_are_valid_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NaN and the infinities lie in files of numpy, and are told apart."""
+
+    def reject(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1.5], np.float32)
+    one = capture(tensor("X", "FP32", odd))
+    answer = one.responses[0]._replace(tensors=[tensor("Y", "FP32", odd * 2)])
+    written(tmp_path / "captures", one._replace(responses=[answer]))
+    monkeypatch.chdir(tmp_path)
+
+    assert run_new_test([f"--from={tmp_path / 'captures'}", "--model=m"]) == 0
+
+    for line in (tmp_path / "m_captured" / LINES).read_text().splitlines():
+        json.loads(line, parse_constant=reject)
+    [case] = captured(tmp_path / "m_captured")
+    assert odd.tobytes() == case.request().inputs["X"].tobytes()
+    case.check(Doubling())
+    with pytest.raises(AssertionError, match="'Y' differs in"):
+        case.check(Doubling(1.0), tolerance=1e-6)

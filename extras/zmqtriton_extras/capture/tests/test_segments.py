@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import stat
 from pathlib import Path
@@ -233,3 +234,21 @@ def test_a_tensor_that_somebody_has_changed_is_told_by_its_record(
 
     with pytest.raises(InvalidArgument, match=f"'X' of {record.id} cannot be read"):
         record.array(changed)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root's rights to give files away")
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_directory_of_another_user_is_not_taken(tmp_path: Path, is_link: bool) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    if is_link:
+        other.symlink_to(own)
+    else:
+        other.mkdir()
+    os.chown(other, 1234, 1234, follow_symlinks=False)
+
+    # the link may lead to any place, which the server would fill and clear for that user
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        written(other, capture())
+    assert [*own.iterdir(), *other.iterdir()] == []
+    assert len(written(own, capture())) == 1

@@ -154,13 +154,6 @@ class Limits(NamedTuple):
     max_bytes: int = 10 << 30
 
 
-def check_owner(directory: Path) -> None:
-    """Raise PermissionError for the directory or the link of another user."""
-    for status in (directory.lstat(), directory.stat()):
-        if status.st_uid not in (os.geteuid(), 0):
-            raise PermissionError(f"'{directory}' belongs to another user")
-
-
 def close_to_others(file: Path) -> None:
     """Make a file of the database, or close it to other users; SQLite's others get its mode."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -21,7 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zmqtriton_extras.jobs.process.store import FULL, Limits, Refused, Store, check_owner
+from zmqtriton.sdk.files import check_owner
+from zmqtriton_extras.jobs.process.store import FULL, Limits, Refused, Store
 from zmqtriton_extras.jobs.process.troubles import Trouble
 from zmqtriton_frontends.process import settle, settle_here
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from zmqtriton.sdk.files import check_owner
 from zmqtriton_extras.jobs.messages import new_id
 from zmqtriton_extras.jobs.process.store import (
     Limits,
     Refused,
     Store,
     Submission,
-    check_owner,
 )
 from zmqtriton_extras.jobs.process.store_thread import StoreThread
 from zmqtriton_extras.jobs.process.troubles import Trouble
