@@ -182,9 +182,9 @@ class Instance:
         declared_shapes, self.declared_shapes = self.declared_shapes, {}
         for tensor in response._output_tensors:
             declared, shape = declared_shapes.get(tensor._name), tensor._shape
-            if declared is not None and (
-                len(declared) != len(shape)
-                or any(size not in (-1, sent) for size, sent in zip(declared, shape))
+            # forests, as in Triton, declare [1] and send none
+            if declared is not None and not (
+                _fits(declared, shape) or _fits([n for n in declared if n != 1], shape)
             ):
                 self._tell_mismatch(
                     f"sent shape {[*shape]} for '{tensor._name}', which its configuration declares "
@@ -290,6 +290,12 @@ def refusal(doing: str, text: str) -> TritonModelException:
     name = "" if of is None else of.name
     return TritonModelException(
         f"{doing}: Failed to process the request for model '{name}', message: {text}"
+    )
+
+
+def _fits(declared: Sequence[int], shape: Sequence[int]) -> bool:
+    return len(declared) == len(shape) and all(
+        size in (-1, sent) for size, sent in zip(declared, shape)
     )
 
 

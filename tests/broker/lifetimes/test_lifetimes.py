@@ -80,6 +80,7 @@ async def test_each_order_keeps_every_tensor(name: str) -> None:
 
 
 @pytest.mark.long("broker/lifetimes/test_lifetimes.py::test_each_order_keeps_every_tensor")
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("name", "who"),
     [(name, who) for name in SMALL for who in ("broker", "frontend", *SMALL[name].models)],

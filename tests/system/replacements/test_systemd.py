@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from tests.faults.replacements.machine import ByReloadBehindSockets, ByRestart, reason_against
-from tests.support.needs import skip_missing
+from tests.support.needs import LeftOut
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import FEW, replace_running
 
@@ -35,7 +35,7 @@ _SWITCHES = ("--routes", "--jobs", "--capture=add_sub", "--capture-to=/var/lib/z
 @pytest.fixture(scope="module")
 def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByReloadBehindSockets]:
     if reason := reason_against():
-        skip_missing(f"a machine for systemd ({reason})")
+        raise LeftOut(f"no machine for systemd: {reason}")
     machine = ByReloadBehindSockets(tmp_path_factory.mktemp("machine"))
     try:
         machine.start()
