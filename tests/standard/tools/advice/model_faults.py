@@ -382,6 +382,7 @@ def _correct_member(world: World) -> None:
 
 def _broken_member(world: World) -> None:
     member = World(world.server, "member")
+    member.unload()  # another test may have mended it
     member.write(CONFIG, _initializing("raise OSError('the disk is gone')"))
     member.load()
 
