@@ -95,6 +95,7 @@ def main(arguments: list[str]) -> int:
         site.mkdir()
         copy_but(copy, (*ADD_ONS, *ADD_ON_TESTS))
         environment = environment_of(copy, site)
+        environment[LEFT_OUT] = " ".join(all_extras())
         missing = [sys.executable, "-c", "import zmqtriton_standard"]
         if subprocess.run(missing, cwd=copy, env=environment, capture_output=True).returncode == 0:
             print("the add-ons are found although the copy has none", file=sys.stderr)

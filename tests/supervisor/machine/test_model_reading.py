@@ -494,6 +494,7 @@ def test_a_model_has_the_file_of_its_backend_and_the_package_of_an_add_on(
     assert ("x", str(own / "model.py"), "") == backend(str(own.parent))
 
 
+@pytest.mark.addons
 @pytest.mark.row("L08")
 @pytest.mark.extra("openai")
 def test_a_change_of_a_chat_template_is_one_of_its_model(tmp_path: Path) -> None:
