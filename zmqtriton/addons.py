@@ -280,13 +280,13 @@ def parameters_of(kind: str) -> list[str]:
     return []
 
 
-def described_parameters() -> dict[str, dict[str, tuple[str, str, str]]]:
+def described_parameters() -> dict[str, dict[str, Parameter]]:
     """Return the parameters of our own add-ons by the add-ons' titles, with what each is."""
     return {
         each.declared.title: {
-            name: (each_one.takes, each_one.default, each_one.about)
-            for name, each_one in each.declared.parameters.items()
-            if isinstance(each_one, Parameter)
+            name: parameter
+            for name, parameter in each.declared.parameters.items()
+            if isinstance(parameter, Parameter)
         }
         for each in own_add_ons().values()
         if each.declared.parameters
