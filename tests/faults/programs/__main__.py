@@ -10,7 +10,7 @@ a reload later; models look at the arrays that they hold.
 `--calls` of all worlds, each of which is a server with programs of its own; `--first=7` begins with
 that world and `--worlds=1` runs no other; `--features=http,keeps` has only these kinds of clients
 and steps, `--without=guests` all others. The exit status is 1 if any array is wrong, or any request
-was not answered within 30 seconds.
+was not answered within 30 seconds; jobs, which wait for all other requests, have five minutes.
 """
 
 from __future__ import annotations

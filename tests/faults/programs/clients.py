@@ -15,7 +15,6 @@ from tests.faults.programs.oracle import Arrays, Oracle, arrays
 from tests.faults.programs.plan import Plan
 from tests.faults.programs.report import Report
 from tests.faults.programs.ways import (
-    PATIENCE_S,
     LostError,
     Place,
     Question,
@@ -159,7 +158,7 @@ class Client:
             report.add_wrong("not understood", text, question.program)
             return False
         waited_s = time.monotonic() - begun_s
-        if waited_s > PATIENCE_S:
+        if waited_s > self._way.patience_s:
             report.add_unanswered(f"{waited_s:.0f} s over {self._name}: {question.program}")
         report.add_answer()
         if expected is None:

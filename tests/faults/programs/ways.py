@@ -29,7 +29,7 @@ from tests.support.server import Server
 from zmqtriton_floor.errors import ZmqTritonError
 
 Arrays = list[Any]
-#: Seconds after which a request counts as unanswered.
+#: Seconds after which a client gives up.
 PATIENCE_S = 30.0
 _JSON_ELEMENTS = 4_000
 
@@ -101,6 +101,8 @@ class Way:
     lends_answers: ClassVar[bool] = False
     #: Elements of a request at most.
     most_elements: ClassVar[int] = 1 << 20
+    #: Seconds after which a request counts as unanswered.
+    patience_s: ClassVar[float] = PATIENCE_S
 
     def __init__(self, server: Server, number: int) -> None:
         self._server = server
@@ -221,13 +223,15 @@ class JobWay(HttpWay):
     """Jobs: the answer is asked for until it is there."""
 
     has_sequences = False
+    # it waits for the requests of all other clients, as long as a model is never without any
+    patience_s = 300.0
 
     def ask(self, question: Question) -> list[Arrays]:
         body, headers = self._body(question)
         headers["Prefer"] = "respond-async"
         _, promise = self._exchange(f"{question.path}/infer", body, headers, 202)
         path = f"/v2/jobs/{json.loads(promise)['id']}"
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + self.patience_s
         while (job := self._get(path))["state"] in ("queued", "running"):
             if time.monotonic() > deadline_s:
                 raise UnansweredError(f"a job is {job['state']}")
