@@ -47,6 +47,7 @@ from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, GenerationState, LoadState
+from zmqtriton.supervisor.story import Change, Outcome, Story
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     InternalError,
@@ -73,9 +74,6 @@ _PHASES = {
     LoadState.SETTLING: _READS,
     LoadState.DEPENDENCIES: "the models that it calls are loaded first",
 }
-#: Something may still have to be started.
-_BUILDING = frozenset({LoadState.PREPARING, LoadState.STARTING, LoadState.CHANGING})
-
 #: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
 InstanceChange = Callable[[Blueprint, ChangeCallback], None]
 
@@ -163,26 +161,27 @@ class Load(GenerationOwner):
         self._context = around
         self._done = done
         self._request = request
-        #: The fingerprint at the last look, and the ticket of the pending reading, or 0.
-        self._last_fingerprint, self._reading = "", 0
+        self._story: Story | None = None
+        #: Something of the versions has changed.
+        self._change = Change()
+        #: The pending reading, or the last one; and the pending preparation, or 0.
+        self._reading = self._preparation = 0
+        self._prepared = Outcome[Environment | ZmqTritonError]()
         self._blueprint: Blueprint
         #: An ensemble's configuration, or why it cannot be served.
         self._combined: FinalConfig | ZmqTritonError | None = None
-        #: The environment, or why there is none, and the number of its preparation, or 0.
+        #: The environment, or why there is none.
         self._environment: Environment | ZmqTritonError = SERVER_ENVIRONMENT
-        self._preparation = 0
         #: The generations that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
-        #: The versions whose generation is loaded, and waits for the others.
-        self._loaded: set[int] = set()
-        #: Versions that keep their generation: changes to apply to its instances, and versions
-        #: whose changes are in progress.
+        #: The changes of versions that keep their generation; they are made last.
         self._changes: dict[int, InstanceChange] = {}
-        self._changing: set[int] = set()
+        #: The versions whose generation is being loaded, or whose instances are being changed.
+        self._outstanding: set[int] = set()
         #: None of the new generations will serve.
         self._has_failed = False
-        #: Versions whose new generation serves, but not every frontend knows.
-        self._unacknowledged_versions: set[int] = set()
+        #: Versions that serve what is new, while not every frontend knows.
+        self._unacknowledged: set[int] = set()
         self._retries: dict[int, int] = {}
         self._failures: dict[int, Reason] = {}
 
@@ -200,172 +199,202 @@ class Load(GenerationOwner):
             return self._context.preparations.phase(self._preparation)
         return _INITIALIZES
 
-    # ----------------------------------------------------- what is to be built
+    # ---------------------------------------------------------------- the story
 
     def begin(self) -> None:
         self._take(states.LoadBegun())
-        is_scaled = self._request.scale is not None
-        self._context.load_slots.acquire(self, self._scale if is_scaled else self._read)
+        self._story = Story(self._tell())
 
-    def _scale(self) -> None:
-        """Build the serving versions with another number of instances."""
-        assert self._request.scale is not None
-        serving = {n: v.generation for n, v in self._model.versions.items() if v.is_serving}
-        newest = serving[max(serving)] if serving else None
-        if newest is None:
-            name = self._model.name
-            self._end(Unavailable(f"model '{name}' is not loaded, so it cannot be scaled"))
-            return
+    async def _tell(self) -> None:
         try:
-            blueprint = newest.blueprint.scaled(self._request.scale)
+            await self._load()
         except ZmqTritonError as error:
             self._end(error)
+        except Exception:  # which the log gets; the next load may begin
+            self.cancel(InternalError("an error of the server's own").reason, has_failed=True)
+            raise
         else:
-            versions = {n: v for n, v in blueprint.versions.items() if n in serving}
-            # what was said of it when it was loaded need not be said again
-            base = replace(blueprint, warnings=(), completed_config_text="")
-            self._build(replace(base, versions=versions))
+            self._end(None)
 
-    def _read(self) -> None:
-        self._take(states.SlotGranted())
-        request = self._request
-        self._reading = self._context.readings.request_read(
-            self._model.name,
-            request.override,
-            self._have_read,
-            # whoever asks for a load has put everything in place
-            is_patient=not request.retry_failed_members,
-            is_poll=request.is_poll,
-            selection=self._model.selection,
-        )
+    async def _load(self) -> None:
+        """Find out what is to be built, after the models that it calls, and build that.
 
-    def _have_read(self, reading: Blueprint | ReadFailure) -> None:
-        history, around = self._model.history, self._context
-        if isinstance(reading, Blueprint):
-            reading = history.keep_scale(reading)
-        if self._is_unsettled(reading.fingerprint):
-            self._take(states.FilesUnsettled())
-            around.load_slots.release(self)
-            around.plan.call_later(self._request.settle_s, self._read_again)
+        Raises why not all versions serve.
+        """
+        history, request = self._model.history, self._request
+        await self._slot()
+        if request.scale is not None:
+            await self._build(self._scaled(request.scale))
             return
+        reading = await self._read()
         # what was not there has no fingerprint
-        is_known = self._request.is_poll and bool(reading.fingerprint)
+        is_known = request.is_poll and bool(reading.fingerprint)
         was_tried = is_known and history.was_attempted(reading.fingerprint)
         if isinstance(reading, Blueprint) and reading.ensemble is not None:
             # a member that was missing may be there now
-            self._require_members(reading, reading.ensemble, was_tried=was_tried)
+            combined = await self._load_members(reading, reading.ensemble)
+            is_failed = isinstance(combined, ZmqTritonError)
+            if was_tried if is_failed else self._is_current(reading):
+                history.record_tried()
+            else:
+                await self._build(reading, combined)
         elif was_tried:
             history.record_tried()
-            self._end(None)
         elif isinstance(reading, ReadFailure):
-            self._record_read_failure(reading)
-            text = f"failed to load '{self._model.name}', failed to poll from model repository"
-            text += f": {reading.reason.text}" if reading.fingerprint else _NOT_THERE
-            self._end(InternalError(text))
+            raise self._note_failure(reading)
         elif self._is_current(reading):
-            history.record_unchanged(reading)
-            for number in reading.versions:
-                self._model.versions[number].transition(states.GenerationServing())
-            if not self._request.is_poll:  # which are many
-                text = (
-                    f"'{reading.name}' has not changed since it was loaded; it serves on as it is"
-                )
-                around.plan.log("I", text, model=reading.name)
-            self._end(None)
+            self._note_unchanged(reading)
         else:
-            self._require_callees(reading)
+            await self._load_callees(reading)
+            await self._build(reading)
+
+    async def _build(
+        self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None = None
+    ) -> None:
+        """Build the generations; an ensemble comes with its configuration, or why it has none.
+
+        Raises why not all versions serve.
+        """
+        self._take(states.BlueprintReady())
+        self._blueprint, self._combined = blueprint, combined
+        self._record_reading(blueprint)
+        if not blueprint.versions:
+            await self._refuse_all(blueprint.name)
+        self._choose_changes(blueprint)
+
+        await self._prepare_environment(blueprint)
+        self._take(states.EnvironmentReady())
+        for number, generation in list(self._generations.items()):
+            self._start(number, generation)
+        await self._change.until(lambda: not self._outstanding)
+
+        # last, since instances that were replaced do not come back
+        if self._changes and not self._has_failed:
+            self._take(states.ChangesBegun())
+            self._begin_changes()
+            await self._change.until(lambda: not self._outstanding)
+
+        self._take(states.AnnouncementBegun())
+        if self._has_failed:
+            self._drop_loaded()
+        for generation in list(self._generations.values()):
+            self._swap_in(generation)
+        await self._change.until(lambda: not self._unacknowledged)
+        if self._failures:
+            raise self._error()
+        self._record_success(blueprint)
+
+    # ----------------------------------------------------- what is to be built
+
+    async def _slot(self) -> None:
+        """Wait for one of the server's slots."""
+        granted = Outcome[None]()
+        self._context.load_slots.acquire(self, granted)
+        await granted
+
+    def _scaled(self, scale: Scale) -> Blueprint:
+        """Return the serving versions with another number of instances. Raises ZmqTritonError."""
+        serving = {n: v.generation for n, v in self._model.versions.items() if v.is_serving}
+        newest = serving[max(serving)] if serving else None
+        if newest is None:
+            raise Unavailable(f"model '{self._model.name}' is not loaded, so it cannot be scaled")
+        blueprint = newest.blueprint.scaled(scale)
+        versions = {n: v for n, v in blueprint.versions.items() if n in serving}
+        # what was said of it when it was loaded need not be said again
+        return replace(blueprint, warnings=(), completed_config_text="", versions=versions)
+
+    async def _read(self) -> Blueprint | ReadFailure:
+        """Read the model, again and again until its files stay the same."""
+        around, request, last_fingerprint = self._context, self._request, ""
+        while True:
+            self._take(states.SlotGranted())
+            read = Outcome[Blueprint | ReadFailure]()
+            self._reading = around.readings.request_read(
+                self._model.name,
+                request.override,
+                read,
+                # whoever asks for a load has put everything in place
+                is_patient=not request.retry_failed_members,
+                is_poll=request.is_poll,
+                selection=self._model.selection,
+            )
+            reading = await read
+            if isinstance(reading, Blueprint):
+                reading = self._model.history.keep_scale(reading)
+            fingerprint = reading.fingerprint
+            is_settled = fingerprint in ("", last_fingerprint) or not request.settle_s
+            if is_settled or self._model.history.was_attempted(fingerprint):
+                return reading
+            last_fingerprint = fingerprint
+            self._take(states.FilesUnsettled())
+            around.load_slots.release(self)
+            is_time = Outcome[None]()
+            around.plan.call_later(request.settle_s, is_time)
+            await is_time
+            await self._slot()
 
     def _is_current(self, blueprint: Blueprint) -> bool:
         model = self._model
         return model.history.is_current(blueprint, self._request.override, model.versions)
 
-    def _record_read_failure(self, failure: ReadFailure) -> None:
+    def _note_failure(self, failure: ReadFailure) -> ZmqTritonError:
+        """Record that the model cannot be read; return why, as who asked is told."""
         self._model.history.record_read_failure(failure)
         text = failure.reason.text
         if not failure.is_duplicate and failure.fingerprint:
             text = f"Poll failed for model directory '{self._model.name}': {text}"
         self._context.plan.log("E", text, model=self._model.name)
+        text = f"failed to load '{self._model.name}', failed to poll from model repository"
+        text += f": {failure.reason.text}" if failure.fingerprint else _NOT_THERE
+        return InternalError(text)
 
-    def _is_unsettled(self, fingerprint: str) -> bool:
-        last, self._last_fingerprint = self._last_fingerprint, fingerprint
-        is_new = fingerprint not in ("", last) and not self._model.history.was_attempted(
-            fingerprint
-        )
-        return is_new and self._request.settle_s > 0
-
-    def _read_again(self) -> None:
-        if self.state is LoadState.SETTLING:
-            self._context.load_slots.acquire(self, self._read)
-
-    # ------------------------------------------------- what is loaded before
+    def _note_unchanged(self, blueprint: Blueprint) -> None:
+        self._model.history.record_unchanged(blueprint)
+        for number in blueprint.versions:
+            self._model.versions[number].transition(states.GenerationServing())
+        if not self._request.is_poll:  # which are many
+            text = f"'{blueprint.name}' has not changed since it was loaded; it serves on as it is"
+            self._context.plan.log("I", text, model=blueprint.name)
 
     def _record_dependencies(self, blueprint: Blueprint) -> None:
         self._take(states.DependenciesNamed())
         self._model.history.record_dependencies(blueprint)
         self._context.load_order.break_wait_cycles(self._model.name)
 
-    def _require_callees(self, blueprint: Blueprint) -> None:
+    async def _load_callees(self, blueprint: Blueprint) -> None:
         """Load the models that it names first, whether or not they can be loaded."""
         self._record_dependencies(blueprint)
-        if not blueprint.callees:
-            self._build(blueprint)
-            return
-        around = self._context
-        around.load_slots.release(self)
-        then = partial(self._callees_tried, blueprint)
-        order, again = around.load_order, self._request.retry_failed_members
-        order.load_callees(blueprint.name, blueprint.callees, then, again=again)
+        if blueprint.callees:
+            around, tried = self._context, Outcome[None]()
+            around.load_slots.release(self)
+            again = self._request.retry_failed_members
+            around.load_order.load_callees(blueprint.name, blueprint.callees, tried, again=again)
+            await tried
+            await self._slot()
 
-    def _callees_tried(self, blueprint: Blueprint) -> None:
-        if self.state is LoadState.DEPENDENCIES:
-            self._context.load_slots.acquire(self, partial(self._build, blueprint))
+    async def _load_members(
+        self, blueprint: Blueprint, ensemble: EnsembleBlueprint
+    ) -> FinalConfig | ZmqTritonError:
+        """Load an ensemble's members first, which may need the slot.
 
-    def _require_members(
-        self, blueprint: Blueprint, ensemble: EnsembleBlueprint, *, was_tried: bool
-    ) -> None:
-        """Load an ensemble's members first; they may need the slot."""
-        around = self._context
+        Return its configuration, or why it has none.
+        """
+        around, members = self._context, self._context.ensemble_members
         around.load_slots.release(self)
         self._record_dependencies(blueprint)
         try:
-            around.ensemble_members.check_acyclic(blueprint.name)
+            members.check_acyclic(blueprint.name)
+            tried = Outcome[None]()
+            members.load_members(ensemble, tried, again=self._request.retry_failed_members)
+            await tried
+            return members.finalize_config(blueprint)
         except ZmqTritonError as error:
-            self._build(blueprint, error)
-        else:
-            then = partial(self._members_tried, blueprint, was_tried=was_tried)
-            around.ensemble_members.load_members(
-                ensemble, then, again=self._request.retry_failed_members
-            )
-
-    def _members_tried(self, blueprint: Blueprint, *, was_tried: bool) -> None:
-        if self.state is not LoadState.DEPENDENCIES:
-            return
-        is_same = was_tried
-        combined: FinalConfig | ZmqTritonError
-        try:
-            combined = self._context.ensemble_members.finalize_config(blueprint)
-            is_same = self._is_current(blueprint)
-        except ZmqTritonError as error:
-            combined = error
-        if is_same:
-            self._model.history.record_tried()
-            self._end(None)
-        else:
-            self._build(blueprint, combined)
+            return error
 
     # ------------------------------------------------------ how it is built
 
-    def _build(
-        self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None = None
-    ) -> None:
-        """Build the generations; an ensemble comes with its configuration, or why it has none."""
-        self._take(states.BlueprintReady())
-        self._combined = combined
-        self._blueprint = blueprint
-        self._record_reading(blueprint)
-        if not blueprint.versions:
-            self._refuse_all(blueprint.name)
-            return
+    def _choose_changes(self, blueprint: Blueprint) -> None:
+        """Choose for each version whether its instances change, or a new generation is loaded."""
         scale = self._request.scale
         verb, aim = ("loading", "") if scale is None else ("scaling", f" to {scale.text}")
         # instances that were replaced do not come back if another version fails
@@ -386,25 +415,19 @@ class Load(GenerationOwner):
             change = _change_in_place(blueprint, version, can_roll=can_roll)
             if change is not None:
                 self._changes[number] = change
-                continue
-            self._generations[number] = self._new_generation(number)
-        demand = blueprint.environment
-        if isinstance(demand, EnvironmentSpec) and self._needs_environment:
-            prepare = self._context.preparations.begin
-            self._preparation = prepare(blueprint.name, demand, self._on_environment_prepared)
-        else:
-            if isinstance(demand, Environment):
-                self._environment = demand
-            self._start_all()
+            else:
+                self._add_generation(number)
 
-    def _refuse_all(self, name: str) -> None:
+    async def _refuse_all(self, name: str) -> None:
         """Record that there is no version. From now on the model is known, also to frontends."""
-        # Triton's words for it; the table has others.
-        error = InvalidArgument(f"load failed for model '{name}': {no_version_text(name)}\n")
         self._take(states.AnnouncementBegun())
         for news in self._model.version_infos():
             self._context.audience.tell_frontends(news)
-        self._context.audience.confirm_frontends(lambda: self._end(error))
+        known = Outcome[None]()
+        self._context.audience.confirm_frontends(known)
+        await known
+        # Triton's words for it; the table has others.
+        raise InvalidArgument(f"load failed for model '{name}': {no_version_text(name)}\n")
 
     def _record_reading(self, blueprint: Blueprint) -> None:
         """Record the blueprint that is about to be built, and log the warnings of its reading."""
@@ -421,39 +444,19 @@ class Load(GenerationOwner):
     def _needs_environment(self) -> bool:
         return any(not self._blueprint.versions[number].problem for number in self._generations)
 
-    def _on_environment_prepared(self, environment: Environment | ZmqTritonError) -> None:
-        self._environment, self._preparation = environment, 0
-        self._start_all()
-
-    def _start_all(self) -> None:
-        self._take(states.EnvironmentReady())
-        for number, generation in list(self._generations.items()):
-            self._start(number, generation)
-        self._proceed()
-
-    def _proceed(self) -> None:
-        """Go on once all new generations are loaded, or have failed.
-
-        Instances of those that stay are changed before any is swapped in: that may fail, too.
-        """
-        is_over = self.state not in _BUILDING
-        if is_over or self._changing or self._generations.keys() - self._loaded:
-            return
-        if self._changes and not self._has_failed:
-            self._begin_changes()
-            return
-        self._take(states.AnnouncementBegun())
-        if self._has_failed:
-            self._drop_loaded()
-        else:
-            for generation in list(self._generations.values()):
-                self._swap_in(generation)
-        self._end_if_complete()
+    async def _prepare_environment(self, blueprint: Blueprint) -> None:
+        demand = blueprint.environment
+        if isinstance(demand, Environment):
+            self._environment = demand
+        elif isinstance(demand, EnvironmentSpec) and self._needs_environment:
+            preparations, prepared = self._context.preparations, self._prepared
+            self._preparation = preparations.begin(blueprint.name, demand, prepared)
+            self._environment = await prepared
+            self._preparation = 0
 
     def _begin_changes(self) -> None:
-        self._take(states.ChangesBegun())
         changes, self._changes = self._changes, {}
-        self._changing = set(changes)
+        self._outstanding = set(changes)
         for number, change in changes.items():
             then = partial(self._on_instances_changed, number)
             try:
@@ -476,30 +479,29 @@ class Load(GenerationOwner):
             generation.abort(UNLOADED)
 
     def _on_instances_changed(self, number: int, error: ZmqTritonError | None) -> None:
-        if number not in self._changing:
+        if number not in self._outstanding:
             return  # the model is being unloaded
-        self._changing.discard(number)
         version = self._model.versions[number]
         if isinstance(error, NeedsNewGeneration):
             assert version.generation is not None
             self._take(states.GenerationNeeded())
             self._environment = version.generation.environment
-            self._generations[number] = new = self._new_generation(number)
-            self._start(number, new)
+            self._start(number, self._add_generation(number))
             return
         if error is not None:
             self._fail(number, error)
             return
-        self._unacknowledged_versions.add(number)
+        self._outstanding.discard(number)
+        self._unacknowledged.add(number)
         version.transition(states.GenerationServing())
         self._model.publish(version)
         ended = partial(self._on_version_acknowledged, number, None)
         # a broker that has just taken over would still give requests to the old instances
         then = partial(self._context.introductions.after_retirements, ended)
         self._context.audience.confirm(then)
-        self._proceed()
+        self._change()
 
-    def _new_generation(self, number: int) -> Generation:
+    def _add_generation(self, number: int) -> Generation:
         around = self._context
         self._retries.setdefault(number, around.policy.load_retries)
         parts = (self, around.plan, around.introductions, self._blueprint, number)
@@ -511,7 +513,8 @@ class Load(GenerationOwner):
             if limit:
                 text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests"
                 around.plan.log("I", f"{text}: {limit}")
-        around.generations[generation.number] = generation
+        around.generations[generation.number] = self._generations[number] = generation
+        self._outstanding.add(number)
         return generation
 
     def _start(self, number: int, generation: Generation) -> None:
@@ -558,13 +561,13 @@ class Load(GenerationOwner):
     def _on_announced(self, generation: Generation) -> None:
         is_wanted = self._generations.get(generation.version) is generation
         if is_wanted and generation.state is GenerationState.SERVING:
-            self._loaded.add(generation.version)
-            self._proceed()
+            self._outstanding.discard(generation.version)
+            self._change()
 
     def _swap_in(self, generation: Generation) -> None:
         number = generation.version
         del self._generations[number]
-        self._unacknowledged_versions.add(number)
+        self._unacknowledged.add(number)
         version = self._model.versions[number]
         old, version.generation = version.generation, generation
         generation.owner = self._model
@@ -576,18 +579,16 @@ class Load(GenerationOwner):
     def _on_version_acknowledged(self, number: int, old: Generation | None) -> None:
         if old is not None:
             old.retire()
-        self._unacknowledged_versions.discard(number)
-        self._end_if_complete()
+        self._unacknowledged.discard(number)
+        self._change()
 
     def generation_failed(self, generation: Generation, error: ZmqTritonError) -> None:
         number = generation.version
         if self._generations.get(number) is not generation:
             return
-        self._loaded.discard(number)
         if self._retries[number]:
             self._retries[number] -= 1
-            self._generations[number] = again = self._new_generation(number)
-            self._start(number, again)
+            self._start(number, self._add_generation(number))
         else:
             self._fail(number, error)
 
@@ -606,11 +607,12 @@ class Load(GenerationOwner):
         self._context.plan.log("E", text, model=name, version=number)
         self._failures[number] = reason
         self._generations.pop(number, None)
+        self._outstanding.discard(number)
         self._has_failed |= not self._blueprint.is_tried(number)
         version = self._model.versions[number]
         if version.transition(states.GenerationFailed(), reason):
             self._model.publish(version)
-        self._proceed()
+        self._change()
 
     # ----------------------------------------------------------------- the end
 
@@ -619,6 +621,8 @@ class Load(GenerationOwner):
 
         Versions of a load that has failed by this are not loaded, so that the next one may begin.
         """
+        if self._story is not None:
+            self._story.cancel()
         for number in self._generations if has_failed else ():
             version = self._model.versions[number]
             if version.transition(states.GenerationFailed(), why):
@@ -626,7 +630,7 @@ class Load(GenerationOwner):
         self._context.preparations.cancel(self._preparation)
         self._context.readings.cancel_read(self._reading)
         generations, self._generations = self._generations, {}
-        self._changes, self._changing = {}, set()
+        self._changes, self._outstanding = {}, set()
         for generation in generations.values():
             generation.abort(why)
         name = self._model.name
@@ -637,34 +641,30 @@ class Load(GenerationOwner):
 
     def drop_version(self, number: int) -> None:
         """Go on without a version that is being unloaded."""
-        has_change = self._changes.pop(number, None) is not None or number in self._changing
-        self._changing.discard(number)
+        is_changed = self._changes.pop(number, None) is not None or number in self._outstanding
+        self._outstanding.discard(number)
         generation = self._generations.pop(number, None)
         if generation is not None:
             generation.abort(UNLOADED)
-        if has_change or generation is not None:
+        if is_changed or generation is not None:
             self._failures[number] = UNLOADED
             if self._preparation and not self._needs_environment:
                 self._context.preparations.cancel(self._preparation)
-                self._preparation = 0
-                self._start_all()
+                self._prepared(self._environment)
             else:
-                self._proceed()
+                self._change()
 
-    def _end_if_complete(self) -> None:
-        is_announcing = self.state is LoadState.ANNOUNCING
-        if not is_announcing or self._generations or self._unacknowledged_versions:
-            return
-        if not self._failures:
-            self._model.record_loaded(self._blueprint)
-            scale = self._request.scale
-            if scale is not None:
-                self._model.history.record_scale(scale, self._blueprint)
-            what = "loaded" if scale is None else "scaled"
-            name = self._model.name
-            self._context.plan.log("I", f"successfully {what} '{name}'", model=name)
-            self._end(None)
-            return
+    def _record_success(self, blueprint: Blueprint) -> None:
+        self._model.record_loaded(blueprint)
+        scale = self._request.scale
+        if scale is not None:
+            self._model.history.record_scale(scale, blueprint)
+        what = "loaded" if scale is None else "scaled"
+        name = self._model.name
+        self._context.plan.log("I", f"successfully {what} '{name}'", model=name)
+
+    def _error(self) -> ZmqTritonError:
+        """Return why not all versions serve, in Triton's words."""
         if isinstance(self._combined, ZmqTritonError):
             # The ensemble itself cannot be made, whichever versions it has.
             texts = f"{self._combined.text}\n"
@@ -674,7 +674,7 @@ class Load(GenerationOwner):
                 for number, reason in sorted(self._failures.items())
             )
             texts += "\n"
-        self._end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
+        return InvalidArgument(f"load failed for model '{self._model.name}': {texts}")
 
     def _end(self, error: ZmqTritonError | None, event: states.Event | None = None) -> None:
         """End the load, with an error or without. Only the first end counts."""

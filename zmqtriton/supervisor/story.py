@@ -1,0 +1,92 @@
+"""Decisions that take time, as coroutines: a story reads from its begin to its end.
+
+A story goes on in the moment in which what it awaits is there, inside the call that brings it. So
+actions come in the order of the events, and the same events lead to the same actions. There is no
+loop, no thread and no I/O: the plan has the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Cancelled(BaseException):
+    """Thrown into a story that is cancelled, where it waits."""
+
+
+class Outcome(Generic[Value]):
+    """What a story awaits. Whoever has the value calls it; only the first call counts."""
+
+    def __init__(self) -> None:
+        self._values: list[Value] = []
+        self._waiting: Callable[[], None] | None = None
+
+    def __call__(self, value: Value = None) -> None:  # type: ignore[assignment]
+        if not self._values:
+            self._values.append(value)
+            waiting, self._waiting = self._waiting, None
+            if waiting is not None:
+                waiting()
+
+    def __await__(self) -> Generator[Outcome[Value], None, Value]:
+        if not self._values:
+            yield self
+        return self._values[0]
+
+    def wake(self, waiting: Callable[[], None] | None) -> None:
+        """Call this when the value is there; None: nobody waits any more."""
+        self._waiting = waiting
+
+
+class Change:
+    """A condition that a story awaits: it is looked at whenever something has changed."""
+
+    def __init__(self) -> None:
+        self._is_so: Callable[[], bool] = lambda: False
+        self._outcome = Outcome[None]()
+
+    def __call__(self) -> None:
+        """Say that something has changed."""
+        if self._is_so():
+            self._outcome()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        if not is_so():
+            self._is_so, self._outcome = is_so, Outcome()
+            await self._outcome
+
+
+class Story:
+    """A coroutine that runs at once, until it awaits something that is not there."""
+
+    def __init__(self, steps: Coroutine[Outcome[Any], None, None]) -> None:
+        self._steps = steps
+        self._awaited: Outcome[Any] | None = None
+        self._is_cancelled = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._awaited = None
+        try:
+            awaited = self._steps.send(None)
+            while self._is_cancelled:  # by what it has caused itself
+                awaited = self._steps.throw(Cancelled())
+        except (StopIteration, Cancelled):
+            return
+        self._awaited = awaited
+        awaited.wake(self._go_on)
+
+    def cancel(self) -> None:
+        """End it where it waits; while it runs, where it waits next."""
+        self._is_cancelled = True
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None:
+            awaited.wake(None)
+            try:
+                self._steps.throw(Cancelled())
+            except (StopIteration, Cancelled):
+                return
+            raise RuntimeError("a story that was cancelled waits again")
