@@ -70,7 +70,7 @@ CLAUSES = {
     ),
 }
 #: Words of all handwritten pages together.
-MAX_WORDS = 64_670
+MAX_WORDS = 64_780
 #: How many are left: in pages for readers, in texts that the programs print, and in first lines
 #: of docstrings. These numbers may only fall.
 LEFT = {"pages": 0, "texts": 0, "docstrings": 0}
@@ -163,7 +163,7 @@ HABITS = {
 }
 #: How many are left. These numbers may only fall.
 HABITS_LEFT = {
-    "a relative clause as the head": 259,
+    "a relative clause as the head": 258,
     "a preposition as the head": 178,
     "nobody": 239,
     "so many": 162,

@@ -27,9 +27,9 @@ from zmqtriton.supervisor.models.call_graph import (
     NestedLoads,
     RetirementQueue,
 )
+from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.load import ModelContext
 from zmqtriton.supervisor.models.model import SERVER_STOPS, Model
 from zmqtriton.supervisor.models.preparations import (
     EnvironmentPreparations,

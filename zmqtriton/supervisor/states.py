@@ -275,8 +275,8 @@ MODEL_TRANSITIONS: Mapping[tuple[ModelState, type[Event]], ModelState] = {
 # -------------------------------------------------------------------- loads
 #
 # ASKED ─▶ WAITING ─▶ READING ─▶ DEPENDENCIES ─▶ PREPARING ─▶ STARTING ─▶ ANNOUNCING ─▶ DONE
-#             │        ▲   │                       ▲             │ ▲         ▲
-#             │        └ SETTLING                  │             ▼ │         │
+#             │        ▲   │                       ▲             │           ▲
+#             │        └ SETTLING                  │             ▼           │
 #             └─────── a number of instances ──────┘          CHANGING ──────┘
 #
 # A model's loads run one after the other; the later ones are ASKED. A load has one of the server's
@@ -289,7 +289,7 @@ MODEL_TRANSITIONS: Mapping[tuple[ModelState, type[Event]], ModelState] = {
 # one of a version, in STARTING or CHANGING, and the load is FAILED only after ANNOUNCING: all new
 # generations serve, or none does. A generation that fails is tried again as often as the options
 # say, which leaves the load where it is. CHANGING comes last, since replaced instances do not come
-# back. A change that needs a new generation after all leads back to STARTING.
+# back; there a new generation is loaded where that turns out to be needed.
 #
 # Every state but the last three leads to CANCELLED. A late reading, environment or acknowledgement
 # of a load that has ended is dropped.
@@ -340,10 +340,6 @@ class ChangesBegun(Event):
     """All new generations are loaded; now those that stay get their new instances."""
 
 
-class GenerationNeeded(Event):
-    """A change turned out to be more than one of code: that version is loaded anew."""
-
-
 class AnnouncementBegun(Event):
     """Every start has ended: the new generations serve, or none of them does."""
 
@@ -373,7 +369,6 @@ LOAD_TRANSITIONS: Mapping[tuple[LoadState, type[Event]], LoadState] = {
     (_L.WAITING, BlueprintReady): _L.PREPARING,
     (_L.PREPARING, EnvironmentReady): _L.STARTING,
     (_L.STARTING, ChangesBegun): _L.CHANGING,
-    (_L.CHANGING, GenerationNeeded): _L.STARTING,
     (_L.STARTING, AnnouncementBegun): _L.ANNOUNCING,
     (_L.CHANGING, AnnouncementBegun): _L.ANNOUNCING,
     # There is no version.

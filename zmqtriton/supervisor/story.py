@@ -13,12 +13,8 @@ from typing import Any, Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Cancelled(BaseException):
-    """Thrown into a story that is cancelled, where it waits."""
-
-
 class Outcome(Generic[Value]):
-    """What a story awaits. Whoever has the value calls it; only the first call counts."""
+    """A value that a story awaits. The value's source calls it; only the first call counts."""
 
     def __init__(self) -> None:
         self._values: list[Value] = []
@@ -37,7 +33,7 @@ class Outcome(Generic[Value]):
         return self._values[0]
 
     def wake(self, waiting: Callable[[], None] | None) -> None:
-        """Call this when the value is there; None: nobody waits any more."""
+        """Call this when the value is there; None: the story waits no more."""
         self._waiting = waiting
 
 
@@ -60,24 +56,28 @@ class Change:
 
 
 class Story:
-    """A coroutine that runs at once, until it awaits something that is not there."""
+    """Runs one coroutine: at once, until that awaits something that is not there."""
 
-    def __init__(self, steps: Coroutine[Outcome[Any], None, None]) -> None:
-        self._steps = steps
+    def __init__(self) -> None:
+        self._steps: Coroutine[Outcome[Any], None, None]
         self._awaited: Outcome[Any] | None = None
         self._is_cancelled = False
+
+    def begin(self, steps: Coroutine[Outcome[Any], None, None]) -> None:
+        self._steps = steps
         self._go_on()
 
     def _go_on(self) -> None:
         self._awaited = None
         try:
             awaited = self._steps.send(None)
-            while self._is_cancelled:  # by what it has caused itself
-                awaited = self._steps.throw(Cancelled())
-        except (StopIteration, Cancelled):
+        except StopIteration:
             return
-        self._awaited = awaited
-        awaited.wake(self._go_on)
+        if self._is_cancelled:  # by what it has caused itself
+            self._steps.close()
+        else:
+            self._awaited = awaited
+            awaited.wake(self._go_on)
 
     def cancel(self) -> None:
         """End it where it waits; while it runs, where it waits next."""
@@ -85,8 +85,4 @@ class Story:
         awaited, self._awaited = self._awaited, None
         if awaited is not None:
             awaited.wake(None)
-            try:
-                self._steps.throw(Cancelled())
-            except (StopIteration, Cancelled):
-                return
-            raise RuntimeError("a story that was cancelled waits again")
+            self._steps.close()

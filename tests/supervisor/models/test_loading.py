@@ -18,9 +18,10 @@ from zmqtriton.supervisor.control.load_calls import NOT_EXPLICIT
 from zmqtriton.supervisor.models.blueprint import FinalConfig
 from zmqtriton.supervisor.models.load import Load
 from zmqtriton.supervisor.models.model_report import is_loaded, table_rows, troubles
+from zmqtriton.supervisor.models.new_versions import NewVersions
 from zmqtriton.supervisor.models.startup import SETTLE_S, find_gone
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable, ZmqTritonError
 
 LOAD_M = {"model": "m", "parameters": {}}
 
@@ -695,3 +696,21 @@ def test_what_an_ended_load_had_asked_for_is_not_taken_for_the_next_ones(
 
     assert [True, False] == [error is not None for error in answers]
     assert ["READY"] == [v.state.value for v in world.core.models["m"].versions.values()]
+
+
+def test_an_error_of_the_server_s_own_ends_one_load_and_not_the_next(
+    empty: SupervisorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[ZmqTritonError | None] = []
+    with monkeypatch.context() as broken:
+        broken.setattr(NewVersions, "choose", lambda *_: 1 // 0)
+        empty.core.load("m", None, answers.append)
+        with pytest.raises(ZeroDivisionError):
+            empty.run_until_idle()
+
+    [error] = answers
+    assert error is not None
+    assert "an error of the server's own" in error.text
+    call = empty.call("load", LOAD_M)
+    empty.finish_load(empty.serial("m_0_0"))
+    assert call.result is None

@@ -33,31 +33,31 @@ class LoadSlots:
         self._plan = plan
         self._free = max(1, count)
         self._patience_s = patience_s
-        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
-        #: Those that have a slot, with the timer that takes it from a slow one.
-        self._holders: dict[object, Timer] = {}
+        self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
+        #: The models that have a slot, with the timer that takes it from a slow one.
+        self._holders: dict[str, Timer] = {}
 
-    def acquire(self, holder: object, then: Callable[[], None]) -> None:
-        """Call `then` when it is this holder's turn."""
-        self._waiting.append((holder, then))
+    def acquire(self, model: str, then: Callable[[], None]) -> None:
+        """Call `then` when it is the model's turn."""
+        self._waiting.append((model, then))
         self._fill()
 
-    def release(self, holder: object) -> None:
+    def release(self, model: str) -> None:
         """Release a slot, or a place among the waiting. May be called again."""
-        timer = self._holders.pop(holder, None)
+        timer = self._holders.pop(model, None)
         if timer is not None:
             timer.cancel()
             self._free += 1
         else:
-            self._waiting = deque(entry for entry in self._waiting if entry[0] is not holder)
+            self._waiting = deque(entry for entry in self._waiting if entry[0] != model)
         self._fill()
 
     def _fill(self) -> None:
         while self._free and self._waiting:
-            holder, then = self._waiting.popleft()
+            model, then = self._waiting.popleft()
             self._free -= 1
-            late = partial(self.release, holder)
-            self._holders[holder] = self._plan.call_later(self._patience_s, late)
+            late = partial(self.release, model)
+            self._holders[model] = self._plan.call_later(self._patience_s, late)
             then()
 
 
@@ -227,7 +227,7 @@ class NestedLoads:
                 f"failed to load '{model}', model '{name}' asks for it in its initialize and would "
                 "wait for itself"
             )
-        self._slots.release(asking.owner)
+        self._slots.release(name)
         entry = (caller, name, model)
         self._waiting.append(entry)
 

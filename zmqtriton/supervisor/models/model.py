@@ -14,8 +14,9 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
 from zmqtriton.supervisor.models.call_graph import LoadCallback
+from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
-from zmqtriton.supervisor.models.load import Load, LoadRequest, ModelContext, ignore_result
+from zmqtriton.supervisor.models.load import Load, LoadRequest, ignore_result
 from zmqtriton.supervisor.models.load_history import Dependencies, LoadHistory, members_of
 from zmqtriton.supervisor.models.version import ModelVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState

@@ -1,0 +1,65 @@
+"""The parts of the core that a model and its loads work with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from zmqtriton.repository.scan import VersionSelection
+from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton.supervisor.models.call_graph import LoadOrder, LoadSlots, RetirementQueue
+from zmqtriton.supervisor.models.ensembles import EnsembleMembers
+from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
+from zmqtriton.supervisor.models.load_history import LoadHistory
+from zmqtriton.supervisor.models.preparations import EnvironmentPreparations, ModelReadings
+from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.audience import Audience
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.settings import Policy
+from zmqtriton_floor import wire
+
+
+class LoadListener(Protocol):
+    """Hears of models before a load serves them, of serving ones, and of each load's end."""
+
+    def load_began(self, blueprint: Blueprint) -> None: ...
+
+    def load_succeeded(self, blueprint: Blueprint) -> None: ...
+
+    def load_ended(self, name: str) -> None: ...
+
+
+class ModelContext(NamedTuple):
+    """The rest of the core as every model needs it."""
+
+    plan: Plan
+    introductions: Introductions
+    audience: Audience
+    load_slots: LoadSlots
+    #: All that were started and have not ended, by number.
+    generations: dict[int, Generation]
+    ensemble_members: EnsembleMembers
+    load_order: LoadOrder
+    retirements: RetirementQueue
+    preparations: EnvironmentPreparations
+    readings: ModelReadings
+    listener: LoadListener
+    policy: Policy
+
+
+class LoadedModel(GenerationOwner, Protocol):
+    """A model as its loads see it; it owns a generation from the moment that that serves."""
+
+    name: str
+    versions: dict[int, ModelVersion]
+    history: LoadHistory
+    selection: VersionSelection
+
+    def record_loaded(self, blueprint: Blueprint) -> None:
+        """Record that all versions serve; others are not wanted any more."""
+
+    def publish(self, version: ModelVersion) -> None:
+        """Tell the frontends of a version."""
+
+    def version_infos(self) -> list[wire.VersionInfo]:
+        """Return everything that frontends must know of it."""
