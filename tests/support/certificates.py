@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,8 +51,7 @@ class Authority:
             "-req",
             "-in",
             request,
-            "-days",
-            str(days),
+            *_validity(days),
             "-extfile",
             extensions,
             "-CA",
@@ -65,9 +65,25 @@ class Authority:
         return pair
 
 
+def _validity(days: int) -> tuple[str, ...]:
+    """Return the options of a certificate for some days; one that has ended has negative ones."""
+    if days >= 0 or "-not_after" not in _run("x509", "-help").stderr.decode():
+        return ("-days", str(days))
+    # newer programs refuse negative ones
+    begin, end = (
+        (datetime.now(timezone.utc) + timedelta(days=each)).strftime("%Y%m%d%H%M%SZ")
+        for each in (2 * days, days)
+    )
+    return ("-not_before", begin, "-not_after", end)
+
+
 def _out(pair: CertificatePair) -> tuple[str | Path, ...]:
     return ("-keyout", pair.key, "-out", pair.cert)
 
 
 def _openssl(*words: str | Path) -> None:
-    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
+    _run(*words).check_returncode()
+
+
+def _run(*words: str | Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["openssl", *words], capture_output=True, timeout=60, check=False)

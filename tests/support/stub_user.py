@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.support.needs import find_tool
+
 #: The user of all servers of this session; "" is the one who tests.
 EVERYWHERE = os.environ.get("ZT_STUB_USER", "")
 #: Makes entries of directories, up to `--`, part of ones that everybody may enter, then becomes
@@ -59,7 +61,9 @@ def within_reach(command: Sequence[str]) -> list[str]:
     closed = dict.fromkeys(str(each) for path in paths for each in _closed_directories(path))
     if not closed:
         return list(command)
-    return ["unshare", "--mount", "sh", "-c", _OPEN, "sh", *closed, "--", *command]
+    find_tool("mount", package="mount")
+    unshare = find_tool("unshare", package="util-linux")
+    return [unshare, "--mount", "sh", "-c", _OPEN, "sh", *closed, "--", *command]
 
 
 def _closed_directories(path: Path) -> Iterator[Path]:

@@ -150,11 +150,14 @@ class Inbox:
             self.items.append(error if result is None else result)
             self._changed.notify()
 
-    def wait(self, count: int) -> list[Any]:
+    def wait_for(self, *ids: str) -> None:
+        """Wait until each of these requests has a response."""
+
+        def have_all() -> bool:
+            return {*ids} <= {item.get_response().id for item in self.items}
+
         with self._changed:
-            done = self._changed.wait_for(lambda: len(self.items) >= count, 60)
-        assert done, f"{len(self.items)} of {count}"
-        return self.items
+            assert self._changed.wait_for(have_all, 60), self.items
 
 
 def test_a_cancelled_stream_reaches_the_model(server: Server) -> None:
@@ -164,7 +167,8 @@ def test_a_cancelled_stream_reaches_the_model(server: Server) -> None:
         for request_id in ("first", "second"):
             inputs = count_input(triton, 10**6, delay_us=1000)
             client.async_stream_infer("tokens", inputs, request_id=request_id)
-        inbox.wait(10)
+        # one that has not reached the model would be cancelled without it
+        inbox.wait_for("first", "second")
         client.stop_stream(cancel_requests=True)
 
     def both() -> bool:

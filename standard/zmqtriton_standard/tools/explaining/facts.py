@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -38,6 +39,9 @@ _OURS = "/zmqtriton_stub/"
 _CALLER = "/zmqtriton_stub/model.py"
 #: What may lie between that and the model, where it is imported or is a coroutine.
 _BETWEEN = re.compile(r"<frozen |.*/(importlib|asyncio)/|.*/selectors\.py$")
+
+#: The states of instances that a reload or an unload ends.
+_LEAVING = ("DRAINING", "STOPPING", "STOPPED")
 
 
 class StepTimes(NamedTuple):
@@ -216,8 +220,13 @@ class Facts:
         return (*self._scale(callee.model), *self._scale(self.model))
 
     def _instances(self, model: str) -> int:
-        processes = self.status.get("processes") or ()
-        return sum(row["role"] == "stub" and row.get("model") == model for row in processes)
+        """Return how many instances each version has, but for those that are leaving."""
+        counts = Counter(
+            row.get("generation")
+            for row in self.status.get("processes") or ()
+            if row["role"] == "stub" and row.get("model") == model and row["state"] not in _LEAVING
+        )
+        return max(counts.values(), default=0)
 
     def _scale(self, model: str) -> tuple[str, ...]:
         count, word = self._instances(model), shlex.quote(model)

@@ -15,6 +15,9 @@ from zmqtriton_standard.tools.checking.configurations import CheckOptions
 from zmqtriton_standard.tools.checking.model_files import fields
 from zmqtriton_standard.tools.checking.models import check_model
 
+#: It knows the formats by their backends.
+pytestmark = pytest.mark.extra("backends")
+
 NET = """<?xml version="1.0"?>
 <net name="m" version="11"><layers>
 <layer id="0" name="a" type="Parameter"><output><port id="0" names="X,also"/></output></layer>

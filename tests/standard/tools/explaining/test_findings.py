@@ -413,6 +413,22 @@ def test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled() -> None:
     assert f"{text} queue" == slowest.text == again.text
 
 
+def test_the_number_to_scale_to_counts_one_version_and_nothing_that_leaves() -> None:
+    rows = [
+        stub("DRAINING", generation=1),
+        stub("STOPPING", generation=1),
+        stub(generation=2),
+        stub(generation=3, version=2),
+        stub("LOADING", generation=3, version=2),
+    ]
+    waiting = counts(succeeded=10, executed=10, success_ns=9e9, queue_ns=8e9)
+
+    found = find_all(Facts("m", index=[READY], status={"counts": [waiting], "processes": rows}))
+
+    [command] = [each for one in found for each in one.commands if " scale " in each]
+    assert command == "zmqtriton-ctl scale m 3"
+
+
 def test_what_stands_still_is_told_with_its_place() -> None:
     stacks = [
         "Current thread 0x1 (most recent call first):",
