@@ -5,5 +5,17 @@ from __future__ import annotations
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import Change, Outcome, Story
 
-__all__ = ["ControlCall", "CoreParts", "Feature", "Plan", "Verb", "Verbs", "at_once"]
+__all__ = [
+    "Change",
+    "ControlCall",
+    "CoreParts",
+    "Feature",
+    "Outcome",
+    "Plan",
+    "Story",
+    "Verb",
+    "Verbs",
+    "at_once",
+]

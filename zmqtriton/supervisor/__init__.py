@@ -42,6 +42,7 @@ _NAMES = {
     "server_processes.audience": "Audience",
     "server_processes.broker_counts": "BrokerCounts CountsReport",
     "service": "run",
+    "story": "Change Outcome Story",
     "states": "GenerationState InstanceState KillRequested TransitionError UNLOADED",
 }
 
@@ -112,5 +113,6 @@ if TYPE_CHECKING:
         KillRequested,
         TransitionError,
     )
+    from zmqtriton.supervisor.story import Change, Outcome, Story
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

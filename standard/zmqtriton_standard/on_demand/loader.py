@@ -8,17 +8,19 @@ was unloaded by name is not loaded. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor import (
+    Change,
     ControlCall,
     CoreParts,
     CountsReport,
     Feature,
     HelperOwner,
+    Outcome,
     RepositoryListing,
+    Story,
     Timer,
     Verb,
     Verbs,
@@ -45,27 +47,23 @@ MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 Respond = Callable[[Any], None]
 
 
-class LoadPhase(Enum):
-    LISTING = "LISTING"  # is there such a model?
-    WAITING = "WAITING"  # other models must end first
-    SLEEPING = "SLEEPING"  # others fall asleep
-    BUSY = "BUSY"  # no other is idle
-    MEASURING = "LOOKING"  # is there room?
-    LOADING = "LOADING"
-
-
 class _PendingLoad:
     """A requested model, and those who wait for it."""
 
-    def __init__(self, answer: Respond, until_s: float, *, wakes: bool = False) -> None:
+    def __init__(self, name: str, answer: Respond, until_s: float, *, wakes: bool = False) -> None:
+        self.name = name
         self.responders = [answer]
         #: True for a loaded model that waits for room to wake up.
         self.wakes = wakes
         #: The time by which others must have become idle.
         self.until_s = until_s
-        self.phase = LoadPhase.LISTING
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
+        self.story = Story()
+        #: Something has happened that it may wait for.
+        self.change = Change()
+        #: It has begun to load, and ends by itself.
+        self.is_loading = False
 
 
 class _Failure:
@@ -88,7 +86,7 @@ class OnDemandLoader(Feature):
         self._moving: list[ControlCall] = []
         self._names: set[str] = set()
         self._listed_s = float("-inf")
-        self._is_listing = False
+        self._is_listing, self._listing_error = False, ""
         self._evictions = Evictor(plan, core.server.models, policy)
         self._processes = ModelProcesses(plan)
         self._gpu_problem = ""
@@ -134,11 +132,7 @@ class OnDemandLoader(Feature):
         elif failure is not None and self._plan.now_s < failure.retry_at_s:
             answer(failure.error)
         else:
-            self._pending_loads[name] = _PendingLoad(answer, self._plan.now_s + IDLE_WITHIN_S)
-            if model is not None:
-                self._go_on(name)
-            else:
-                self._list(name)
+            self._begin(_PendingLoad(name, answer, self._plan.now_s + IDLE_WITHIN_S))
 
     def _await_room(self, call: ControlCall) -> None:
         """Answer an instance that is about to wake up, when others have made room.
@@ -156,10 +150,8 @@ class OnDemandLoader(Feature):
         elif name in self._falling_asleep:
             call.answer(True)  # this instance does not sleep again before it had its request
         else:
-            self._pending_loads[name] = _PendingLoad(
-                call.answer, self._plan.now_s + IDLE_WITHIN_S, wakes=True
-            )
-            self._go_on(name)
+            until_s = self._plan.now_s + IDLE_WITHIN_S
+            self._begin(_PendingLoad(name, call.answer, until_s, wakes=True))
 
     def _note_sleep(self, call: ControlCall) -> None:
         at_s = call.arguments.get("at_s")
@@ -167,97 +159,151 @@ class OnDemandLoader(Feature):
         self._evictions.slept(required_model_name(call.arguments), since_s)
         call.answer(True)
 
-    def _list(self, name: str) -> None:
-        if name in self._names:
-            self._go_on(name)
-        elif self._is_listing:
-            return  # this listing also settles the requests that come meanwhile
-        elif self._plan.now_s - self._listed_s < MIN_LISTING_INTERVAL_S:
-            self._end(name, False)
-        else:
-            self._is_listing, self._listed_s = True, self._plan.now_s
-            self._server.list_repository(self._on_listed)
-
-    def _on_listed(self, listing: RepositoryListing) -> None:
-        self._is_listing = False
-        self._names = set() if isinstance(listing, ZmqTritonError) else set(listing)
-        for name in [n for n, w in self._pending_loads.items() if w.phase is LoadPhase.LISTING]:
-            if isinstance(listing, ZmqTritonError):
-                self._end(name, Unavailable(listing.text))
-            elif name in listing:
-                self._go_on(name)
-            else:
-                self._end(name, False)
-
-    def _go_on(self, name: str) -> None:
-        self._pending_loads[name].phase = LoadPhase.WAITING
-        self._proceed(name)
-
     def advance(self) -> None:
         moving, self._moving = self._moving, []
         for call in moving:
             self._demand(call)
-        for name in [n for n, w in self._pending_loads.items() if w.phase is LoadPhase.WAITING]:
-            self._proceed(name)
+        self._tell_loads()
 
-    def _proceed(self, name: str) -> None:
-        load, models = self._pending_loads[name], self._server.models
-        model = models.get(name)
-        ending = load.evicted_models if load.wakes else load.evicted_models | {name}
-        if load.wakes != bool(model is not None and model.serving_configs):
-            # it serves, or was unloaded while it wakes up
-            self._end(name, True)
-        elif all(models[n].has_ended for n in ending if n in models):
-            if self._evictions.has_budget:
-                load.phase = LoadPhase.MEASURING
-                self._refresh_usage(partial(self._make_room, name))
-            else:
-                self._load(name)
+    def _tell_loads(self) -> None:
+        """Tell all loads that something has happened."""
+        for load in [*self._pending_loads.values()]:
+            load.change()
 
     def stop(self) -> None:
-        for name in [n for n, w in self._pending_loads.items() if w.phase is not LoadPhase.LOADING]:
-            self._end(name, Unavailable("Server exiting"))
+        for load in [each for each in self._pending_loads.values() if not each.is_loading]:
+            load.story.cancel()
+            self._end(load, Unavailable("Server exiting"))
 
     # --------------------------------------------------------------- the load
 
-    def _make_room(self, name: str) -> None:
-        load = self._pending_loads.get(name)
-        if load is None or load.phase is not LoadPhase.MEASURING:
-            return
-        if self._falling_asleep:
-            load.phase = LoadPhase.SLEEPING
-            return
-        try:
-            room = self._evictions.make_room(name, wakes=load.wakes)
-        except Unavailable as error:
-            if self._plan.now_s < load.until_s:
-                load.phase = LoadPhase.BUSY
-                self._plan.call_later(MIN_CHECK_INTERVAL_S, partial(self._look_again, name))
-            elif load.wakes:
-                self._end(name, error)
-            else:
-                self._fail(name, error)
-            return
-        if room.sleepers:
-            load.phase = LoadPhase.SLEEPING
-            self._put_to_sleep(room.sleepers, f"to make room for '{name}'")
-        elif room.leaving:
-            load.evicted_models, load.phase = set(room.leaving), LoadPhase.WAITING
-            self._proceed(name)
-        elif load.wakes:
-            self._evictions.wake(name)
-            self._end(name, True)
-        else:
-            self._load(name)
+    def _begin(self, load: _PendingLoad) -> None:
+        self._pending_loads[load.name] = load
+        load.story.begin(self._tell(load))
 
-    def _look_again(self, name: str) -> None:
-        load, model = self._pending_loads.get(name), self._server.models.get(name)
-        if load is None or load.phase is not LoadPhase.BUSY:
-            return
-        if not load.wakes and model is not None and not model.is_on_demand:
-            self._end(name, bool(model.serving_configs))  # an operator has loaded or unloaded it
+    async def _tell(self, load: _PendingLoad) -> None:
+        result: Any
+        try:
+            result = await self._bring(load)
+        except ZmqTritonError as error:
+            result = error
+        self._end(load, result)
+
+    async def _bring(self, load: _PendingLoad) -> bool:
+        """Load a model, or let it wake up, when there is room for it.
+
+        Return False if there is none to load. Raises ZmqTritonError.
+        """
+        name, models = load.name, self._server.models
+        if name not in models and not await self._is_known(load):
+            return False
+        while True:
+            await load.change.until(lambda: self._is_settled(load) or self._are_gone(load))
+            if self._is_settled(load):
+                return True
+            if not self._evictions.has_budget or await self._has_room(load):
+                break
+            model = models.get(name)
+            if not load.wakes and model is not None and not model.is_on_demand:
+                return bool(model.serving_configs)  # an operator has loaded or unloaded it
+        if load.wakes:
+            self._evictions.wake(name)
         else:
-            self._go_on(name)
+            await self._load(load)
+        return True
+
+    async def _has_room(self, load: _PendingLoad) -> bool:
+        """Return whether there is room for it, or make some: others sleep, or are evicted.
+
+        Raises Unavailable if none of them becomes idle in time.
+        """
+        measured = Outcome[None]()
+        self._refresh_usage(measured)
+        await measured
+        if not self._falling_asleep:
+            try:
+                room = self._evictions.make_room(load.name, wakes=load.wakes)
+            except Unavailable as error:
+                await self._await_idle_ones(load, error)
+                return False
+            if not room.sleepers:
+                load.evicted_models = set(room.leaving)
+                return not room.leaving
+            self._put_to_sleep(room.sleepers, f"to make room for '{load.name}'")
+        await load.change.until(lambda: not self._falling_asleep)
+        return False
+
+    async def _is_known(self, load: _PendingLoad) -> bool:
+        """Return whether a repository has the model, by a listing that is not too old."""
+        if load.name in self._names:
+            return True
+        if not self._is_listing:  # a listing also settles the requests that come meanwhile
+            if self._plan.now_s - self._listed_s < MIN_LISTING_INTERVAL_S:
+                return False
+            self._is_listing, self._listed_s = True, self._plan.now_s
+            self._server.list_repository(self._on_listed)
+        await load.change.until(lambda: not self._is_listing)
+        if self._listing_error:
+            raise Unavailable(self._listing_error)
+        return load.name in self._names
+
+    def _on_listed(self, listing: RepositoryListing) -> None:
+        self._is_listing, self._listing_error = False, ""
+        if isinstance(listing, ZmqTritonError):
+            self._names, self._listing_error = set(), listing.text
+        else:
+            self._names, self._listing_error = set(listing), ""
+        self._tell_loads()
+
+    def _is_settled(self, load: _PendingLoad) -> bool:
+        """True if it serves, or was unloaded while it wakes up."""
+        model = self._server.models.get(load.name)
+        return load.wakes != bool(model is not None and model.serving_configs)
+
+    def _are_gone(self, load: _PendingLoad) -> bool:
+        """True if all that was evicted for it has ended, and an old one of its name."""
+        models = self._server.models
+        ending = load.evicted_models if load.wakes else load.evicted_models | {load.name}
+        return all(models[name].has_ended for name in ending if name in models)
+
+    async def _await_idle_ones(self, load: _PendingLoad, error: Unavailable) -> None:
+        """Wait a moment for other models to become idle. Raises the error after the last one."""
+        if self._plan.now_s >= load.until_s:
+            if not load.wakes:
+                self._remember_failure(load.name, error)
+            raise error
+        is_time = Outcome[None]()
+        self._plan.call_later(MIN_CHECK_INTERVAL_S, is_time)
+        await is_time
+
+    async def _load(self, load: _PendingLoad) -> None:
+        name, loaded = load.name, Outcome[ZmqTritonError | None]()
+        load.is_loading = True
+        self._evictions.reserve(name)
+        self._plan.log("I", f"loading '{name}', which is asked for")
+        self._server.get_or_create_model(name).load_on_demand(loaded)
+        error = await loaded
+        self._evictions.load_ended(name, error)
+        if error is not None:
+            failure = Unavailable(error.text)
+            self._remember_failure(name, failure)
+            raise failure
+        self._failures.pop(name, None)
+        self._watch()
+
+    def _remember_failure(self, name: str, error: ZmqTritonError) -> None:
+        """Have requests that come soon get the same answer without another try."""
+        failure = self._failures.setdefault(name, _Failure())
+        failure.error = error
+        failure.retry_at_s = self._plan.now_s + failure.pause_s
+        failure.pause_s = min(2 * failure.pause_s, MAX_RETRY_PAUSE_S)
+
+    def _end(self, load: _PendingLoad, result: Any) -> None:
+        del self._pending_loads[load.name]
+        for answer in load.responders:
+            answer(result)
+
+    # ------------------------------------------------------------------- sleep
 
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
         """Have models sleep; loads that need the room go on when all have, or cannot."""
@@ -281,41 +327,9 @@ class OnDemandLoader(Feature):
         self._evictions.sleep_ended(name, why, error)
         if self._falling_asleep:
             return
-        loads = self._pending_loads.items()
-        for each in [n for n, load in loads if load.phase is LoadPhase.SLEEPING]:
-            self._go_on(each)
+        self._tell_loads()
         if why == TOO_MUCH and error is not None:
             self._refresh_usage(self._enforce_limits)  # the next one, or this one goes
-
-    def _load(self, name: str) -> None:
-        self._pending_loads[name].phase = LoadPhase.LOADING
-        self._evictions.reserve(name)
-        self._plan.log("I", f"loading '{name}', which is asked for")
-        self._server.get_or_create_model(name).load_on_demand(partial(self._on_load_ended, name))
-
-    def _on_load_ended(self, name: str, error: ZmqTritonError | None) -> None:
-        self._evictions.load_ended(name, error)
-        if error is None:
-            self._failures.pop(name, None)
-            self._end(name, True)
-            self._watch()
-        else:
-            self._fail(name, Unavailable(error.text))
-
-    def _fail(self, name: str, error: ZmqTritonError) -> None:
-        """Fail the waiting requests.
-
-        Requests that come soon get the same answer without another try.
-        """
-        failure = self._failures.setdefault(name, _Failure())
-        failure.error = error
-        failure.retry_at_s = self._plan.now_s + failure.pause_s
-        failure.pause_s = min(2 * failure.pause_s, MAX_RETRY_PAUSE_S)
-        self._end(name, error)
-
-    def _end(self, name: str, result: Any) -> None:
-        for answer in self._pending_loads.pop(name).responders:
-            answer(result)
 
     # ------------------------------------------------------------- looking
 
