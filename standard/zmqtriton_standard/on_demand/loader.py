@@ -201,11 +201,12 @@ class OnDemandLoader(Feature):
             await load.change.until(lambda: self._is_settled(load) or self._are_gone(load))
             if self._is_settled(load):
                 return True
-            if not self._evictions.has_budget or await self._has_room(load):
-                break
+            has_room = not self._evictions.has_budget or await self._has_room(load)
             model = models.get(name)
             if not load.wakes and model is not None and not model.is_on_demand:
                 return bool(model.serving_configs)  # an operator has loaded or unloaded it
+            if has_room:
+                break
         if load.wakes:
             self._evictions.wake(name)
         else:

@@ -342,6 +342,23 @@ def test_a_request_for_the_one_that_goes_waits_until_it_is_back() -> None:
     assert for_b.answer is not None
 
 
+def test_a_load_that_waits_for_room_ends_when_an_operator_has_unloaded_the_model() -> None:
+    world = budgeted("a", "b", budget=40)
+    for model in ("b", "a"):
+        want(world, model)
+        world.advance(GRACE_S)
+    world.is_busy = True  # what is evicted has something to finish
+    call = want(world, "b")
+    assert call.answer is None
+
+    world.call("unload", {"model": "b"})
+    world.is_busy = False
+    world.receive(world.serial("broker"), wire.Drained(world.generation("a").number))
+
+    assert call.result is False
+    assert states(world)["b"] == "UNAVAILABLE"
+
+
 def test_where_nobody_can_go_the_load_is_refused_and_says_why() -> None:
     world = budgeted("a", "b", "c", a=90)
     world.call("load", {"model": "a"})
