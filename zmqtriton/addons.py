@@ -20,7 +20,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zmqtriton.sdk.addon import ALL, GROUP, AddOn, Backend, Command, Parameter, Process
+from zmqtriton.sdk.addon import (
+    ALL,
+    GROUP,
+    AddOn,
+    Backend,
+    ChatTemplate,
+    Command,
+    Parameter,
+    Port,
+    Process,
+)
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
 
@@ -34,7 +44,6 @@ _OF_PROCESSES = (
     "model_steps",
     "samples",
     "page_form",
-    "agent_check",
     "example",
 )
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
@@ -208,6 +217,39 @@ def services() -> dict[str, Service]:
         for each in add_ons().values()
         if (process := each.declared.process) is not None and process.is_serving
     }
+
+
+@cache
+def ports() -> tuple[Port, ...]:
+    """Return the ports of add-ons, with options by their fields."""
+    return tuple(
+        port._replace(
+            number=_field(port.number),
+            serve=each.reference(port.serve),
+            on=_field(port.on or port.number),
+            requests=port.requests or port.title,
+            range_of_others=_field(port.range_of_others),
+        )
+        for each in add_ons().values()
+        for port in each.declared.ports
+    )
+
+
+def ports_in_use(value_of: Callable[[str], Any]) -> list[Port]:
+    """Return those that are on: 0 as a number is any free port."""
+    values = [(port, value_of(port.on)) for port in ports()]
+    return [port for port, value in values if value is not None and value is not False]
+
+
+def http_categories() -> tuple[str, ...]:
+    """Return the categories of routes that add-ons have beside the core's."""
+    return tuple(name for each in add_ons().values() for name in each.declared.http_categories)
+
+
+def chat_template() -> ChatTemplate | None:
+    """Return the file that a model may have for chats; None without an add-on for it."""
+    found = (each.declared.chat_template for each in add_ons().values())
+    return next((each._replace(on=_field(each.on)) for each in found if each is not None), None)
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[str]:

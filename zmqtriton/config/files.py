@@ -16,15 +16,13 @@ from typing import Any, BinaryIO, NamedTuple
 
 from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
 from zmqtriton.config.parameters import parameter_text
+from zmqtriton.sdk.addon import ChatTemplate
 from zmqtriton_floor.errors import InternalError
 
 #: The folder of files for `model_warmup`.
 _WARMUP_FOLDER = "warmup"
 #: More than any set of classes has; it is sent to every frontend.
 _MAX_LABEL_BYTES = 8 << 20
-#: The parameter that names the template of chats, and the file that is one without it.
-CHAT_TEMPLATE = "openai_chat_template"
-_CHAT_TEMPLATE_FILE = "chat_template.jinja"
 _MAX_TEMPLATE_BYTES = 1 << 20
 
 
@@ -112,26 +110,28 @@ def read_labels(config: Any, model_dir: Path) -> str:
     return json.dumps(labels) if labels else ""
 
 
-def read_client_files(config: Any, model_dir: Path, *, has_chats: bool) -> ClientFiles:
+def read_client_files(
+    config: Any, model_dir: Path, chat_template: ChatTemplate | None
+) -> ClientFiles:
     """Return the files, the template only for a server that has chats.
 
     Raises what read_labels and read_chat_template raise.
     """
-    template = read_chat_template(config, model_dir) if has_chats else ""
+    template = read_chat_template(config, model_dir, chat_template) if chat_template else ""
     return ClientFiles(read_labels(config, model_dir), template)
 
 
-def read_chat_template(config: Any, model_dir: Path) -> str:
+def read_chat_template(config: Any, model_dir: Path, declared: ChatTemplate) -> str:
     """Return the template of chats, or "".
 
     Raises InternalError for a file that cannot be read, ConfigError for one that is too large, no
     text, or outside of the model's directory.
     """
-    name = parameter_text(config, CHAT_TEMPLATE)
-    path = model_dir / (name or _CHAT_TEMPLATE_FILE)
+    name = parameter_text(config, declared.parameter)
+    path = model_dir / (name or declared.file)
     if not name and not path.exists():
         return ""
-    if path_inside(model_dir, name or _CHAT_TEMPLATE_FILE, model_dir) is None:
+    if path_inside(model_dir, name or declared.file, model_dir) is None:
         raise ConfigError(f"chat template '{path}' is outside model directory")
     data = _read_regular_file(path, _MAX_TEMPLATE_BYTES + 1)
     if len(data) > _MAX_TEMPLATE_BYTES:

@@ -26,27 +26,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.ports import SharedPorts, describe_listener
 from zmqtriton.systemd import PassedSocket
 
 HTTP = "http-arbiter"
-#: Served by the processes of HTTP.
-SAGEMAKER, VERTEX_AI = "sagemaker", "vertex-ai"
 GRPC = "grpc"
 #: A name may mean an address of IPv4 and one of IPv6, of which gRPC serves both.
 GRPC_OTHER_FAMILY = "grpc-other-family"
 METRICS = "metrics"
-#: Served by the process of metrics.
-AGENT_CHECK = "agent-check"
-_PORT_OPTIONS = {
-    HTTP: "--http-port",
-    GRPC: "--grpc-port",
-    METRICS: "--metrics-port",
-    AGENT_CHECK: "--agent-check-port",
-    SAGEMAKER: "--sagemaker-port",
-    VERTEX_AI: "--vertex-ai-port",
-}
+#: What serves the ports of add-ons, as these call it.
+_SERVING = {"http": HTTP, "metrics": METRICS}
 #: What a bind says of an address that somebody else has, or that this user may not have.
 _TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
 _IPV4, _IPV6 = "0.0.0.0", "::"
@@ -130,6 +121,22 @@ class BoundSocket:
     @property
     def port(self) -> int:
         return int(self.socket.getsockname()[1])
+
+
+class _Wanted(NamedTuple):
+    """A socket that a server needs."""
+
+    role: str
+    #: The name of its service for people.
+    service: str
+    address: str
+    port: int
+    #: The field of the port's option.
+    field: str
+
+    @property
+    def option(self) -> str:
+        return f"--{self.field.replace('_', '-')}"
 
 
 class _Service(NamedTuple):
@@ -224,7 +231,20 @@ def served_ports(options: Options) -> list[int]:
 
 def all_ports(options: Options) -> dict[str, int]:
     """Return the ports of a server with these options by role."""
-    return {role: port for is_wanted, role, _, _, port in _services(options) if is_wanted}
+    return {each.role: each.port for each in _wanted(options)}
+
+
+def port_fields() -> dict[str, str]:
+    """Return the fields of the options with ports, by role."""
+    own = {service.role: service.port for service in _PASSABLE.values()}
+    return {**own, **{port.name: port.number for port in addons.ports()}}
+
+
+def served_too(role: str) -> tuple[str, ...]:
+    """Return the further sockets that the processes of a role serve."""
+    if role == GRPC:
+        return (GRPC_OTHER_FAMILY,)
+    return tuple(port.name for port in addons.ports() if _SERVING[port.of] == role)
 
 
 def bind_all(
@@ -241,14 +261,14 @@ def bind_all(
     sharing = _shared_roles(options, is_replacing=bool(offered))
     listeners = dict(adopted)
     try:
-        for is_wanted, role, service, address, port in _services(options):
-            if is_wanted and role not in listeners:
-                if role in offered and offered[role].port == port:
-                    _check_address(service, address, offered[role], _PORT_OPTIONS[role])
+        for each in _wanted(options):
+            role = each.role
+            if role not in listeners:
+                if role in offered and offered[role].port == each.port:
+                    _check_address(each, offered[role])
                     listeners[role] = offered[role]
                     continue
-                shared = sharing.get(role, PortSharing.NOBODY)
-                bound = _bind(service, address, port, shared, _PORT_OPTIONS[role])
+                bound = _bind(each, sharing.get(role, PortSharing.NOBODY))
                 listeners[role] = BoundSocket(role, bound)
         if listeners.get(GRPC) is offered.get(GRPC, ""):
             listeners |= {r: each for r, each in offered.items() if r == GRPC_OTHER_FAMILY}
@@ -275,46 +295,39 @@ def _shared_roles(options: Options, *, is_replacing: bool) -> dict[str, PortShar
     return sharing
 
 
-def _services(options: Options) -> list[tuple[bool, str, str, str, int]]:
-    """Return whether each is wanted, its role, its name for people, its address and its port."""
-    metrics_address = options.metrics_address or options.http_address
+def _wanted(options: Options) -> list[_Wanted]:
+    """Return the sockets of a server with these options."""
+    places = {
+        "http": options.http_address,
+        "metrics": options.metrics_address or options.http_address,
+    }
+    http, metrics = places["http"], places["metrics"]
+    own = [
+        (options.allow_http, HTTP, "HTTP", http, "http_port"),
+        (options.allow_grpc, GRPC, "GRPC", options.grpc_address, "grpc_port"),
+        (options.allow_metrics, METRICS, "Metrics", metrics, "metrics_port"),
+        *(
+            (True, port.name, port.title, places[port.of], port.number)
+            for port in addons.ports_in_use(options.value)
+        ),
+    ]
     return [
-        (options.allow_http, HTTP, "HTTP", options.http_address, options.http_port),
-        (options.allow_grpc, GRPC, "GRPC", options.grpc_address, options.grpc_port),
-        (options.allow_metrics, METRICS, "Metrics", metrics_address, options.metrics_port),
-        (
-            options.agent_check_port is not None,
-            AGENT_CHECK,
-            "Agent Check",
-            metrics_address,
-            options.agent_check_port or 0,
-        ),
-        (
-            options.allow_sagemaker,
-            SAGEMAKER,
-            "Sagemaker",
-            options.http_address,
-            options.sagemaker_port,
-        ),
-        (
-            options.allow_vertex_ai,
-            VERTEX_AI,
-            "Vertex AI",
-            options.http_address,
-            options.vertex_ai_port,
-        ),
+        _Wanted(role, service, address, options.value(field), field)
+        for is_on, role, service, address, field in own
+        if is_on
     ]
 
 
-def _check_address(service: str, address: str, offered: BoundSocket, option: str) -> None:
+def _check_address(wanted: _Wanted, offered: BoundSocket) -> None:
     """Raise PortError if a socket with the right port listens at another address."""
+    service, address = wanted.service, wanted.address
     try:
         addresses = [where[0] for *_, where in _resolve(address, offered.port)]
     except OSError as error:
         raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
     if offered.address not in addresses:
         text = f"the server that is replaced listens at {offered.address}, and not at '{address}'"
-        option = option.replace("-port", "-address")
+        option = wanted.option.replace("-port", "-address")
         raise PortError(_refusal(service, f"{text} - name the same address with {option}"))
 
 
@@ -327,7 +340,7 @@ def _bind_other_family(
     if not others:
         return None
     try:
-        return _bind("GRPC", str(others[0][0]), first.port, sharing, _PORT_OPTIONS[GRPC])
+        return _bind(_Wanted(GRPC, "GRPC", str(others[0][0]), first.port, "grpc_port"), sharing)
     except PortError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno in _TAKEN:
@@ -339,9 +352,9 @@ def _resolve(address: str, port: int) -> list[Any]:
     return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
 
 
-def _bind(
-    service: str, address: str, port: int, sharing: PortSharing, option: str
-) -> socket.socket:
+def _bind(wanted: _Wanted, sharing: PortSharing) -> socket.socket:
+    _, service, address, port, _ = wanted
+    option = wanted.option
     try:
         addresses = _resolve(address, port)
     except OSError as error:

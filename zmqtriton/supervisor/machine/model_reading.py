@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
+from zmqtriton import addons
 from zmqtriton.config import known_parameters
 from zmqtriton.config.backends import (
     PYTHON,
@@ -155,7 +156,8 @@ class ModelReader:
         self._python_settings = options.backend_settings("python")
         self._may_build_environments = options.build_environments
         self._users = options.stub_user
-        self._has_chats = bool(options.value("allow_openai"))
+        template = addons.chat_template()
+        self._chat_template = template if template and options.value(template.on) else None
         self._host = host_of(options, gpus)
         self._agents = options.repoagent_directory
         self._backends = backend_places(options.backend_directory)
@@ -326,7 +328,7 @@ class ModelReader:
         check_states(config, directory)
         if not self._auto_complete:
             check_runnable(config, self._host, source)
-        return read_client_files(config, directory, has_chats=self._has_chats)
+        return read_client_files(config, directory, self._chat_template)
 
     def _versions(
         self,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.config import (
     MAX_STREAMS,
     PYTHON,
@@ -75,7 +76,7 @@ def configuration_problems(config: Any, directory: Path, rules: CheckOptions) ->
     yield from unreadable
     if not unreadable:
         try:
-            read_client_files(config, directory, has_chats=True)
+            read_client_files(config, directory, addons.chat_template())
         except ZmqTritonError as error:
             yield to_problem(error, None)
 
