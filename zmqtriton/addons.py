@@ -25,7 +25,6 @@ from zmqtriton.sdk.addon import (
     GROUP,
     AddOn,
     Backend,
-    ChatTemplate,
     Command,
     Parameter,
     Port,
@@ -244,12 +243,6 @@ def ports_in_use(value_of: Callable[[str], Any]) -> list[Port]:
 def http_categories() -> tuple[str, ...]:
     """Return the categories of routes that add-ons have beside the core's."""
     return tuple(name for each in add_ons().values() for name in each.declared.http_categories)
-
-
-def chat_template() -> ChatTemplate | None:
-    """Return the file that a model may have for chats; None without an add-on for it."""
-    found = (each.declared.chat_template for each in add_ons().values())
-    return next((each._replace(on=_field(each.on)) for each in found if each is not None), None)
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[str]:

@@ -10,10 +10,11 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
 from zmqtriton.config.parameters import parameter_text
 from zmqtriton.sdk.addon import ChatTemplate
@@ -110,15 +111,20 @@ def read_labels(config: Any, model_dir: Path) -> str:
     return json.dumps(labels) if labels else ""
 
 
-def read_client_files(
-    config: Any, model_dir: Path, chat_template: ChatTemplate | None
-) -> ClientFiles:
+def chat_template(value_of: Callable[[str], Any]) -> ChatTemplate | None:
+    """Return the file with the template of chats; None for a server that has no chats."""
+    found = (each.declared.chat_template for each in addons.add_ons().values())
+    template = next(filter(None, found), None)
+    return template if template and value_of(template.on.replace("-", "_")) else None
+
+
+def read_client_files(config: Any, model_dir: Path, template: ChatTemplate | None) -> ClientFiles:
     """Return the files, the template only for a server that has chats.
 
     Raises what read_labels and read_chat_template raise.
     """
-    template = read_chat_template(config, model_dir, chat_template) if chat_template else ""
-    return ClientFiles(read_labels(config, model_dir), template)
+    text = read_chat_template(config, model_dir, template) if template else ""
+    return ClientFiles(read_labels(config, model_dir), text)
 
 
 def read_chat_template(config: Any, model_dir: Path, declared: ChatTemplate) -> str:

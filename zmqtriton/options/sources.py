@@ -131,6 +131,6 @@ def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def check_variables(options: Options, environment: Mapping[str, str]) -> None:
-    """Raise BadValue if what is to be served lacks a variable."""
+    """Raise BadValue if a service lacks a variable."""
     for reference in addons.references("variables"):
         load_reference(reference).check(options.value, environment)

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from zmqtriton.options import BadValue
-from zmqtriton.options.values import integer, pair
+from zmqtriton.options import BadValue, integer, pair
 
 _VERTEX = "failed to start Vertex AI service: Invalid argument"
 #: What /invocations may be.

@@ -40,7 +40,7 @@ class MetricsService(Service):
         self._tasks: list[asyncio.Task[None]] = []
         self._page: Page | None = None
         self._gpus: Gpus | None = None
-        #: What add-ons serve.
+        #: The parts of add-ons that serve ports.
         self._of_add_ons: list[Any] = []
 
     async def open(self) -> list[tuple[str, str]]:

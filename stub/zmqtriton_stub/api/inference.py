@@ -1,4 +1,4 @@
-"""The requests and responses of models. What sends responses is in responses.py."""
+"""The requests and responses of models. The sender of responses is in responses.py."""
 
 from __future__ import annotations
 

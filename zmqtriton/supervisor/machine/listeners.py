@@ -36,7 +36,7 @@ GRPC = "grpc"
 #: A name may mean an address of IPv4 and one of IPv6, of which gRPC serves both.
 GRPC_OTHER_FAMILY = "grpc-other-family"
 METRICS = "metrics"
-#: What serves the ports of add-ons, as these call it.
+#: The roles that serve ports of add-ons, as these call them.
 _SERVING = {"http": HTTP, "metrics": METRICS}
 #: What a bind says of an address that somebody else has, or that this user may not have.
 _TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
@@ -123,36 +123,25 @@ class BoundSocket:
         return int(self.socket.getsockname()[1])
 
 
-class _Wanted(NamedTuple):
-    """A socket that a server needs."""
-
-    role: str
-    #: The name of its service for people.
-    service: str
-    address: str
-    port: int
-    #: The field of the port's option.
-    field: str
-
-    @property
-    def option(self) -> str:
-        return f"--{self.field.replace('_', '-')}"
-
-
 class _Service(NamedTuple):
-    """A service that systemd may pass a socket for, and the options that this stands for."""
+    """A service with a socket, and the fields of the options that are about it."""
 
     role: str
+    #: For people.
+    title: str
     switch: str
     address: str
     port: str
 
+    def place(self, options: Options) -> str:
+        return str(getattr(options, self.address) or options.http_address)
 
-#: By the names that FileDescriptorName= may have.
+
+#: The services that systemd may pass a socket for, by the names that FileDescriptorName= may have.
 _PASSABLE = {
-    "http": _Service(HTTP, "allow_http", "http_address", "http_port"),
-    "grpc": _Service(GRPC, "allow_grpc", "grpc_address", "grpc_port"),
-    "metrics": _Service(METRICS, "allow_metrics", "metrics_address", "metrics_port"),
+    "http": _Service(HTTP, "HTTP", "allow_http", "http_address", "http_port"),
+    "grpc": _Service(GRPC, "GRPC", "allow_grpc", "grpc_address", "grpc_port"),
+    "metrics": _Service(METRICS, "Metrics", "allow_metrics", "metrics_address", "metrics_port"),
 }
 
 
@@ -231,7 +220,7 @@ def served_ports(options: Options) -> list[int]:
 
 def all_ports(options: Options) -> dict[str, int]:
     """Return the ports of a server with these options by role."""
-    return {each.role: each.port for each in _wanted(options)}
+    return {each.role: options.value(each.port) for each in _services(options)}
 
 
 def port_fields() -> dict[str, str]:
@@ -261,15 +250,17 @@ def bind_all(
     sharing = _shared_roles(options, is_replacing=bool(offered))
     listeners = dict(adopted)
     try:
-        for each in _wanted(options):
-            role = each.role
-            if role not in listeners:
-                if role in offered and offered[role].port == each.port:
-                    _check_address(each, offered[role])
-                    listeners[role] = offered[role]
-                    continue
-                bound = _bind(each, sharing.get(role, PortSharing.NOBODY))
-                listeners[role] = BoundSocket(role, bound)
+        for service in _services(options):
+            role, address = service.role, service.place(options)
+            port = options.value(service.port)
+            if role in listeners:
+                continue
+            if role in offered and offered[role].port == port:
+                _check_address(service, address, offered[role])
+                listeners[role] = offered[role]
+                continue
+            bound = _bind(service, address, port, sharing.get(role, PortSharing.NOBODY))
+            listeners[role] = BoundSocket(role, bound)
         if listeners.get(GRPC) is offered.get(GRPC, ""):
             listeners |= {r: each for r, each in offered.items() if r == GRPC_OTHER_FAMILY}
         elif is_native and GRPC in listeners and GRPC not in adopted:
@@ -295,39 +286,26 @@ def _shared_roles(options: Options, *, is_replacing: bool) -> dict[str, PortShar
     return sharing
 
 
-def _wanted(options: Options) -> list[_Wanted]:
-    """Return the sockets of a server with these options."""
-    places = {
-        "http": options.http_address,
-        "metrics": options.metrics_address or options.http_address,
-    }
-    http, metrics = places["http"], places["metrics"]
-    own = [
-        (options.allow_http, HTTP, "HTTP", http, "http_port"),
-        (options.allow_grpc, GRPC, "GRPC", options.grpc_address, "grpc_port"),
-        (options.allow_metrics, METRICS, "Metrics", metrics, "metrics_port"),
+def _services(options: Options) -> list[_Service]:
+    """Return the services of a server with these options."""
+    return [
+        *(service for service in _PASSABLE.values() if getattr(options, service.switch)),
         *(
-            (True, port.name, port.title, places[port.of], port.number)
+            _Service(port.name, port.title, port.on, f"{port.of}_address", port.number)
             for port in addons.ports_in_use(options.value)
         ),
     ]
-    return [
-        _Wanted(role, service, address, options.value(field), field)
-        for is_on, role, service, address, field in own
-        if is_on
-    ]
 
 
-def _check_address(wanted: _Wanted, offered: BoundSocket) -> None:
+def _check_address(service: _Service, address: str, offered: BoundSocket) -> None:
     """Raise PortError if a socket with the right port listens at another address."""
-    service, address = wanted.service, wanted.address
     try:
         addresses = [where[0] for *_, where in _resolve(address, offered.port)]
     except OSError as error:
         raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
     if offered.address not in addresses:
         text = f"the server that is replaced listens at {offered.address}, and not at '{address}'"
-        option = wanted.option.replace("-port", "-address")
+        option = _option(service.address)
         raise PortError(_refusal(service, f"{text} - name the same address with {option}"))
 
 
@@ -340,7 +318,7 @@ def _bind_other_family(
     if not others:
         return None
     try:
-        return _bind(_Wanted(GRPC, "GRPC", str(others[0][0]), first.port, "grpc_port"), sharing)
+        return _bind(_PASSABLE["grpc"], str(others[0][0]), first.port, sharing)
     except PortError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno in _TAKEN:
@@ -352,9 +330,7 @@ def _resolve(address: str, port: int) -> list[Any]:
     return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
 
 
-def _bind(wanted: _Wanted, sharing: PortSharing) -> socket.socket:
-    _, service, address, port, _ = wanted
-    option = wanted.option
+def _bind(service: _Service, address: str, port: int, sharing: PortSharing) -> socket.socket:
     try:
         addresses = _resolve(address, port)
     except OSError as error:
@@ -366,9 +342,8 @@ def _bind(wanted: _Wanted, sharing: PortSharing) -> socket.socket:
         text = f"unable to bind '{address}:{port}': {error.strerror}"
         if error.errno == errno.EAFNOSUPPORT:
             version = "IPv6" if family == socket.AF_INET6 else "IPv4"
-            option = option.replace("-port", "-address")
             text = f"'{address}' is of {version}, which this machine has not - name another "
-            text += f"address with {option}"
+            text += f"address with {_option(service.address)}"
         raise PortError(_refusal(service, text)) from error
     try:
         if sharing is PortSharing.OWN_PROCESSES:
@@ -389,7 +364,7 @@ def _bind(wanted: _Wanted, sharing: PortSharing) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             holder = describe_listener(port)
             text = f"Socket '{address}:{port}' already in use {holder and f'by {holder} '}"
-            text += f"- choose another port with {option}"
+            text += f"- choose another port with {_option(service.port)}"
         raise PortError(_refusal(service, text)) from error
     return held
 
@@ -404,8 +379,12 @@ def _bind_exclusively(bound: socket.socket, where: tuple[object, ...]) -> None:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
 
 
-def _refusal(service: str, text: str) -> str:
-    return f"failed to start {service} service: Unavailable - {text}"
+def _refusal(service: _Service, text: str) -> str:
+    return f"failed to start {service.title} service: Unavailable - {text}"
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 def allow_address_reuse(listeners: dict[str, BoundSocket]) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
-from zmqtriton import addons
 from zmqtriton.config import known_parameters
 from zmqtriton.config.backends import (
     PYTHON,
@@ -27,7 +26,12 @@ from zmqtriton.config.backends import (
 )
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, raise_first
-from zmqtriton.config.files import ClientFiles, check_paths, read_client_files
+from zmqtriton.config.files import (
+    ClientFiles,
+    chat_template,
+    check_paths,
+    read_client_files,
+)
 from zmqtriton.config.known_parameters import SCALING
 from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
 from zmqtriton.config.parameters import (
@@ -156,8 +160,7 @@ class ModelReader:
         self._python_settings = options.backend_settings("python")
         self._may_build_environments = options.build_environments
         self._users = options.stub_user
-        template = addons.chat_template()
-        self._chat_template = template if template and options.value(template.on) else None
+        self._chat_template = chat_template(options.value)
         self._host = host_of(options, gpus)
         self._agents = options.repoagent_directory
         self._backends = backend_places(options.backend_directory)
