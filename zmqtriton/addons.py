@@ -47,6 +47,8 @@ _OF_PROCESSES = (
 )
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
 SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
+#: The file of a shelf with an add-on and a name in each line, also of add-ons that are left out.
+NAMES = "names.txt"
 
 _log = logging.getLogger(__name__)
 
@@ -280,6 +282,25 @@ def extensions(value_of: Callable[[str], Any]) -> list[str]:
     ]
 
 
+def missing(name: str) -> str:
+    """Return the add-on of an option such as `--greeting`, or of a parameter, that is not here.
+
+    "" is said of all else. Only add-ons of the distribution are known without their folders.
+    """
+    add_on = _known().get(name, "")
+    return "" if add_on in add_ons() else add_on
+
+
+@cache
+def _known() -> dict[str, str]:
+    known: dict[str, str] = {}
+    for shelf in _shelves():
+        if (path := Path(shelf, NAMES)).exists():
+            pairs = (line.split() for line in path.read_text("utf-8").splitlines())
+            known |= {name: add_on for add_on, name in pairs}
+    return known
+
+
 @cache
 def backend_package(name: str) -> Package | None:
     """Return the package of an add-on's backend; None without one, or without its files."""
@@ -377,13 +398,8 @@ def _arranged(add_ons: Iterable[Installed]) -> dict[str, Installed]:
 
 
 def _own() -> Iterator[Installed]:
-    for shelf in SHELVES:
-        try:
-            [directory] = importlib.import_module(shelf).__path__
-        except ModuleNotFoundError as error:
-            if error.name != shelf:
-                raise
-            continue
+    for directory in _shelves():
+        shelf = os.path.basename(directory)
         for name in sorted(os.listdir(directory)):
             if os.path.exists(f"{directory}/{name}/{_BESIDE}.py"):
                 module = importlib.import_module(f"{shelf}.{name}.{_BESIDE}")
@@ -393,6 +409,18 @@ def _own() -> Iterator[Installed]:
                 continue
             if add_on := vars(module).get("ADDON"):
                 yield Installed(add_on, _package_of(module))
+
+
+def _shelves() -> Iterator[str]:
+    """Yield the directories of the shelves that are here."""
+    for shelf in SHELVES:
+        try:
+            [directory] = importlib.import_module(shelf).__path__
+        except ModuleNotFoundError as error:
+            if error.name != shelf:
+                raise
+        else:
+            yield directory
 
 
 def _of_others() -> Iterator[Installed]:

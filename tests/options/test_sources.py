@@ -49,9 +49,9 @@ def problem_of(**places: Any) -> str:
     return ""
 
 
-def refusal(**places: Any) -> str:
+def refusal(*words: str, **places: Any) -> str:
     with pytest.raises(OptionError) as caught:
-        started(**places)
+        started(*words, **places)
     return str(caught.value)
 
 
@@ -95,6 +95,22 @@ def test_each_option_may_stand_in_a_file_and_in_a_variable() -> None:
         assert [] == [places for places in cases if "unrecognized" in problem_of(**places)]
         assert f"unrecognized option '{name}x' in {PATH}" in refusal(file=f"{name}x = 1")
         assert f"unrecognized variable '{PREFIX}{variable}X'" in refusal(**{f"{variable}X": "1"})
+
+
+@pytest.mark.addons
+def test_an_option_of_an_extra_that_is_left_out_is_refused_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zmqtriton.addons.add_ons", dict)
+    for table in ("parser", "sources"):
+        names = {n: o for n, o in OPTIONS_BY_NAME.items() if n != "zmq-door"}
+        monkeypatch.setattr(f"zmqtriton.options.{table}.OPTIONS_BY_NAME", names)
+
+    said = "the add-on 'door' is not installed"
+    assert f"--zmq-door: {said}" == refusal("--zmq-door=true")
+    assert f"--zmq-door: {said}" == refusal("--zmq-door")
+    assert f"'zmq-door' in {PATH}, line 1: {said}" == refusal(file="zmq-door = true")
+    assert f"{PREFIX}ZMQ_DOOR: {said}" == refusal(ZMQ_DOOR="true")
 
 
 def test_the_command_line_counts_before_variables_and_these_before_the_file() -> None:

@@ -57,10 +57,20 @@ def problems(add_on: str, config: Any) -> Iterator[Problem]:
     named = next((name for name in _PARAMETERS[add_on] if name in config.parameters), None)
     module = _module(add_on)
     if named is not None and module is None:
-        text = f"{named}: the add-on '{add_on}' is not installed"
-        yield Problem(text, ("parameters", named))
+        yield _missing_problem(named, add_on)
     elif named is not None:
         yield from module.problems(config)
+
+
+def missing_add_on_problems(config: Any) -> Iterator[Problem]:
+    """Yield the parameters by which a model asks for an add-on that is left out."""
+    for name in sorted(config.parameters):
+        if add_on := addons.missing(name):
+            yield _missing_problem(name, add_on)
+
+
+def _missing_problem(name: str, add_on: str) -> Problem:
+    return Problem(f"{name}: the add-on '{add_on}' is not installed", ("parameters", name))
 
 
 def read(add_on: str, config: Any) -> Any:
@@ -301,6 +311,7 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     yield from quota_problems(config)
     yield from problems(SCALING, config)
     yield from trial_problems(config)
+    yield from missing_add_on_problems(config)
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
