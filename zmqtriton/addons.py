@@ -238,7 +238,7 @@ def ports() -> tuple[Port, ...]:
 
 def ports_in_use(value_of: Callable[[str], Any]) -> list[Port]:
     """Return those that are on: 0 as a number is any free port."""
-    values = [(port, value_of(port.on)) for port in ports()]
+    values = ((port, value_of(port.on)) for port in ports())
     return [port for port, value in values if value is not None and value is not False]
 
 
@@ -293,12 +293,12 @@ def missing(name: str) -> str:
 
 @cache
 def _known() -> dict[str, str]:
-    known: dict[str, str] = {}
-    for shelf in _shelves():
-        if (path := Path(shelf, NAMES)).exists():
-            pairs = (line.split() for line in path.read_text("utf-8").splitlines())
-            known |= {name: add_on for add_on, name in pairs}
-    return known
+    return {
+        name: add_on
+        for shelf in _shelves()
+        if (path := Path(shelf, NAMES)).exists()
+        for add_on, name in map(str.split, path.read_text("utf-8").splitlines())
+    }
 
 
 @cache

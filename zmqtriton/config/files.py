@@ -114,8 +114,7 @@ def read_labels(config: Any, model_dir: Path) -> str:
 def chat_template(value_of: Callable[[str], Any]) -> ChatTemplate | None:
     """Return the file with the template of chats; None for a server that has no chats."""
     found = (each.declared.chat_template for each in addons.add_ons().values())
-    template = next(filter(None, found), None)
-    return template if template and value_of(template.on.replace("-", "_")) else None
+    return next((one for one in found if one and value_of(one.on.replace("-", "_"))), None)
 
 
 def read_client_files(config: Any, model_dir: Path, template: ChatTemplate | None) -> ClientFiles:

@@ -62,13 +62,6 @@ def problems(add_on: str, config: Any) -> Iterator[Problem]:
         yield from module.problems(config)
 
 
-def missing_add_on_problems(config: Any) -> Iterator[Problem]:
-    """Yield the parameters by which a model asks for an add-on that is left out."""
-    for name in sorted(config.parameters):
-        if add_on := addons.missing(name):
-            yield _missing_problem(name, add_on)
-
-
 def _missing_problem(name: str, add_on: str) -> Problem:
     return Problem(f"{name}: the add-on '{add_on}' is not installed", ("parameters", name))
 
@@ -311,7 +304,8 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     yield from quota_problems(config)
     yield from problems(SCALING, config)
     yield from trial_problems(config)
-    yield from missing_add_on_problems(config)
+    asked = ((name, addons.missing(name)) for name in sorted(config.parameters))
+    yield from (_missing_problem(name, add_on) for name, add_on in asked if add_on)
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:

@@ -396,41 +396,36 @@ def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:
 def _check_ports(settled: Mapping[str, Any]) -> None:
     """Check that no two ports are equal; port 0 is any free one."""
     ports = addons.ports_in_use(settled.__getitem__)
+    core = (("HTTP", "http"), ("GRPC", "grpc"), ("metrics", "metrics"))
     used = [
-        *(
-            (name, service, settled[f"{service}_port"])
-            for name, service in (("HTTP", "http"), ("GRPC", "grpc"), ("metrics", "metrics"))
-            if settled[f"allow_{service}"]
-        ),
-        *((port.requests, port.of, settled[port.number]) for port in ports),
+        (name, settled[f"{service}_address"], settled[number])
+        for name, service, number in (
+            *((name, own, f"{own}_port") for name, own in core if settled[f"allow_{own}"]),
+            *((port.requests, port.of, port.number) for port in ports),
+        )
+        if settled[number]
     ]
     ranges = [(p.requests, settled[p.range_of_others]) for p in ports if p.range_of_others]
-    taken: list[tuple[str, str, int]] = []
-    for name, service, number in used:
-        if not number:
-            continue
+    for index, (name, here, number) in enumerate(used):
         for owner, safe in ranges:
             if safe is not None and name != owner and not safe[0] <= number <= safe[1]:
                 raise OptionError(
                     f"The server cannot listen to {name} requests at port {number}, allowed "
                     f"port range is [{safe[0]}, {safe[1]}]"
                 )
-        here = settled[f"{service}_address"]
-        _check_port(taken, name, here, number)
-        taken.append((name, here, number))
-
-
-def _check_port(taken: list[tuple[str, str, int]], name: str, here: str, number: int) -> None:
-    for other, there, port in taken:
-        if port == number and (here == there or {here, there} & {"0.0.0.0", "::"}):
-            raise OptionError(
-                f"The server cannot listen to {other} requests and {name} requests "
-                f"at the same address and port {there}:{port}"
-            )
+        for other, there, taken in used[:index]:
+            if taken == number and (here == there or {here, there} & {"0.0.0.0", "::"}):
+                raise OptionError(
+                    f"The server cannot listen to {other} requests and {name} requests "
+                    f"at the same address and port {there}:{number}"
+                )
 
 
 def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
     """True if only this machine can reach the endpoints through which regions are registered."""
-    services = {service for service in ("http", "grpc") if settled[f"allow_{service}"]}
-    services |= {port.of for port in addons.ports_in_use(settled.__getitem__)} & {"http"}
-    return all(hosts.is_loopback(settled[f"{service}_address"]) for service in services)
+    used = {port.of for port in addons.ports_in_use(settled.__getitem__)}
+    return all(
+        hosts.is_loopback(settled[f"{service}_address"])
+        for service in ("http", "grpc")
+        if settled[f"allow_{service}"] or service in used
+    )

@@ -128,10 +128,8 @@ def _line_of(name: str, text: str) -> str:
 
 def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the options that have other defaults in this environment. Raises BadValue."""
-    options: dict[str, Any] = {}
-    for reference in addons.references("variables"):
-        options |= load_reference(reference).defaults(environment)
-    return options
+    modules = map(load_reference, addons.references("variables"))
+    return {k: v for module in modules for k, v in module.defaults(environment).items()}
 
 
 def check_variables(options: Options, environment: Mapping[str, str]) -> None:

@@ -49,11 +49,10 @@ class MetricsService(Service):
             listener.setblocking(False)
         for port in self._gateway.settings.ports:
             if port.name in self._bound:
-                listener = self._bound[port.name]
                 served = lazy_names.load_reference(port.serve)(self._gateway)
-                await served.start(listener)
+                await served.start(self._bound[port.name])
                 self._of_add_ons.append(served)
-                listening.append((port.title, address_of(listener)))
+                listening.append((port.title, address_of(self._bound[port.name])))
         if _PAGE in self._bound:
             listener = self._bound[_PAGE]
             self._page = self._make_page(listener)

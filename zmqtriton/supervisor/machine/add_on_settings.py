@@ -44,8 +44,7 @@ def told_alone(options: Options, ports: Mapping[str, int]) -> dict[str, tuple[st
 
 
 def _document(options: Options, ports: Mapping[str, int], declared: Sequence[Option]) -> str:
-    values = {each.field: options.value(each.field) for each in declared}
-    return json.dumps({**values, **{name: ports[name] for name in values.keys() & ports.keys()}})
+    return json.dumps({o.field: ports.get(o.field, options.value(o.field)) for o in declared})
 
 
 def other_roles(options: Options) -> list[str]:

@@ -133,9 +133,6 @@ class _Service(NamedTuple):
     address: str
     port: str
 
-    def place(self, options: Options) -> str:
-        return str(getattr(options, self.address) or options.http_address)
-
 
 #: The services that systemd may pass a socket for, by the names that FileDescriptorName= may have.
 _PASSABLE = {
@@ -225,8 +222,8 @@ def all_ports(options: Options) -> dict[str, int]:
 
 def port_fields() -> dict[str, str]:
     """Return the fields of the options with ports, by role."""
-    own = {service.role: service.port for service in _PASSABLE.values()}
-    return {**own, **{port.name: port.number for port in addons.ports()}}
+    own = ((service.role, service.port) for service in _PASSABLE.values())
+    return dict((*own, *((port.name, port.number) for port in addons.ports())))
 
 
 def served_too(role: str) -> tuple[str, ...]:
@@ -251,8 +248,8 @@ def bind_all(
     listeners = dict(adopted)
     try:
         for service in _services(options):
-            role, address = service.role, service.place(options)
-            port = options.value(service.port)
+            role, port = service.role, options.value(service.port)
+            address = getattr(options, service.address) or options.http_address
             if role in listeners:
                 continue
             if role in offered and offered[role].port == port:

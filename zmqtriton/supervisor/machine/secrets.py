@@ -75,9 +75,9 @@ def check_tokens(options: Options) -> None:
     path = options.tokens
     if not path:
         return
-    counts_text = bool(addons.references_in_use("tokens", options.value))
     try:
-        grants = token_file.read(path, counts_text=counts_text)
+        counted = addons.references_in_use("tokens", options.value)
+        grants = token_file.read(path, counts_text=bool(counted))
         is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
     except (TokenFileError, OSError) as error:
         raise SecretError(f"--tokens={path}: {error}") from None
