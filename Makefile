@@ -167,8 +167,9 @@ deb: $(uv)
 
 # All files of a release below build/release, built twice, and tried in a bare root of Debian (RELEASE_DEBIAN);
 # signed where RELEASE_KEY is an SSH key's file or a key of GnuPG. Needs root and mmdebstrap for the trial.
+# WITHOUT=door,fleet leaves out these extras.
 release: $(uv)
-	python3 tools/release.py $(VERSION)
+	python3 tools/release.py $(VERSION) $(WITHOUT:%=--without=%)
 
 # Every process counts, those that are forked or killed in order too; takes twice as long as both tiers.
 # The test that is left out is about SIGTERM in processes of models, where coverage has a handler of its own.

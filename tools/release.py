@@ -1,10 +1,12 @@
-"""`python3 tools/release.py VERSION [DIRECTORY]`: everything that a release consists of.
+"""`python3 tools/release.py VERSION [DIRECTORY] [--without=EXTRA,…]`: all files of a release.
 
 The version and the entry of CHANGELOG.md are written into the checkout, if they are not there yet,
 to be committed and tagged. What is built is the tracked files, in a copy: wheel and sdist of the
 server and of packages/, each twice and compared byte by byte; the context of the image; the bill of
 materials; and, in a bare root of Debian (see bare_roots.py), its package. In that root everything
 is installed and tried. SHA256SUMS has all files, and is signed where RELEASE_KEY names a key.
+
+Extras that `--without` names are left out, and so are the packages that consist of one of them.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -29,6 +32,7 @@ from tools import bare_roots
 
 ROOT = Path(__file__).resolve().parent.parent
 UV = ROOT / ".venv-uv" / "bin" / "uv"
+_WITHOUT = "--without="
 _VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 #: Each file with the version, and the patterns of which the second group is it.
 WITH_VERSION = {
@@ -40,21 +44,39 @@ WITH_VERSION = {
     "packages/client/pyproject.toml": (r'^(version = ")([^"]+)',),
 }
 PACKAGES = ("pytriton", "tritonserver", "client")
+#: The extras that packages consist of.
+EXTRA_OF = {"tritonserver": "tritonserver", "client": "door"}
+_EXTRAS = "extras/zmqtriton_extras"
 _IMAGE_FILES = ("Dockerfile", "compose.yaml", "compose.gpu.yaml", "README.md")
 #: The release of Debian that the package is for, and in which everything is tried.
 _DEBIAN = os.environ.get("RELEASE_DEBIAN", "trixie")
-#: Typed in the bare root, where /root/src/dist has the files; each line must succeed.
-_TRIED = """
+#: Typed in the bare root, where /root/src/dist has the files; each line must succeed. The parts are
+#: of a package, or of "".
+_TRIED = (
+    (
+        "",
+        """
 python3 -m venv /tmp/wheel
 /tmp/wheel/bin/pip install --quiet dist/zmqtriton-{v}-py3-none-any.whl
 /tmp/wheel/bin/zmqtriton --version | grep -Fx 'zmqtriton {v}'
 cd /tmp && /tmp/wheel/bin/zmqtriton new scale > /dev/null && /tmp/wheel/bin/zmqtriton check models
 /tmp/wheel/bin/python /root/src/dist/ask.py /tmp/wheel/bin/zmqtriton models
 cd /root/src
-for shim in tritonserver pytriton; do
-    /tmp/wheel/bin/pip install --quiet --no-deps dist/zmqtriton_$shim-{v}-*.whl
-done
-/tmp/wheel/bin/python -c 'import tritonserver, pytriton.triton'
+""",
+    ),
+    *(
+        (
+            name,
+            f"""
+/tmp/wheel/bin/pip install --quiet --no-deps dist/zmqtriton_{name}-{{v}}-*.whl
+/tmp/wheel/bin/python -c 'import {module}'
+""",
+        )
+        for name, module in (("tritonserver", "tritonserver"), ("pytriton", "pytriton.triton"))
+    ),
+    (
+        "client",
+        """
 python3 -m venv /tmp/client
 /tmp/client/bin/pip install --quiet dist/zmqtriton_client-{v}-py3-none-any.whl
 /tmp/client/bin/pip list --format=freeze | grep -Ev '^pip=' | sed 's/=.*//' > /tmp/client/has
@@ -67,6 +89,11 @@ mkdir -m 700 /tmp/run
     /tmp/client/bin/python dist/ask_client.py localhost grpc://localhost /tmp/run/door
 /tmp/client/bin/pip uninstall --quiet --yes zmqtriton-client
 test -z "$(find /tmp/client/lib -name 'zmqtriton*')"
+""",
+    ),
+    (
+        "",
+        """
 python3 -m venv /tmp/sdist
 /tmp/sdist/bin/pip install --quiet dist/zmqtriton-{v}.tar.gz
 /tmp/sdist/bin/python dist/ask.py /tmp/sdist/bin/zmqtriton /tmp/models
@@ -78,7 +105,9 @@ apt-get -qq -y --no-install-recommends install /root/src/dist/zmqtriton_*.deb > 
 /usr/bin/python3 /root/src/dist/ask.py /usr/bin/zmqtriton /tmp/models
 apt-get -qq -y purge zmqtriton > /dev/null
 test ! -e /usr/bin/zmqtriton
-"""
+""",
+    ),
+)
 #: Serves the model scale and asks it: the standard library is enough. A command behind asks, too.
 _ASK = """
 import json, subprocess, sys, time, urllib.request
@@ -179,12 +208,20 @@ def entry_of(root: Path, version: str) -> str:
     return entry[1].strip() + "\n"
 
 
-def copy_tracked(directory: Path, mode: int) -> None:
-    """Copy the tracked files, all with the same rights."""
+def packages(without: Sequence[str]) -> list[str]:
+    """Return the packages that are built without these extras."""
+    return [name for name in PACKAGES if EXTRA_OF.get(name) not in without]
+
+
+def copy_tracked(directory: Path, mode: int, without: Sequence[str] = ()) -> None:
+    """Copy the tracked files, all with the same rights, but for some extras'."""
+    left_out = tuple(f"{_EXTRAS}/{name}/" for name in without)
     names = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z"], check=True, capture_output=True, text=True
     ).stdout.split("\0")
     for name in filter(None, names):
+        if name.startswith(left_out):
+            continue
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, target)
@@ -227,10 +264,10 @@ def repacked_wheel(data: bytes, epoch: int) -> bytes:
     return packed.getvalue()
 
 
-def build(source: Path, out: Path, epoch: int, *, umask: int) -> None:
+def build(source: Path, out: Path, epoch: int, without: Sequence[str] = (), *, umask: int) -> None:
     """Build the sdists and the wheels of a copy of the tree."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "0"}
-    for place in (source, *(source / "packages" / name for name in PACKAGES)):
+    for place in (source, *(source / "packages" / name for name in packages(without))):
         with tempfile.TemporaryDirectory() as scratch:
             subprocess.run(
                 [str(UV), "build", "--quiet", "--out-dir", scratch, str(place)],
@@ -253,15 +290,15 @@ def digests(directory: Path) -> dict[str, str]:
     }
 
 
-def build_twice(out: Path, epoch: int) -> None:
+def build_twice(out: Path, epoch: int, without: Sequence[str]) -> None:
     """Build in two places with different rights. Raises ReleaseError if the bytes differ."""
     results = []
     for number, (mode, umask) in enumerate(((0o644, 0o022), (0o640, 0o077))):
         with tempfile.TemporaryDirectory(prefix=f"release-{'x' * number}") as scratch:
             source, made = Path(scratch) / "source", Path(scratch) / "made"
             made.mkdir()
-            copy_tracked(source, mode)
-            build(source, made, epoch, umask=umask)
+            copy_tracked(source, mode, without)
+            build(source, made, epoch, without, umask=umask)
             results.append(digests(made))
             if not number:
                 shutil.copytree(made, out, dirs_exist_ok=True)
@@ -359,7 +396,7 @@ def write_bill(out: Path, version: str, epoch: int) -> None:
     print(f"bill of materials: {len(components)} components", flush=True)
 
 
-def try_in_bare_root(out: Path, version: str) -> None:
+def try_in_bare_root(out: Path, version: str, without: Sequence[str]) -> None:
     """Build Debian's package in a root that has Python alone; install and ask everything there."""
     if reason := bare_roots.reason_against():
         if os.environ.get("ZT_CI"):
@@ -377,7 +414,9 @@ def try_in_bare_root(out: Path, version: str) -> None:
         shutil.rmtree(root / name, ignore_errors=True)
     for name in ("test_scale.py", "client_scale.py"):
         (root / "tmp" / name).unlink(missing_ok=True)
-    script = "set -ex\n" + _TRIED.format(v=version)
+    parts = ("", *packages(without))
+    tried = "".join(text.strip("\n") + "\n" for name, text in _TRIED if name in parts)
+    script = "set -ex\n" + tried.format(v=version)
     (source / "try.sh").write_text(script)
     if bare_roots.start(machine, "sh", "try.sh").wait():
         raise ReleaseError("what is installed in a bare root does not do what it should")
@@ -403,20 +442,23 @@ def sign(out: Path) -> None:
     subprocess.run(command, check=True)
 
 
-def release(version: str, out: Path) -> None:
+def release(version: str, out: Path, without: Sequence[str] = ()) -> None:
     if not _VERSION.fullmatch(version):
         raise ReleaseError(f"'{version}' is no version such as 1.2.3 or 1.2.3rc1")
+    for name in without:
+        if not (ROOT / _EXTRAS / name / "__init__.py").is_file():
+            raise ReleaseError(f"there is no extra '{name}'")
     git = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
     epoch = int(subprocess.run(git, check=True, capture_output=True, text=True).stdout)
     day = datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%d")
     changed = write_version(ROOT, version) + write_entry(ROOT, version, day)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    build_twice(out, epoch)
+    build_twice(out, epoch, without)
     (out / f"zmqtriton-{version}-changes.md").write_text(entry_of(ROOT, version), "utf-8")
     write_image_context(out, version, epoch)
     write_bill(out, version, epoch)
-    try_in_bare_root(out, version)
+    try_in_bare_root(out, version, without)
     sign(out)
     print(f"\n{out}:")
     for path in sorted(out.iterdir()):
@@ -426,11 +468,15 @@ def release(version: str, out: Path) -> None:
 
 
 def main(words: list[str]) -> int:
-    if len(words) not in (1, 2):
-        print("usage: make release VERSION=1.2.3")
+    named = [word.partition("=")[2] for word in words if word.startswith(_WITHOUT)]
+    places = [word for word in words if not word.startswith(_WITHOUT)]
+    if len(places) not in (1, 2):
+        print("usage: make release VERSION=1.2.3 [WITHOUT=EXTRA,…]")
         return 2
+    without = [name for name in ",".join(named).split(",") if name]
     try:
-        release(words[0], Path(words[1]) if words[1:] else ROOT / "build" / "release")
+        out = Path(places[1]) if places[1:] else ROOT / "build" / "release"
+        release(places[0], out, without)
     except (ReleaseError, subprocess.CalledProcessError) as error:
         print(f"error: {error}")
         return 1

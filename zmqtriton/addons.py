@@ -20,7 +20,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zmqtriton.sdk.addon import ALL, GROUP, AddOn, Backend, Command, Parameter, Process
+from zmqtriton.sdk.addon import (
+    ALL,
+    GROUP,
+    AddOn,
+    Backend,
+    Command,
+    Parameter,
+    Port,
+    Process,
+)
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
 
@@ -34,11 +43,12 @@ _OF_PROCESSES = (
     "model_steps",
     "samples",
     "page_form",
-    "agent_check",
     "example",
 )
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
 SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
+#: The file of a shelf with an add-on and a name in each line, also of add-ons that are left out.
+NAMES = "names.txt"
 
 _log = logging.getLogger(__name__)
 
@@ -210,6 +220,33 @@ def services() -> dict[str, Service]:
     }
 
 
+@cache
+def ports() -> tuple[Port, ...]:
+    """Return the ports of add-ons, with options by their fields."""
+    return tuple(
+        port._replace(
+            number=_field(port.number),
+            serve=each.reference(port.serve),
+            on=_field(port.on or port.number),
+            requests=port.requests or port.title,
+            range_of_others=_field(port.range_of_others),
+        )
+        for each in add_ons().values()
+        for port in each.declared.ports
+    )
+
+
+def ports_in_use(value_of: Callable[[str], Any]) -> list[Port]:
+    """Return those that are on: 0 as a number is any free port."""
+    values = ((port, value_of(port.on)) for port in ports())
+    return [port for port, value in values if value is not None and value is not False]
+
+
+def http_categories() -> tuple[str, ...]:
+    """Return the categories of routes that add-ons have beside the core's."""
+    return tuple(name for each in add_ons().values() for name in each.declared.http_categories)
+
+
 def problems(values: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults of the options, which are given by their fields."""
     for each in add_ons().values():
@@ -243,6 +280,25 @@ def extensions(value_of: Callable[[str], Any]) -> list[str]:
         for each in add_ons().values()
         if each.declared.extension and value_of(_field(each.declared.extension_on))
     ]
+
+
+def missing(name: str) -> str:
+    """Return the add-on of an option such as `--greeting`, or of a parameter, that is not here.
+
+    "" is said of all else. Only add-ons of the distribution are known without their folders.
+    """
+    add_on = _known().get(name, "")
+    return "" if add_on in add_ons() else add_on
+
+
+@cache
+def _known() -> dict[str, str]:
+    return {
+        name: add_on
+        for shelf in _shelves()
+        if (path := Path(shelf, NAMES)).exists()
+        for add_on, name in map(str.split, path.read_text("utf-8").splitlines())
+    }
 
 
 @cache
@@ -342,13 +398,8 @@ def _arranged(add_ons: Iterable[Installed]) -> dict[str, Installed]:
 
 
 def _own() -> Iterator[Installed]:
-    for shelf in SHELVES:
-        try:
-            [directory] = importlib.import_module(shelf).__path__
-        except ModuleNotFoundError as error:
-            if error.name != shelf:
-                raise
-            continue
+    for directory in _shelves():
+        shelf = os.path.basename(directory)
         for name in sorted(os.listdir(directory)):
             if os.path.exists(f"{directory}/{name}/{_BESIDE}.py"):
                 module = importlib.import_module(f"{shelf}.{name}.{_BESIDE}")
@@ -358,6 +409,18 @@ def _own() -> Iterator[Installed]:
                 continue
             if add_on := vars(module).get("ADDON"):
                 yield Installed(add_on, _package_of(module))
+
+
+def _shelves() -> Iterator[str]:
+    """Yield the directories of the shelves that are here."""
+    for shelf in SHELVES:
+        try:
+            [directory] = importlib.import_module(shelf).__path__
+        except ModuleNotFoundError as error:
+            if error.name != shelf:
+                raise
+        else:
+            yield directory
 
 
 def _of_others() -> Iterator[Installed]:

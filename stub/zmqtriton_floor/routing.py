@@ -33,7 +33,7 @@ def inside(
         yield from inside(find, name, number, around | {model})
 
 
-def goes_to_canary(split: TrafficSplit, key: Correlation) -> bool:
+def goes_to_trial(split: TrafficSplit, key: Correlation) -> bool:
     """Choose the version of a request: by its key (its sequence, its client) or by chance.
 
     With a greater weight those of the tried version stay its own.

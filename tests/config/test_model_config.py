@@ -26,6 +26,7 @@ from zmqtriton.config.model_config import (
     merge_completion,
 )
 from zmqtriton.config.pbtxt import parse_text, to_dict, to_json, to_text
+from zmqtriton.sdk import ChatTemplate
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_protos import ModelConfig
 
@@ -300,27 +301,30 @@ def test_a_document_can_be_read_back(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------- files
 
 
+CHATS = ChatTemplate("TEMPLATE", "chat_template.jinja", on="chats")
+
+
 def config_of(template: str = "") -> Any:
     config = ModelConfig(name="m")
     if template:
-        config.parameters["openai_chat_template"].string_value = template
+        config.parameters["TEMPLATE"].string_value = template
     return config
 
 
 def test_a_model_has_no_template_by_default(tmp_path: Path) -> None:
-    assert ("", "") == read_client_files(config_of(), tmp_path, has_chats=True)
+    assert ("", "") == read_client_files(config_of(), tmp_path, CHATS)
 
 
 def test_a_template_has_a_usual_name_or_one_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("usual")
     (tmp_path / "own.jinja").write_text("own")
 
-    assert ("", "usual") == read_client_files(config_of(), tmp_path, has_chats=True)
-    assert ("", "own") == read_client_files(config_of("own.jinja"), tmp_path, has_chats=True)
+    assert ("", "usual") == read_client_files(config_of(), tmp_path, CHATS)
+    assert ("", "own") == read_client_files(config_of("own.jinja"), tmp_path, CHATS)
 
 
 def test_a_server_without_chats_reads_none(tmp_path: Path) -> None:
-    assert ("", "") == read_client_files(config_of("missing.jinja"), tmp_path, has_chats=False)
+    assert ("", "") == read_client_files(config_of("missing.jinja"), tmp_path, None)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +349,7 @@ def test_a_template_that_cannot_be_used_is_refused(
     (model / "link.jinja").symlink_to(tmp_path / "outside.jinja")
 
     with pytest.raises(error, match=text):
-        read_chat_template(config_of(name), model)
+        read_chat_template(config_of(name), model, CHATS)
 
 
 def test_a_usual_name_may_not_be_a_link_to_elsewhere(tmp_path: Path) -> None:
@@ -355,7 +359,7 @@ def test_a_usual_name_may_not_be_a_link_to_elsewhere(tmp_path: Path) -> None:
     (model / "chat_template.jinja").symlink_to(tmp_path / "secret")
 
     with pytest.raises(ConfigError, match="is outside model directory"):
-        read_chat_template(config_of(), model)
+        read_chat_template(config_of(), model, CHATS)
 
 
 # ------------------------------------------------------------------- labels

@@ -276,6 +276,20 @@ def test_a_model_that_asks_for_a_missing_add_on_is_refused(
     assert [] == [*known_parameters.problems(add_on, plain)]
 
 
+@pytest.mark.addons
+@pytest.mark.parametrize("name", ["canary_version", "canary_weight", "AFFINITY"])
+def test_a_parameter_of_an_extra_that_is_left_out_is_refused_with_its_name(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parse_text(f'name: "m" parameters {{ key: "{name}" value {{ string_value: "2" }} }}')
+    monkeypatch.setattr("zmqtriton.addons.add_ons", dict)
+
+    [problem] = known_parameters.own_parameter_problems(config)
+
+    add_on = "affinity" if name == "AFFINITY" else "canaries"
+    assert f"{name}: the add-on '{add_on}' is not installed" == problem.text
+
+
 # ---------------------------------------------------------------------------- defaults
 # The defaults of a configuration.
 

@@ -19,7 +19,7 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.execution_progress import EPOCH_SHIFT, SIZE, Progress, end
 from zmqtriton_floor.metrics import COUNTER, HISTOGRAM
 from zmqtriton_floor.process import zmq_sockets
-from zmqtriton_floor.routing import ALL, goes_to_canary, is_copied
+from zmqtriton_floor.routing import ALL, goes_to_trial, is_copied
 from zmqtriton_floor.wire import TrafficSplit
 
 # ----------------------------------------------------------------------------- metrics
@@ -189,14 +189,14 @@ def split(weight: int, shadow: int = 0) -> TrafficSplit:
 @pytest.mark.parametrize("correlation", [0, "", 7, "a"])
 def test_none_and_all_are_exact(correlation: int | str) -> None:
     for _ in range(100):
-        assert not goes_to_canary(split(0), correlation)
-        assert goes_to_canary(split(ALL), correlation)
+        assert not goes_to_trial(split(0), correlation)
+        assert goes_to_trial(split(ALL), correlation)
 
 
 @pytest.mark.row("L16")
 def test_shares_are_about_right() -> None:
-    sequences = sum(goes_to_canary(split(2000), number) for number in range(1, 10_001))
-    others = sum(goes_to_canary(split(2000), 0) for _ in range(10_000))
+    sequences = sum(goes_to_trial(split(2000), number) for number in range(1, 10_001))
+    others = sum(goes_to_trial(split(2000), 0) for _ in range(10_000))
     copies = sum(is_copied(split(0, shadow=2000)) for _ in range(10_000))
 
     for count in (sequences, others, copies):
@@ -205,10 +205,10 @@ def test_shares_are_about_right() -> None:
 
 def test_a_sequence_stays_and_a_greater_share_takes_none_away() -> None:
     for correlation in [*range(1, 200), *"abcdefgh", "\udc80"]:
-        choices = [goes_to_canary(split(weight), correlation) for weight in range(0, ALL, 500)]
+        choices = [goes_to_trial(split(weight), correlation) for weight in range(0, ALL, 500)]
 
         assert sorted(choices) == choices
-        assert choices[3] == goes_to_canary(split(1500), correlation)
+        assert choices[3] == goes_to_trial(split(1500), correlation)
 
 
 # ------------------------------------------------------------------ execution progress

@@ -57,6 +57,7 @@ def refused(*words: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.extra("clouds")
 def test_every_option_of_triton_is_known() -> None:
     assert [] == [name for name in TRITON_OPTIONS if name not in OPTIONS_BY_NAME]
 
@@ -295,10 +296,6 @@ def test_the_wildcard_stands_alone() -> None:
             ["--grpc-port=8000", "--grpc-address=127.0.0.1"],
             "HTTP requests and GRPC requests at the same address and port 0.0.0.0:8000",
         ),
-        (
-            ["--allow-sagemaker=true", "--sagemaker-port=8001"],
-            "GRPC requests and SageMaker requests at the same address and port 0.0.0.0:8001",
-        ),
     ],
 )
 def test_two_endpoints_on_one_port_are_both_named(words: list[str], text: str) -> None:
@@ -486,7 +483,6 @@ def test_values_with_parts_are_kept_by_their_parts() -> None:
         "--model-load-gpu-limit=1:0.8",
         "--host-policy=gpu_0,numa-node=0",
         "--metrics-config=summary_quantiles=0.5:0.05,0.9:0.01",
-        "--sagemaker-safe-port-range=8080-8090",
         "--metrics-interval-ms=1.5",
     )
 
@@ -498,7 +494,7 @@ def test_values_with_parts_are_kept_by_their_parts() -> None:
     assert ((1, 0.8),) == options.model_load_gpu_limit
     assert (Setting("gpu_0", "numa-node", "0"),) == options.host_policy
     assert (Setting("", "summary_quantiles", "0.5:0.05,0.9:0.01"),) == options.metrics_config
-    assert ((8080, 8090), 1.5) == (options.sagemaker_safe_port_range, options.metrics_interval_ms)
+    assert 1.5 == options.metrics_interval_ms
 
 
 @pytest.mark.row("--response-cache-byte-size")
@@ -517,7 +513,7 @@ def test_the_mode_of_the_rate_limiter_may_be_in_capitals() -> None:
 
 
 def test_a_default_that_is_spelled_out_warns_of_nothing() -> None:
-    assert () == parsed("--rate-limit=off", "--allow-sagemaker=false").warnings
+    assert () == parsed("--rate-limit=off", "--allow-metrics=true").warnings
 
 
 @pytest.mark.row("--grpc-use-ssl")

@@ -1,4 +1,4 @@
-"""Options from the command line, the environment and files; those of clouds and traces."""
+"""Options from the command line, the environment and files, and those of traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.needs import ROOT
 from zmqtriton.options import OptionError, Options, TraceOptions, parse, with_environment
 from zmqtriton.options.kinds import Arity
 from zmqtriton.options.report import describe_options
-from zmqtriton.options.sources import PREFIX, endpoint_settings, variable_of
+from zmqtriton.options.sources import PREFIX, variable_of
 from zmqtriton.options.table import OPTIONS_BY_NAME
 
 # ----------------------------------------------------------------------------- sources
@@ -49,9 +49,9 @@ def problem_of(**places: Any) -> str:
     return ""
 
 
-def refusal(**places: Any) -> str:
+def refusal(*words: str, **places: Any) -> str:
     with pytest.raises(OptionError) as caught:
-        started(**places)
+        started(*words, **places)
     return str(caught.value)
 
 
@@ -97,9 +97,25 @@ def test_each_option_may_stand_in_a_file_and_in_a_variable() -> None:
         assert f"unrecognized variable '{PREFIX}{variable}X'" in refusal(**{f"{variable}X": "1"})
 
 
+@pytest.mark.addons
+def test_an_option_of_an_extra_that_is_left_out_is_refused_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zmqtriton.addons.add_ons", dict)
+    for table in ("parser", "sources"):
+        names = {n: o for n, o in OPTIONS_BY_NAME.items() if n != "zmq-door"}
+        monkeypatch.setattr(f"zmqtriton.options.{table}.OPTIONS_BY_NAME", names)
+
+    said = "the add-on 'door' is not installed"
+    assert f"--zmq-door: {said}" == refusal("--zmq-door=true")
+    assert f"--zmq-door: {said}" == refusal("--zmq-door")
+    assert f"'zmq-door' in {PATH}, line 1: {said}" == refusal(file="zmq-door = true")
+    assert f"{PREFIX}ZMQ_DOOR: {said}" == refusal(ZMQ_DOOR="true")
+
+
 def test_the_command_line_counts_before_variables_and_these_before_the_file() -> None:
-    file = "http-port = 1\ngrpc-port = 1\nmetrics-port = 1\nsagemaker-port = 1"
-    usual = ("--sagemaker-port=4", "--vertex-ai-port=4")
+    file = "http-port = 1\ngrpc-port = 1\nmetrics-port = 1\nhttp-workers = 1"
+    usual = ("--http-workers=4", "--grpc-processes=4")
 
     options = started(
         "--http-port=3", file=file, usual=usual, HTTP_PORT="2", GRPC_PORT="2", METRICS_PORT=""
@@ -109,8 +125,8 @@ def test_the_command_line_counts_before_variables_and_these_before_the_file() ->
         options.http_port,
         options.grpc_port,
         options.metrics_port,
-        options.sagemaker_port,
-        options.vertex_ai_port,
+        options.http_workers,
+        options.grpc_processes,
     )
 
 
@@ -216,115 +232,6 @@ def test_the_file_of_the_documentation_is_read() -> None:
     options = started(file=textwrap.dedent(block))
 
     assert (9000, False) == (options.http_port, options.exit_on_error)
-
-
-# ------------------------------------------------------------------------------ clouds
-# Options of SageMaker's and Vertex AI's endpoints, and the variables that they are set by.
-
-
-ROUTES = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
-
-
-VERTEX = "failed to start Vertex AI service: Invalid argument - "
-
-
-def started_with(*words: str, **environment: str) -> Options:
-    return with_environment(parse([*words], environment=environment), environment)
-
-
-def refusal_of(*words: str, **environment: str) -> str:
-    with pytest.raises(OptionError) as caught:
-        started_with(*words, **environment)
-    return str(caught.value)
-
-
-@pytest.mark.row("C99")
-def test_nothing_of_it_is_served_by_default() -> None:
-    options = started_with(REPOSITORY)
-
-    assert not (options.allow_sagemaker)
-    assert not (options.allow_vertex_ai)
-    assert options.allow_http
-    assert options.allow_grpc
-
-
-@pytest.mark.row("C99")
-def test_vertex_ai_says_by_variables_what_to_serve_and_where() -> None:
-    options = started_with(
-        AIP_MODE="PREDICTION", AIP_HTTP_PORT="7080", AIP_STORAGE_URI="gs://b/m", **ROUTES
-    )
-
-    assert options.allow_vertex_ai
-    assert (7080, ("gs://b/m",)) == (options.vertex_ai_port, options.model_repository)
-    assert not (options.allow_http)
-    assert not (options.allow_grpc)
-    assert options.allow_metrics
-
-
-def test_what_is_written_counts_before_variables() -> None:
-    options = started_with(
-        REPOSITORY,
-        "--allow-http=true",
-        "--allow-vertex-ai=false",
-        "--vertex-ai-port=1",
-        AIP_MODE="PREDICTION",
-        AIP_HTTP_PORT="7080",
-        AIP_STORAGE_URI="/other",
-    )
-
-    assert ("/models",) == options.model_repository
-    assert options.allow_http
-    assert (False, 1) == (options.allow_vertex_ai, options.vertex_ai_port)
-
-
-@pytest.mark.parametrize(
-    ("environment", "text"),
-    [
-        ({}, "API_PREDICT_ROUTE is not defined for Vertex AI endpoint"),
-        ({**ROUTES, "AIP_HEALTH_ROUTE": ""}, "AIP_HEALTH_ROUTE is not defined for Vertex AI endpo"),
-        ({**ROUTES, "AIP_HEALTH_ROUTE": "("}, "AIP_HEALTH_ROUTE '(': missing )"),
-    ],
-)
-def test_routes_of_vertex_ai_must_be_there(environment: dict[str, str], text: str) -> None:
-    message = refusal_of(REPOSITORY, "--allow-vertex-ai=true", **environment)
-
-    assert message.startswith(f"{VERTEX}{text}")
-
-
-def test_variables_that_cannot_be_meant_are_refused() -> None:
-    assert "AIP_HTTP_PORT: 'x' is not a port" == refusal_of(REPOSITORY, AIP_HTTP_PORT="x")
-    message = refusal_of(REPOSITORY, "--allow-sagemaker=1", SAGEMAKER_TRITON_INFERENCE_TYPE="train")
-    assert message.startswith("SAGEMAKER_TRITON_INFERENCE_TYPE: 'train' is none of: infer, ")
-    assert not started_with(REPOSITORY, SAGEMAKER_TRITON_INFERENCE_TYPE="train").allow_sagemaker
-
-
-def test_sagemaker_has_the_other_ports_in_a_range() -> None:
-    words = (REPOSITORY, "--allow-sagemaker=1", "--sagemaker-safe-port-range=8000-8001")
-    text = "The server cannot listen to metrics requests at port 8002, allowed port range is "
-
-    assert f"{text}[8000, 8001]" == refusal_of(*words)
-    assert (8000, 8001) == started_with(*words, "--allow-metrics=0").sagemaker_safe_port_range
-
-
-def test_clients_memory_stays_off_where_these_ports_are_open_to_others() -> None:
-    words = (REPOSITORY, "--allow-http=0", "--grpc-address=127.0.0.1")
-
-    assert started_with(*words).allow_client_shm
-    assert not started_with(*words, "--allow-sagemaker=1").allow_client_shm
-
-
-def test_sagemaker_names_model_probe_and_kind_of_inference() -> None:
-    settings = endpoint_settings(
-        {
-            "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "m",
-            "SAGEMAKER_TRITON_PING_MODE": "live",
-            "SAGEMAKER_TRITON_INFERENCE_TYPE": "generate",
-        }
-    )
-
-    assert ["m", "live", "generate"] == list(settings.values())[:3]
-    unset = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
-    assert [unset, "ready", "infer", "", ""] == list(endpoint_settings({}).values())
 
 
 # ------------------------------------------------------------------------------- trace

@@ -71,7 +71,7 @@ def test_each_field_is_an_option() -> None:
     server_options = parsed(options(**settings))
 
     differing = {
-        name for name in settings if str(settings[name]) != str(getattr(server_options, name, None))
+        name for name in settings if str(settings[name]) != str(server_options.value(name))
     }
     assert {
         "model_repository",
@@ -83,7 +83,7 @@ def test_each_field_is_an_option() -> None:
         "metrics_config",
         "trace_config",
     } == differing
-    assert (1, 9) == server_options.sagemaker_safe_port_range
+    assert (1, 9) == server_options.value("sagemaker_safe_port_range")
     assert 3.0 == server_options.metrics_interval_ms
     assert (Restriction(("health",), "k", "v"),) == server_options.http_restricted_api
     assert (Restriction(("health",), "triton-grpc-protocol-k", "v"),) == (

@@ -710,6 +710,8 @@ LAYERS = (
         "zmqtriton_extras.clouds",
         (
             _FLOOR,
+            "zmqtriton.options",
+            "zmqtriton.supervisor",
             "zmqtriton_extras.clouds",
             "zmqtriton_frontends.access.refusals",
             "zmqtriton_frontends.gateway",

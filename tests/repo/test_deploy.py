@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.repo import distributions
 from tests.support.needs import ROOT, find_tool
 from tools import release
 from zmqtriton.options import Options, parse
@@ -295,6 +297,53 @@ def test_the_version_is_written_once_wherever_it_stands(checkout: Path) -> None:
     assert 'version = "7.8.9"' in text
     assert '"zmqtriton==7.8.9"' in text
     assert '__version__ = "7.8.9"' in (checkout / "stub/zmqtriton_floor/__init__.py").read_text()
+
+
+def test_a_wheel_without_some_extras_names_them_where_they_are_asked_for(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    release.copy_tracked(source, 0o644, ["door", "fleet"])
+    with zipfile.ZipFile(distributions.build(source, tmp_path, "--wheel")) as wheel:
+        wheel.extractall(target)
+
+    def started(*words: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "zmqtriton", *words],
+            capture_output=True,
+            text=True,
+            cwd=target,
+            env={**os.environ, "PYTHONPATH": str(target)},
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    extras = {path.name for path in (target / "zmqtriton_extras").iterdir()}
+    assert {"capture", "names.txt"} <= extras
+    assert not {"door", "fleet"} & extras
+    said = "--zmq-door: the add-on 'door' is not installed\n"
+    assert (1, "", said) == started("--model-repository=/nowhere", "--zmq-door=true")
+    _, text, _ = started("--help")
+    assert "--capture" in text
+    assert [] == [
+        name for name in ("--zmq-door", "--announce", "--agent-check-port") if name in text
+    ]
+
+
+@pytest.mark.parametrize(
+    ("without", "built"),
+    [
+        ([], ["pytriton", "tritonserver", "client"]),
+        (["door", "fleet"], ["pytriton", "tritonserver"]),
+        (["tritonserver"], ["pytriton", "client"]),
+    ],
+)
+def test_a_package_of_an_extra_that_is_left_out_is_not_built(
+    without: list[str], built: list[str]
+) -> None:
+    assert built == release.packages(without)
+
+
+def test_only_extras_can_be_left_out(tmp_path: Path) -> None:
+    with pytest.raises(release.ReleaseError, match="there is no extra 'tracing'"):
+        release.release("7.8.9", tmp_path, ["tracing"])
 
 
 def test_what_is_unreleased_becomes_the_entry_of_the_version(checkout: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 
@@ -446,6 +447,68 @@ def test_the_core_knows_no_add_on() -> None:
     assert PUBLIC_NAMES == {
         source.module for source in of_core for _, name in imported(source) if within(name, ADD_ONS)
     }
+
+
+#: Words for extras that mean nothing else, beside their options and parameters.
+_WORDS = (
+    "jobs? canary canaries affinity captures? openai vertex sagemaker webhooks? door fleet pytriton"
+).split()
+#: Places where they may stand: a file, what the line has, and why.
+_NAMED = (
+    ("stub/zmqtriton_floor/token_file.py", "--token-metrics", "what a limit of tokens needs"),
+    ("broker_counts.py", '"affinity_', "figures as the status has them"),
+    ("", "capture_output=", "an argument of the standard library"),
+    ("zmqtriton/door.py", "", "a name that programs import"),
+    ("zmqtriton/ray.py", "", "likewise"),
+    ("zmqtriton/routes.py", "", "likewise"),
+    ("zmqtriton/testing.py", "", "likewise"),
+    ("zmqtriton/__init__.py", "", "likewise"),
+    ("zmqtriton/pytriton/", "", "likewise"),
+)
+
+
+def _names_of_extras() -> re.Pattern[str]:
+    """The words, and the options and parameters of several, as command lines and code have them."""
+    lines = (ROOT / "extras/zmqtriton_extras/names.txt").read_text("utf-8").splitlines()
+    names = {line.split()[1].removeprefix("--").replace("-", "[-_]") for line in lines}
+    words = "|".join((*_WORDS, *sorted(name for name in names if "_" in name)))
+    return re.compile(rf"(?<![a-z])(?:{words})(?![a-z])", re.IGNORECASE)
+
+
+def _named_extras(path: str, text: str, pattern: re.Pattern[str]) -> list[str]:
+    allowed = [part for place, part, _ in _NAMED if place in path]
+    return [
+        f"{path}: {line.strip()}"
+        for line in text.splitlines()
+        if pattern.search(line) and not any(part in line for part in allowed)
+    ]
+
+
+def test_the_core_asks_extras_by_kind_and_names_none() -> None:
+    pattern = _names_of_extras()
+
+    found = [
+        line
+        for root in ("zmqtriton", "stub", "frontends")
+        for path in sorted((ROOT / root).rglob("*.py"))
+        for line in _named_extras(f"{path.relative_to(ROOT)}", path.read_text("utf-8"), pattern)
+    ]
+
+    assert [] == found
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ('if options.value("allow_openai"):', True),
+        ("SAGEMAKER = 1  # --sagemaker-port", True),
+        ("agent_check_port: int", True),
+        ("os.sched_getaffinity(0)", False),
+        ("outdoor = fleeting", False),
+    ],
+)
+def test_a_name_of_an_extra_is_noticed(line: str, is_found: bool) -> None:
+    assert is_found is bool(_named_extras("zmqtriton/core.py", line, _names_of_extras()))
 
 
 def test_each_line_of_the_list_is_used() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.repo.source_texts import is_in_the_source
 from tests.support.needs import ROOT, find_tool
-from tools import man_pages
+from tools import add_on_names, man_pages
 from tools.reference.__main__ import DIRECTORY, PAGES, text_of
 from tools.screenshots import COLUMNS, GUIDES, PICTURES, svg_of
 from zmqtriton.config import parameters
@@ -81,6 +81,12 @@ def test_no_parameter_that_the_server_reads_is_left_out() -> None:
     names = {one for value in constants for one in ([value] if type(value) is str else value)}
 
     assert names <= {one.name for of in PARAMETERS.values() for one in of}
+
+
+def test_the_names_of_extras_that_may_be_missing_are_up_to_date() -> None:
+    written = add_on_names.PATH.read_text("utf-8")
+
+    assert add_on_names.text() == written, "run: python -m tools.add_on_names"
 
 
 # --------------------------------------------------------------------------- man pages

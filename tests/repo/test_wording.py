@@ -70,7 +70,7 @@ CLAUSES = {
     ),
 }
 #: Words of all handwritten pages together.
-MAX_WORDS = 64_830
+MAX_WORDS = 64_990
 #: How many are left: in pages for readers, in texts that the programs print, and in first lines
 #: of docstrings. These numbers may only fall.
 LEFT = {"pages": 0, "texts": 0, "docstrings": 0}
@@ -165,7 +165,7 @@ HABITS = {
 HABITS_LEFT = {
     "a relative clause as the head": 258,
     "a preposition as the head": 178,
-    "nobody": 239,
+    "nobody": 237,
     "so many": 162,
 }
 _COMMENT = re.compile(r"(?:^|\n) *#:? ([^\n]*(?:\n *#:? [^\n]*)*)")

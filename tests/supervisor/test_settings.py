@@ -37,8 +37,7 @@ _OWN = frozenset(
     model_load_retry_count instance_retry_secs model_namespacing enable_peer_access
     build_environments model_env environment_directory
     allow_client_shm trust_client_shm
-    allow_sagemaker sagemaker_port sagemaker_safe_port_range allow_vertex_ai vertex_ai_port
-    http_thread_count sagemaker_thread_count vertex_ai_thread_count grpc_infer_thread_count
+    http_thread_count grpc_infer_thread_count
     grpc_infer_allocation_pool_size grpc_max_response_pool_size cache_directory backend_directory
     repoagent_directory pinned_memory_pool_byte_size cuda_memory_pool_byte_size
     cuda_virtual_address_size min_supported_compute_capability buffer_manager_thread_count
@@ -59,6 +58,7 @@ _VALUES: dict[str, Any] = {
     "trace": TraceOptions("opentelemetry"),
     "model_load_gpu_limit": ((0, 0.5),),
     "agent_check_port": 9000,
+    "sagemaker_safe_port_range": (1, 2),
 }
 _FILES = ("server_cert", "server_key", "root_cert")
 #: Options that mean something only beside others.

@@ -19,7 +19,7 @@ _NAMES = {
         "version_not_loaded_text"
     ),
     "errors": "ConfigError FieldPath Problem",
-    "files": "path_problems read_client_files unreadable_file_problems",
+    "files": "chat_template path_problems read_client_files unreadable_file_problems",
     "instances": "MAX_INSTANCES apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
     "model_config": "Host apply_defaults load_config merge_completion source_of",
@@ -54,7 +54,12 @@ if TYPE_CHECKING:
         version_not_loaded_text,
     )
     from zmqtriton.config.errors import ConfigError, FieldPath, Problem
-    from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
+    from zmqtriton.config.files import (
+        chat_template,
+        path_problems,
+        read_client_files,
+        unreadable_file_problems,
+    )
     from zmqtriton.config.instances import (
         MAX_INSTANCES,
         apply_group_defaults,

@@ -10,21 +10,20 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
 from zmqtriton.config.parameters import parameter_text
+from zmqtriton.sdk.addon import ChatTemplate
 from zmqtriton_floor.errors import InternalError
 
 #: The folder of files for `model_warmup`.
 _WARMUP_FOLDER = "warmup"
 #: More than any set of classes has; it is sent to every frontend.
 _MAX_LABEL_BYTES = 8 << 20
-#: The parameter that names the template of chats, and the file that is one without it.
-CHAT_TEMPLATE = "openai_chat_template"
-_CHAT_TEMPLATE_FILE = "chat_template.jinja"
 _MAX_TEMPLATE_BYTES = 1 << 20
 
 
@@ -112,26 +111,32 @@ def read_labels(config: Any, model_dir: Path) -> str:
     return json.dumps(labels) if labels else ""
 
 
-def read_client_files(config: Any, model_dir: Path, *, has_chats: bool) -> ClientFiles:
+def chat_template(value_of: Callable[[str], Any]) -> ChatTemplate | None:
+    """Return the file with the template of chats; None for a server that has no chats."""
+    found = (each.declared.chat_template for each in addons.add_ons().values())
+    return next((one for one in found if one and value_of(one.on.replace("-", "_"))), None)
+
+
+def read_client_files(config: Any, model_dir: Path, template: ChatTemplate | None) -> ClientFiles:
     """Return the files, the template only for a server that has chats.
 
     Raises what read_labels and read_chat_template raise.
     """
-    template = read_chat_template(config, model_dir) if has_chats else ""
-    return ClientFiles(read_labels(config, model_dir), template)
+    text = read_chat_template(config, model_dir, template) if template else ""
+    return ClientFiles(read_labels(config, model_dir), text)
 
 
-def read_chat_template(config: Any, model_dir: Path) -> str:
+def read_chat_template(config: Any, model_dir: Path, declared: ChatTemplate) -> str:
     """Return the template of chats, or "".
 
     Raises InternalError for a file that cannot be read, ConfigError for one that is too large, no
     text, or outside of the model's directory.
     """
-    name = parameter_text(config, CHAT_TEMPLATE)
-    path = model_dir / (name or _CHAT_TEMPLATE_FILE)
+    name = parameter_text(config, declared.parameter)
+    path = model_dir / (name or declared.file)
     if not name and not path.exists():
         return ""
-    if path_inside(model_dir, name or _CHAT_TEMPLATE_FILE, model_dir) is None:
+    if path_inside(model_dir, name or declared.file, model_dir) is None:
         raise ConfigError(f"chat template '{path}' is outside model directory")
     data = _read_regular_file(path, _MAX_TEMPLATE_BYTES + 1)
     if len(data) > _MAX_TEMPLATE_BYTES:

@@ -57,10 +57,13 @@ def problems(add_on: str, config: Any) -> Iterator[Problem]:
     named = next((name for name in _PARAMETERS[add_on] if name in config.parameters), None)
     module = _module(add_on)
     if named is not None and module is None:
-        text = f"{named}: the add-on '{add_on}' is not installed"
-        yield Problem(text, ("parameters", named))
+        yield _missing_problem(named, add_on)
     elif named is not None:
         yield from module.problems(config)
+
+
+def _missing_problem(name: str, add_on: str) -> Problem:
+    return Problem(f"{name}: the add-on '{add_on}' is not installed", ("parameters", name))
 
 
 def read(add_on: str, config: Any) -> Any:
@@ -301,6 +304,8 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     yield from quota_problems(config)
     yield from problems(SCALING, config)
     yield from trial_problems(config)
+    asked = ((name, addons.missing(name)) for name in sorted(config.parameters))
+    yield from (_missing_problem(name, add_on) for name, add_on in asked if add_on)
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:

@@ -24,7 +24,9 @@ from zmqtriton.options.values import (
     Restriction,
     Setting,
     TraceOptions,
+    integer,
     integer_between,
+    pair,
     restriction,
 )
 
@@ -43,7 +45,9 @@ __all__ = [
     "TraceOptions",
     "check_document",
     "describe_options",
+    "integer",
     "integer_between",
+    "pair",
     "parse",
     "restriction",
     "with_environment",

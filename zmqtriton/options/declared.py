@@ -31,10 +31,12 @@ def with_declared(groups: dict[str, tuple[Option, ...]]) -> dict[str, tuple[Opti
     """Return groups of options with those of add-ons, each group where it is to stand."""
     groups, last = {**groups}, [*groups][-1]
     for each in addons.add_ons().values():
+        behind = each.declared.behind
         for option in each.declared.options:
             group = option.group or each.declared.title or each.declared.name
             if group not in groups:
-                groups = _inserted(groups, group, each.declared.behind, before=last)
+                groups = _inserted(groups, group, behind, before=last)
+                behind = group
             groups[group] = (*groups[group], _row(option, each))
     return groups
 

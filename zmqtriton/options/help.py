@@ -16,7 +16,7 @@ _WIDTH = 80
 _INDENT = " " * 8
 _GENERAL = (
     "  -h, --help [<group or word>]",
-    f"{_INDENT}Print this and exit, or the part with this word: --help openai.",
+    f"{_INDENT}Print this and exit, or the part with this word: --help cache.",
     "  --version",
     f"{_INDENT}Print the version and exit.",
 )

@@ -64,7 +64,7 @@ class HelpRequested(Exception):
 def with_environment(options: Options, environment: Mapping[str, str]) -> Options:
     """Apply the environment variables that set options. Raises OptionError."""
     try:
-        sources.check_clouds(options, environment)
+        sources.check_variables(options, environment)
         return replace(options, trace=with_exporter_environment(options.trace, environment))
     except BadValue as error:
         raise OptionError(str(error)) from None
@@ -85,11 +85,12 @@ def parse(
     that count if no place has the option. Raises OptionError and HelpRequested.
     """
     try:
-        of_cloud = sources.cloud_defaults(environment)
+        of_environment = sources.defaults(environment)
         levels = _read_levels(argv, takes_directories, environment, read_file, usual)
     except BadValue as error:
         raise OptionError(str(error)) from None
-    defaults = {**DEFAULTS, **_INTERMEDIATE_DEFAULTS, **of_cloud}
+    repositories = of_environment.pop("model_repository", ())
+    defaults = {**DEFAULTS, **_INTERMEDIATE_DEFAULTS, **of_environment}
     values = dict(defaults)
     warnings: list[str] = []
     for entry in (each for level in levels for each in level):
@@ -107,7 +108,7 @@ def parse(
             value = (*values[option.field_name], value)
         values[option.field_name] = value
     if not any(values["model_repository"]):
-        values["model_repository"] = sources.cloud_repositories(environment)
+        values["model_repository"] = repositories
     return replace(_resolve_options(values, warnings), origins=tuple(origins.items()))
 
 
@@ -195,6 +196,8 @@ def _find_option(name: str, word: str, following: Iterable[str]) -> Option:
     """Return the option with this name, or the only one that begins with it."""
     if word.startswith("--") and name in OPTIONS_BY_NAME:
         return OPTIONS_BY_NAME[name]
+    if add_on := addons.missing(word.partition("=")[0]):
+        raise OptionError(f"--{name}: the add-on '{add_on}' is not installed")
     names = [*OPTIONS_BY_NAME, "help", "version"]
     fitting = [option for option in names if option.startswith(name)] if word[:2] == "--" else []
     if fitting == ["help"] or word == "-h":
@@ -392,41 +395,37 @@ def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:
 
 def _check_ports(settled: Mapping[str, Any]) -> None:
     """Check that no two ports are equal; port 0 is any free one."""
-    taken: list[tuple[str, str, int]] = []
-    safe = settled["sagemaker_safe_port_range"] if settled["allow_sagemaker"] else None
-    for name, allowed, address, port in (
-        ("HTTP", "allow_http", "http_address", "http_port"),
-        ("GRPC", "allow_grpc", "grpc_address", "grpc_port"),
-        ("metrics", "allow_metrics", "metrics_address", "metrics_port"),
-        ("agent checks", "agent_check_port", "metrics_address", "agent_check_port"),
-        ("SageMaker", "allow_sagemaker", "http_address", "sagemaker_port"),
-        ("Vertex AI", "allow_vertex_ai", "http_address", "vertex_ai_port"),
-    ):
-        if not settled[allowed] or not settled[port]:
-            continue
-        here = settled[address]
-        if safe is not None and name != "SageMaker" and not safe[0] <= settled[port] <= safe[1]:
-            raise OptionError(
-                f"The server cannot listen to {name} requests at port {settled[port]}, allowed "
-                f"port range is [{safe[0]}, {safe[1]}]"
-            )
-        for other, there, number in taken:
-            if number == settled[port] and (here == there or {here, there} & {"0.0.0.0", "::"}):
+    ports = addons.ports_in_use(settled.__getitem__)
+    core = (("HTTP", "http"), ("GRPC", "grpc"), ("metrics", "metrics"))
+    used = [
+        (name, settled[f"{service}_address"], settled[number])
+        for name, service, number in (
+            *((name, own, f"{own}_port") for name, own in core if settled[f"allow_{own}"]),
+            *((port.requests, port.of, port.number) for port in ports),
+        )
+        if settled[number]
+    ]
+    ranges = [(p.requests, settled[p.range_of_others]) for p in ports if p.range_of_others]
+    for index, (name, here, number) in enumerate(used):
+        for owner, safe in ranges:
+            if safe is not None and name != owner and not safe[0] <= number <= safe[1]:
+                raise OptionError(
+                    f"The server cannot listen to {name} requests at port {number}, allowed "
+                    f"port range is [{safe[0]}, {safe[1]}]"
+                )
+        for other, there, taken in used[:index]:
+            if taken == number and (here == there or {here, there} & {"0.0.0.0", "::"}):
                 raise OptionError(
                     f"The server cannot listen to {other} requests and {name} requests "
                     f"at the same address and port {there}:{number}"
                 )
-        taken.append((name, here, settled[port]))
 
 
 def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
     """True if only this machine can reach the endpoints through which regions are registered."""
+    used = {port.of for port in addons.ports_in_use(settled.__getitem__)}
     return all(
-        not settled[allowed] or hosts.is_loopback(settled[address])
-        for allowed, address in (
-            ("allow_http", "http_address"),
-            ("allow_grpc", "grpc_address"),
-            ("allow_sagemaker", "http_address"),
-            ("allow_vertex_ai", "http_address"),
-        )
+        hosts.is_loopback(settled[f"{service}_address"])
+        for service in ("http", "grpc")
+        if settled[f"allow_{service}"] or service in used
     )

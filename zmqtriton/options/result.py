@@ -156,16 +156,6 @@ class Options:
     allow_client_shm: bool = False
     trust_client_shm: bool = False
 
-    # SageMaker and Vertex AI
-    allow_sagemaker: bool = False
-    sagemaker_port: int = 8080
-    sagemaker_safe_port_range: tuple[int, int] | None = None
-    sagemaker_thread_count: int = 8
-    allow_vertex_ai: bool = False
-    vertex_ai_port: int = 8080
-    vertex_ai_thread_count: int = 8
-    vertex_ai_default_model: str = ""
-
     # Metrics
     allow_metrics: bool = True
     allow_gpu_metrics: bool = True
@@ -175,8 +165,6 @@ class Options:
     metrics_port: int = 8002
     metrics_interval_ms: float = 2000.0
     metrics_config: tuple[Setting, ...] = ()
-    #: None: nobody checks.
-    agent_check_port: int | None = None
 
     # Tracing, caching, limits
     trace: TraceOptions = field(default_factory=TraceOptions)

@@ -1,8 +1,7 @@
 """Options beside the command line: those of a file in TOML, and those of environment variables.
 
 Each place names an option as the command line does. Values are texts, which the options' own
-readers check. SageMaker and Vertex AI configure a server by variables of their own, as in Triton.
-Does no I/O.
+readers check. Add-ons may know variables of their own. Does no I/O.
 """
 
 from __future__ import annotations
@@ -12,19 +11,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.options.kinds import Arity, Option
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import BadValue
 from zmqtriton_floor.errors import closest_match
+from zmqtriton_floor.lazy_names import load_reference
 
 COMMAND_LINE, ENVIRONMENT, COMMAND = "command line", "environment", "default of the command"
 #: A prefix of two words: Kubernetes sets ZMQTRITON_HTTP_PORT where a service is so named.
 PREFIX = "ZMQTRITON_OPTION_"
 CONFIG = "config"
-_VERTEX = "failed to start Vertex AI service: Invalid argument"
-#: What /invocations may be.
-_INFERENCE_TYPES = ("infer", "generate", "generate_stream")
 
 
 class Entry(NamedTuple):
@@ -56,6 +54,8 @@ def read_variables(environment: Mapping[str, str]) -> list[Entry]:
         name = variable.removeprefix(PREFIX).lower().replace("_", "-")
         option = OPTIONS_BY_NAME.get(name)
         if option is None:
+            if add_on := addons.missing(f"--{name}"):
+                raise BadValue(f"{variable}: the add-on '{add_on}' is not installed")
             close = closest_match(name, OPTIONS_BY_NAME)
             suggestion = f"; did you mean '{variable_of(close)}'?" if close else ""
             raise BadValue(f"unrecognized variable '{variable}'{suggestion}")
@@ -99,6 +99,8 @@ def _entries(path: str, text: str, name: str, value: Any) -> Iterator[Entry]:
 
 
 def _unrecognized(name: str, place: str, value: Any) -> str:
+    if add_on := addons.missing(f"--{name}"):
+        return f"'{name}' in {place}: the add-on '{add_on}' is not installed"
     if isinstance(value, dict):
         inner = next((f"; did you mean '{name}-{key}'?" for key in value), "")
         return f"'{name}' in {place} is a table, and options stand in no table{inner}"
@@ -124,56 +126,13 @@ def _line_of(name: str, text: str) -> str:
     return f", line {text.count(chr(10), 0, match.start()) + 1}" if match else ""
 
 
-def cloud_defaults(environment: Mapping[str, str]) -> dict[str, Any]:
+def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the options that have other defaults in this environment. Raises BadValue."""
-    options: dict[str, Any] = {}
-    if environment.get("AIP_MODE") == "PREDICTION":
-        options = {"allow_vertex_ai": True, "allow_http": False, "allow_grpc": False}
-    port = environment.get("AIP_HTTP_PORT", "")
-    if port:
-        if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-            raise BadValue(f"AIP_HTTP_PORT: '{port}' is not a port")
-        options["vertex_ai_port"] = int(port)
-    return options
+    modules = map(load_reference, addons.references("variables"))
+    return {k: v for module in modules for k, v in module.defaults(environment).items()}
 
 
-def cloud_repositories(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the model repositories of a command line that names none."""
-    uri = environment.get("AIP_STORAGE_URI", "")
-    return (uri,) if uri else ()
-
-
-def check_clouds(options: Options, environment: Mapping[str, str]) -> None:
-    """Raise BadValue if an endpoint that is to be served lacks a variable."""
-    if options.allow_vertex_ai:
-        # The first is misspelled in Triton, too.
-        for variable, name in (
-            ("AIP_PREDICT_ROUTE", "API_PREDICT_ROUTE"),
-            ("AIP_HEALTH_ROUTE", "AIP_HEALTH_ROUTE"),
-        ):
-            pattern = environment.get(variable, "")
-            if not pattern:
-                raise BadValue(f"{_VERTEX} - {name} is not defined for Vertex AI endpoint")
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise BadValue(f"{_VERTEX} - {variable} '{pattern}': {error}") from None
-    kind = environment.get("SAGEMAKER_TRITON_INFERENCE_TYPE", "infer")
-    if options.allow_sagemaker and kind not in _INFERENCE_TYPES:
-        raise BadValue(
-            f"SAGEMAKER_TRITON_INFERENCE_TYPE: '{kind}' is none of: {', '.join(_INFERENCE_TYPES)}"
-        )
-
-
-def endpoint_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what the processes that serve these endpoints must know."""
-    return {
-        "sagemaker_model": environment.get(
-            "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
-            "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
-        ),
-        "sagemaker_ping_mode": environment.get("SAGEMAKER_TRITON_PING_MODE", "ready"),
-        "sagemaker_inference_type": environment.get("SAGEMAKER_TRITON_INFERENCE_TYPE", "infer"),
-        "vertex_ai_predict_route": environment.get("AIP_PREDICT_ROUTE", ""),
-        "vertex_ai_health_route": environment.get("AIP_HEALTH_ROUTE", ""),
-    }
+def check_variables(options: Options, environment: Mapping[str, str]) -> None:
+    """Raise BadValue if a service lacks a variable."""
+    for reference in addons.references("variables"):
+        load_reference(reference).check(options.value, environment)

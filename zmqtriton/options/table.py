@@ -28,7 +28,6 @@ CONFIG_OPTION = a.text(
 
 
 _PENDING, _INERT = OptionSupport.PLANNED, OptionSupport.IGNORED
-_NO_THREADS = "the processes of HTTP serve these endpoints, too"
 
 _GROUPS: dict[str, tuple[Option, ...]] = {
     "Server": (
@@ -355,39 +354,6 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             "process crashes if its region shrinks.",
         ),
     ),
-    "Sagemaker": (
-        a.boolean("allow-sagemaker", "Serve SageMaker's endpoints."),
-        a.port("sagemaker-port", "Port of these endpoints."),
-        a.custom(
-            "integer-integer", read.pair(read.integer, read.integer, "-"), shape=Arity.LAST_WINS
-        )(
-            "sagemaker-safe-port-range",
-            "Range in which all other ports must be.",
-        ),
-        a.integer(
-            "sagemaker-thread-count",
-            "Triton's thread count for these endpoints.",
-            _INERT,
-            why=_NO_THREADS,
-        ),
-    ),
-    "Vertex": (
-        a.boolean(
-            "allow-vertex-ai",
-            "Serve Vertex AI's endpoints. Default is true if AIP_MODE is PREDICTION.",
-        ),
-        a.port("vertex-ai-port", "Port of these endpoints. Default is $AIP_HTTP_PORT, or 8080."),
-        a.integer(
-            "vertex-ai-thread-count",
-            "Triton's thread count for these endpoints.",
-            _INERT,
-            why=_NO_THREADS,
-        ),
-        a.text(
-            "vertex-ai-default-model",
-            "Model for requests without a model name. Default is the only model.",
-        ),
-    ),
     "Metrics": (
         a.boolean("allow-metrics", "Serve metrics."),
         a.boolean("allow-gpu-metrics", "Report GPU metrics; needs zmqtriton[gpu]."),
@@ -399,11 +365,6 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             "metrics-config",
             "counter_latencies, histogram_latencies, summary_latencies, summary_quantiles, or "
             "labels=name=value,... for all metrics.",
-        ),
-        a.port(
-            "agent-check-port",
-            "Port on which HAProxy's agent checks learn how much of the server is free, at the "
-            "address of metrics. There is no default.",
         ),
     ),
     "Tracing": (

@@ -50,8 +50,8 @@ RESTRICTING_OPTIONS = {
     "grpc_restricted_protocol": "protocol",
     **{s.restrictions: "verb" for s in addons.services().values() if s.restrictions},
 }
-#: HTTP alone has OpenAI's API, steers models while they serve, and shows people state and log.
-HTTP_CATEGORIES = (*CATEGORIES, "openai", "steering", "status", "logs")
+#: HTTP alone has APIs of add-ons, steers models while they serve, and shows people state and log.
+HTTP_CATEGORIES = (*CATEGORIES, *addons.http_categories(), "steering", "status", "logs")
 
 
 class BadValue(Exception):

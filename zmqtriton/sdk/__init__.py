@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk.addon import AddOn, Backend, Command, Option, Parameter, Process
+from zmqtriton.sdk.addon import (
+    AddOn,
+    Backend,
+    ChatTemplate,
+    Command,
+    Option,
+    Parameter,
+    Port,
+    Process,
+)
 
-__all__ = ["AddOn", "Backend", "Command", "Option", "Parameter", "Process"]
+__all__ = [
+    "AddOn",
+    "Backend",
+    "ChatTemplate",
+    "Command",
+    "Option",
+    "Parameter",
+    "Port",
+    "Process",
+]

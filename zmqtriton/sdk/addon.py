@@ -24,7 +24,7 @@ ALL = "*"
 class Option(NamedTuple):
     """An option of the server, which is in `--help`, in files of options and in variables, too."""
 
-    #: As the command line has it: `greeting`, `jobs-keep-secs`.
+    #: As the command line has it: `greeting`, `greeting-group`.
     name: str
     #: `bool`, `int` of 0 or more, `float`, `str`, or `tuple` of texts, each of which is given by
     #: itself; or the reference of a function that reads a text, and raises `BadValue`.
@@ -74,6 +74,39 @@ class Process(NamedTuple):
     tells_others: bool = False
     #: Whether others start it, one for each thing to do, and not the server at its start.
     is_on_demand: bool = False
+
+
+class Port(NamedTuple):
+    """A TCP port that a process of the core serves for the add-on, too."""
+
+    #: That of its socket.
+    name: str
+    #: People call its service so.
+    title: str
+    #: The option with its number.
+    number: str
+    #: For `http`: takes `EndpointParts` and returns the application of ASGI that answers. For
+    #: `metrics`: takes a gateway and returns what has the coroutine functions `start`, which gets
+    #: the bound socket, and `stop`.
+    serve: str
+    #: The option that turns it on; "": it is on where it has a number.
+    on: str = ""
+    #: The process that serves it, at whose address it is: `http` or `metrics`.
+    of: str = "http"
+    #: Errors of the command line call its requests so; by default by its title.
+    requests: str = ""
+    #: The option with the range in which all other ports must be, while it is on.
+    range_of_others: str = ""
+
+
+class ChatTemplate(NamedTuple):
+    """The file in a model's directory whose text frontends get with the model, for chats."""
+
+    #: The parameter of config.pbtxt that names it, and its name without that.
+    parameter: str
+    file: str
+    #: The option with which it is read.
+    on: str
 
 
 class Parameter(NamedTuple):
@@ -133,6 +166,13 @@ class AddOn(NamedTuple):
     #: Names of add-ons whose extensions come before.
     after: tuple[str, ...] = ()
     process: Process | None = None
+    ports: tuple[Port, ...] = ()
+    #: A module for variables of the environment: `defaults(environment)` returns the options that
+    #: have other defaults there, by field, and `check(value_of, environment)` asks for options by
+    #: field; both raise `BadValue`.
+    variables: str = ""
+    #: Categories of its routes, beside the core's, that `--http-restricted-api` may name.
+    http_categories: tuple[str, ...] = ()
     #: `Feature`s of the supervisor.
     feature: str | tuple[str, ...] = ()
     #: Commands of `zmqtriton-ctl`: commands of click.
@@ -183,5 +223,4 @@ class AddOn(NamedTuple):
     samples: str = ""
     #: Chooses the form of the page of metrics.
     page_form: str = ""
-    #: Answers the agent checks of load balancers.
-    agent_check: str = ""
+    chat_template: ChatTemplate | None = None

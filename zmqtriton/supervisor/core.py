@@ -307,6 +307,10 @@ class Core:
         for model in self.models.values():
             yield from model.version_infos()
 
+    def start_problem(self, ready: Sequence[str]) -> str:
+        """Return why a server with these models cannot begin to serve; "" if it can."""
+        return next(filter(None, self._features.ask(lambda each: each.start_problem(ready))), "")
+
     def accept_clients(self) -> None:
         """Let clients connect."""
         if not self.is_stopping:

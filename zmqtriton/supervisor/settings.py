@@ -107,8 +107,6 @@ class Policy:
     load_slot_timeout_s: float = 30.0
     load_retries: int = 0
     exit_on_error: bool = True
-    #: "": the only model; None: Vertex AI's endpoints are not served.
-    vertex_ai_default_model: str | None = None
     exit_timeout_s: int = 30
     #: How long the server is not ready before it stops.
     exit_drain_s: float = 0.0

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.routing import goes_to_canary, is_copied
+from zmqtriton_floor.routing import goes_to_trial, is_copied
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask, Content, Division
 from zmqtriton_frontends.gateway import Gateway, PendingRequest, Sender
@@ -342,4 +342,4 @@ def _goes_there(canary: Trial, ask: Ask, content: Content) -> bool:
             key = content.body.request_id
         elif header is not None:
             key = header(canary.sticky) or ""
-    return goes_to_canary(split, key)
+    return goes_to_trial(split, key)

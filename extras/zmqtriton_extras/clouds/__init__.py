@@ -2,10 +2,107 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn
+from zmqtriton.sdk import AddOn, Option, Port
+
+#: As Triton reads them; a switch of ours would need no value.
+_BOOLEAN = "zmqtriton.options.values:boolean"
+_INTEGER = "zmqtriton.options.values:integer"
+_PORT = "zmqtriton.options.values:port"
+_SAGEMAKER, _VERTEX = "Sagemaker", "Vertex"
+#: Of Vertex AI, at the start and by a request.
+NO_DEFAULT = (
+    "Expect the model repository contains only a single model if default model is not specified"
+)
+_NO_THREADS = "the processes of HTTP serve these endpoints, too"
 
 ADDON = AddOn(
     "clouds",
-    http=(".extension:EXTENSION",),
-    after=("generate",),
+    options=(
+        Option(
+            "allow-sagemaker",
+            _BOOLEAN,
+            False,
+            "Serve SageMaker's endpoints.",
+            "boolean",
+            group=_SAGEMAKER,
+        ),
+        Option(
+            "sagemaker-port",
+            _PORT,
+            8080,
+            "Port of these endpoints.",
+            "integer",
+            group=_SAGEMAKER,
+        ),
+        Option(
+            "sagemaker-safe-port-range",
+            ".variables:port_range",
+            None,
+            "Range in which all other ports must be.",
+            "integer-integer",
+            group=_SAGEMAKER,
+        ),
+        Option(
+            "sagemaker-thread-count",
+            _INTEGER,
+            8,
+            "Triton's thread count for these endpoints.",
+            "integer",
+            ignored=_NO_THREADS,
+            group=_SAGEMAKER,
+        ),
+        Option(
+            "allow-vertex-ai",
+            _BOOLEAN,
+            False,
+            "Serve Vertex AI's endpoints. Default is true if AIP_MODE is PREDICTION.",
+            "boolean",
+            group=_VERTEX,
+        ),
+        Option(
+            "vertex-ai-port",
+            _PORT,
+            8080,
+            "Port of these endpoints. Default is $AIP_HTTP_PORT, or 8080.",
+            "integer",
+            group=_VERTEX,
+        ),
+        Option(
+            "vertex-ai-thread-count",
+            _INTEGER,
+            8,
+            "Triton's thread count for these endpoints.",
+            "integer",
+            ignored=_NO_THREADS,
+            group=_VERTEX,
+        ),
+        Option(
+            "vertex-ai-default-model",
+            str,
+            "",
+            "Model for requests without a model name. Default is the only model.",
+            group=_VERTEX,
+        ),
+    ),
+    behind="Shared memory",
+    ports=(
+        Port(
+            "sagemaker",
+            "Sagemaker",
+            "sagemaker-port",
+            ".endpoints:sagemaker",
+            on="allow-sagemaker",
+            requests="SageMaker",
+            range_of_others="sagemaker-safe-port-range",
+        ),
+        Port(
+            "vertex-ai",
+            "Vertex AI",
+            "vertex-ai-port",
+            ".endpoints:vertex_ai",
+            on="allow-vertex-ai",
+        ),
+    ),
+    variables=".variables",
+    feature=".default_model:DefaultModel",
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -67,14 +69,14 @@ class SageMaker:
     ) -> None:
         """Set up; `models_application` answers for /models."""
         self._access = access
-        clouds = gateway.settings.clouds
+        name, probe, kind = sagemaker_targets(os.environ)
         self._application = application
         self._models = models
         self._models_application = models_application
-        model = quote(clouds.sagemaker_model, safe="")
+        model = quote(name, safe="")
         self._targets = {
-            "/ping": f"/v2/health/{clouds.sagemaker_ping_mode}",
-            "/invocations": f"/v2/models/{model}/{clouds.sagemaker_inference_type}",
+            "/ping": f"/v2/health/{probe}",
+            "/invocations": f"/v2/models/{model}/{kind}",
         }
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -103,6 +105,18 @@ class SageMaker:
         target = Target("POST", f"/v2/models/{quote(model, safe='')}/infer", BINARY_TYPE)
         send_binary = with_length_in_type(_as_refusals(send), BINARY_TYPE)
         await pass_on(self._application, scope, receive, send_binary, target)
+
+
+def sagemaker_targets(environment: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return the model of SageMaker's requests, the probe of a ping, and the kind of inference."""
+    return (
+        environment.get(
+            "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
+            "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
+        ),
+        environment.get("SAGEMAKER_TRITON_PING_MODE", "ready"),
+        environment.get("SAGEMAKER_TRITON_INFERENCE_TYPE", "infer"),
+    )
 
 
 def _as_refusals(send: Any) -> Any:

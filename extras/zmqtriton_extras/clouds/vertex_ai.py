@@ -5,11 +5,13 @@ The platform passes on POST requests to one path only, so a header names what is
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
+from zmqtriton_extras.clouds import NO_DEFAULT
 from zmqtriton_extras.clouds.target_models import (
     Scope,
     Target,
@@ -39,9 +41,6 @@ _TARGETS = (
     ("POST", re.compile(rf"{_REGION}/(?:un)?register")),
     ("POST", re.compile(r"v2/repository/(?:[^/]+/)?(?:index|models/[^/]+/(?:load|unload))")),
 )
-_NO_DEFAULT = (
-    "Expect the model repository contains only a single model if default model is not specified"
-)
 
 Scrape = Callable[[], Awaitable[str]]
 
@@ -54,13 +53,12 @@ class VertexAi:
     ) -> None:
         """Set up; without `scrape` there are no metrics."""
         self._access = access
-        clouds = gateway.settings.clouds
         self._catalogue = gateway.catalogue
         self._application = application
         self._scrape = scrape
-        self._health = re.compile(clouds.vertex_ai_health_route)
-        self._predict = re.compile(clouds.vertex_ai_predict_route)
-        self._default_model: str = gateway.settings.clouds.vertex_ai_default_model
+        self._health = re.compile(os.environ["AIP_HEALTH_ROUTE"])
+        self._predict = re.compile(os.environ["AIP_PREDICT_ROUTE"])
+        self._default_model = str(gateway.settings.option("vertex_ai_default_model"))
         names = [model.name for model in self._catalogue.newest()]
         if not self._default_model and len(names) == 1:
             self._default_model = names[0]
@@ -100,7 +98,7 @@ class VertexAi:
             return self._default_model
         names = [model.name for model in self._catalogue.newest()]
         if len(names) != 1:
-            raise InvalidArgument(_NO_DEFAULT)
+            raise InvalidArgument(NO_DEFAULT)
         return names[0]
 
     async def _send_metrics(self, scope: Scope, send: Any) -> None:

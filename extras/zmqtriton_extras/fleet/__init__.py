@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Command, Option, Process
+from zmqtriton.sdk import AddOn, Command, Option, Port, Process
 
 ADDON = AddOn(
     "fleet",
@@ -40,6 +40,15 @@ ADDON = AddOn(
             requires="announce",
             is_secret=True,
         ),
+        Option(
+            "agent-check-port",
+            "zmqtriton.options.values:port",
+            None,
+            "Port on which HAProxy's agent checks learn how much of the server is free, at the "
+            "address of metrics. There is no default.",
+            "integer",
+            group="Metrics",
+        ),
     ),
     title="Announcements",
     behind="Server",
@@ -53,6 +62,15 @@ ADDON = AddOn(
         ),
     },
     ctl={"fleet": ".ctl:fleet", "proxy": ".proxies.command:proxy"},
-    agent_check=".agent_check:AgentCheck",
+    ports=(
+        Port(
+            "agent-check",
+            "Agent Check",
+            "agent-check-port",
+            ".agent_check:AgentCheck",
+            of="metrics",
+            requests="agent checks",
+        ),
+    ),
     after=("bench",),
 )

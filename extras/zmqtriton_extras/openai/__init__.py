@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Option, Parameter, Process
+from zmqtriton.sdk import AddOn, ChatTemplate, Option, Parameter, Process
 
 ADDON = AddOn(
     "openai",
@@ -120,6 +120,8 @@ ADDON = AddOn(
     extension="openai",
     extension_on="allow-openai",
     http=(".extension:EXTENSION",),
+    http_categories=("openai",),
+    chat_template=ChatTemplate("openai_chat_template", "chat_template.jinja", on="allow-openai"),
     step=".token_metrics.step:count_tokens_of",
     process=Process(
         ".token_metrics.process",
@@ -129,6 +131,6 @@ ADDON = AddOn(
         is_serving=True,
     ),
     metrics=".token_metrics.figures:metrics",
-    after=("generate", "clouds"),
+    after=("generate",),
     needs=("web_sockets",),
 )

@@ -276,7 +276,7 @@ def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:
         return None
     tokens = BearerTokens(
         settings.access.tokens,
-        counts_text=bool(settings.option("token_metrics")),
+        counts_text=bool(settings.metrics_service.tokens),
     )
     tokens.watch()
     return tokens

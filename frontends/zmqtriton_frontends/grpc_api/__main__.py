@@ -15,8 +15,6 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.serving import process
 
-_SOCKETS = ("socket", "grpc-other-family-socket")
-
 
 def make(gateway: Gateway, bound: Mapping[str, socket.socket]) -> process.Service:
     if gateway.settings.grpc.transport == "native":
@@ -29,7 +27,7 @@ def make(gateway: Gateway, bound: Mapping[str, socket.socket]) -> process.Servic
 def main() -> int:
     # the library's own messages are no verbose lines of ours
     logging.getLogger("grpc").setLevel(logging.INFO)
-    return process.run("zmqtriton-grpc", _SOCKETS, make)
+    return process.run("zmqtriton-grpc", ["socket"], make)
 
 
 if __name__ == "__main__":

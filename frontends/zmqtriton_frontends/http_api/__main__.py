@@ -13,7 +13,7 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import Bootstrap, Listen, Shutdown, Sync, Synced
 from zmqtriton_frontends.http_api.server.server import Server
-from zmqtriton_frontends.http_api.server.service import SOCKETS
+from zmqtriton_frontends.http_api.server.service import MAIN
 from zmqtriton_frontends.process.hosts import AllowedHosts
 from zmqtriton_frontends.serving.process import begin
 
@@ -36,7 +36,7 @@ _NOT_FOR_GUNICORN = (
 
 
 def main() -> int:
-    lifeline, sockets = begin("zmqtriton-http", SOCKETS)
+    lifeline, sockets = begin("zmqtriton-http", [MAIN])
     for name in _NOT_FOR_GUNICORN:
         os.environ.pop(name, None)
     bootstrap = await_open(lifeline)

@@ -1,4 +1,4 @@
-"""The additions of an add-on to the HTTP frontend: routes, a form of errors, further endpoints.
+"""The additions of an add-on to the HTTP frontend: routes, and a form of errors.
 
 An add-on declares an `HttpExtension`. Its routes are made once in each process, when that has the
 server's settings.
@@ -75,7 +75,7 @@ class ErrorForm(Protocol):
 
 
 class EndpointParts(NamedTuple):
-    """The parts of the server that an endpoint is made of."""
+    """The parts of the server of which an add-on makes the endpoint of its own port."""
 
     gateway: Gateway
     #: The application of the main endpoint.
@@ -96,8 +96,6 @@ class HttpExtension(NamedTuple):
     error_form: ErrorForm | None = None
     #: What /openapi.json says of the routes that this server has.
     descriptions: Callable[[Gateway], RouteDescriptions] = lambda _: RouteDescriptions()
-    #: Endpoints on sockets of their own, by the options that name these (server/service.py).
-    endpoints: Mapping[str, Callable[[EndpointParts], Application]] = MappingProxyType({})
     #: Returns the routes so far with other responders in them, or nothing for the same.
     around: Callable[[Gateway, list[Route]], Sequence[Route]] = _nothing
     #: Inferences with one of these headers, in lower case, have the responder of that table.

@@ -214,18 +214,21 @@ async def end(service: Service, end_s: Callable[[], float], give_up: Callable[[]
 def begin(name: str, sockets: Iterable[str]) -> tuple[Lifeline, dict[str, int]]:
     """Become the process of this name, by its command line.
 
-    Returns its lifeline, and the descriptors that it has been given of these sockets.
+    Returns its lifeline, and the descriptors that it has been given of these sockets and others.
     """
     parser = argparse.ArgumentParser(prog=name)
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
     for option in sockets:
         parser.add_argument(f"--{option}", type=int, metavar="FD", dest=option)
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=FD")
     arguments = vars(parser.parse_args())
     prctl.set_name(name)
     prctl.hide_memory()
     prctl.die_with(os.getppid())
     lifeline = Lifeline.inherited(arguments.pop("lifeline"))
-    return lifeline, {option: number for option, number in arguments.items() if number is not None}
+    others = (each.partition("=") for each in arguments.pop("also"))
+    descriptors = {option: number for option, number in arguments.items() if number is not None}
+    return lifeline, {**descriptors, **{name: int(number) for name, _, number in others}}
 
 
 def run(

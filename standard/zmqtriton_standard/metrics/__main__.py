@@ -1,6 +1,6 @@
 """`python -m zmqtriton_standard.metrics --lifeline FD --socket FD`, for the supervisor.
 
-Either socket may be missing: that of the page of metrics, and that of agent checks.
+The socket of the page may be missing, where the process serves ports of add-ons alone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 
 #: The limit for a running scrape at the end, however long requests are given.
 _STOP_WITHIN_S = 2.0
-_PAGE, _AGENT_CHECK = "socket", "agent-check-socket"
+_PAGE = "socket"
 
 
 class MetricsService(Service):
-    """The page of metrics, the agent checks, and the history, if there is one."""
+    """The page of metrics, ports of add-ons, and the history, if there is one."""
 
     def __init__(self, gateway: Gateway, bound: Mapping[str, socket.socket]) -> None:
         self._gateway = gateway
@@ -40,19 +40,19 @@ class MetricsService(Service):
         self._tasks: list[asyncio.Task[None]] = []
         self._page: Page | None = None
         self._gpus: Gpus | None = None
-        #: An add-on's; None without the option.
-        self._agent_check: Any = None
+        #: The parts of add-ons that serve ports.
+        self._of_add_ons: list[Any] = []
 
     async def open(self) -> list[tuple[str, str]]:
         listening = []
         for listener in self._bound.values():
             listener.setblocking(False)
-        if _AGENT_CHECK in self._bound:
-            listener = self._bound[_AGENT_CHECK]
-            reference = self._gateway.settings.metrics_service.agent_check
-            self._agent_check = lazy_names.load_reference(reference)(self._gateway)
-            await self._agent_check.start(listener)
-            listening.append(("Agent Check", address_of(listener)))
+        for port in self._gateway.settings.ports:
+            if port.name in self._bound:
+                served = lazy_names.load_reference(port.serve)(self._gateway)
+                await served.start(self._bound[port.name])
+                self._of_add_ons.append(served)
+                listening.append((port.title, address_of(self._bound[port.name])))
         if _PAGE in self._bound:
             listener = self._bound[_PAGE]
             self._page = self._make_page(listener)
@@ -88,8 +88,8 @@ class MetricsService(Service):
     async def close(self) -> None:
         if self._page is not None:
             await self._page.stop(_STOP_WITHIN_S)
-        if self._agent_check is not None:
-            await self._agent_check.stop()
+        for served in self._of_add_ons:
+            await served.stop()
         if self._gpus is not None:
             self._gpus.close()
         for task in self._tasks:
@@ -97,8 +97,7 @@ class MetricsService(Service):
 
 
 def main() -> int:
-    sockets = (_PAGE, _AGENT_CHECK)
-    return run("zmqtriton-metrics", sockets, MetricsService, is_small=True)
+    return run("zmqtriton-metrics", [_PAGE], MetricsService, is_small=True)
 
 
 if __name__ == "__main__":

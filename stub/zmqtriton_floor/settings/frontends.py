@@ -135,32 +135,28 @@ class MetricsService(NamedTuple):
     interval_ms: float
     allow_cpu_metrics: bool
     allow_gpu_metrics: bool
-    #: None: nobody checks.
-    agent_check_port: Optional[int]
     #: References to what makes the text of local services.
     of_services: Tuple[str, ...] = ()
-    #: References to parts that add-ons have: the server of agent checks, the sampler that keeps the
-    #: history, the choice of the page's form; "" without the add-on.
-    agent_check: str = ""
+    #: References to parts that add-ons have: the sampler that keeps the history, the choice of the
+    #: page's form; "" without the add-on.
     history: str = ""
     open_metrics: str = ""
     #: That to the module that counts tokens; "" if they are not counted.
     tokens: str = ""
 
 
-class Clouds(NamedTuple):
-    """SageMaker and Vertex AI."""
+class Port(NamedTuple):
+    """A port of an add-on, which the process serves that is given its socket."""
 
-    sagemaker_model: str
-    sagemaker_ping_mode: str
-    sagemaker_inference_type: str
-    vertex_ai_predict_route: str
-    vertex_ai_health_route: str
-    vertex_ai_default_model: str
+    #: That of the socket.
+    name: str
+    title: str
+    #: Reference to what serves it.
+    serve: str
 
 
 class FrontendSettings(NamedTuple):
-    """All of these; every frontend has the same, but for the last two."""
+    """All of these; every frontend has the same, but for access and steps."""
 
     log: LogOptions
     memory: Memory
@@ -170,9 +166,9 @@ class FrontendSettings(NamedTuple):
     http: Http
     grpc: Grpc
     metrics_service: MetricsService
-    clouds: Clouds
     tracing: Tracing = Tracing()
     access: Access = Access()
+    ports: Tuple[Port, ...] = ()
     #: References to the steps that requests take, of other packages.
     steps: Tuple[str, ...] = ()
 

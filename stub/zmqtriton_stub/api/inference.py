@@ -1,4 +1,4 @@
-"""The requests and responses of models. Sending responses is the job of responses.py."""
+"""The requests and responses of models. The sender of responses is in responses.py."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ class InferenceRequest:
         return _bls.ask_async(self, decoupled)
 
     def progress(self, share: float) -> None:
-        """Say which part is done, 0 to 1, to a client that follows it, such as that of a job.
+        """Say which part is done, 0 to 1, to a client that follows it.
 
         Not in Triton's API. For other clients, and in a fork of the model, it does nothing.
         """

@@ -43,7 +43,7 @@ _DOCUMENT = json.loads(encode(_WHOLE))
             "http",
             http_restricted_api=(Restriction(("trace",), "k", "v"),),
             http_use_ssl=True,
-            agent_check_port=9,
+            metrics_port=9,
         )._replace(tracing=Tracing("triton", (Sampling("m", ("TENSORS",), 1, -1, 0, "m 2"),))),
     ],
 )

@@ -14,9 +14,10 @@ from tests.frontends.fake_gateway import version_info
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton.options.values import HTTP_CATEGORIES
 from zmqtriton_floor import TRITON_VERSION
-from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.settings.frontends import Port
 from zmqtriton_frontends.http_api.app import routes
-from zmqtriton_frontends.http_api.extension import EndpointParts, HttpExtension
+from zmqtriton_frontends.http_api.extension import EndpointParts
 from zmqtriton_frontends.http_api.server.service import MAIN, all_endpoints
 
 # --------------------------------------------------------------------------------- app
@@ -315,13 +316,10 @@ def test_what_a_client_wrote_does_not_fill_an_error(gateway: FakeGateway) -> Non
 
 
 # --------------------------------------------------------------------------- endpoints
-# Endpoints of add-ons, which the HTTP frontend knows by the names of their sockets alone.
+# Endpoints of add-ons, at ports of their own.
 
 
-NAME = "sagemaker-socket"
-
-
-def test_an_endpoint_is_made_by_the_add_on_that_declares_it(
+def test_an_endpoint_is_made_by_the_add_on_that_declares_its_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[EndpointParts] = []
@@ -333,22 +331,17 @@ def test_an_endpoint_is_made_by_the_add_on_that_declares_it(
         return application
 
     module = ModuleType("an_add_on")
-    module.EXTENSION = HttpExtension(endpoints={NAME: make})  # type: ignore[attr-defined]
+    module.make = make  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "an_add_on", module)
-    gateway: Any = FakeGateway(http_addons=("an_add_on:EXTENSION",))
+    gateway: Any = FakeGateway()
+    ports = tuple(Port(name, name.title(), "an_add_on:make") for name in ("own", "off"))
+    gateway.settings = gateway.settings._replace(ports=ports)
     main: Any = object()
 
-    made = all_endpoints([MAIN, NAME], gateway, main, None)  # type: ignore[arg-type]
+    made = all_endpoints([MAIN, "own"], gateway, main, None)  # type: ignore[arg-type]
 
-    assert {MAIN: main, NAME: application} == made
+    assert {MAIN: main, "own": application} == made
     assert [(gateway, main)] == [(parts.gateway, parts.application) for parts in seen]
-
-
-def test_an_endpoint_that_no_add_on_serves_is_an_error() -> None:
-    gateway: Any = FakeGateway(http_addons=())
-
-    with pytest.raises(Unsupported, match="no add-on is installed that serves the Sagemaker"):
-        all_endpoints([MAIN, NAME], gateway, None, None)  # type: ignore[arg-type]
 
 
 # --------------------------------------------------------------------------- web pages

@@ -67,8 +67,6 @@ def test_every_second_core_has_a_grpc_process(
     [
         ([], {"http-arbiter", "grpc", "metrics"}),
         (["--allow-http=false"], {"grpc", "metrics"}),
-        (["--allow-http=false", "--allow-sagemaker=true"], {"http-arbiter", "grpc", "metrics"}),
-        (["--allow-http=false", "--allow-vertex-ai=true"], {"http-arbiter", "grpc", "metrics"}),
         (["--allow-grpc=false"], {"http-arbiter", "metrics"}),
         (["--allow-metrics=false"], {"http-arbiter", "grpc"}),
         (["--allow-metrics=false", "--agent-check-port=9"], {"http-arbiter", "grpc", "metrics"}),
@@ -82,14 +80,6 @@ def test_every_second_core_has_a_grpc_process(
 @pytest.mark.extra("fleet")
 def test_a_process_is_started_for_what_is_asked_for(arguments: list[str], roles: set[str]) -> None:
     assert roles == set(policy(*arguments).frontend_roles)
-
-
-def test_a_vertex_ai_model_counts_where_its_endpoints_are_served() -> None:
-    assert policy().vertex_ai_default_model is None
-    assert (
-        "m"
-        == policy("--allow-vertex-ai=true", "--vertex-ai-default-model=m").vertex_ai_default_model
-    )
 
 
 def test_directories_are_absolute_and_stores_keep_their_names(

@@ -418,30 +418,6 @@ def test_a_server_that_waits_for_its_repository_can_be_stopped() -> None:
     assert set() == world.alive
 
 
-@pytest.mark.parametrize(
-    ("default", "models", "problem"),
-    [
-        ("", ["m"], ""),
-        ("m", ["m", "n"], ""),
-        ("", ["m", "n"], "Expect the model repository contains only a single model if default "),
-        ("x", ["m"], "Expect the default model 'x' is loaded"),
-    ],
-)
-def test_vertex_ai_needs_a_model_for_predictions(
-    default: str, models: list[str], problem: str
-) -> None:
-    blueprints = map(make_blueprint, models)
-    world = SupervisorHarness(*blueprints, control_mode="none", vertex_ai_default_model=default)
-
-    world.start()
-
-    text = "failed to start Vertex AI service: Invalid argument - "
-    assert [bool(problem)] == [line.startswith(text + problem) for line in world.complaints] or (
-        not problem and not world.complaints
-    )
-    assert (1 if problem else None) == world.status
-
-
 # -------------------------------------------------------------------- startup progress
 # The lines about a start that takes long.
 def starting(*models: Blueprint, **policy: object) -> SupervisorHarness:

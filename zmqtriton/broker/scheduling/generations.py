@@ -18,7 +18,7 @@ from zmqtriton_floor import lazy_names, wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
 from zmqtriton_floor.metrics import MetricsConfig
-from zmqtriton_floor.routing import goes_to_canary, inside, is_copied
+from zmqtriton_floor.routing import goes_to_trial, inside, is_copied
 from zmqtriton_floor.settings.broker import BrokerSettings
 
 _MAX_DEPARTED = 256
@@ -279,7 +279,7 @@ class GenerationRegistry:
         a request that should have been copied is counted.
         """
         order = [split.stable, split.tried]
-        if correlation is not None and goes_to_canary(split, correlation):
+        if correlation is not None and goes_to_trial(split, correlation):
             order.reverse()
         served = self._by_name.get(split.model, {})
         candidates = (served[version] for version in order if version in served)

@@ -1,7 +1,7 @@
-"""The way from a frontend to the process of captures, which no request waits for.
+"""The way from a frontend to the process of an add-on, which no request waits for.
 
 Small records go together after a moment: one by one, each would wake that process beside a request
-that is answered. Bytes that the socket does not take wait, up to a limit; captures beyond it are
+that is answered. Bytes that the socket does not take wait, up to a limit; records beyond it are
 dropped and counted.
 """
 

@@ -114,6 +114,10 @@ class Feature:
     def start(self) -> None:
         """Begin, after the first processes were started and the first loads requested."""
 
+    def start_problem(self, ready: Sequence[str]) -> str:
+        """Return why a server with these models cannot begin to serve; "" if it can."""
+        return ""
+
     def advance(self) -> None:
         """Act on the state of the server; called after each event."""
 

@@ -178,7 +178,7 @@ class ActionRunner:
 
     def _stop_listening(self, _: actions.StopListening) -> None:
         # The kernel accepts connections for as long as any process of ours holds the socket.
-        kept = listeners.METRICS, listeners.AGENT_CHECK
+        kept = listeners.METRICS, *listeners.served_too(listeners.METRICS)
         listeners.close_all({r: h for r, h in self._listeners.items() if r not in kept})
 
     def _give_sockets(self, action: actions.GiveSockets) -> None:

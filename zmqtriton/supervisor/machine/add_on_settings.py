@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zmqtriton import addons
@@ -14,40 +14,37 @@ from zmqtriton.supervisor.server_processes.roles import ADD_ON
 
 def references(options: Options) -> dict[str, Any]:
     """Return the references of what frontends and the broker load of add-ons, by their settings."""
+    tokens = next(iter(addons.references_in_use("tokens", options.value)), "")
     return {
         "http_addons": tuple(addons.references("http")),
         "steps": addons.references_in_use("step", options.value),
         "metrics": addons.references_in_use("metrics", options.value),
-        "parts": {**addons.parts(), "tokens": _first("tokens", options)},
+        "parts": {**addons.parts(), "tokens": tokens},
         "transport": addons.transport(options.grpc_transport),
     }
 
 
-def _first(kind: str, options: Options) -> str:
-    return next(iter(addons.references_in_use(kind, options.value)), "")
-
-
-def told_to_all(options: Options) -> tuple[tuple[str, str], ...]:
-    """Return what all frontends are told of the options of each add-on."""
+def told_to_all(options: Options, ports: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+    """Return what all frontends are told of the options of each add-on; `ports` are as bound."""
     return tuple(
-        (name, _document(options, [each for each in found.declared.options if not each.is_secret]))
+        (name, _document(options, ports, [o for o in found.declared.options if not o.is_secret]))
         for name, found in addons.add_ons().items()
         if found.declared.options
     )
 
 
-def told_alone(options: Options) -> dict[str, tuple[str, str]]:
+def told_alone(options: Options, ports: Mapping[str, int]) -> dict[str, tuple[str, str]]:
     """Return the options of add-ons with secret ones, by the role of the process that has them."""
     return {
-        process.name or name: (name, _document(options, found.declared.options))
+        process.name or name: (name, _document(options, ports, found.declared.options))
         for name, found in addons.add_ons().items()
         if (process := found.declared.process) is not None
         and any(each.is_secret for each in found.declared.options)
     }
 
 
-def _document(options: Options, declared: Sequence[Option]) -> str:
-    return json.dumps({each.field: options.value(each.field) for each in declared})
+def _document(options: Options, ports: Mapping[str, int], declared: Sequence[Option]) -> str:
+    return json.dumps({o.field: ports.get(o.field, options.value(o.field)) for o in declared})
 
 
 def other_roles(options: Options) -> list[str]:

@@ -26,27 +26,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.ports import SharedPorts, describe_listener
 from zmqtriton.systemd import PassedSocket
 
 HTTP = "http-arbiter"
-#: Served by the processes of HTTP.
-SAGEMAKER, VERTEX_AI = "sagemaker", "vertex-ai"
 GRPC = "grpc"
 #: A name may mean an address of IPv4 and one of IPv6, of which gRPC serves both.
 GRPC_OTHER_FAMILY = "grpc-other-family"
 METRICS = "metrics"
-#: Served by the process of metrics.
-AGENT_CHECK = "agent-check"
-_PORT_OPTIONS = {
-    HTTP: "--http-port",
-    GRPC: "--grpc-port",
-    METRICS: "--metrics-port",
-    AGENT_CHECK: "--agent-check-port",
-    SAGEMAKER: "--sagemaker-port",
-    VERTEX_AI: "--vertex-ai-port",
-}
+#: The roles that serve ports of add-ons, as these call them.
+_SERVING = {"http": HTTP, "metrics": METRICS}
 #: What a bind says of an address that somebody else has, or that this user may not have.
 _TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
 _IPV4, _IPV6 = "0.0.0.0", "::"
@@ -133,19 +124,21 @@ class BoundSocket:
 
 
 class _Service(NamedTuple):
-    """A service that systemd may pass a socket for, and the options that this stands for."""
+    """A service with a socket, and the fields of the options that are about it."""
 
     role: str
+    #: For people.
+    title: str
     switch: str
     address: str
     port: str
 
 
-#: By the names that FileDescriptorName= may have.
+#: The services that systemd may pass a socket for, by the names that FileDescriptorName= may have.
 _PASSABLE = {
-    "http": _Service(HTTP, "allow_http", "http_address", "http_port"),
-    "grpc": _Service(GRPC, "allow_grpc", "grpc_address", "grpc_port"),
-    "metrics": _Service(METRICS, "allow_metrics", "metrics_address", "metrics_port"),
+    "http": _Service(HTTP, "HTTP", "allow_http", "http_address", "http_port"),
+    "grpc": _Service(GRPC, "GRPC", "allow_grpc", "grpc_address", "grpc_port"),
+    "metrics": _Service(METRICS, "Metrics", "allow_metrics", "metrics_address", "metrics_port"),
 }
 
 
@@ -224,7 +217,20 @@ def served_ports(options: Options) -> list[int]:
 
 def all_ports(options: Options) -> dict[str, int]:
     """Return the ports of a server with these options by role."""
-    return {role: port for is_wanted, role, _, _, port in _services(options) if is_wanted}
+    return {each.role: options.value(each.port) for each in _services(options)}
+
+
+def port_fields() -> dict[str, str]:
+    """Return the fields of the options with ports, by role."""
+    own = ((service.role, service.port) for service in _PASSABLE.values())
+    return dict((*own, *((port.name, port.number) for port in addons.ports())))
+
+
+def served_too(role: str) -> tuple[str, ...]:
+    """Return the further sockets that the processes of a role serve."""
+    if role == GRPC:
+        return (GRPC_OTHER_FAMILY,)
+    return tuple(port.name for port in addons.ports() if _SERVING[port.of] == role)
 
 
 def bind_all(
@@ -241,15 +247,17 @@ def bind_all(
     sharing = _shared_roles(options, is_replacing=bool(offered))
     listeners = dict(adopted)
     try:
-        for is_wanted, role, service, address, port in _services(options):
-            if is_wanted and role not in listeners:
-                if role in offered and offered[role].port == port:
-                    _check_address(service, address, offered[role], _PORT_OPTIONS[role])
-                    listeners[role] = offered[role]
-                    continue
-                shared = sharing.get(role, PortSharing.NOBODY)
-                bound = _bind(service, address, port, shared, _PORT_OPTIONS[role])
-                listeners[role] = BoundSocket(role, bound)
+        for service in _services(options):
+            role, port = service.role, options.value(service.port)
+            address = getattr(options, service.address) or options.http_address
+            if role in listeners:
+                continue
+            if role in offered and offered[role].port == port:
+                _check_address(service, address, offered[role])
+                listeners[role] = offered[role]
+                continue
+            bound = _bind(service, address, port, sharing.get(role, PortSharing.NOBODY))
+            listeners[role] = BoundSocket(role, bound)
         if listeners.get(GRPC) is offered.get(GRPC, ""):
             listeners |= {r: each for r, each in offered.items() if r == GRPC_OTHER_FAMILY}
         elif is_native and GRPC in listeners and GRPC not in adopted:
@@ -275,38 +283,18 @@ def _shared_roles(options: Options, *, is_replacing: bool) -> dict[str, PortShar
     return sharing
 
 
-def _services(options: Options) -> list[tuple[bool, str, str, str, int]]:
-    """Return whether each is wanted, its role, its name for people, its address and its port."""
-    metrics_address = options.metrics_address or options.http_address
+def _services(options: Options) -> list[_Service]:
+    """Return the services of a server with these options."""
     return [
-        (options.allow_http, HTTP, "HTTP", options.http_address, options.http_port),
-        (options.allow_grpc, GRPC, "GRPC", options.grpc_address, options.grpc_port),
-        (options.allow_metrics, METRICS, "Metrics", metrics_address, options.metrics_port),
-        (
-            options.agent_check_port is not None,
-            AGENT_CHECK,
-            "Agent Check",
-            metrics_address,
-            options.agent_check_port or 0,
-        ),
-        (
-            options.allow_sagemaker,
-            SAGEMAKER,
-            "Sagemaker",
-            options.http_address,
-            options.sagemaker_port,
-        ),
-        (
-            options.allow_vertex_ai,
-            VERTEX_AI,
-            "Vertex AI",
-            options.http_address,
-            options.vertex_ai_port,
+        *(service for service in _PASSABLE.values() if getattr(options, service.switch)),
+        *(
+            _Service(port.name, port.title, port.on, f"{port.of}_address", port.number)
+            for port in addons.ports_in_use(options.value)
         ),
     ]
 
 
-def _check_address(service: str, address: str, offered: BoundSocket, option: str) -> None:
+def _check_address(service: _Service, address: str, offered: BoundSocket) -> None:
     """Raise PortError if a socket with the right port listens at another address."""
     try:
         addresses = [where[0] for *_, where in _resolve(address, offered.port)]
@@ -314,7 +302,7 @@ def _check_address(service: str, address: str, offered: BoundSocket, option: str
         raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
     if offered.address not in addresses:
         text = f"the server that is replaced listens at {offered.address}, and not at '{address}'"
-        option = option.replace("-port", "-address")
+        option = _option(service.address)
         raise PortError(_refusal(service, f"{text} - name the same address with {option}"))
 
 
@@ -327,7 +315,7 @@ def _bind_other_family(
     if not others:
         return None
     try:
-        return _bind("GRPC", str(others[0][0]), first.port, sharing, _PORT_OPTIONS[GRPC])
+        return _bind(_PASSABLE["grpc"], str(others[0][0]), first.port, sharing)
     except PortError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno in _TAKEN:
@@ -339,9 +327,7 @@ def _resolve(address: str, port: int) -> list[Any]:
     return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
 
 
-def _bind(
-    service: str, address: str, port: int, sharing: PortSharing, option: str
-) -> socket.socket:
+def _bind(service: _Service, address: str, port: int, sharing: PortSharing) -> socket.socket:
     try:
         addresses = _resolve(address, port)
     except OSError as error:
@@ -353,9 +339,8 @@ def _bind(
         text = f"unable to bind '{address}:{port}': {error.strerror}"
         if error.errno == errno.EAFNOSUPPORT:
             version = "IPv6" if family == socket.AF_INET6 else "IPv4"
-            option = option.replace("-port", "-address")
             text = f"'{address}' is of {version}, which this machine has not - name another "
-            text += f"address with {option}"
+            text += f"address with {_option(service.address)}"
         raise PortError(_refusal(service, text)) from error
     try:
         if sharing is PortSharing.OWN_PROCESSES:
@@ -376,7 +361,7 @@ def _bind(
         if error.errno == errno.EADDRINUSE:
             holder = describe_listener(port)
             text = f"Socket '{address}:{port}' already in use {holder and f'by {holder} '}"
-            text += f"- choose another port with {option}"
+            text += f"- choose another port with {_option(service.port)}"
         raise PortError(_refusal(service, text)) from error
     return held
 
@@ -391,8 +376,12 @@ def _bind_exclusively(bound: socket.socket, where: tuple[object, ...]) -> None:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
 
 
-def _refusal(service: str, text: str) -> str:
-    return f"failed to start {service} service: Unavailable - {text}"
+def _refusal(service: _Service, text: str) -> str:
+    return f"failed to start {service.title} service: Unavailable - {text}"
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 def allow_address_reuse(listeners: dict[str, BoundSocket]) -> None:

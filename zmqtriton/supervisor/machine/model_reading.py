@@ -26,7 +26,12 @@ from zmqtriton.config.backends import (
 )
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, raise_first
-from zmqtriton.config.files import ClientFiles, check_paths, read_client_files
+from zmqtriton.config.files import (
+    ClientFiles,
+    chat_template,
+    check_paths,
+    read_client_files,
+)
 from zmqtriton.config.known_parameters import SCALING
 from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
 from zmqtriton.config.parameters import (
@@ -155,7 +160,7 @@ class ModelReader:
         self._python_settings = options.backend_settings("python")
         self._may_build_environments = options.build_environments
         self._users = options.stub_user
-        self._has_chats = bool(options.value("allow_openai"))
+        self._chat_template = chat_template(options.value)
         self._host = host_of(options, gpus)
         self._agents = options.repoagent_directory
         self._backends = backend_places(options.backend_directory)
@@ -326,7 +331,7 @@ class ModelReader:
         check_states(config, directory)
         if not self._auto_complete:
             check_runnable(config, self._host, source)
-        return read_client_files(config, directory, has_chats=self._has_chats)
+        return read_client_files(config, directory, self._chat_template)
 
     def _versions(
         self,

@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from zmqtriton import addons
 from zmqtriton.options import Options
-from zmqtriton.options.sources import endpoint_settings
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine import add_on_settings, listeners, tables
 from zmqtriton.supervisor.machine.capacity import available_bytes, segment_budget_bytes
@@ -51,16 +51,6 @@ _MOVE_WITHIN_S = 3600.0
 _HOLD_BACK = "TRITONSERVER_DELAY_SCHEDULER"
 #: Any value but 0 has all processes look for tensors that are read after their block is free.
 _POISON = "ZT_POISON"
-
-#: The field of the options for each socket's port.
-_PORTS = {
-    listeners.HTTP: "http_port",
-    listeners.SAGEMAKER: "sagemaker_port",
-    listeners.VERTEX_AI: "vertex_ai_port",
-    listeners.GRPC: "grpc_port",
-    listeners.METRICS: "metrics_port",
-    listeners.AGENT_CHECK: "agent_check_port",
-}
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +108,8 @@ def process_settings(
 
 def bound_ports(sockets: Mapping[str, listeners.BoundSocket]) -> dict[str, int]:
     """Return the ports of the sockets, by field of the options."""
-    return {name: sockets[role].port for role, name in _PORTS.items() if role in sockets}
+    fields = listeners.port_fields()
+    return {name: sockets[role].port for role, name in fields.items() if role in sockets}
 
 
 def settings_of(options: Options, machine: Machine) -> Settings:
@@ -150,7 +141,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
         frontend=_frontend(options, machine, log, memory, metrics, on_demand),
         access=access_by_role(options),
         steps=machine.steps,
-        told_alone=add_on_settings.told_alone(options),
+        told_alone=add_on_settings.told_alone(options, machine.ports),
         cache_secrets=cache_secrets() if options.cache_config else {},
         trace=trace,
         log_file=options.log_file,
@@ -205,7 +196,7 @@ def _frontend(
             passed_sockets=machine.passed_sockets,
             stub_user=options.stub_user,
             state_directory=options.state_directory,
-            add_ons=add_on_settings.told_to_all(options),
+            add_ons=add_on_settings.told_to_all(options, machine.ports),
         ),
         models=frontends.Models(
             options.model_control_mode,
@@ -223,17 +214,12 @@ def _frontend(
             interval_ms=options.metrics_interval_ms,
             allow_cpu_metrics=options.allow_cpu_metrics,
             allow_gpu_metrics=options.allow_gpu_metrics,
-            agent_check_port=machine.ports.get("agent_check_port", options.agent_check_port),
             of_services=machine.metrics,
-            agent_check=machine.parts.get("agent_check", ""),
             history=machine.parts.get("samples", ""),
             tokens=machine.parts.get("tokens", ""),
             open_metrics=machine.parts.get("page_form", ""),
         ),
-        clouds=frontends.Clouds(
-            **endpoint_settings(machine.environment),
-            vertex_ai_default_model=options.vertex_ai_default_model,
-        ),
+        ports=tuple(frontends.Port(each.name, each.title, each.serve) for each in addons.ports()),
     )
 
 
@@ -304,12 +290,12 @@ def _held_requests(text: str) -> int:
 def read_policy(options: Options) -> Policy:
     """Return the policy of a server that is started with these options on this machine."""
     cores = len(os.sched_getaffinity(0))
-    has_http = options.allow_http or options.allow_sagemaker or options.allow_vertex_ai
-    roles = ["http-arbiter"] if has_http else []
+    served_too = {port.of for port in addons.ports_in_use(options.value)}
+    roles = ["http-arbiter"] if options.allow_http or "http" in served_too else []
     if options.allow_grpc:
         roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
     roles += services_of(options)
-    if options.allow_metrics or options.agent_check_port is not None:
+    if options.allow_metrics or "metrics" in served_too:
         roles.append("metrics")
     if options.trace.can_trace:
         roles.append("tracer")
@@ -324,9 +310,6 @@ def read_policy(options: Options) -> Policy:
         load_slot_timeout_s=python.load_slot_timeout_s,
         load_retries=options.model_load_retry_count,
         exit_on_error=options.exit_on_error,
-        vertex_ai_default_model=(
-            options.vertex_ai_default_model if options.allow_vertex_ai else None
-        ),
         exit_timeout_s=options.exit_timeout_secs,
         exit_drain_s=options.exit_drain_secs,
         # a server that takes over has no clients before its models serve

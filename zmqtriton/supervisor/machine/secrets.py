@@ -76,7 +76,8 @@ def check_tokens(options: Options) -> None:
     if not path:
         return
     try:
-        grants = token_file.read(path, counts_text=bool(options.value("token_metrics")))
+        counted = addons.references_in_use("tokens", options.value)
+        grants = token_file.read(path, counts_text=bool(counted))
         is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
     except (TokenFileError, OSError) as error:
         raise SecretError(f"--tokens={path}: {error}") from None

@@ -27,10 +27,6 @@ _LOOK_S = 1.0
 
 _NOT_ALL = "failed to load all models"
 _MAX_NAMED = 10
-_NO_VERTEX = "failed to start Vertex AI service: Invalid argument"
-_NO_DEFAULT = (
-    "Expect the model repository contains only a single model if default model is not specified"
-)
 
 
 class StartupServer(Protocol):
@@ -47,6 +43,9 @@ class StartupServer(Protocol):
         self, then: Callable[[RepositoryListing], None], *, is_patient: bool = False
     ) -> None:
         """Pass the names of the repositories' models to `then`; with patience, of all of them."""
+
+    def start_problem(self, ready: Sequence[str]) -> str:
+        """Return why a server with these models cannot begin to serve; "" if it can."""
 
     def accept_clients(self) -> None:
         """Let clients connect."""
@@ -179,8 +178,8 @@ class Startup:
         if self._failed and self._policy.exit_on_error and not self._policy.one_by_one:
             self._give_up(f"{_NOT_ALL}\n{self._describe_failed(rows)}")
             return
-        if problem := self._find_vertex_problem():
-            self._plan.enqueue(PrintError(f"{_NO_VERTEX} - {problem}"))
+        if problem := self._server.start_problem([n for n, _, state in rows if state == "READY"]):
+            self._plan.enqueue(PrintError(problem))
             self._server.stop(1)
             return
         if self._failed:
@@ -191,17 +190,6 @@ class Startup:
             self._server.accept_clients()
         if self._policy.control_mode == "poll" and self._policy.poll_s > 0:
             self._poll()
-
-    def _find_vertex_problem(self) -> str:
-        """Return why Vertex AI's endpoints have no default model, or ""."""
-        default = self._policy.vertex_ai_default_model
-        if default is None:
-            return ""
-        rows = [row for model in self._server.models.values() for row in table_rows(model)]
-        ready = [name for name, _, state in rows if state == "READY"]
-        if default:
-            return "" if default in ready else f"Expect the default model '{default}' is loaded"
-        return "" if len(ready) == 1 else _NO_DEFAULT
 
     def _describe_failed(self, rows: list[tuple[str, str, str]]) -> str:
         """Return a line for each model that was not loaded, of its row in the table."""

@@ -61,8 +61,8 @@ def _addresses(
         services["grpc"] = grpc.address, grpc.port
     if metrics.is_served:
         services["metrics"] = metrics.address, metrics.port
-    if metrics.agent_check_port:
-        services["agent_check"] = metrics.address, metrics.agent_check_port
+    if port := settings.option("agent_check_port"):
+        services["agent_check"] = metrics.address, port
     addresses = {}
     for name, (address, port) in services.items():
         host = named or address

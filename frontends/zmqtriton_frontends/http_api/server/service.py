@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from zmqtriton_floor.errors import Unsupported
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access, Route
-from zmqtriton_frontends.http_api.extension import EndpointParts, extensions
+from zmqtriton_frontends.http_api.extension import EndpointParts
 from zmqtriton_frontends.http_api.server import channel
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
@@ -29,36 +29,15 @@ from zmqtriton_frontends.serving.process import Service
 
 _log = logging.getLogger(__name__)
 MAIN = "socket"
-#: The services by the options that name their sockets. All but the main are served by add-ons.
-SOCKETS = {
-    MAIN: "HTTPService",
-    "sagemaker-socket": "Sagemaker HTTPService",
-    "vertex-ai-socket": "Vertex AI HTTPService",
-}
 
 
 def all_endpoints(
     names: Collection[str], gateway: Gateway, application: Application, access: Access
 ) -> dict[str, Application]:
-    """Return the application of each endpoint; they pass requests on to that of the main.
-
-    Raises Unsupported for one that no add-on serves.
-    """
-
+    """Return the application of each endpoint; they pass requests on to that of the main."""
     parts = EndpointParts(gateway, application, access, partial(app.build, gateway, access=access))
-    made_by = {
-        name: make
-        for extension in extensions(gateway)
-        for name, make in extension.endpoints.items()
-    }
-    endpoints = {MAIN: application}
-    for name in names:
-        if name == MAIN:
-            continue
-        if name not in made_by:
-            raise Unsupported(f"no add-on is installed that serves the {SOCKETS[name]}")
-        endpoints[name] = made_by[name](parts)
-    return endpoints
+    ports = (port for port in gateway.settings.ports if port.name in names)
+    return {MAIN: application, **{port.name: load_reference(port.serve)(parts) for port in ports}}
 
 
 class Connections:
@@ -222,7 +201,11 @@ class HttpService(Service):
 
     async def open(self) -> list[tuple[str, str]]:
         await self._listeners.open()
-        return [(SOCKETS[name], address_of(bound)) for name, bound in self._bound.items()]
+        titles = {port.name: f"{port.title} " for port in self._gateway.settings.ports}
+        return [
+            (f"{titles.get(name, '')}HTTPService", address_of(bound))
+            for name, bound in self._bound.items()
+        ]
 
     def count_connections(self) -> int:
         return len(self._connections.room)

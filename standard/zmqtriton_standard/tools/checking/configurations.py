@@ -15,6 +15,7 @@ from zmqtriton.config import (
     ConfigError,
     Host,
     Problem,
+    chat_template,
     config_problems,
     find_runtime,
     group_problems,
@@ -75,7 +76,7 @@ def configuration_problems(config: Any, directory: Path, rules: CheckOptions) ->
     yield from unreadable
     if not unreadable:
         try:
-            read_client_files(config, directory, has_chats=True)
+            read_client_files(config, directory, chat_template(lambda option: True))
         except ZmqTritonError as error:
             yield to_problem(error, None)
 

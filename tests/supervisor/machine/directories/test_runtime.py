@@ -349,10 +349,10 @@ def test_a_directory_that_somebody_else_has_made_is_not_taken(
 _FIRST = Service("reload", group="config", restrictions="http_restricted_api")
 
 
-_SECOND = Service("allow_sagemaker", group="id", restrictions="grpc_restricted_protocol")
+_SECOND = Service("load_on_demand", group="id", restrictions="grpc_restricted_protocol")
 
 
-_BOTH = Options(reload=True, allow_sagemaker=True, config="", id="")
+_BOTH = Options(reload=True, load_on_demand=True, config="", id="")
 
 
 _OWN_GROUP = os.getgid()
@@ -380,7 +380,7 @@ def bind(options: Options, directory: Path, models: int | None = None) -> dict[s
 
 
 def test_a_service_that_is_turned_on_has_a_socket_for_the_server_s_user(directory: Path) -> None:
-    options = replace(_BOTH, allow_sagemaker=False)
+    options = replace(_BOTH, load_on_demand=False)
 
     assert {"first": _FIRST} == services_of(options)
     assert {"first": 0o600} == bind(options, directory)
@@ -412,7 +412,7 @@ def test_an_error_names_the_option_and_leaves_no_socket_bound(directory: Path) -
         bind(_BOTH, directory)
 
     path = directory / "second"
-    text = f"--allow-sagemaker: cannot make the socket '{path}': Address already in use"
+    text = f"--load-on-demand: cannot make the socket '{path}': Address already in use"
     assert text == str(refused.value)
     assert before == set(os.listdir("/proc/self/fd")), "while the traceback has the sockets"
 

@@ -115,7 +115,7 @@ def role_command(
         command += ["--begun", str(begun)]
     if role in _ROLES_WITH_SOCKET:
         for name, socket in sockets.items():
-            command += [f"--{name}-socket" if name else "--socket", str(socket)]
+            command += ["--also", f"{name}={socket}"] if name else ["--socket", str(socket)]
     return command
 
 

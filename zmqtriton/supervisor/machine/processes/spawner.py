@@ -26,14 +26,6 @@ from zmqtriton.supervisor.machine.processes.process import oom_score_of
 from zmqtriton.supervisor.server_processes.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton_floor import execution_progress
 
-#: The further sockets that the processes of a role serve.
-_SERVED_TOO = {
-    listeners.HTTP: (listeners.SAGEMAKER, listeners.VERTEX_AI),
-    listeners.METRICS: (listeners.AGENT_CHECK,),
-    listeners.GRPC: (listeners.GRPC_OTHER_FAMILY,),
-}
-
-
 #: The size of the memory in which each broker writes for the next one.
 _BEGUN_BYTES = 1 << 18
 
@@ -85,7 +77,7 @@ class Spawner:
         is_native = self._options.grpc_transport == "native"
         if held is not None and (is_native or action.role != listeners.GRPC):
             descriptors[""] = held.socket.fileno()
-        for role in _SERVED_TOO.get(action.role, ()):
+        for role in listeners.served_too(action.role):
             if role in self._listeners:
                 descriptors[role] = self._listeners[role].socket.fileno()
         self._children.spawn(

@@ -33,7 +33,7 @@ from tests.faults.stamps import (
 from tests.support.scripted import add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton_floor.routing import ALL, goes_to_canary
+from zmqtriton_floor.routing import ALL, goes_to_trial
 from zmqtriton_floor.wire import TrafficSplit
 
 pytestmark = pytest.mark.system
@@ -304,8 +304,8 @@ def add_to_sequence(server: Server, sequence: int, value: int, **flags: Any) -> 
 def test_sequences_stay_with_their_version_through_changes_and_the_end(server: Server) -> None:
     tried = add_version(server, model=SEQUENCES)
     split = TrafficSplit(SEQUENCES, 1, tried, ALL // 2)
-    stable = [number for number in range(1, 50) if not goes_to_canary(split, number)][:2]
-    moved = [number for number in range(1, 50) if goes_to_canary(split, number)][:2]
+    stable = [number for number in range(1, 50) if not goes_to_trial(split, number)][:2]
+    moved = [number for number in range(1, 50) if goes_to_trial(split, number)][:2]
     sequences = [*stable, *moved]
     canary(server, document={"version": tried, "weight": 50}, model=SEQUENCES)
     for sequence in sequences:

@@ -1,10 +1,10 @@
-"""SageMaker and Vertex AI as an extension of the HTTP frontend: endpoints on ports of their own."""
+"""The endpoints of SageMaker and Vertex AI, as processes of HTTP make them for their ports."""
 
 from __future__ import annotations
 
 from zmqtriton_extras.clouds.vertex_ai import Scrape
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import EndpointParts, HttpExtension
+from zmqtriton_frontends.http_api import EndpointParts
 from zmqtriton_frontends.process import Application
 from zmqtriton_standard.metrics.machine import Machine
 from zmqtriton_standard.metrics.scraper import Scraper
@@ -25,8 +25,8 @@ def scrape_of(gateway: Gateway) -> Scrape | None:
     return scrape
 
 
-def _sagemaker(parts: EndpointParts) -> Application:
-    # only now, as below: a server without these endpoints need not load them
+def sagemaker(parts: EndpointParts) -> Application:
+    # only now, as below: most servers have one of them
     from zmqtriton_extras.clouds.sagemaker import SageMaker
     from zmqtriton_extras.clouds.target_models import TargetModels
 
@@ -35,13 +35,8 @@ def _sagemaker(parts: EndpointParts) -> Application:
     return SageMaker(parts.gateway, parts.application, models, of_models, parts.access)
 
 
-def _vertex_ai(parts: EndpointParts) -> Application:
+def vertex_ai(parts: EndpointParts) -> Application:
     from zmqtriton_extras.clouds.vertex_ai import VertexAi
 
     scrape = scrape_of(parts.gateway)
     return VertexAi(parts.gateway, parts.application, scrape, parts.access)
-
-
-EXTENSION = HttpExtension(
-    endpoints={"sagemaker-socket": _sagemaker, "vertex-ai-socket": _vertex_ai}
-)

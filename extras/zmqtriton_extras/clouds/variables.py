@@ -1,0 +1,52 @@
+"""The variables by which the platforms configure a server, as in Triton. Does no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zmqtriton.options import BadValue, integer, pair
+
+_VERTEX = "failed to start Vertex AI service: Invalid argument"
+#: What /invocations may be.
+_INFERENCE_TYPES = ("infer", "generate", "generate_stream")
+
+port_range = pair(integer, integer, "-")
+
+
+def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options that have other defaults in this environment. Raises BadValue."""
+    options: dict[str, Any] = {}
+    if environment.get("AIP_MODE") == "PREDICTION":
+        options = {"allow_vertex_ai": True, "allow_http": False, "allow_grpc": False}
+    port = environment.get("AIP_HTTP_PORT", "")
+    if port:
+        if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+            raise BadValue(f"AIP_HTTP_PORT: '{port}' is not a port")
+        options["vertex_ai_port"] = int(port)
+    if uri := environment.get("AIP_STORAGE_URI", ""):
+        options["model_repository"] = (uri,)
+    return options
+
+
+def check(value_of: Callable[[str], Any], environment: Mapping[str, str]) -> None:
+    """Raise BadValue if an endpoint that is to be served lacks a variable."""
+    if value_of("allow_vertex_ai"):
+        # The first is misspelled in Triton, too.
+        for variable, name in (
+            ("AIP_PREDICT_ROUTE", "API_PREDICT_ROUTE"),
+            ("AIP_HEALTH_ROUTE", "AIP_HEALTH_ROUTE"),
+        ):
+            pattern = environment.get(variable, "")
+            if not pattern:
+                raise BadValue(f"{_VERTEX} - {name} is not defined for Vertex AI endpoint")
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise BadValue(f"{_VERTEX} - {variable} '{pattern}': {error}") from None
+    kind = environment.get("SAGEMAKER_TRITON_INFERENCE_TYPE", "infer")
+    if value_of("allow_sagemaker") and kind not in _INFERENCE_TYPES:
+        raise BadValue(
+            f"SAGEMAKER_TRITON_INFERENCE_TYPE: '{kind}' is none of: {', '.join(_INFERENCE_TYPES)}"
+        )
