@@ -5,7 +5,7 @@ from __future__ import annotations
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import Change, Outcome, Story
+from zmqtriton.supervisor.story import Change, Outcome, Story, result_of
 
 __all__ = [
     "Change",
@@ -18,4 +18,5 @@ __all__ = [
     "Verb",
     "Verbs",
     "at_once",
+    "result_of",
 ]

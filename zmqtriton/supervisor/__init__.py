@@ -42,7 +42,7 @@ _NAMES = {
     "server_processes.audience": "Audience",
     "server_processes.broker_counts": "BrokerCounts CountsReport",
     "service": "run",
-    "story": "Change Outcome Story",
+    "story": "Change Outcome Story result_of",
     "states": "GenerationState InstanceState KillRequested TransitionError UNLOADED",
 }
 
@@ -113,6 +113,6 @@ if TYPE_CHECKING:
         KillRequested,
         TransitionError,
     )
-    from zmqtriton.supervisor.story import Change, Outcome, Story
+    from zmqtriton.supervisor.story import Change, Outcome, Story, result_of
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -328,6 +328,7 @@ class Core:
         # a listener that this server shut down would be shut in the other one, which may stay
         self._peers.has_successor |= self.events.succession.has_other
         self._stopping.begin(status)
+        self.startup.stop()
         self._features.tell(lambda each: each.stop())
         for model in self.models.values():
             model.cancel_loads(SERVER_STOPS)

@@ -11,9 +11,11 @@ import itertools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor.actions import Action, Log
+from zmqtriton.supervisor.story import result_of
 
 #: What keeps the error of a named block where it happened.
 Guard = Callable[[str], AbstractContextManager[Any]]
@@ -107,6 +109,10 @@ class Plan:
         timer = Timer(call)
         heapq.heappush(self._timers, (self.now_s + delay_s, next(self._order), timer))
         return timer
+
+    async def pause(self, seconds: float) -> None:
+        """Let a story wait."""
+        await result_of(partial(self.call_later, seconds))
 
     def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:
         """Set the time, and make due calls; each call in a guard of its own."""

@@ -37,6 +37,13 @@ class Outcome(Generic[Value]):
         self._waiting = waiting
 
 
+async def result_of(ask: Callable[[Outcome[Value]], object]) -> Value:
+    """Return what a function passes to the callback that it takes."""
+    outcome = Outcome[Value]()
+    ask(outcome)
+    return await outcome
+
+
 class Change:
     """A condition that a story awaits: it is looked at whenever something has changed."""
 

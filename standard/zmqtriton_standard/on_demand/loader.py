@@ -25,6 +25,7 @@ from zmqtriton.supervisor import (
     Verb,
     Verbs,
     required_model_name,
+    result_of,
 )
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
@@ -218,9 +219,7 @@ class OnDemandLoader(Feature):
 
         Raises Unavailable if none of them becomes idle in time.
         """
-        measured = Outcome[None]()
-        self._refresh_usage(measured)
-        await measured
+        await result_of(self._refresh_usage)
         if not self._falling_asleep:
             try:
                 room = self._evictions.make_room(load.name, wakes=load.wakes)
@@ -273,15 +272,14 @@ class OnDemandLoader(Feature):
             if not load.wakes:
                 self._remember_failure(load.name, error)
             raise error
-        is_time = Outcome[None]()
-        self._plan.call_later(MIN_CHECK_INTERVAL_S, is_time)
-        await is_time
+        await self._plan.pause(MIN_CHECK_INTERVAL_S)
 
     async def _load(self, load: _PendingLoad) -> None:
-        name, loaded = load.name, Outcome[ZmqTritonError | None]()
+        name = load.name
         load.is_loading = True
         self._evictions.reserve(name)
         self._plan.log("I", f"loading '{name}', which is asked for")
+        loaded = Outcome[ZmqTritonError | None]()
         self._server.get_or_create_model(name).load_on_demand(loaded)
         error = await loaded
         self._evictions.load_ended(name, error)

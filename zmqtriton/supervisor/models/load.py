@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
@@ -33,7 +34,7 @@ from zmqtriton.supervisor.models.call_graph import (
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
 from zmqtriton.supervisor.models.new_versions import NewVersions
 from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, LoadState
-from zmqtriton.supervisor.story import Outcome, Story
+from zmqtriton.supervisor.story import Outcome, Story, result_of
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
@@ -205,9 +206,7 @@ class Load:
 
     async def _slot(self) -> None:
         """Wait for one of the server's slots."""
-        granted = Outcome[None]()
-        self._context.load_slots.acquire(self._model.name, granted)
-        await granted
+        await result_of(partial(self._context.load_slots.acquire, self._model.name))
 
     def _scaled(self, scale: Scale) -> Blueprint:
         """Return the serving versions with another number of instances. Raises ZmqTritonError."""
@@ -245,9 +244,7 @@ class Load:
             last_fingerprint = fingerprint
             self._take(states.FilesUnsettled())
             around.load_slots.release(self._model.name)
-            is_time = Outcome[None]()
-            around.plan.call_later(request.settle_s, is_time)
-            await is_time
+            await around.plan.pause(request.settle_s)
             await self._slot()
 
     def _is_current(self, blueprint: Blueprint) -> bool:
@@ -282,11 +279,10 @@ class Load:
         """Load the models that it names first, whether or not they can be loaded."""
         self._record_dependencies(blueprint)
         if blueprint.callees:
-            around, tried = self._context, Outcome[None]()
+            around, again = self._context, self._request.retry_failed_members
             around.load_slots.release(self._model.name)
-            again = self._request.retry_failed_members
-            around.load_order.load_callees(blueprint.name, blueprint.callees, tried, again=again)
-            await tried
+            load = partial(around.load_order.load_callees, blueprint.name, blueprint.callees)
+            await result_of(partial(load, again=again))
             await self._slot()
 
     async def _load_members(
@@ -301,9 +297,8 @@ class Load:
         self._record_dependencies(blueprint)
         try:
             members.check_acyclic(blueprint.name)
-            tried = Outcome[None]()
-            members.load_members(ensemble, tried, again=self._request.retry_failed_members)
-            await tried
+            again = self._request.retry_failed_members
+            await result_of(partial(members.load_members, ensemble, again=again))
             return members.finalize_config(blueprint)
         except ZmqTritonError as error:
             return error
@@ -315,9 +310,7 @@ class Load:
         self._take(states.AnnouncementBegun())
         for news in self._model.version_infos():
             self._context.audience.tell_frontends(news)
-        known = Outcome[None]()
-        self._context.audience.confirm_frontends(known)
-        await known
+        await result_of(self._context.audience.confirm_frontends)
         # Triton's words for it; the table has others.
         raise InvalidArgument(f"load failed for model '{name}': {no_version_text(name)}\n")
 

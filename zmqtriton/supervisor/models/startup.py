@@ -10,13 +10,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from zmqtriton.supervisor.actions import PrintError, RepositoryListing, ShowTables
+from zmqtriton.supervisor.actions import PrintError, RepositoryListing, RepositoryNames, ShowTables
 from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS, ignore_result
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import is_silent, table_rows
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import ModelState
+from zmqtriton.supervisor.story import Change, Outcome, Story, result_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -66,7 +67,9 @@ class Startup:
         self._publish = publish
         self._policy = policy
         self._server = served
+        self._story = Story()
         self._left: set[str] = set()
+        self._is_tried = Change()
         self._failed: list[str] = []
         self._progress = StartupProgress(plan, self._find_phases)
         self.is_over = False
@@ -74,63 +77,99 @@ class Startup:
         self.is_moving = policy.one_by_one
         #: What is loaded when that has ended; None before it is known, or after.
         self._moving: tuple[str, ...] | None = None
-        self._has_room = not policy.one_by_one
+        self._has_room = Outcome[None]()
         #: Does what has to wait for the models, and goes on.
         self.finish_move: Callable[[Callable[[], None]], None] = lambda then: then()
         #: The repository cannot be listed, and the server waits for it.
         self.is_repository_missing = False
 
     def begin(self) -> None:
-        self._progress.begin()
-        self._server.list_repository(self._load_listed, is_patient=True)
+        self._story.begin(self._tell())
 
-    def _load_listed(self, listing: RepositoryListing) -> None:
-        if self._server.is_stopping:
-            return
-        if isinstance(listing, ZmqTritonError):
-            if self._policy.exit_on_error or self._policy.one_by_one:
-                self._give_up(listing.text)
-            else:
-                self._await_repository(listing.text)
-            return
-        if self.is_repository_missing:
-            self._plan.log("I", "the model repository can be listed; its models are loaded")
-        names = self._policy.startup_models
-        if self._policy.control_mode != "explicit" or names == ("*",):
-            names = tuple(listing)
-        if self._policy.one_by_one:
-            self._publish(wire.RepositoryState(0, 1))
-            self._moving = names
-            self._server.accept_clients()
-            self._move()
-        else:
-            self._load(names)
+    def stop(self) -> None:
+        """Begin nothing new."""
+        self._progress.end()
+        self._story.cancel()
 
     def make_room(self) -> None:
         """Load what the server before had: it has ended."""
-        self._has_room = True
-        self._move()
+        self._has_room()
 
-    def _move(self) -> None:
-        if self._has_room and self._moving is not None and not self._server.is_stopping:
-            names, self._moving = self._moving, None
-            self._plan.log("I", "The server before has ended; its models are loaded here.")
-            self._load(names)
+    async def _tell(self) -> None:
+        """Load the models, let clients connect, and poll if so wanted."""
+        policy = self._policy
+        self._progress.begin()
+        listing = await self._list()
+        names = policy.startup_models
+        if policy.control_mode != "explicit" or names == ("*",):
+            names = tuple(listing)
+        if policy.one_by_one:
+            await self._wait_for_end_of_predecessor(names)
+        await self._load(names)
+        if not self._may_serve():
+            return
+        if policy.one_by_one:
+            await result_of(self.finish_move)
+            self.is_moving = False
+            self._publish(wire.RepositoryState(0))
+        else:
+            self._server.accept_clients()
+        if policy.control_mode == "poll" and policy.poll_s > 0:
+            await self._poll()
 
-    def _end_move(self) -> None:
-        self.is_moving = False
-        self._publish(wire.RepositoryState(0))
+    async def _list(self) -> RepositoryNames:
+        """Return the names of all models; wait for ever for a repository that is not there.
 
-    def _load(self, names: Iterable[str]) -> None:
+        As Triton does it serves nothing meanwhile, unless it is to end.
+        """
+        while True:
+            listing: RepositoryListing = await result_of(
+                partial(self._server.list_repository, is_patient=True)
+            )
+            if not isinstance(listing, ZmqTritonError):
+                if self.is_repository_missing:
+                    text = "the model repository can be listed; its models are loaded"
+                    self._plan.log("I", text)
+                return listing
+            if self._policy.exit_on_error or self._policy.one_by_one:
+                self._give_up(listing.text)
+            elif not self.is_repository_missing:
+                self._progress.end()
+                self.is_repository_missing = True
+                self._plan.log("E", f"Internal: {listing.text}")
+                self._publish(wire.RepositoryState(1))
+                self._server.accept_clients()
+            await self._plan.pause(_LOOK_S)
+
+    async def _wait_for_end_of_predecessor(self, names: tuple[str, ...]) -> None:
+        """Let clients connect, whose requests wait until the server before has ended."""
+        self._publish(wire.RepositoryState(0, 1))
+        self._moving = names
+        self._server.accept_clients()
+        await self._has_room
+        self._moving = None
+        self._plan.log("I", "The server before has ended; its models are loaded here.")
+
+    async def _load(self, names: Sequence[str]) -> None:
         self._left = set(names)
         for name in names:
             self._server.get_or_create_model(name).load(partial(self._on_load_attempted, name))
-        self._finish_if_tried()
+        await self._is_tried.until(lambda: not self._left)
+        self.is_over = True
+        self._progress.end()
+        if self.is_repository_missing:
+            # not before the models are known: a server without models is ready
+            self.is_repository_missing = False
+            self._publish(wire.RepositoryState(0))
+
+    def _on_load_attempted(self, name: str, error: ZmqTritonError | None) -> None:
+        if error is not None:
+            self._failed.append(name)
+        self._left.discard(name)
+        self._is_tried()
 
     def _find_phases(self) -> list[tuple[str, str]]:
         """Return the models that are not tried yet, each with what it waits for."""
-        if self._server.is_stopping:
-            return []
         if self._moving is not None:
             return [(name, "the server before ends") for name in sorted(self._moving)]
         left = [self._server.models[name] for name in sorted(self._left)]
@@ -145,31 +184,8 @@ class Startup:
             return []
         return [wire.RepositoryState(int(self.is_repository_missing), int(self.is_moving))]
 
-    def _await_repository(self, text: str) -> None:
-        """Serve nothing, as Triton does for ever, until the repository can be listed."""
-        if not self.is_repository_missing:
-            self._progress.end()
-            self.is_repository_missing = True
-            self._plan.log("E", f"Internal: {text}")
-            self._publish(wire.RepositoryState(1))
-            self._server.accept_clients()
-        self._plan.call_later(_LOOK_S, self.begin)
-
-    def _on_load_attempted(self, name: str, error: ZmqTritonError | None) -> None:
-        if error is not None:
-            self._failed.append(name)
-        self._left.discard(name)
-        self._finish_if_tried()
-
-    def _finish_if_tried(self) -> None:
-        if self._left or self.is_over or self._server.is_stopping:
-            return
-        self.is_over = True
-        self._progress.end()
-        if self.is_repository_missing:
-            # not before the models are known: a server without models is ready
-            self.is_repository_missing = False
-            self._publish(wire.RepositoryState(0))
+    def _may_serve(self) -> bool:
+        """Show the models; end the server if it is not to serve without those that failed."""
         models = self._server.models.values()
         backends = {m.history.backend[:2] for m in models if m.history.backend is not None}
         rows = sorted(row for model in models for row in table_rows(model))
@@ -177,19 +193,14 @@ class Startup:
         # the server before is gone: the models that are left are better than none
         if self._failed and self._policy.exit_on_error and not self._policy.one_by_one:
             self._give_up(f"{_NOT_ALL}\n{self._describe_failed(rows)}")
-            return
+            return False
         if problem := self._server.start_problem([n for n, _, state in rows if state == "READY"]):
             self._plan.enqueue(PrintError(problem))
             self._server.stop(1)
-            return
+            return False
         if self._failed:
             self._plan.log("E", f"Internal: {_NOT_ALL}")
-        if self._policy.one_by_one:
-            self.finish_move(self._end_move)
-        else:
-            self._server.accept_clients()
-        if self._policy.control_mode == "poll" and self._policy.poll_s > 0:
-            self._poll()
+        return True
 
     def _describe_failed(self, rows: list[tuple[str, str, str]]) -> str:
         """Return a line for each model that was not loaded, of its row in the table."""
@@ -219,20 +230,15 @@ class Startup:
 
     # ------------------------------------------------------------------- polls
 
-    def _poll(self) -> None:
-        """Compare the repository with the loaded models.
-
-        The first poll comes right after the start.
-        """
-        if self._server.is_stopping:
-            return
-        self._plan.log("V", "Polling model repository")
-        self._server.list_repository(self._compare)
-        self._plan.call_later(self._policy.poll_s, self._poll)
+    async def _poll(self) -> None:
+        """Compare the repository with the loaded models; the first time right after the start."""
+        while True:
+            due_s = self._plan.now_s + self._policy.poll_s
+            self._plan.log("V", "Polling model repository")
+            self._compare(await result_of(self._server.list_repository))
+            await self._plan.pause(max(due_s - self._plan.now_s, 0.0))
 
     def _compare(self, listing: RepositoryListing) -> None:
-        if self._server.is_stopping:
-            return
         if isinstance(listing, ZmqTritonError):
             self._plan.log("E", f"failed to poll the model repository: {listing.text}")
             return
