@@ -182,9 +182,9 @@ class Instance:
         declared_shapes, self.declared_shapes = self.declared_shapes, {}
         for tensor in response._output_tensors:
             declared, shape = declared_shapes.get(tensor._name), tensor._shape
-            # forests, as in Triton, declare [1] and send none
-            if declared is not None and not (
-                _fits(declared, shape) or _fits([n for n in declared if n != 1], shape)
+            if declared is not None and (
+                len(declared) != len(shape)
+                or any(size not in (-1, sent) for size, sent in zip(declared, shape))
             ):
                 self._tell_mismatch(
                     f"sent shape {[*shape]} for '{tensor._name}', which its configuration declares "
@@ -293,15 +293,11 @@ def refusal(doing: str, text: str) -> TritonModelException:
     )
 
 
-def _fits(declared: Sequence[int], shape: Sequence[int]) -> bool:
-    return len(declared) == len(shape) and all(
-        size in (-1, sent) for size, sent in zip(declared, shape)
-    )
-
-
 def _declared_shapes(document: dict[str, Any]) -> dict[str, list[int]]:
     """Return the shapes of outputs that the model makes itself, with the dimension of batches."""
     batch = [-1] if int(document.get("max_batch_size", 0)) else []
+    if document.get("backend") not in (None, "", "python"):
+        return {}  # a framework may do as it does in Triton: forests declare [1] and send none
     return {
         output["name"]: [*batch, *map(int, output.get("dims") or ())]
         for output in document.get("output") or ()

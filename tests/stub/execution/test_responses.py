@@ -279,20 +279,25 @@ def test_an_output_of_another_name_or_type_is_told_of_once(
 
 
 @pytest.mark.parametrize(
-    ("dims", "batch", "texts"),
+    ("dims", "batch", "backend", "texts"),
     [
-        ([2], 0, ["sent shape [1] for 'OUT', which its configuration declares as [2]"]),
-        ([2], 4, ["sent shape [1] for 'OUT', which its configuration declares as [-1, 2]"]),
-        ([1], 4, []),  # as forests do
-        ([-1], 0, []),
-        ([1], 0, []),
+        ([2], 0, "", ["sent shape [1] for 'OUT', which its configuration declares as [2]"]),
+        (
+            [1],
+            4,
+            "python",
+            ["sent shape [1] for 'OUT', which its configuration declares as [-1, 1]"],
+        ),
+        ([1], 4, "fil", []),  # as in Triton
+        ([-1], 0, "python", []),
+        ([1], 0, "", []),
     ],
 )
 def test_the_shapes_of_the_first_response_are_compared(
-    link: FakeLink, dims: list[int], batch: int, texts: list[str]
+    link: FakeLink, dims: list[int], batch: int, backend: str, texts: list[str]
 ) -> None:
     outputs = [{"name": "OUT", "data_type": "TYPE_UINT8", "dims": dims}]
-    document = {"name": "m", "max_batch_size": batch, "output": outputs}
+    document = {"name": "m", "backend": backend, "max_batch_size": batch, "output": outputs}
     link.instance.configure(json.dumps(document))
 
     for _ in range(2):
