@@ -22,10 +22,12 @@ import psutil
 import pytest
 
 from tests.standard.ctl.system.commands import OPTION, ctl
+from tests.standard.ctl.system.commands import place as place_of
 from tests.standard.tools.advice.world import BODY, Operator, World, code_of, program
 from tests.standard.tools.system import broken_models as broken
 from tests.support.certificates import Authority
 from tests.support.needs import find_tool, skip_missing
+from tests.support.scraping import sum_series
 from tests.support.server import Server, free_ports, tensor
 from tests.support.small_disk import python_with_disk
 from tests.support.waiting import eventually
@@ -1074,3 +1076,71 @@ def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
                 "add_sub", *(tensor(n, "FP32", [1.0] * 16, [1, 16]) for n in ("INPUT0", "INPUT1"))
             )[0]
         )
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Server]:
+    """A server whose access log and jobs lie on a disk of their own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    options = [
+        OPTION.replace("@DIRECTORY@", str(tmp_path)),
+        f"--access-log={disk / 'access'}",
+        "--jobs",
+        f"--state-directory={disk}",
+    ]
+    python = python_with_disk(disk, 230 << 20)
+    server = Server(tmp_path / "s", python=python, options=options, frontends=["metrics"])
+    server.write_model("steady", broken.CONFIG, code_of(broken.WORKS))
+    with server:
+        yield server
+
+
+def test_the_full_disk_of_a_server_that_runs(small: Server) -> None:
+    """The command looks at the server's disk, so it has the server's mounts here."""
+    pid, body = small.pid, json.dumps({"inputs": [tensor("IN", "FP32", [1.0])]}).encode()
+    disk = small.directory.parent / "disk"
+    inside = [
+        find_tool("nsenter"),
+        f"--target={pid}",
+        "--user",
+        "--mount",
+        "--preserve-credentials",
+    ]
+    explain = [sys.executable, "-m", "zmqtriton.ctl.main", place_of(small), "explain", "-o", "json"]
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [*inside, *words], capture_output=True, text=True, timeout=120, check=False
+        )
+        return done.stdout
+
+    def findings() -> list[Any]:
+        return list(json.loads(run(*explain)))
+
+    def submit() -> int:
+        headers = {"Prefer": "respond-async"}
+        return small.exchange("/v2/models/steady/infer", body, headers).status
+
+    causes = (f"the disk of {disk}, for the access log, has", f"the disk of {disk}/jobs, for jobs")
+    assert all(is_silent(findings(), cause) for cause in causes)
+    assert submit() == 202
+
+    run("dd", "if=/dev/zero", f"of={disk}/full", "bs=1M")
+    told = findings()
+    effects = ("Lines are lost when it is full. Free", "New jobs are refused with 507")
+    for cause, effect in zip(causes, effects, strict=True):
+        finding = advised(told, cause, effect)
+        [command] = finding["commands"]
+        assert "100%" in run(*shlex.split(command))
+    assert submit() == 507
+
+    def is_counted() -> bool:
+        assert small.exchange("/v2/models/steady/infer", body).status == 200
+        return sum_series(small, "zmqtriton_access_log_lines_dropped_total") > 0
+
+    eventually(is_counted, 120, "lost lines")
+
+    run("rm", f"{disk}/full")
+    assert all(is_silent(findings(), cause) for cause in causes)
+    eventually(lambda: submit() == 202, 60, "jobs are taken again")
