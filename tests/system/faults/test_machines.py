@@ -227,6 +227,33 @@ def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_proce
 
 
 @pytest.mark.long(
+    "standard/tools/system/test_broken_servers.py::test_a_frontend_that_can_never_start",
+)
+def test_a_frontend_that_cannot_be_started_any_more_is_named_until_it_can(tmp_path: Path) -> None:
+    _need_user_of_its_own()
+    with _limited_server(tmp_path / "s", "--nproc=100:100") as server:
+        change = [*server.wrapper[:-1], f"--pid={server.pids()['supervisor'][0]}"]
+        address = ("--server", f":{server.http_port}")
+        subprocess.run([*change, "--nproc=1:100"], check=True)
+        os.kill(server.pids()["grpc"][0], signal.SIGKILL)
+
+        def said(verb: str, text: str) -> bool:
+            done = _ctl(server, *address, verb)
+            return text in done.stdout + done.stderr
+
+        cause = "the grpc process dies again and again"
+        eventually(lambda: said("explain", cause), 120, "the cause")
+        assert said("explain", "Resource temporarily unavailable")
+        assert said("status", cause)
+        assert 200 == ask_add_sub(server)
+
+        subprocess.run([*change, "--nproc=100:100"], check=True)
+        eventually(lambda: not said("explain", cause), 120, "the frontend is back")
+        with open_client(server, "grpc") as client:
+            assert client.is_server_ready()
+
+
+@pytest.mark.long(
     "system/faults/test_machines.py::test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor",
     "supervisor/machine/fitness/test_start_checks.py::test_programs_say_in_their_own_words_that_they_cannot_have_a_thread",
 )
