@@ -45,7 +45,6 @@ UNFOLLOWED: dict[str, str] = {
     "Copies are skipped while too many are under way": "a matter of luck and load",
     "Of these, models or ensembles have asked": "a matter of luck and load",
     "On a busy machine, ask again. It is replaced if it dies": _BUSY,
-    "Its next request wakes it up.": _GPU,
     "Where that hangs, a restart begins anew.": _SHORT,
     "More instances make the queue shorter; a lower --max-requests refuses earlier.": _MEMORY,
     # -- doctor

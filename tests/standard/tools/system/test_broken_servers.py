@@ -1144,3 +1144,20 @@ def test_the_full_disk_of_a_server_that_runs(small: Server) -> None:
     run("rm", f"{disk}/full")
     assert all(is_silent(findings(), cause) for cause in causes)
     eventually(lambda: submit() == 202, 60, "jobs are taken again")
+
+
+def test_a_model_that_sleeps(tmp_path: Path) -> None:
+    options = [OPTION.replace("@DIRECTORY@", str(tmp_path))]
+    server = Server(tmp_path / "s", options=options, frontends=())
+    sleeps = "    def sleep(self):\n        pass\n\n    def wake_up(self):\n        pass\n\n"
+    server.write_model("steady", broken.CONFIG, code_of(sleeps + broken.WORKS))
+    with server:
+        operator = Operator(server)
+        cause = "it has slept for"
+        assert is_silent(operator.findings("steady"), cause)
+        operator.type("zmqtriton-ctl sleep steady")
+
+        finding = advised(operator.findings("steady"), cause, "Its next request wakes it up.")
+        operator.type(finding["commands"][0])
+
+        assert is_silent(operator.findings("steady"), cause)
