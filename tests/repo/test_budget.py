@@ -14,7 +14,7 @@ import pytest
 
 from tools.report import packages, sizes, statements
 
-CARRIED = ("zmqtriton", "zmqtriton/embedded", "zmqtriton/pytriton", "stub", "frontends", "standard")
+CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
 STATEMENTS = {"core and standard": 65_050, "tests": 88_330}

@@ -53,6 +53,7 @@ ADDON = AddOn(
         ),
     },
     ctl={"fleet": ".ctl:fleet", "proxy": ".proxies.command:proxy"},
+    public={"ray": ".ray"},
     agent_check=".agent_check:AgentCheck",
     after=("bench",),
 )
