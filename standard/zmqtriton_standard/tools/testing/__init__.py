@@ -9,7 +9,7 @@ their answers are held to, are the stub's; only the broker is played.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zmqtriton import addons
 from zmqtriton.embedded import InferenceRequest, InferenceResponse
@@ -26,6 +26,7 @@ __all__ = [
     "load_model",
 ]
 
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    return addons.load_public(f"testing.{name}")
+    def __getattr__(name: str) -> Any:
+        return addons.load_public(f"testing.{name}")
