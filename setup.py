@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from setuptools import setup
-from setuptools.command.build_py import build_py
-
 HERE = Path(__file__).resolve().parent
+STUBS = "zmqtriton-stubs"
 ROOTS = [HERE, *(HERE / name for name in ("stub", "frontends", "standard", "extras"))]
 
 
@@ -26,7 +24,7 @@ class Stub(NamedTuple):
 
 
 def stubs() -> Iterator[Stub]:
-    """Yield the files of `zmqtriton-stubs`, beside which type checkers read `zmqtriton`, too."""
+    """Yield the files of a package for type checkers, beside which they read `zmqtriton`, too."""
     sys.path[:0] = map(str, ROOTS)
     from zmqtriton import addons
 
@@ -80,21 +78,29 @@ def _text(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-class BuildModules(build_py):
-    """Leave out the tests that extras have beside their sources, and write the stubs."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.packages = [name for name in self.packages or () if "tests" not in name.split(".")]
-
-    def run(self) -> None:
-        super().run()
-        if not self.editable_mode:
-            for stub in stubs():
-                path = Path(self.build_lib, "zmqtriton-stubs", stub.path)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(stub.text, "utf-8")
+def write_stubs(folder: Path, modules: Container[str] | None = None) -> None:
+    """Write `zmqtriton-stubs` into a folder, by default for all modules."""
+    for stub in stubs():
+        if modules is None or not stub.module or stub.module in modules:
+            path = folder / STUBS / stub.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(stub.text, "utf-8")
 
 
-if __name__ == "__main__":  # packages/client takes the stubs of its modules
+if __name__ == "__main__":  # the site and packages/client take the stubs alone
+    from setuptools import setup
+    from setuptools.command.build_py import build_py
+
+    class BuildModules(build_py):
+        """Leave out the tests that extras have beside their sources, and write the stubs."""
+
+        def finalize_options(self) -> None:
+            super().finalize_options()
+            self.packages = [name for name in self.packages or () if "tests" not in name.split(".")]
+
+        def run(self) -> None:
+            super().run()
+            if not self.editable_mode:
+                write_stubs(Path(self.build_lib))
+
     setup(cmdclass={"build_py": BuildModules})

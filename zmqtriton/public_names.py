@@ -60,7 +60,7 @@ class _Alias(Loader):
 
 
 class _BeforeFiles:
-    """Finds what is within packages of add-ons: their files would be read a second time."""
+    """Finds modules in packages of add-ons; else their files would be read a second time."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

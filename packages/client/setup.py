@@ -111,11 +111,7 @@ def gather() -> None:
         for each in (file, *beside):
             if each.is_file():
                 shutil.copyfile(each, folder / each.name)
-    for stub in runpy.run_path(str(CHECKOUT / "setup.py"))["stubs"]():
-        if not stub.module or stub.module in names:
-            path = GATHERED / "zmqtriton-stubs" / stub.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(stub.text, "utf-8")
+    runpy.run_path(str(CHECKOUT / "setup.py"))["write_stubs"](GATHERED, names)
 
 
 is_checkout = not (HERE / "PKG-INFO").exists()
