@@ -1,4 +1,4 @@
-"""MkDocs hook: pages that lie outside of docs/, links to and from them, and public names' types."""
+"""MkDocs hook: pages that lie outside of docs/, links to and from them, and public names."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
 
 
 def on_startup(command: str, dirty: bool) -> None:
-    """Write the stubs, by which names of add-ons are found under `zmqtriton`."""
-    runpy.run_path(str(ROOT / "setup.py"))["write_stubs"](ROOT / "build/types")
+    """Write the files by which names of add-ons are found under `zmqtriton`."""
+    write = runpy.run_path(str(ROOT / "setup.py"))["write_public"]
+    write(ROOT / "build/types/zmqtriton-stubs")
 
 
 def on_files(files: Files, config: Any) -> Files:

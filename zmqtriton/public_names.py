@@ -1,7 +1,7 @@
 """Modules of add-ons under the names that programs import, such as `zmqtriton.door`.
 
 They are the same modules by both names: an exception or a context of one is that of the other. The
-add-on is looked for when such a name is first imported.
+add-on is looked for when such a name is first imported; a wheel has a file that knows it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
 
-from zmqtriton import addons
-
-_ROOT = "zmqtriton"
+_ROOT = "zmqtriton."
+#: The modules in use, by their public names.
+_places: dict[str, str] = {}
 
 
 def find_spec(name: str) -> ModuleSpec | None:
@@ -23,26 +23,33 @@ def find_spec(name: str) -> ModuleSpec | None:
 
     Raises ModuleNotFoundError without an add-on for it.
     """
-    public, _, rest = name.removeprefix(f"{_ROOT}.").partition(".")
+    public = name.removeprefix(_ROOT)
+    if "." in public:
+        return None  # within a package that has been found
+    from zmqtriton import addons
+
     reference = addons.find("public", public)
-    if rest and not reference:
-        return None  # within a package of the server's own
     if not reference or ":" in reference:
         text = f"No module named {name!r}: neither zmqtriton nor an add-on that is installed has it"
         raise ModuleNotFoundError(text, name=name)
-    place = ".".join(filter(None, (reference, rest)))
+    return _second_name(name, reference)
+
+
+def take_place(name: str, place: str) -> None:
+    """Give a module a public name, and with it the modules in it if it is a package."""
+    _places[name] = place
+    sys.modules[name] = importlib.import_module(place)
+
+
+def _second_name(name: str, place: str) -> ModuleSpec | None:
     found = importlib.util.find_spec(place)
     if found is None:
         return None
     is_package = found.submodule_search_locations is not None
-    if is_package and not rest:
-        _before_files.names.add(name)
-    return ModuleSpec(name, _Alias(found), origin=found.origin, is_package=is_package)
+    return ModuleSpec(name, _SecondName(found), origin=found.origin, is_package=is_package)
 
 
-class _Alias(Loader):
-    """Gives a module a second name."""
-
+class _SecondName(Loader):
     def __init__(self, found: ModuleSpec) -> None:
         self._found = found
 
@@ -50,7 +57,7 @@ class _Alias(Loader):
         return None  # the import makes one, which nobody sees
 
     def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = importlib.import_module(self._found.name)
+        take_place(module.__name__, self._found.name)
 
     def get_code(self, name: str) -> CodeType:
         """Return the code of a module for `python -m`, which runs it as `__main__`."""
@@ -59,17 +66,16 @@ class _Alias(Loader):
         return code
 
 
-class _BeforeFiles:
-    """Finds modules in packages of add-ons; else their files would be read a second time."""
+class _WithinPackages:
+    """Finds modules in packages of add-ons, whose files would else be read a second time."""
 
-    def __init__(self) -> None:
-        self.names: set[str] = set()
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if not name.startswith(_ROOT):
+            return None
+        package, _, inside = name.removeprefix(_ROOT).partition(".")
+        place = _places.get(_ROOT + package)
+        return _second_name(name, f"{place}.{inside}") if place and inside else None
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name.startswith(f"{_ROOT}.") and ".".join(name.split(".", 2)[:2]) in self.names:
-            return find_spec(name)
-        return None
 
-
-_before_files = _BeforeFiles()
-sys.meta_path.insert(0, _before_files)
+sys.meta_path.insert(0, _WithinPackages)

@@ -1,8 +1,8 @@
 """Gathers the modules of the server that its clients import below `modules/`, and packs those.
 
 They keep their names and their bytes: a program that has the server needs no other import, and
-where both are installed the files are the same. So do the stubs by which type checkers know their
-public names. An sdist has them already.
+where both are installed the files are the same, also those for their public names, which are
+written here as there. An sdist has them already.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def gather() -> None:
         for each in (file, *beside):
             if each.is_file():
                 shutil.copyfile(each, folder / each.name)
-    runpy.run_path(str(CHECKOUT / "setup.py"))["write_stubs"](GATHERED, names)
+    runpy.run_path(str(CHECKOUT / "setup.py"))["write_public"](GATHERED / "zmqtriton", names)
 
 
 is_checkout = not (HERE / "PKG-INFO").exists()

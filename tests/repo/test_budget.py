@@ -17,9 +17,9 @@ from tools.report import packages, sizes, statements
 CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
-STATEMENTS = {"core and standard": 62_317, "tests": 88_330}
+STATEMENTS = {"core and standard": 62_319, "tests": 84_672}
 #: The modules of core and standard.
-FILES = 705
+FILES = 651
 #: So far above what is there a budget may stand.
 SLACK = 100
 

@@ -7,6 +7,7 @@ import email
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -172,7 +173,8 @@ def test_the_sdist_holds_every_file_where_it_is_here(built: Path) -> None:
 def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     shipped = {name for _, name in (*shipped_files(), *installed_beside())}
     shipped.update(f"{name}/__init__.py" for name in FOR_TESTS_OF_MODELS)
-    shipped.update(name for name in wheel.namelist() if name.startswith("zmqtriton-stubs/"))
+    written = runpy.run_path(str(ROOT / "setup.py"))["public_files"]()
+    shipped.update(f"zmqtriton/{file.path}" for file in written)
 
     assert [] == [
         name for name in wheel.namelist() if name not in shipped and ".dist-info/" not in name
@@ -288,13 +290,14 @@ def test_a_program_finds_one_module_by_both_names_in_the_wheel(
     script = """
 import zmqtriton.pytriton.client.exceptions as ours
 import zmqtriton_extras.pytriton.client.exceptions as same
-print(ours is same, ours.__file__)
+import sys, zmqtriton.pytriton as package
+print(ours is same, package.__spec__.name, "zmqtriton.addons" in sys.modules, ours.__file__)
 """
 
     found = run(tmp_path, script)
 
     file = tmp_path / "zmqtriton_extras/pytriton/client/exceptions.py"
-    assert f"True {file}" == found.strip()
+    assert f"True zmqtriton_extras.pytriton False {file}" == found.strip()
 
 
 # ------------------------------------------------------------------- pytriton package

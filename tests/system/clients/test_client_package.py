@@ -25,7 +25,6 @@ pytestmark = pytest.mark.system
 
 SHARED = True
 MODELS = [DEMO / "add_sub", DEMO / "tokens"]
-STUBS = "zmqtriton-stubs/"
 ROOTS = ("", "stub", "frontends", "standard", "extras")
 #: Import names of what each extra asks for.
 EXTRAS = {"": [], "grpc": ["grpc", "google", "typing_extensions"], "door": ["zmq", "msgpack"]}
@@ -79,20 +78,21 @@ def run_alone(
 
 
 def test_it_is_small_and_its_files_are_the_servers(wheel: Path) -> None:
+    files = runpy.run_path(str(ROOT / "setup.py"))["public_files"]()
+    written = {f"zmqtriton/{file.path}": file.text for file in files}
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
-        stubs = {name: archive.read(name).decode() for name in names if name.startswith(STUBS)}
-        for name in {*names} - stubs.keys():
+        public = {name: archive.read(name).decode() for name in {*names} & written.keys()}
+        for name in {*names} - written.keys():
             [path] = [ROOT / root / name for root in ROOTS if (ROOT / root / name).is_file()]
             assert path.read_bytes() == archive.read(name), name
 
     assert wheel.stat().st_size < 200_000
     wanted = ("zmqtriton_extras/door/client/connection.py", "zmqtriton_protos/descriptors.pb")
     assert {*wanted, "zmqtriton/py.typed"} <= {*names}
-    servers = runpy.run_path(str(ROOT / "setup.py"))["stubs"]()
-    assert stubs.items() <= {f"{STUBS}{stub.path}": stub.text for stub in servers}.items()
-    typed = ("__init__.pyi", "door/__init__.pyi", "pytriton/client/__init__.pyi", "py.typed")
-    assert {f"{STUBS}{name}" for name in typed} <= stubs.keys()
+    assert public.items() <= written.items()
+    typed = ("__init__.pyi", "door/__init__.py", "pytriton/client/__init__.py")
+    assert {f"zmqtriton/{name}" for name in typed} <= public.keys()
     parts = ("broker", "supervisor", "options", "ctl", "main.py")
     assert [] == [name for name in names if name.startswith(tuple(f"zmqtriton/{p}" for p in parts))]
 

@@ -525,6 +525,7 @@ def test_a_notebook_goes_on_while_it_serves(tmp_path: Path) -> None:
     assert done.stdout == "200 True\n"
 
 
+@pytest.mark.smoke
 def test_the_first_model_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         add_sub_example(
