@@ -190,8 +190,8 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.conformance.record $(ARGS) $(TRITON)
 	$(bin)/python -m tests.conformance.spans $(TRITON)
 	$(bin)/python -m tests.conformance.record --ours
-	$(if $(PYTRITON),$(bin)/python -m tests.pytriton.conformance.record $(PYTRITON))
-	$(bin)/python -m tests.pytriton.conformance.record --ours
+	$(if $(PYTRITON),$(bin)/python -m zmqtriton_extras.pytriton.tests.conformance.record $(PYTRITON))
+	$(bin)/python -m zmqtriton_extras.pytriton.tests.conformance.record --ours
 
 clean:
 	rm -rf .venv .venv-uv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray .venv-peers .venv-dynamo .venv-machines build *.egg-info

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Two stand where scripts import them.
-ADD_ONS = ("standard", "extras", "zmqtriton/embedded", "zmqtriton/pytriton")
+#: One stands where scripts import it.
+ADD_ONS = ("standard", "extras", "zmqtriton/embedded")
 #: Where the tests of add-ons lie, room by room. Single ones in files of the core have the mark
 #: `addons`.
-ADD_ON_TESTS = ("tests/standard", "tests/embedded", "tests/pytriton")
+ADD_ON_TESTS = ("tests/standard", "tests/embedded")
 #: Read by each Python that is started with the copy's path: an installation that refers to the
 #: original tree would lend its add-ons.
 EXTRAS = "extras/zmqtriton_extras"

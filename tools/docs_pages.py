@@ -1,9 +1,10 @@
-"""MkDocs hook: the pages that lie outside of docs/, and the links that lead to and from them."""
+"""MkDocs hook: pages that lie outside of docs/, links to and from them, and public names."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ document$.subscribe(() => setTimeout(() => {
 #: The search leaves these out: they name everything, and answer no question of a user.
 UNSEARCHED = {"conformance.md", "decisions.md", "kept.md", "protocol.md", "recorded-differences.md"}
 _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
+
+
+def on_startup(command: str, dirty: bool) -> None:
+    """Write the files by which names of add-ons are found under `zmqtriton`."""
+    write = runpy.run_path(str(ROOT / "setup.py"))["write_public"]
+    write(ROOT / "build/types/zmqtriton-stubs")
 
 
 def on_files(files: Files, config: Any) -> Files:

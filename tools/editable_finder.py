@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import py_compile
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -68,5 +69,20 @@ def rewrite(site_packages: Path) -> list[Path]:
     return rewritten
 
 
+def remove_leftovers(root: Path) -> None:
+    """Remove directories without any file, which Python takes for packages.
+
+    A checkout keeps those of a package that has moved, for the bytecode in it.
+    """
+    for folder in sorted(root.rglob("*/"), reverse=True):
+        if folder.name == "__pycache__":
+            if not any(folder.parent.glob("*.py")):
+                shutil.rmtree(folder)
+        elif not any(folder.iterdir()):
+            folder.rmdir()
+
+
 if __name__ == "__main__":
+    for name in ("zmqtriton", "stub", "frontends", "standard", "extras"):
+        remove_leftovers(Path(__file__).resolve().parents[1] / name)
     rewrite(Path(sysconfig.get_path("purelib")))

@@ -18,8 +18,8 @@ from tests.support.needs import ROOT
 
 #: Larger ones are listed.
 FILE_LINES, METHODS, ATTRIBUTES, FILES, FUNCTION_LINES, IMPORTS = 450, 22, 20, 22, 55, 18
-#: The rooms of zmqtriton that are add-ons: they stand where scripts import them.
-NAMED_ADD_ONS = ("embedded", "pytriton")
+#: A room of zmqtriton that is an add-on: it stands where scripts import it.
+NAMED_ADD_ON = "embedded"
 #: So many lines of each list.
 _SHOWN = 40
 
@@ -58,12 +58,12 @@ def sizes(paths: Iterable[Path]) -> Sizes:
 def packages() -> dict[str, list[Path]]:
     """The files of each package that we ship, and of the tests, by its path."""
     roots = {
-        "zmqtriton": _but("zmqtriton", *NAMED_ADD_ONS),
+        "zmqtriton": _but("zmqtriton", NAMED_ADD_ON),
         "stub": ["stub"],
         "frontends": ["frontends"],
         "standard": ["standard"],
         "tests": ["tests", "conftest.py"],
-        **{f"zmqtriton/{name}": [f"zmqtriton/{name}"] for name in NAMED_ADD_ONS},
+        f"zmqtriton/{NAMED_ADD_ON}": [f"zmqtriton/{NAMED_ADD_ON}"],
     }
     for path in sorted((ROOT / "extras/zmqtriton_extras").glob("*/__init__.py")):
         extra = path.parent.relative_to(ROOT)

@@ -6,16 +6,37 @@ lives in the floor, which every interpreter has.
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor import __version__ as __version__
 from zmqtriton_floor.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from zmqtriton.door import Door as Door
     from zmqtriton.embedded.connection import connect as connect
     from zmqtriton.embedded.server import Server as Server
 else:
-    __getattr__ = lazy_names(
-        __name__, {"door": "Door", "embedded.connection": "connect", "embedded.server": "Server"}
-    )
+    _PLACES = {"embedded.connection": "connect", "embedded.server": "Server"}
+    _own_name = lazy_names(__name__, _PLACES)
+
+    def __getattr__(name):
+        # `from zmqtriton import addons` asks here first: it imports the file when this has raised
+        if name in _PLACES.values() or PathFinder.find_spec(f"{__name__}.{name}", __path__):
+            return _own_name(name)
+        from zmqtriton.addons import load_public
+
+        return load_public(name)
+
+    class _NamesOfAddOns:
+        """Is asked last for a module: for one below `zmqtriton` that has no file here."""
+
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if not name.startswith("zmqtriton."):
+                return None
+            from zmqtriton.public_names import find_spec
+
+            return find_spec(name)
+
+    sys.meta_path.append(_NamesOfAddOns)

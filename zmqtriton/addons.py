@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from zmqtriton.sdk.addon import (
     ALL,
@@ -32,9 +32,6 @@ from zmqtriton.sdk.addon import (
 )
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
-
-if TYPE_CHECKING:
-    from zmqtriton.embedded.connection import Connection
 
 #: A process has one of each of these kinds.
 _OF_PROCESSES = (
@@ -86,24 +83,6 @@ class Package(NamedTuple):
     directory: Path
 
 
-def connect() -> Connection:
-    """Connect this process to the server that has started it, with the server's own rights.
-
-    Such a process has `--lifeline FD` on its command line. Raises NoServerError without one.
-    """
-    import argparse  # here, as below: each command line imports this module
-
-    from zmqtriton.control_client import NoServerError
-    from zmqtriton.embedded.connection import connect_by
-
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--lifeline", type=int)
-    lifeline = parser.parse_known_args()[0].lifeline
-    if lifeline is None:
-        raise NoServerError("no server has started this process: it has no --lifeline")
-    return connect_by(lifeline)
-
-
 # ------------------------------------------------------------------------- kinds
 
 
@@ -142,17 +121,17 @@ def named(kind: str) -> dict[str, str]:
     }
 
 
-def load(kind: str, name: str) -> Any:
-    """Import a value of a kind that has names. Raises AttributeError without an add-on for it."""
-    reference = named(kind).get(name)
-    if reference is None:
-        raise AttributeError(f"no add-on that is installed has '{name}'")
+def load_public(name: str) -> Any:
+    """Import what programs find under a name. Raises AttributeError without an add-on for it."""
+    reference = find("public", name)
+    if not reference:
+        raise AttributeError(f"no add-on that is installed has 'zmqtriton.{name}'")
     return load_reference(reference)
 
 
-def find_verb(name: str) -> str:
-    """Return the reference of a command of `zmqtriton-ctl`, or ""."""
-    return _find(lambda add_on: add_on.ctl.get(name, ""))
+def find(kind: str, name: str) -> str:
+    """Return the reference of one of a kind that has names, or ""."""
+    return _find(lambda add_on: getattr(add_on, kind).get(name, ""))
 
 
 def find_command(name: str) -> str:

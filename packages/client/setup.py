@@ -1,12 +1,14 @@
 """Gathers the modules of the server that its clients import below `modules/`, and packs those.
 
 They keep their names and their bytes: a program that has the server needs no other import, and
-where both are installed the files are the same. An sdist has them already.
+where both are installed the files are the same, also those for their public names, which are
+written here as there. An sdist has them already.
 """
 
 from __future__ import annotations
 
 import ast
+import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +18,15 @@ from setuptools import setup
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
 GATHERED = HERE / "modules"
-#: What programs import. All that these import comes with them, also where a function does it.
+#: What programs import, and how it is found by its public name. All that these import comes with
+#: them, also where a function does it.
 ROOTS = (
-    "zmqtriton.door",
-    "zmqtriton.pytriton.constants",
-    "zmqtriton.pytriton.exceptions",
+    "zmqtriton_extras.door.client.connection",
+    "zmqtriton_extras.pytriton.constants",
+    "zmqtriton_extras.pytriton.declaration",
+    "zmqtriton_extras.pytriton.exceptions",
     *(
-        f"zmqtriton.pytriton.client.{name}"
+        f"zmqtriton_extras.pytriton.client.{name}"
         for name in ["asyncio_utils", "auth", "client", "exceptions", "utils", "warnings"]
     ),
 )
@@ -96,7 +100,8 @@ def needed() -> set[str]:
 
 def gather() -> None:
     shutil.rmtree(GATHERED, ignore_errors=True)
-    for name in sorted(needed()):
+    names = needed()
+    for name in sorted(names):
         file = file_of(name)
         assert file is not None
         parts = name.split(".")
@@ -106,6 +111,7 @@ def gather() -> None:
         for each in (file, *beside):
             if each.is_file():
                 shutil.copyfile(each, folder / each.name)
+    runpy.run_path(str(CHECKOUT / "setup.py"))["write_public"](GATHERED / "zmqtriton", names)
 
 
 is_checkout = not (HERE / "PKG-INFO").exists()

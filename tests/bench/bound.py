@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton.pytriton.model_config import ModelConfig, Tensor
-from zmqtriton.pytriton.triton import RemoteTriton
+from zmqtriton_extras.pytriton.model_config import ModelConfig, Tensor
+from zmqtriton_extras.pytriton.triton import RemoteTriton
 
 
 def identity(requests: list[Any]) -> list[Any]:

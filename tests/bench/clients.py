@@ -256,9 +256,9 @@ def _door(port: int) -> str:
 
 
 def door_connection(plan: Plan) -> _CallingConnection:
-    import zmqtriton
+    from zmqtriton_extras.door.client.connection import Door
 
-    model = zmqtriton.Door(_door(plan["port"])).model("identity_fp32")
+    model = Door(_door(plan["port"])).model("identity_fp32")
     return _asking(model, plan["floats"])
 
 
@@ -270,9 +270,9 @@ def door_tokens(port: int, count: int = 100) -> Plan:
 def token_connection(plan: Plan) -> _CallingConnection:
     import numpy as np
 
-    import zmqtriton
+    from zmqtriton_extras.door.client.connection import Door
 
-    model = zmqtriton.Door(_door(plan["port"])).model("tokens")
+    model = Door(_door(plan["port"])).model("tokens")
     count, inputs = plan["count"], {"COUNT": np.array([plan["count"]], np.int32)}
 
     def read_stream() -> None:

@@ -25,6 +25,7 @@ from zmqtriton.main import main
 from zmqtriton.options import Options
 from zmqtriton.options.result import DEFAULTS
 from zmqtriton.otlp_destination import DestinationError, read
+from zmqtriton.sdk.process import connect
 from zmqtriton_floor import __version__, lazy_names
 
 # -------------------------------------------------------------------------------- main
@@ -191,20 +192,20 @@ def test_rows_are_read_as_packaging_specifies_them(path: Path) -> None:
         "from zmqtriton.sdk import AddOn\nOTHER = AddOn('two', ctl={'two': 'elsewhere:two'})\n"
     )
 
-    assert "one_of_test.verbs:one" == addons.find_verb("one")
-    assert "elsewhere:two" == addons.find_verb("two")
-    assert "" == addons.find_verb("three")
+    assert "one_of_test.verbs:one" == addons.find("ctl", "one")
+    assert "elsewhere:two" == addons.find("ctl", "two")
+    assert "" == addons.find("ctl", "three")
     assert {"one", "two"} == addons.add_ons().keys() - addons.own_add_ons().keys()
 
 
 def test_our_own_are_not_replaced(path: Path) -> None:
-    own = addons.find_verb("doctor")
+    own = addons.find("ctl", "doctor")
     words = "'ctl', ctl={'doctor': '.verbs:doctor'}"
     install(path, "package", "ctl = doctor_of_test", doctor_of_test=words)
     words = "'another', ctl={'doctor': '.verbs:doctor'}"
     install(path, "second", "another = other_of_test", other_of_test=words)
 
-    assert own == addons.find_verb("doctor")
+    assert own == addons.find("ctl", "doctor")
     assert addons.own_add_ons()["ctl"] == addons.add_ons()["ctl"]
 
 
@@ -218,7 +219,7 @@ def test_of_two_copies_of_a_package_the_first_of_the_path_counts(
     install(path, "package", one, one_of_test="'one', ctl={'one': 'later:one'}")
     install(earlier, "package", one, one_of_test="'one', ctl={'one': 'earlier:one'}")
 
-    assert "earlier:one" == addons.find_verb("one")
+    assert "earlier:one" == addons.find("ctl", "one")
 
 
 def test_one_that_cannot_be_read_is_left_out_with_a_word(
@@ -284,7 +285,7 @@ def _references(add_on: addons.Installed) -> Iterator[str]:
         if isinstance(value, str) and name not in words
     ]
     several = [*addons._texts(declared.http), *addons._texts(declared.feature)]
-    several += [*declared.ctl.values()]
+    several += [*declared.ctl.values(), *declared.public.values()]
     several += [option.kind for option in declared.options if isinstance(option.kind, str)]
     several += [addons._command(command).run for command in declared.commands.values()]
     several += [addons._backend(backend).package for backend in declared.backends.values()]
@@ -343,7 +344,7 @@ def test_a_process_that_no_server_has_started_has_none(monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.argv", ["watcher", "--every", "3"])
 
     with pytest.raises(NoServerError, match="it has no --lifeline"):
-        addons.connect()
+        connect()
 
 
 # ------------------------------------------------------------------------------ commit

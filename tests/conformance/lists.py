@@ -14,7 +14,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 DIFFERENCES = HERE.parent.parent / "docs" / "recorded-differences.md"
-#: Where the cases of another suite begin, that of tests/pytriton/conformance.
+#: Where the cases of another suite begin, that of PyTriton in its extra.
 HEADING_OF_PYTRITON = "## PyTriton"
 PENDING = HERE / "pending.txt"
 INTENDED = HERE / "recorded" / "intended.json"

@@ -16,12 +16,12 @@ import pytest
 
 from tests.peers import peers, table
 from tests.peers.forms import fits
-from tests.pytriton.conformance import lists
-from tests.pytriton.conformance.host import Package, run_program
 from tests.support.needs import environment_program
 from tests.support.scripted import add_model, string_parameter
 from tests.support.server import Server
-from zmqtriton.pytriton import decorators
+from zmqtriton_extras.pytriton import decorators
+from zmqtriton_extras.pytriton.tests.conformance import lists
+from zmqtriton_extras.pytriton.tests.conformance.host import Package, run_program
 
 pytestmark = [
     pytest.mark.system,

@@ -74,14 +74,14 @@ LAYERS = (
         "is a frontend in the user's own process, and runs instances there",
     ),
     Layer(
-        "zmqtriton.pytriton",
+        "zmqtriton_extras.pytriton",
         (
             _FLOOR,
             "zmqtriton.config",
             "zmqtriton.control_client",
             "zmqtriton.embedded",
             "zmqtriton.options",
-            "zmqtriton.pytriton",
+            "zmqtriton_extras.pytriton",
             "zmqtriton_stub.api",
         ),
         ("numpy",),
@@ -449,18 +449,18 @@ LAYERS = (
         "puts the rooms of the process together",
     ),
     Layer(
-        "zmqtriton.pytriton.client",
-        (_FLOOR, "zmqtriton.pytriton"),
+        "zmqtriton_extras.pytriton.client",
+        (_FLOOR, "zmqtriton_extras.pytriton"),
         ("numpy",),
         "knows servers by their public protocols alone",
     ),
     Layer(
-        "zmqtriton.pytriton.client.wire",
+        "zmqtriton_extras.pytriton.client.wire",
         (
             _FLOOR,
-            "zmqtriton.pytriton.client.exceptions",
-            "zmqtriton.pytriton.client.wire",
-            "zmqtriton.pytriton.constants",
+            "zmqtriton_extras.pytriton.client.exceptions",
+            "zmqtriton_extras.pytriton.client.wire",
+            "zmqtriton_extras.pytriton.constants",
             "zmqtriton_protos",
         ),
         ("google", "grpc", "numpy"),
@@ -566,28 +566,16 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton.addons",
-        (_FLOOR, "zmqtriton.control_client", "zmqtriton.embedded.connection", "zmqtriton.sdk"),
+        (_FLOOR, "zmqtriton.sdk"),
         (),
         "is the seam, and knows no add-on",
     ),
-    *(
-        Layer(name, (addon,), (), "is a public name of an add-on alone")
-        for name, addon in (
-            ("zmqtriton.ctl", "zmqtriton_standard.ctl"),
-            ("zmqtriton.door", "zmqtriton_extras.door.client"),
-            ("zmqtriton.routes", "zmqtriton_extras.routes.backend.api"),
-        )
-    ),
+    Layer("zmqtriton.ctl", ("zmqtriton_standard.ctl",), (), "is a public name of an add-on alone"),
     Layer(
-        "zmqtriton.testing",
-        (
-            "zmqtriton.addons",
-            "zmqtriton_extras.capture.cases",
-            "zmqtriton_extras.routes.testing",
-            "zmqtriton_standard.tools.testing",
-        ),
+        "zmqtriton.public_names",
+        ("zmqtriton.addons", "zmqtriton.public_names"),
         (),
-        "has public names of add-ons alone; types see those of extras",
+        "knows no name of an add-on",
     ),
     Layer(
         "zmqtriton_extras.fleet.agent_check",
@@ -693,7 +681,14 @@ LAYERS = (
         for name, rooms in (
             ("http", ("zmqtriton_frontends.http_api",)),
             ("requests", ("zmqtriton_frontends.entrance", *_REQUESTS)),
-            ("process", ("zmqtriton.addons", "zmqtriton_frontends.serving")),
+            (
+                "process",
+                (
+                    "zmqtriton.control_client",
+                    "zmqtriton.embedded.connection",
+                    "zmqtriton_frontends.serving",
+                ),
+            ),
             ("control", ("zmqtriton.supervisor",)),
             ("models", ("zmqtriton.config",)),
         )
@@ -1001,12 +996,6 @@ LAYERS = (
         ),
         ("click",),
         "looks at the machine as a server that starts would, and needs none",
-    ),
-    Layer(
-        "zmqtriton.ray",
-        ("zmqtriton_extras.fleet",),
-        (),
-        "is a public name of an add-on, and nothing else",
     ),
     Layer(_FLEET, (_FLOOR, _FLEET), (), "knows servers from outside"),
     Layer(

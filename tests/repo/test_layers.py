@@ -85,15 +85,15 @@ FORBIDDEN_NAMES = frozenset("common helper helpers manager managers misc util ut
 
 #: Modules with such names, and why.
 FORBIDDEN_NAMES_IN_USE = {
-    "zmqtriton.pytriton.check.utils": "scripts written for PyTriton import it",
-    "zmqtriton.pytriton.client.utils": "scripts written for PyTriton import it",
-    "zmqtriton.pytriton.model_config.common": "scripts written for PyTriton import it",
-    "zmqtriton.pytriton.utils": "scripts written for PyTriton import it",
-    "zmqtriton.pytriton.utils.dataclasses": "scripts written for PyTriton import it",
-    "zmqtriton.pytriton.utils.distribution": "scripts written for PyTriton import it",
-    "zmqtriton.pytriton.utils.endpoint_utils": "scripts written for PyTriton import it",
-    "zmqtriton.pytriton.utils.logging": "scripts written for PyTriton import it",
-    "zmqtriton.pytriton.utils.workspace": "scripts written for PyTriton import it",
+    "zmqtriton_extras.pytriton.check.utils": "scripts written for PyTriton import it",
+    "zmqtriton_extras.pytriton.client.utils": "scripts written for PyTriton import it",
+    "zmqtriton_extras.pytriton.model_config.common": "scripts written for PyTriton import it",
+    "zmqtriton_extras.pytriton.utils": "scripts written for PyTriton import it",
+    "zmqtriton_extras.pytriton.utils.dataclasses": "scripts written for PyTriton import it",
+    "zmqtriton_extras.pytriton.utils.distribution": "scripts written for PyTriton import it",
+    "zmqtriton_extras.pytriton.utils.endpoint_utils": "scripts written for PyTriton import it",
+    "zmqtriton_extras.pytriton.utils.logging": "scripts written for PyTriton import it",
+    "zmqtriton_extras.pytriton.utils.workspace": "scripts written for PyTriton import it",
 }
 
 
@@ -122,7 +122,7 @@ SPAWNING = frozenset({"Popen", "fork", "forkpty", "posix_spawn", "create_subproc
 
 
 SPAWNERS = {
-    "zmqtriton.pytriton.check.utils",  # the script of a user's process, beside it
+    "zmqtriton_extras.pytriton.check.utils",  # the script of a user's process, beside it
     "zmqtriton.supervisor.machine.processes.process",
     "zmqtriton_stub.fork_server",
     "zmqtriton_standard.ctl.replacing",  # a server of its own, which outlives the command
@@ -357,8 +357,8 @@ def test_an_error_that_is_kept_is_not_raised() -> None:
 # Add-ons import of the core what a list has, and packages on it have exactly the names in use.
 
 
-#: Two stand where scripts import them.
-ADD_ONS = ("zmqtriton_standard", "zmqtriton_extras", "zmqtriton.embedded", "zmqtriton.pytriton")
+#: One stands where scripts import it.
+ADD_ONS = ("zmqtriton_standard", "zmqtriton_extras", "zmqtriton.embedded")
 
 
 #: Everybody's, as the kinds of add-ons are.
@@ -366,16 +366,7 @@ FLOOR = ("zmqtriton_floor", "zmqtriton.sdk")
 
 
 #: The modules of the core that have names of an add-on.
-PUBLIC_NAMES = {
-    "zmqtriton",
-    "zmqtriton.addons",
-    "zmqtriton.ctl",
-    "zmqtriton.ctl.main",
-    "zmqtriton.door",
-    "zmqtriton.ray",
-    "zmqtriton.routes",
-    "zmqtriton.testing",
-}
+PUBLIC_NAMES = {"zmqtriton", "zmqtriton.ctl", "zmqtriton.ctl.main", "zmqtriton.sdk.process"}
 
 
 #: The packages on the list whose names come from their modules.

@@ -7,6 +7,7 @@ import email
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.repo.distributions import run, unpacked
-from tests.support.needs import ROOT
+from tests.support.needs import ROOT, find_tool
 from tools import editable_finder, optimized_python
 from zmqtriton_floor import __version__
 from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
@@ -40,6 +41,32 @@ COMMANDS = {
 
 #: What models import, at the top of the wheel as well, for users' tests of models.
 FOR_TESTS_OF_MODELS = ("c_python_backend_utils", "triton_python_backend_utils")
+
+
+#: What a program may say of public names that add-ons have.
+TYPED = """\
+import zmqtriton
+import zmqtriton.pytriton.client
+from zmqtriton import Door, routes, testing
+from zmqtriton.door import Door as SameDoor
+from zmqtriton.pytriton.decorators import batch
+from zmqtriton.pytriton.model_config import ModelConfig, Tensor
+from zmqtriton.pytriton.triton import Triton
+from zmqtriton.testing import Case, RouteAnswer, load_model
+
+reveal_type(batch)
+reveal_type(Triton().run)
+reveal_type(ModelConfig().max_batch_size)
+reveal_type(zmqtriton.pytriton.client.ModelClient)
+reveal_type(zmqtriton.Server("models").ready)
+reveal_type(Door("door").model)
+same: type[SameDoor] = Door
+reveal_type(routes.route)
+with load_model("models/add_sub") as model:
+    for case in testing.captured("cases"):
+        case.check(model)
+answer: RouteAnswer = Case  # the only mistake
+"""
 
 
 CODE = re.compile("^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -146,6 +173,8 @@ def test_the_sdist_holds_every_file_where_it_is_here(built: Path) -> None:
 def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     shipped = {name for _, name in (*shipped_files(), *installed_beside())}
     shipped.update(f"{name}/__init__.py" for name in FOR_TESTS_OF_MODELS)
+    written = runpy.run_path(str(ROOT / "setup.py"))["public_files"]()
+    shipped.update(f"zmqtriton/{file.path}" for file in written)
 
     assert [] == [
         name for name in wheel.namelist() if name not in shipped and ".dist-info/" not in name
@@ -231,6 +260,44 @@ def test_a_model_is_tested_without_a_server_as_the_guide_says(
     files = [f"{name}/__init__.py" for name in ("triton_python_backend_utils", "zmqtriton_stub")]
     assert ("", 0) == (result.stderr, result.returncode)
     assert " ".join(str(tmp_path / file) for file in files) == result.stdout.strip()
+
+
+def test_type_checkers_find_public_names_of_add_ons(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    [packages] = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    wheel.extractall(packages)
+    (tmp_path / "script.py").write_text(TYPED)
+    words = ["--strict", "--python-executable", str(tmp_path / "venv/bin/python"), "script.py"]
+
+    result = subprocess.run(
+        [find_tool("mypy"), *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    lines = TYPED.splitlines()
+    revealed = re.findall(r'^script.py:(\d+): note: Revealed type is "(.*)"$', result.stdout, re.M)
+    assert [number for number, line in enumerate(lines, 1) if "reveal_type" in line] == [
+        int(number) for number, _ in revealed
+    ]
+    assert [] == [kind for _, kind in revealed if kind == "Any"]
+    errors = [line for line in result.stdout.splitlines() if ": error: " in line]
+    assert [str(len(lines))] == [line.split(":")[1] for line in errors], result.stdout
+
+
+def test_a_program_finds_one_module_by_both_names_in_the_wheel(
+    wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    wheel.extractall(tmp_path)
+    script = """
+import zmqtriton.pytriton.client.exceptions as ours
+import zmqtriton_extras.pytriton.client.exceptions as same
+import sys, zmqtriton.pytriton as package
+print(ours is same, package.__spec__.name, "zmqtriton.addons" in sys.modules, ours.__file__)
+"""
+
+    found = run(tmp_path, script)
+
+    file = tmp_path / "zmqtriton_extras/pytriton/client/exceptions.py"
+    assert f"True zmqtriton_extras.pytriton False {file}" == found.strip()
 
 
 # ------------------------------------------------------------------- pytriton package
@@ -323,13 +390,13 @@ def test_modules_are_imported_when_they_are_asked_for(target: Path) -> None:
 import sys, pytriton
 from pytriton.decorators import batch
 loaded = {name for name in sys.modules if name.startswith("zmqtriton")}
-client = "zmqtriton.pytriton.client"
+client = "zmqtriton_extras.pytriton.client"
 print(pytriton.__version__, client in loaded, "zmqtriton.embedded" in loaded)
 print(pytriton.model_config.Tensor.__module__, hasattr(pytriton, "nothing"))
 """
     assert [
         "0.7.0 False False",
-        "zmqtriton.pytriton.model_config.tensor False",
+        "zmqtriton_extras.pytriton.model_config.tensor False",
     ] == run(target, code).splitlines()
 
 
@@ -350,6 +417,18 @@ def test_its_version_is_that_of_zmqtriton() -> None:
 
 # ---------------------------------------------------------------------------- makefile
 # The Makefile: which environments a target makes anew, and of what.
+
+
+def test_a_package_that_has_moved_leaves_no_directory_that_is_imported(tmp_path: Path) -> None:
+    for name in ("stays/__pycache__/m.pyc", "stays/m.py", "moved/in/__pycache__/n.pyc"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    editable_finder.remove_leftovers(tmp_path)
+
+    left = {str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*")}
+    assert left == {"stays", "stays/m.py", "stays/__pycache__", "stays/__pycache__/m.pyc"}
 
 
 @pytest.fixture

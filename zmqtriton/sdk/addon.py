@@ -4,8 +4,8 @@ Every start of a server and every command reads all of them, so such a file impo
 nothing else. A reference is `module:attribute` or `module`; with a dot before it, it is of the
 add-on's own package. It is imported when it is used.
 
-A package that models import, in Pythons that have nothing else of the server, has its declaration
-in `declaration.py` in place of `__init__`.
+A package that models or programs import, some in Pythons that have nothing else of the server, has
+its declaration in `declaration.py` in place of `__init__`.
 
 An add-on of another package is named by an entry point of the group `zmqtriton.addons`.
 """
@@ -189,8 +189,9 @@ class AddOn(NamedTuple):
     findings: str = ""
     #: Yields the problems between models, each with its model, by the configurations of all.
     conflicts: str = ""
-    #: Names of `zmqtriton.testing`.
-    testing: Mapping[str, str] = {}
+    #: Modules below `zmqtriton` that programs import, such as `greeting`, and single names, such as
+    #: `Greeting` and `testing.greeted`; a reference without an attribute is of a module.
+    public: Mapping[str, str] = {}
     #: Forms of `zmqtriton new`, by the word after it and an option that must be given.
     new: Mapping[str, str] = {}
     #: Add-ons without which it is left out.

@@ -37,7 +37,7 @@ ADDON = AddOn(
     check=".options:problem",
     step=".step:capture",
     process=Process(".process", on="capture", title="Capture", is_serving=True),
-    testing={"Case": ".cases:Case", "captured": ".cases:captured"},
+    public={"testing.Case": ".cases:Case", "testing.captured": ".cases:captured"},
     new={"test --from": ".cases:run_new_test"},
     ctl={"capture": ".showing:capture", "replay": ".command:replay"},
     metrics=".figures:metrics",

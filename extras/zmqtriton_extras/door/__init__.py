@@ -49,4 +49,5 @@ ADDON = AddOn(
         group="zmq-door-group",
         restrictions="zmq-door-restricted",
     ),
+    public={"door": ".client", "Door": ".client.connection:Door"},
 )

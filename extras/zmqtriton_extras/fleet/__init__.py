@@ -72,5 +72,6 @@ ADDON = AddOn(
             requests="agent checks",
         ),
     ),
+    public={"ray": ".ray"},
     after=("bench",),
 )

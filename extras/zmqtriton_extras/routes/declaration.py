@@ -22,6 +22,10 @@ ADDON = AddOn(
     warnings=".checks:warnings",
     conflicts=".checks:conflicts",
     findings=".explaining",
-    testing={"RouteAnswer": ".testing:RouteAnswer", "call_route": ".testing:call_route"},
+    public={
+        "routes": ".backend.api",
+        "testing.RouteAnswer": ".testing:RouteAnswer",
+        "testing.call_route": ".testing:call_route",
+    },
     after=("generate", "jobs"),
 )

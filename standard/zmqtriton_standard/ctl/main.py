@@ -26,7 +26,7 @@ class _Commands(ServerGroup):
         return addons.verbs()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        reference = addons.find_verb(cmd_name)
+        reference = addons.find("ctl", cmd_name)
         command: click.Command | None = lazy_names.load_reference(reference) if reference else None
         return command
 

@@ -32,5 +32,6 @@ ADDON = AddOn(
         "doctor": ".doctor.command:doctor",
         "explain": ".explaining.command:explain",
     },
+    public={"testing": ".testing"},
     explanation=".explaining.command:explain_model",
 )

@@ -26,6 +26,7 @@ import zmqtriton
 from tests.faults.programs.drawing import Program
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
+from zmqtriton_extras.door.client.connection import Door
 from zmqtriton_floor.errors import ZmqTritonError
 
 Arrays = list[Any]
@@ -749,7 +750,7 @@ class DoorWay(Way):
 
     def ask(self, question: Question) -> list[Arrays]:
         if self._door is None:
-            self._door = zmqtriton.Door(f"{runtime_directory(self._server)}/door")
+            self._door = Door(f"{runtime_directory(self._server)}/door")
         place = question.place or Place(0, is_start=False, is_end=False)
         try:
             responses = self._door.model(question.program.name).infer(

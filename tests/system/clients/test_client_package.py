@@ -6,6 +6,7 @@ import email
 import importlib.util
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("client")
     checkout = directory / "checkout"
     (checkout / "packages").mkdir(parents=True)
-    for name in ("zmqtriton", *ROOTS[1:]):
+    for name in ("setup.py", "zmqtriton", *ROOTS[1:]):
         (checkout / name).symlink_to(ROOT / name)
     mine = shutil.ignore_patterns("*.egg-info", "build", "modules")
     package = shutil.copytree(
@@ -77,16 +78,21 @@ def run_alone(
 
 
 def test_it_is_small_and_its_files_are_the_servers(wheel: Path) -> None:
+    files = runpy.run_path(str(ROOT / "setup.py"))["public_files"]()
+    written = {f"zmqtriton/{file.path}": file.text for file in files}
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
-        for name in names:
+        public = {name: archive.read(name).decode() for name in {*names} & written.keys()}
+        for name in {*names} - written.keys():
             [path] = [ROOT / root / name for root in ROOTS if (ROOT / root / name).is_file()]
             assert path.read_bytes() == archive.read(name), name
 
     assert wheel.stat().st_size < 200_000
-    assert {"zmqtriton/door.py", "zmqtriton_protos/descriptors.pb", "zmqtriton/py.typed"} <= {
-        *names
-    }
+    wanted = ("zmqtriton_extras/door/client/connection.py", "zmqtriton_protos/descriptors.pb")
+    assert {*wanted, "zmqtriton/py.typed"} <= {*names}
+    assert public.items() <= written.items()
+    typed = ("__init__.pyi", "door/__init__.py", "pytriton/client/__init__.py")
+    assert {f"zmqtriton/{name}" for name in typed} <= public.keys()
     parts = ("broker", "supervisor", "options", "ctl", "main.py")
     assert [] == [name for name in names if name.startswith(tuple(f"zmqtriton/{p}" for p in parts))]
 

@@ -227,7 +227,8 @@ def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_proce
 
 
 @pytest.mark.long(
-    "standard/tools/system/test_broken_servers.py::test_a_frontend_that_can_never_start",
+    "system/faults/test_machines.py::test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_process",
+    "system/faults/test_dying_processes.py::test_a_frontend_that_can_never_start_is_named",
 )
 def test_a_frontend_that_cannot_be_started_any_more_is_named_until_it_can(tmp_path: Path) -> None:
     _need_user_of_its_own()

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zmqtriton.testing import RouteAnswer, load_model
+from zmqtriton_extras.routes.testing import RouteAnswer
 from zmqtriton_floor.errors import NotFound
+from zmqtriton_standard.tools.testing import load_model
 
 _CONFIG = """
 backend: "python"

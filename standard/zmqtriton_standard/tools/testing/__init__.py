@@ -9,6 +9,9 @@ their answers are held to, are the stub's; only the broker is played.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton import addons
 from zmqtriton.embedded import InferenceRequest, InferenceResponse
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.tools.testing.batch import OutputError
@@ -22,3 +25,8 @@ __all__ = [
     "ZmqTritonError",
     "load_model",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        return addons.load_public(f"testing.{name}")

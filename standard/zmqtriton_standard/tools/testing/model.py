@@ -277,7 +277,7 @@ class LoadedModel:
         The route may have a query, and calls this model. Raises NotFound without a routes.py.
         """
         directory = Path(self._model_file).parent
-        call: Callable[..., Any] = addons.load("testing", "call_route")
+        call: Callable[..., Any] = addons.load_public("testing.call_route")
         return call(
             directory,
             self.config,

@@ -232,8 +232,8 @@ def answers(url: str) -> bool:
 
 
 @pytest.mark.long(
-    "pytriton/system/test_triton.py::test_ctrl_c_ends_a_script_and_its_server",
-    "pytriton/system/test_triton.py::test_a_function_of_a_batch_with_checked_outputs",
+    "extras/pytriton/system/test_triton.py::test_ctrl_c_ends_a_script_and_its_server",
+    "extras/pytriton/system/test_triton.py::test_a_function_of_a_batch_with_checked_outputs",
 )
 @pytest.mark.system
 def test_flowers_are_told_by_a_function_of_a_script(tmp_path: Path) -> None:

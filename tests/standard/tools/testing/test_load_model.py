@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 from tests.support.server import MODELS_DIRECTORY
-from zmqtriton.testing import InferenceRequest, OutputError, ZmqTritonError, load_model
+from zmqtriton_standard.tools.testing import (
+    InferenceRequest,
+    OutputError,
+    ZmqTritonError,
+    load_model,
+)
 
 pytestmark = pytest.mark.slow
 

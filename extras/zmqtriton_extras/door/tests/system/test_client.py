@@ -23,6 +23,7 @@ from tests.support.journal import read_journal
 from tests.support.needs import find_tool
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
+from zmqtriton_extras.door.client.connection import Door
 from zmqtriton_extras.door.tests.raw_door import RawDoor
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
@@ -44,8 +45,8 @@ def path_of(server: Server) -> str:
     return f"{server.directory.parent}/r/door"
 
 
-def opened(server: Server) -> zmqtriton.Door:
-    return zmqtriton.Door(path_of(server), keys={"admin": "secret"})
+def opened(server: Server) -> Door:
+    return Door(path_of(server), keys={"admin": "secret"})
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def server(running: Server) -> Server:
 
 
 @pytest.fixture
-def door(server: Server) -> Iterator[zmqtriton.Door]:
+def door(server: Server) -> Iterator[Door]:
     with opened(server) as door:
         yield door
 
@@ -65,7 +66,7 @@ def was_cancelled(server: Server, request_id: str) -> bool:
     return ("cancelled", request_id) in [(r.event, r.id) for r in read_journal(server.journal)]
 
 
-def test_a_model_that_is_loaded_anew_is_asked_as_it_is_now(door: zmqtriton.Door) -> None:
+def test_a_model_that_is_loaded_anew_is_asked_as_it_is_now(door: Door) -> None:
     model = door.model("identity_fp32")
     [response] = model.infer(inputs={"INPUT0": [1, 2]})
     assert np.float32 == response.outputs["OUTPUT0"].dtype
@@ -78,7 +79,7 @@ def test_a_model_that_is_loaded_anew_is_asked_as_it_is_now(door: zmqtriton.Door)
     assert np.int64 == response.outputs["OUTPUT0"].dtype
 
 
-def test_it_says_what_the_embedded_client_says(server: Server, door: zmqtriton.Door) -> None:
+def test_it_says_what_the_embedded_client_says(server: Server, door: Door) -> None:
     with zmqtriton.connect(path=f"{server.directory.parent}/r") as other:
         ours, theirs = door.model("add_sub"), other.model("add_sub")
         assert (door.live, door.ready) == (other.live, other.ready) == (True, True)
@@ -96,7 +97,7 @@ def test_it_says_what_the_embedded_client_says(server: Server, door: zmqtriton.D
 
 
 @pytest.mark.parametrize("count", [0, 3, 1 << 22])
-def test_numbers_come_back(door: zmqtriton.Door, count: int) -> None:
+def test_numbers_come_back(door: Door, count: int) -> None:
     numbers = np.random.default_rng(count).random(count, np.float32)
 
     [response] = door.model("identity_fp32", 1).infer(inputs={"INPUT0": numbers}, request_id="r")
@@ -105,13 +106,13 @@ def test_numbers_come_back(door: zmqtriton.Door, count: int) -> None:
     assert (response.request_id, response.final, response.error) == ("r", True, None)
 
 
-def test_texts_come_as_bytes(door: zmqtriton.Door) -> None:
+def test_texts_come_as_bytes(door: Door) -> None:
     [response] = door.model("string_upper").infer(inputs={"INPUT0": [["kühl", "b"]]})
 
     assert ["KÜHL".encode(), b"B"] == response.outputs["OUTPUT0"].reshape(-1).tolist()
 
 
-def test_many_are_under_way_at_once(door: zmqtriton.Door) -> None:
+def test_many_are_under_way_at_once(door: Door) -> None:
     model = door.model("identity_fp32")
     answers = [model.infer(inputs={"INPUT0": [number]}) for number in range(2000)]
 
@@ -120,7 +121,7 @@ def test_many_are_under_way_at_once(door: zmqtriton.Door) -> None:
     assert list(reversed(range(2000))) == firsts
 
 
-def test_errors_are_raised_and_the_next_request_is_answered(door: zmqtriton.Door) -> None:
+def test_errors_are_raised_and_the_next_request_is_answered(door: Door) -> None:
     with pytest.raises(InvalidArgument, match="unknown model: 'none' is not found"):
         next(door.model("none").infer(inputs={}))
     with pytest.raises(InvalidArgument, match="cannot be sent"):
@@ -132,7 +133,7 @@ def test_errors_are_raised_and_the_next_request_is_answered(door: zmqtriton.Door
     assert response.final
 
 
-def test_a_stream_is_iterated_and_read_no_faster_than_it_is_taken(door: zmqtriton.Door) -> None:
+def test_a_stream_is_iterated_and_read_no_faster_than_it_is_taken(door: Door) -> None:
     stream = iter(door.model("tokens").infer(inputs={"COUNT": [1000]}))
     indexes = [next(stream).outputs["INDEX"][0]]
     # what it holds back is the stream's alone
@@ -142,7 +143,7 @@ def test_a_stream_is_iterated_and_read_no_faster_than_it_is_taken(door: zmqtrito
     assert list(range(1000)) == indexes
 
 
-def test_what_is_dropped_is_cancelled(server: Server, door: zmqtriton.Door) -> None:
+def test_what_is_dropped_is_cancelled(server: Server, door: Door) -> None:
     inputs = {"COUNT": [10**6], "DELAY_US": [1000]}
     stream = iter(door.model("tokens").infer(inputs=inputs, request_id="dropped"))
     next(stream)
@@ -151,7 +152,7 @@ def test_what_is_dropped_is_cancelled(server: Server, door: zmqtriton.Door) -> N
     eventually(lambda: was_cancelled(server, "dropped"), 30)
 
 
-def test_a_deadline_ends_the_request(server: Server, door: zmqtriton.Door) -> None:
+def test_a_deadline_ends_the_request(server: Server, door: Door) -> None:
     inputs = {"COUNT": [10**6], "DELAY_US": [1000]}
     stream = door.model("tokens").infer(inputs=inputs, request_id="late", deadline_s=2.0)
 
@@ -161,7 +162,7 @@ def test_a_deadline_ends_the_request(server: Server, door: zmqtriton.Door) -> No
     eventually(lambda: was_cancelled(server, "late"), 30)
 
 
-def test_coroutines_ask_side_by_side_and_cancel(server: Server, door: zmqtriton.Door) -> None:
+def test_coroutines_ask_side_by_side_and_cancel(server: Server, door: Door) -> None:
     async def one(number: int) -> float:
         async for response in door.model("identity_fp32").async_infer(inputs={"INPUT0": [number]}):
             return float(response.outputs["OUTPUT0"][0])
@@ -210,7 +211,7 @@ def test_each_thread_has_a_connection_of_its_own(server: Server) -> None:
     assert checks == [True] * 400
 
 
-def test_models_are_loaded_and_unloaded(server: Server, door: zmqtriton.Door) -> None:
+def test_models_are_loaded_and_unloaded(server: Server, door: Door) -> None:
     source = (server.repository / "identity_fp32/1/model.py").read_bytes()
     config = door.model("identity_fp32").config()
     text = '{"backend": "python", "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", '
@@ -224,7 +225,7 @@ def test_models_are_loaded_and_unloaded(server: Server, door: zmqtriton.Door) ->
     door.unload("brought")
     assert config["name"] == "identity_fp32"
     with (
-        zmqtriton.Door(path_of(server)) as stranger,
+        Door(path_of(server)) as stranger,
         pytest.raises(Unavailable, match="expecting key 'admin'"),
     ):
         stranger.load("doubled")
@@ -232,9 +233,9 @@ def test_models_are_loaded_and_unloaded(server: Server, door: zmqtriton.Door) ->
 
 def test_where_nobody_listens_it_says_so(server: Server, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="No such file"):
-        zmqtriton.Door(f"{tmp_path}/door")
+        Door(f"{tmp_path}/door")
     with pytest.raises(Unavailable, match="not a socket"):
-        zmqtriton.Door(str(server.log))
+        Door(str(server.log))
     closed = opened(server)
     closed.close()
     with pytest.raises(Unavailable, match="connection to the server is closed"):
@@ -315,7 +316,7 @@ def test_the_bytes_of_the_page_are_those_on_the_wire(server: Server) -> None:
 
 
 def test_what_is_open_fails_when_the_door_dies_and_the_next_is_found(
-    server: Server, door: zmqtriton.Door
+    server: Server, door: Door
 ) -> None:
     inputs: dict[str, Any] = {"COUNT": [10**6], "DELAY_US": [1000]}
     stream = iter(door.model("tokens").infer(inputs=inputs))

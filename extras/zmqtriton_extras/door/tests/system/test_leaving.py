@@ -15,7 +15,7 @@ import pytest
 from tests.faults.replacements.ways import ByTakeOver
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.door import Door
+from zmqtriton_extras.door.client.connection import Door
 from zmqtriton_extras.door.tests.raw_door import RawDoor, floats
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
