@@ -541,7 +541,7 @@ def test_asking_for_certificates_of_clients_is_asking_for_encryption() -> None:
 
 @pytest.mark.row("L09")
 def test_a_token_and_a_key_cannot_share_a_header() -> None:
-    key = "--http-restricted-api=openai:Authorization=Bearer x"
+    key = "--http-restricted-api=logging:Authorization=Bearer x"
 
     assert parsed(key).http_restricted_api
     assert parsed("--tokens=/t", "--grpc-restricted-protocol=trace:authorization=x").tokens
