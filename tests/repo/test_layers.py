@@ -449,12 +449,6 @@ _NAMED = (
     ("stub/zmqtriton_floor/token_file.py", "--token-metrics", "what a limit of tokens needs"),
     ("broker_counts.py", '"affinity_', "figures as the status has them"),
     ("", "capture_output=", "an argument of the standard library"),
-    ("zmqtriton/door.py", "", "a name that programs import"),
-    ("zmqtriton/ray.py", "", "likewise"),
-    ("zmqtriton/routes.py", "", "likewise"),
-    ("zmqtriton/testing.py", "", "likewise"),
-    ("zmqtriton/__init__.py", "", "likewise"),
-    ("zmqtriton/pytriton/", "", "likewise"),
 )
 
 
