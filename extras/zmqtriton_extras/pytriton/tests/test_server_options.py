@@ -49,6 +49,7 @@ def test_a_server_begins_with_its_repository_and_loads_on_request() -> None:
 
 
 @pytest.mark.row("J30")
+@pytest.mark.extra("clouds")
 def test_each_field_is_an_option() -> None:
     values = {"bool | None": True, "int | None": 3, "list[str] | None": None}
     settings: dict[str, Any] = {
@@ -148,6 +149,7 @@ def test_what_the_server_would_refuse_is_refused(settings: Any, text: str) -> No
 
 
 @pytest.mark.row("J30")
+@pytest.mark.extra("clouds")
 def test_what_the_server_does_not_have_is_named() -> None:
     warnings = unsupported_options(
         options(
