@@ -235,11 +235,9 @@ def problems(values: Mapping[str, Any]) -> Iterator[str]:
                 yield problem
 
 
-def settings_of_models() -> Iterator[tuple[str, str]]:
-    """Yield the names of add-ons that have settings of models, and the modules of these."""
-    for name, each in add_ons().items():
-        if each.declared.model_settings:
-            yield name, each.reference(each.declared.model_settings)
+def with_kind(kind: str) -> list[Installed]:
+    """Return the add-ons that have something of a kind."""
+    return [each for each in add_ons().values() if getattr(each.declared, kind)]
 
 
 def frameworks() -> Mapping[str, tuple[str, str]]:

@@ -256,24 +256,15 @@ def test_a_program_gets_the_fields_that_it_is_promised() -> None:
 # Parameters for features that are add-ons, where one of these is missing.
 
 
-@pytest.mark.parametrize(
-    ("add_on", "name"),
-    [
-        (known_parameters.SCALING, "autoscale_max_instances"),
-    ],
-)
-def test_a_model_that_asks_for_a_missing_add_on_is_refused(
-    add_on: str, name: str, monkeypatch: pytest.MonkeyPatch
+def test_parameters_of_add_ons_that_are_not_here_have_no_values(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    text = 'parameters { key: "autoscale_max_instances" value { string_value: "2" } }'
     monkeypatch.setattr("zmqtriton.addons.add_ons", dict)
-    parameter = f'parameters {{ key: "{name}" value {{ string_value: "2" }} }}'
-    asking, plain = (parse_text(f'name: "m" {text}') for text in (parameter, ""))
 
-    [problem] = known_parameters.problems(add_on, asking)
+    config = parse_text(f'name: "m" {text}')
 
-    assert f"{name}: the add-on '{add_on}' is not installed" == problem.text
-    assert known_parameters.read(add_on, asking) is None
-    assert [] == [*known_parameters.problems(add_on, plain)]
+    assert ({}, []) == (known_parameters.read(config), [*known_parameters.problems(config)])
 
 
 @pytest.mark.addons

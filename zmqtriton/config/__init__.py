@@ -24,8 +24,7 @@ _NAMES = {
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
     "model_config": "Host apply_defaults load_config merge_completion source_of",
     "parameters": (
-        "AUTOSCALE_DOWN_AFTER_SECONDS AUTOSCALE_MAX_INSTANCES AUTOSCALE_MIN_INSTANCES "
-        "AUTOSCALE_PARAMETERS AUTOSCALE_QUEUE_MILLISECONDS BLS_MODELS "
+        "BLS_MODELS "
         "INSTANCES MAX_STREAMS Quota USUAL_CPU_WEIGHT declared_callees "
         "load_timeout_s parameter_text whole_number_problem"
     ),
@@ -78,11 +77,6 @@ if TYPE_CHECKING:
         source_of,
     )
     from zmqtriton.config.parameters import (
-        AUTOSCALE_DOWN_AFTER_SECONDS,
-        AUTOSCALE_MAX_INSTANCES,
-        AUTOSCALE_MIN_INSTANCES,
-        AUTOSCALE_PARAMETERS,
-        AUTOSCALE_QUEUE_MILLISECONDS,
         BLS_MODELS,
         INSTANCES,
         MAX_STREAMS,

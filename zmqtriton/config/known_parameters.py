@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.config.errors import Problem
-from zmqtriton.config.instances import MAX_INSTANCES
 from zmqtriton.config.parameters import (
-    AUTOSCALE_DOWN_AFTER_SECONDS,
-    AUTOSCALE_MAX_INSTANCES,
-    AUTOSCALE_MIN_INSTANCES,
-    AUTOSCALE_PARAMETERS,
-    AUTOSCALE_QUEUE_MILLISECONDS,
     BLS_MODELS,
     CPU_WEIGHT,
     CUDA_VISIBLE_DEVICES,
@@ -48,34 +42,31 @@ from zmqtriton_floor import lazy_names
 #: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
 #: 0.9.
 _SIMILARITY_CUTOFF = 0.87
-SCALING = "scaling"
-_PARAMETERS = {SCALING: AUTOSCALE_PARAMETERS}
 
 
-def problems(add_on: str, config: Any) -> Iterator[Problem]:
-    """Yield the faults of the parameters for an add-on."""
-    named = next((name for name in _PARAMETERS[add_on] if name in config.parameters), None)
-    module = _module(add_on)
-    if named is not None and module is None:
-        yield _missing_problem(named, add_on)
-    elif named is not None:
-        yield from module.problems(config)
+def problems(config: Any, kind: str = "model_settings") -> Iterator[Problem]:
+    """Yield the faults of the parameters for add-ons, of one kind."""
+    for add_on in addons.with_kind(kind):
+        if any(name in config.parameters for name in add_on.declared.parameters):
+            yield from _module(add_on, kind).problems(config)
 
 
-def _missing_problem(name: str, add_on: str) -> Problem:
-    return Problem(f"{name}: the add-on '{add_on}' is not installed", ("parameters", name))
+def read(config: Any) -> dict[str, Any]:
+    """Return the values of the parameters for add-ons, by these; of those that have any."""
+    of_add_ons = (
+        (add_on.declared.name, _module(add_on).read(config))
+        for add_on in addons.with_kind("model_settings")
+    )
+    return {name: values for name, values in of_add_ons if values is not None}
 
 
-def read(add_on: str, config: Any) -> Any:
-    """Return the values of the parameters for an add-on; None without any."""
-    module = _module(add_on)
-    return None if module is None else module.read(config)
+def _module(add_on: addons.Installed, kind: str = "model_settings") -> Any:
+    return lazy_names.load_reference(add_on.reference(getattr(add_on.declared, kind)))
 
 
 def trial_problems(config: Any) -> Iterator[Problem]:
     """Yield the faults of the parameters of a trial."""
-    if (trial := _trial()) and any(name in config.parameters for name in trial_parameters()):
-        yield from trial.problems(config)
+    yield from problems(config, "trial")
 
 
 def read_trial(config: Any) -> Any:
@@ -108,14 +99,8 @@ def _trial() -> Any:
 
 def types() -> Iterator[type]:
     """Yield the types of all values."""
-    of_models = (reference for _, reference in addons.settings_of_models())
-    for reference in (*of_models, *addons.references("trial")):
+    for reference in (*addons.references("model_settings"), *addons.references("trial")):
         yield from lazy_names.load_reference(reference).TYPES
-
-
-def _module(add_on: str) -> Any:
-    reference = dict(addons.settings_of_models()).get(add_on)
-    return lazy_names.load_reference(reference) if reference else None
 
 
 class Parameter(NamedTuple):
@@ -259,35 +244,11 @@ _OF_QUOTAS = (
         has_any_case=True,
     ),
 )
-_OF_AUTOSCALING = (
-    Parameter(
-        AUTOSCALE_MAX_INSTANCES,
-        f"1 to {MAX_INSTANCES}, or `cores`",
-        "",
-        "Upper bound of the instances, which follow the load.",
-    ),
-    Parameter(
-        AUTOSCALE_MIN_INSTANCES, f"1 to {MAX_INSTANCES}", "1", "Lower bound of the instances."
-    ),
-    Parameter(
-        AUTOSCALE_QUEUE_MILLISECONDS,
-        "above 0",
-        "50",
-        "There are more instances when requests would wait for longer.",
-    ),
-    Parameter(
-        AUTOSCALE_DOWN_AFTER_SECONDS,
-        "above 0",
-        "30",
-        "Time of spare capacity before the number of instances falls.",
-    ),
-)
 #: By what they are for.
 PARAMETERS = {
     "Environments and users": _OF_ENVIRONMENTS,
     "Execution": _OF_EXECUTION,
     "Quotas": _OF_QUOTAS,
-    "Autoscaling": _OF_AUTOSCALING,
     **{
         title: tuple(Parameter(name, *about) for name, about in parameters.items())
         for title, parameters in addons.described_parameters().items()
@@ -302,10 +263,12 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     """Return values that cannot be meant."""
     yield from parameter_problems(config)
     yield from quota_problems(config)
-    yield from problems(SCALING, config)
+    yield from problems(config)
     yield from trial_problems(config)
-    asked = ((name, addons.missing(name)) for name in sorted(config.parameters))
-    yield from (_missing_problem(name, add_on) for name, add_on in asked if add_on)
+    for name in sorted(config.parameters):
+        if add_on := addons.missing(name):
+            text = f"{name}: the add-on '{add_on}' is not installed"
+            yield Problem(text, ("parameters", name))
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:

@@ -46,16 +46,6 @@ CPU_WEIGHT = "cpu_weight"
 MAX_EXECUTIONS_PER_SECOND = "max_executions_per_second"
 QUOTA_PARAMETERS = (MAX_SEGMENT_BYTES, MAX_MEMORY_BYTES, CPU_WEIGHT, MAX_EXECUTIONS_PER_SECOND)
 #: Have its instances follow its load, and bound that.
-AUTOSCALE_MIN_INSTANCES = "autoscale_min_instances"
-AUTOSCALE_MAX_INSTANCES = "autoscale_max_instances"
-AUTOSCALE_QUEUE_MILLISECONDS = "autoscale_queue_milliseconds"
-AUTOSCALE_DOWN_AFTER_SECONDS = "autoscale_down_after_seconds"
-AUTOSCALE_PARAMETERS = (
-    AUTOSCALE_MIN_INSTANCES,
-    AUTOSCALE_MAX_INSTANCES,
-    AUTOSCALE_QUEUE_MILLISECONDS,
-    AUTOSCALE_DOWN_AFTER_SECONDS,
-)
 #: The broker takes smaller limits than this.
 _BELOW = 1_000_000_000
 #: Limits that the broker reads, in upper or lower case: what they must be.

@@ -336,7 +336,7 @@ class Autoscaler(Feature):
 
 
 def _target_of(generation: Generation) -> InstanceTarget:
-    limits: AutoscaleLimits | None = generation.blueprint.autoscale
+    limits: AutoscaleLimits | None = generation.blueprint.add_on_settings.get("scaling")
     return InstanceTarget(limits or AutoscaleLimits(_count(generation), _count(generation)))
 
 
@@ -410,7 +410,8 @@ class ScalingCalls:
 def limits_of(model: Model) -> AutoscaleLimits | None:
     """Return the bounds of a model that serves and is scaled by its load."""
     bounds: list[AutoscaleLimits | None]
-    bounds = [each.blueprint.autoscale for each in serving_generations(model.versions)]
+    generations = serving_generations(model.versions)
+    bounds = [each.blueprint.add_on_settings.get("scaling") for each in generations]
     return next((limits for limits in bounds if limits is not None), None)
 
 

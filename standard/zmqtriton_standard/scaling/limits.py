@@ -7,18 +7,12 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.config import (
-    AUTOSCALE_DOWN_AFTER_SECONDS,
-    AUTOSCALE_MAX_INSTANCES,
-    AUTOSCALE_MIN_INSTANCES,
-    AUTOSCALE_PARAMETERS,
-    AUTOSCALE_QUEUE_MILLISECONDS,
-    MAX_INSTANCES,
-    Problem,
-    parameter_text,
-    whole_number_problem,
-)
+from zmqtriton.config import MAX_INSTANCES, Problem, parameter_text, whole_number_problem
 
+AUTOSCALE_MIN_INSTANCES = "autoscale_min_instances"
+AUTOSCALE_MAX_INSTANCES = "autoscale_max_instances"
+AUTOSCALE_QUEUE_MILLISECONDS = "autoscale_queue_milliseconds"
+AUTOSCALE_DOWN_AFTER_SECONDS = "autoscale_down_after_seconds"
 #: The value of AUTOSCALE_MAX_INSTANCES that means as many as the server may use cores.
 _CORES = "cores"
 _USUAL_QUEUE_MS, _USUAL_DOWN_AFTER_S = 50.0, 30.0
@@ -52,7 +46,7 @@ def read(config: Any) -> AutoscaleLimits | None:
 
 def problems(config: Any) -> Iterator[Problem]:
     """Return bounds that cannot be meant."""
-    names = [name for name in AUTOSCALE_PARAMETERS if name in config.parameters]
+    names = [name for name in _CHECKS if name in config.parameters]
     for name in names:
         value, field = parameter_text(config, name), ("parameters", name)
         problem = _common_problem(config) or _CHECKS[name](value)

@@ -32,7 +32,6 @@ from zmqtriton.config.files import (
     check_paths,
     read_client_files,
 )
-from zmqtriton.config.known_parameters import SCALING
 from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
 from zmqtriton.config.parameters import (
     MODEL_SOURCE,
@@ -270,7 +269,7 @@ class ModelReader:
             instances=kind_of_instances(config),
             retry_after_s=self._retry_after_s,
             quota=quota_of(config, self._usual_quota),
-            autoscale=known_parameters.read(SCALING, config),
+            add_on_settings=known_parameters.read(config),
             callees=() if ensemble else declared_callees(config),
             backend=runtime and BackendCode(config.backend, *map(str, runtime)),
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
@@ -326,7 +325,7 @@ class ModelReader:
             check_paths(config, directory)
         except ConfigError as error:
             raise locate_error(error, source) from None
-        problems = (*quota_problems(config), *known_parameters.problems(SCALING, config))
+        problems = (*quota_problems(config), *known_parameters.problems(config))
         raise_first(locate(problem, source) for problem in problems)
         check_states(config, directory)
         if not self._auto_complete:

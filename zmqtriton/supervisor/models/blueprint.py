@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
@@ -134,8 +134,8 @@ class Blueprint:
     retry_after_s: float = 0.0
     #: What its processes may take.
     quota: Quota = NO_QUOTA
-    #: Values of the add-on that has its instances follow its load; None if they do not.
-    autoscale: Any = None
+    #: Values of its parameters for add-ons, by these.
+    add_on_settings: Mapping[str, Any] = field(default_factory=dict)
     #: The models that it says it calls.
     callees: tuple[str, ...] = ()
     #: The backend whose code runs it; none if it has code of its own.
