@@ -3,8 +3,8 @@
 What the core imports of an add-on, or a test of the core expects of one, fails there.
 
 `python -m tools.core_alone without NAME …` has the quick tests of all else in copies that lack
-these extras, one after the other; `without all` in one that has none. A test outside of an extra
-that needs it has the mark `extra("NAME")`.
+these extras and what needs them, one after the other; `without all` in one that has none. A test
+outside of an extra that needs it has the mark `extra("NAME")`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from zmqtriton import addons
 
 ROOT = Path(__file__).resolve().parent.parent
 #: One stands where scripts import it.
@@ -68,8 +70,18 @@ def all_extras() -> list[str]:
     return sorted(path.parent.name for path in (ROOT / EXTRAS).glob("*/__init__.py"))
 
 
-def test_without(extras: Sequence[str]) -> int:
+def with_those_that_need(extras: Sequence[str]) -> list[str]:
+    """Return the extras with all that a server leaves out, too, when they are not there."""
+    lacking = {*extras}
+    declared = [each.declared for each in addons.own_add_ons().values()]
+    while more := {each.name for each in declared if lacking & {*each.needs}} - lacking:
+        lacking |= more
+    return sorted(lacking)
+
+
+def test_without(names: Sequence[str]) -> int:
     """Return the status of the quick tests of all else in a copy without these extras."""
+    extras = with_those_that_need(names)
     with tempfile.TemporaryDirectory(prefix="zmqtriton-without-") as directory:
         copy, site = Path(directory, "copy"), Path(directory, "site")
         site.mkdir()

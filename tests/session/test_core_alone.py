@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tools import core_alone
 
 
@@ -10,3 +12,9 @@ def test_more_options_leave_the_tests_quick() -> None:
 
     assert ["-n", "2"] == words[-2:]
     assert "--quick" in words
+
+
+@pytest.mark.extra("jobs", "openai", "routes", "web_sockets")
+def test_extras_that_need_one_are_left_out_with_it() -> None:
+    assert ["jobs", "routes"] == core_alone.with_those_that_need(["routes"])
+    assert ["jobs", "openai", "web_sockets"] == core_alone.with_those_that_need(["web_sockets"])
