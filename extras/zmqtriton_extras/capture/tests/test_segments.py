@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import stat
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.foreign_directories import foreign, needs_root, own_and_foreign
 from tests.support.waiting import eventually
 from zmqtriton_extras.capture.frames import REQUEST, RESPONSE, Frame
 from zmqtriton_extras.capture.process import segments
@@ -236,16 +236,10 @@ def test_a_tensor_that_somebody_has_changed_is_told_by_its_record(
         record.array(changed)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root's rights to give files away")
-@pytest.mark.parametrize("is_link", [True, False])
+@needs_root
+@foreign
 def test_a_directory_of_another_user_is_not_taken(tmp_path: Path, is_link: bool) -> None:
-    own, other = tmp_path / "own", tmp_path / "other"
-    own.mkdir()
-    if is_link:
-        other.symlink_to(own)
-    else:
-        other.mkdir()
-    os.chown(other, 1234, 1234, follow_symlinks=False)
+    own, other = own_and_foreign(tmp_path, is_link=is_link)
 
     # the link may lead to any place, which the server would fill and clear for that user
     with pytest.raises(PermissionError, match="belongs to another user"):

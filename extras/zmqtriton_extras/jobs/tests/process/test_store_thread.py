@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.foreign_directories import foreign, needs_root, own_and_foreign
 from zmqtriton.sdk.files import check_owner
 from zmqtriton_extras.jobs.messages import new_id
 from zmqtriton_extras.jobs.process.store import (
@@ -118,16 +118,10 @@ def test_no_other_user_can_read_the_database(tmp_path: Path) -> None:
     assert {0o600} == set(modes.values())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root's rights to give files away")
-@pytest.mark.parametrize("is_link", [True, False])
+@needs_root
+@foreign
 def test_a_directory_of_another_user_is_not_taken(tmp_path: Path, is_link: bool) -> None:
-    own, other = tmp_path / "own", tmp_path / "other"
-    own.mkdir()
-    if is_link:
-        other.symlink_to(own)
-    else:
-        other.mkdir()
-    os.chown(other, 1234, 1234, follow_symlinks=False)
+    own, other = own_and_foreign(tmp_path, is_link=is_link)
 
     check_owner(own)
     # root reads any file, so the user of the server must not be followed into this one
