@@ -8,8 +8,9 @@ import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,17 @@ def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> N
         new.launch()
         eventually(lambda: "leaves" in old.log_text(), 60, "it has the ports")
 
+        def asked(*call: Any) -> Any:
+            """A request that the new server holds; the old one may take a last connection."""
+            answer = waiting.submit(*call)
+            return answer if not wait([answer], 1.0).done else None
+
         answers = [
-            waiting.submit(identity, new, [1.5]),
-            waiting.submit(new.request_json, "/v2/models/nobody/infer", {"inputs": []}),
+            eventually(partial(asked, *call), 60, "the new server alone is asked")
+            for call in (
+                (identity, new, [1.5]),
+                (new.request_json, "/v2/models/nobody/infer", {"inputs": []}),
+            )
         ]
         assert 400 == new.status("/v2/health/ready")
         assert "stub" not in new.pids()
