@@ -47,12 +47,12 @@ def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> N
             answer = waiting.submit(*call)
             return answer if not wait([answer], 1.0).done else None
 
+        calls: list[tuple[Any, ...]] = [
+            (identity, new, [1.5]),
+            (new.request_json, "/v2/models/nobody/infer", {"inputs": []}),
+        ]
         answers = [
-            eventually(partial(asked, *call), 60, "the new server alone is asked")
-            for call in (
-                (identity, new, [1.5]),
-                (new.request_json, "/v2/models/nobody/infer", {"inputs": []}),
-            )
+            eventually(partial(asked, *call), 60, "the new server alone is asked") for call in calls
         ]
         assert 400 == new.status("/v2/health/ready")
         assert "stub" not in new.pids()
