@@ -72,11 +72,27 @@ def judge_log(path: str, pid: int = 0, root: Path = ROOT) -> Iterator[Finding]:
 
 def _is_deleted(path: str, pid: int, root: Path) -> bool:
     """Return True if the process writes to a file that had this path."""
-    with suppress(OSError):  # another user's process
-        for descriptor in (root / "proc" / str(pid) / "fd").iterdir():
-            with suppress(OSError):  # closed meanwhile
-                if os.readlink(descriptor) == f"{path} (deleted)":
-                    return True
+    try:
+        descriptors = list((root / "proc" / str(pid) / "fd").iterdir())
+    except PermissionError:  # root alone sees them; the server made the file at its start
+        return os.path.isabs(path) and _is_missing(path)
+    except OSError:
+        return False
+    for descriptor in descriptors:
+        with suppress(OSError):  # closed meanwhile
+            if os.readlink(descriptor) == f"{path} (deleted)":
+                return True
+    return False
+
+
+def _is_missing(path: str) -> bool:
+    """Return True if there is no such file, and not only none that this user sees."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
     return False
 
 

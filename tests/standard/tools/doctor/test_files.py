@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,20 @@ def test_a_log_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     assert [] == well
     assert f"warning: the disk of {tmp_path}, for the log, has 5 MiB left" == text
+
+
+def test_a_log_that_is_gone_is_told_where_its_descriptor_cannot_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    log = tmp_path / "server.log"
+
+    assert "the log is lost: " in only(files.judge_log(str(log), pid=1))
+    log.touch()
+    assert not any("lost" in text for text in texts(files.judge_log(str(log), pid=1)))
 
 
 def test_a_place_for_runtime_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
