@@ -103,6 +103,29 @@ def test_a_process_that_is_not_to_open_yet_is_not_named() -> None:
     assert not world.has_logged("has not opened")
 
 
+def test_a_process_that_is_silent_from_its_start_is_named_while_models_wait_for_it() -> None:
+    world = SupervisorHarness(
+        make_blueprint("m"), frontend_roles=("grpc",), control_mode="explicit"
+    ).start()
+    world.receive(world.serial("grpc"), wire.Opened([]))
+    world.call("load", {"model": "m"})
+    assert [] == silent_in(world.advance(100.0))
+
+    world.silent.add(world.serial("grpc"))
+    world.call("unload", {"model": "m"})
+    world.advance(1.0)
+    load = world.call("load", {"model": "m"})
+    world.advance(11.0)
+
+    pid = next(p["pid"] for p in world.call("status").result["processes"] if p["role"] == "grpc")
+    assert [f"the grpc process {pid} has not answered for 12 s"] == silent_in(world)
+    assert load.answer is None
+    assert {"m": "the processes of the server are told of it"} == world.call("loads").result
+    world.kill_process(world.serial("grpc"))
+    assert load.answer is not None
+    assert [] == silent_in(world.advance(2.0))
+
+
 # ------------------------------------------------------------------- deaths in a row
 # A process that dies again and again is started seldom, and named.
 

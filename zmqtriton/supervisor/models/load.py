@@ -49,6 +49,7 @@ _NOT_THERE = ". No model repository has a directory of this name"
 WAITS_FOR_OTHERS = "it waits until others are loaded"
 _READS = "its files are read"
 _INITIALIZES = "its code is imported and initialized"
+_IS_TOLD = "the processes of the server are told of it"
 #: The phases up to the blueprint; a source of models may have a more precise one.
 _PHASES = {
     LoadState.ASKED: WAITS_FOR_OTHERS,
@@ -119,7 +120,8 @@ class Load:
             return self._context.readings.phase(self._model.name) or _PHASES[self.state]
         if self._preparation:
             return self._context.preparations.phase(self._preparation)
-        return _INITIALIZES
+        is_made = self._unacknowledged_versions and not self._generations
+        return _IS_TOLD if is_made else _INITIALIZES
 
     # ---------------------------------------------------------------- the story
 

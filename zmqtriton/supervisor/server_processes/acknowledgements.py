@@ -37,6 +37,8 @@ class Acknowledgements:
         self._numbers = itertools.count(1)
         self._waits: dict[int, _PendingSync] = {}
         self._probe: _Probe | None = None
+        #: The oldest question that a process has not answered, and when it was asked, by peer.
+        self._unanswered: dict[int, tuple[int, float]] = {}
 
     def sync(self, peers: Iterable[int], then: Callable[[], None]) -> None:
         """Call `then` when all have acknowledged; at once if there is nobody to ask."""
@@ -49,7 +51,17 @@ class Acknowledgements:
         wait.timer = self._plan.call_later(
             ACKNOWLEDGEMENT_TIMEOUT_S, lambda: self._on_timeout(number)
         )
-        self._plan.enqueue(*(Send(peer, wire.Sync(number)) for peer in sorted(wait.peers)))
+        for peer in sorted(wait.peers):
+            self._ask(peer, number)
+
+    def _ask(self, peer: int, number: int) -> None:
+        self._unanswered.setdefault(peer, (number, self._plan.now_s))
+        self._plan.enqueue(Send(peer, wire.Sync(number)))
+
+    def unanswered_s(self, peer: int) -> float:
+        """Return for how long a process has left a question unanswered; 0 if it has not."""
+        _, since_s = self._unanswered.get(peer, (0, self._plan.now_s))
+        return self._plan.now_s - since_s
 
     def probe(self, peer: int, then: Callable[[], None]) -> None:
         """Call `then` when the process itself answers; until then it is not asked again."""
@@ -59,6 +71,8 @@ class Acknowledgements:
 
     def acknowledge(self, peer: int, number: int) -> None:
         """Take an answer, which also covers the earlier questions to the same process."""
+        if self._unanswered.get(peer, (number + 1, 0.0))[0] <= number:
+            del self._unanswered[peer]
         for earlier in [n for n in self._waits if n <= number]:
             self._discard_peer(earlier, peer)
         probe = self._probe
@@ -68,13 +82,15 @@ class Acknowledgements:
 
     def transfer(self, before: int, peer: int) -> None:
         """Ask another process in place of a dead one, after it was told the same."""
+        self._unanswered.pop(before, None)
         for number, wait in self._waits.items():
             if before in wait.peers:
                 wait.peers.discard(before)
                 wait.peers.add(peer)
-                self._plan.enqueue(Send(peer, wire.Sync(number)))
+                self._ask(peer, number)
 
     def peer_ended(self, peer: int) -> None:
+        self._unanswered.pop(peer, None)
         for number in list(self._waits):
             self._discard_peer(number, peer)
 

@@ -316,12 +316,16 @@ class Peers:
                 each.opened_s = self._plan.now_s
 
     def _silence(self, peer: Peer) -> str:
-        """Return that a process has not opened in time, in words; "" if it has, or may yet."""
-        since_s = peer.opens_since_s
-        if self.is_stopping or since_s is None or self._plan.now_s - since_s < OPEN_WITHIN_S:
+        """Return that a process is silent, in words; "" if it may yet answer or open in time."""
+        if self.is_stopping or not peer.pid:  # a guest is a program of the user's
             return ""
-        took_s = self._plan.now_s - since_s
-        return f"the {peer.role} process {peer.pid} has not opened after {took_s:.0f} s"
+        name = f"the {peer.role} process {peer.pid}"
+        since_s = peer.opens_since_s
+        took_s = 0.0 if since_s is None else self._plan.now_s - since_s
+        if took_s >= OPEN_WITHIN_S:
+            return f"{name} has not opened after {took_s:.0f} s"
+        took_s = self._acknowledgements.unanswered_s(peer.serial)
+        return f"{name} has not answered for {took_s:.0f} s" if took_s >= OPEN_WITHIN_S else ""
 
     def _report_silence(self, peer: Peer) -> None:
         text = self._silence(peer) if peer.serial in self._peers else ""
@@ -330,14 +334,16 @@ class Peers:
 
     def troubles(self) -> list[dict[str, Any]]:
         """Return a row about each process that does not do its work, with a text for people."""
-        troubled = {
-            peer: text
+        rows = [
+            {
+                "role": peer.role,
+                "pid": peer.pid,
+                "text": self._deaths(peer) or self._silence(peer),
+                "is_silent": not self._deaths(peer),
+            }
             for peer in (*self._peers.values(), *self._resting.values())
-            if (text := self._deaths(peer) or self._silence(peer))
-        }
-        return [
-            {"role": peer.role, "pid": peer.pid, "text": text} for peer, text in troubled.items()
         ]
+        return [row for row in rows if row["text"]]
 
     def _deaths(self, peer: Peer) -> str:
         """Return that processes of this kind die again and again, in words, or ""."""

@@ -538,6 +538,15 @@ def _typed(commands: Iterable[str], model: str) -> Iterable[str]:
 def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     """Return a finding about each process of the server that does not do its work."""
     for row in rows:
+        if row.get("is_silent"):
+            yield error(
+                row["text"],
+                "It waits for something, such as a file system, or for its turn on a busy machine. "
+                "If it stays silent, end it: the server starts another.",
+                f"kill -9 {row['pid']}",
+                "zmqtriton-ctl status",
+            )
+            continue
         yield error(
             row["text"],
             "The other processes serve. The log has the reason; a restart of the server starts the "

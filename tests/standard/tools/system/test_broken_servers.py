@@ -801,6 +801,59 @@ def test_a_frontend_that_can_never_start(tmp_path: Path) -> None:
         assert [] == [one for one in operator.findings() if cause in one["text"]]
 
 
+#: Has a process wait before it knows who it is, as long as a file is there.
+_WAITS = """
+import os, sys, time
+while {module!r} in sys.orig_argv and os.path.exists({file!r}):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(
+    ("role", "module", "cause"),
+    [
+        # loads are answered when it has heard of them
+        ("grpc", "zmqtriton_frontends.grpc_api", "has not answered for"),
+        ("metrics", "zmqtriton_standard.metrics", "has not opened after"),
+    ],
+)
+def test_a_process_that_is_silent_at_its_start(
+    tmp_path: Path, role: str, module: str, cause: str
+) -> None:
+    (site := tmp_path / "site").mkdir()
+    (held := tmp_path / "held").touch()
+    (site / "sitecustomize.py").write_text(_WAITS.format(file=str(held), module=module))
+    server = Server(
+        tmp_path / "s",
+        ["add_sub"],
+        options=[OPTION.replace("@DIRECTORY@", str(tmp_path))],
+        environment={"PYTHONPATH": str(site)},
+    )
+    server.launch()
+    try:
+        operator = Operator(server)
+        eventually(lambda: ctl(server, "status").exit_code == 0, 60, "a server")
+
+        def find() -> list[Any]:
+            return [one for one in operator.findings() if cause in one["text"]]
+
+        finding = advised(eventually(find, 120, cause), cause, "It waits for something, such as a")
+        [pid] = server.pids()[role]
+        assert finding["text"].startswith(f"the {role} process {pid} ")
+        waited = ctl(server, "wait", "--timeout=0.1")
+        assert 1 == waited.exit_code
+        assert f"the {role} process {pid} {cause}" in waited.output
+        end, status = finding["commands"]
+        assert cause in operator.type(status)
+        held.unlink()  # it may go on by itself
+        subprocess.run(shlex.split(end), check=False)
+
+        assert 0 == ctl(server, "wait", "--timeout=60").exit_code
+        eventually(lambda: [] == find(), 60, "another process")
+    finally:
+        server.stop()
+
+
 def test_too_few_descriptors_for_instances(tmp_path: Path) -> None:
     server = Server(
         tmp_path / "s",
