@@ -120,8 +120,7 @@ class Load:
             return self._context.readings.phase(self._model.name) or _PHASES[self.state]
         if self._preparation:
             return self._context.preparations.phase(self._preparation)
-        is_made = self._unacknowledged_versions and not self._generations
-        return _IS_TOLD if is_made else _INITIALIZES
+        return _IS_TOLD if self.state is LoadState.ANNOUNCING else _INITIALIZES
 
     # ---------------------------------------------------------------- the story
 
