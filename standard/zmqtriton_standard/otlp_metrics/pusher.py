@@ -152,7 +152,8 @@ class Pusher(Service):
         self._is_ending.set()
         await asyncio.wait((self._pushing,), timeout=min(_UNDER_WAY_S, within_s))
         if not self._pushing.done():
-            return  # the collector does not answer
+            _log.warning("%s: the collector does not answer; the last push is lost", self._title)
+            return
         await self.await_last(end_s - LAST_POST_S)
         await self.push(max(0.1, min(LAST_POST_S, end_s - time.monotonic() - 0.1)))
 

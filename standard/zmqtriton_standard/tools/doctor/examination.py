@@ -38,7 +38,7 @@ from zmqtriton_standard.tools.doctor import (
     servers,
     systemd,
 )
-from zmqtriton_standard.tools.doctor.reading import ROOT
+from zmqtriton_standard.tools.doctor.reading import ROOT, is_elsewhere
 from zmqtriton_standard.tools.doctor.servers import is_forbidden
 from zmqtriton_standard.tools.doctor.systemd import read_unit_options
 from zmqtriton_standard.tools.explaining.causes import judge_pressure, judge_processes
@@ -209,13 +209,13 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
     names = server.processes if server else {}
     is_start = server is None
     users = options.get("stub-user", ())
-    named = options.get("runtime-directory", "") if is_start else ""
+    runtime = options.get("runtime-directory", "") if is_start else ""
     # a relative one is below the working directory of a server that runs
     log, access_log = (
         path if is_start or os.path.isabs(path) else ""
         for path in (options.get("log-file") or "", options.get("access-log") or "")
     )
-    return {
+    subjects: dict[str, Iterable[Finding]] = {
         "the options": servers.judge_options(target.options_problem),
         "the file of options": servers.judge_option_file(
             options.get("config", ""), server.started_s if server else 0.0
@@ -231,7 +231,7 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the home directory": servers.judge_home(),
         "the model repositories": files.judge_repositories(places),
         "the runtime directories": servers.judge_runtime_directories(
-            target.directories, named, target.silent
+            target.directories, runtime, target.silent
         ),
         "the certificates": certificates.judge_certificates(
             options, now_s, is_running=not is_start
@@ -261,10 +261,31 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the shared memory": machine.judge_shared_memory(options, root),
         "the cores": machine.judge_cores(pid, server.instances if server else 0, root),
     }
+    named = [value for value in options.values() if isinstance(value, str) and value[:1] == "/"]
+    if pid and any(is_elsewhere(path, pid, root) for path in [*named, *places]):
+        subjects = {name: each for name, each in subjects.items() if name not in _OF_FILES}
+        subjects[_ELSEWHERE] = files.judge_elsewhere(pid)
+    return subjects
 
 
+_ELSEWHERE = "the file system of the server"
+#: The subjects that read files of a server by its own paths, which may lead elsewhere from here.
+_OF_FILES = frozenset(
+    {
+        "the file of options",
+        "the model repositories",
+        "the certificates",
+        "the secret files",
+        "the environment cache",
+        "the directory of the log",
+        "the directory of the access log",
+        "the directory of the jobs",
+        "the Pythons of the models",
+    }
+)
 #: The subjects that are of a server's own, and cost no time: `explain` ends with them.
 _OF_SERVER = (
+    _ELSEWHERE,
     "the log",
     "the processes",
     "the certificates",
@@ -288,7 +309,7 @@ def examine_server(client: Client) -> list[Finding]:
         log=describe_log(status.get("log", {})),
     )
     subjects = list_subjects(Target({row["option"]: row["value"] for row in rows}, server=server))
-    findings = examine({name: subjects[name] for name in _OF_SERVER})
+    findings = examine({name: subjects[name] for name in _OF_SERVER if name in subjects})
     return [finding for finding in findings if finding.severity is not Severity.NOTE]
 
 

@@ -43,6 +43,16 @@ def read_place(path: str) -> Place:
     )
 
 
+def judge_elsewhere(pid: int) -> Iterator[Finding]:
+    yield warning(
+        f"paths of the server (pid {pid}) lead elsewhere from here: it has other mounts, as "
+        "containers have",
+        "Its disks, certificates and directories cannot be judged from here. Ask there, as with "
+        "`docker exec`.",
+        f"nsenter --target {pid} --mount zmqtriton-ctl explain",
+    )
+
+
 def judge_repositories(paths: Iterable[str]) -> Iterator[Finding]:
     for path in paths:
         if "://" in path:

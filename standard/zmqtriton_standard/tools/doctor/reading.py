@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path("/")
@@ -27,3 +29,15 @@ def size(number: float) -> str:
         if number >= unit:
             return f"{number / unit:.1f} {name}"
     return f"{number / 1024:.0f} KiB"
+
+
+def is_elsewhere(path: str, pid: int, root: Path = ROOT) -> bool:
+    """True if a process finds another file at this path, or one where there is none here."""
+    for place in (path, os.path.dirname(path)):
+        with suppress(OSError):  # it is not there; or of another user, of whom nothing is known
+            theirs = os.stat(f"{root}/proc/{pid}/root{place}")
+            try:
+                return not os.path.samestat(theirs, os.stat(place))
+            except FileNotFoundError:
+                return True
+    return False

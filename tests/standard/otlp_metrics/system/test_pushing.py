@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -214,7 +215,9 @@ def test_the_end_does_not_wait_for_a_collector_that_hangs(tmp_path: Path) -> Non
                 connection.settimeout(240)
                 waiting.add(held.enter_context(connection.makefile("rb")).readline())
 
+            began_s = time.monotonic()
             assert 0 == server.stop(240), server.log_text()
+            assert time.monotonic() - began_s < 30, server.log_text()  # of three
 
         assert {b"metrics", b"logs", b"traces"} == {
             line.split()[1].removeprefix(b"/v1/") for line in waiting
@@ -222,3 +225,6 @@ def test_the_end_does_not_wait_for_a_collector_that_hangs(tmp_path: Path) -> Non
     log = server.log_text()
     assert "All models are stopped, unloading models" in log
     assert "Exit timeout expired" not in log
+    assert re.search(r"\d+ spans of traces were not exported to http://127.0.0.1", log)
+    for process in ("OtlpMetrics", "OtlpLogs"):
+        assert f"{process}: the collector does not answer; the last push is lost" in log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -27,7 +28,6 @@ from tests.standard.tools.advice.world import BODY, Operator, World, code_of, pr
 from tests.standard.tools.system import broken_models as broken
 from tests.support.certificates import Authority
 from tests.support.needs import find_tool, skip_missing
-from tests.support.scraping import sum_series
 from tests.support.server import Server, free_ports, tensor
 from tests.support.small_disk import python_with_disk
 from tests.support.waiting import eventually
@@ -45,6 +45,7 @@ pytestmark = [
 ]
 
 TOKENS = {name: f"zmqt_a-secret-of-{name}-0123456789" for name in ("busy", "quiet")}
+ADD_SUB = {"inputs": [tensor(name, "FP32", [1.0] * 16, [1, 16]) for name in ("INPUT0", "INPUT1")]}
 #: Hangs, if it is asked for that.
 _HANGS = code_of(
     "    def execute(self, requests):\n"
@@ -1123,80 +1124,82 @@ def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
         finding = eventually(is_told, 120, "lost lines")
 
         assert finding["advice"].startswith("The reader of the server's stderr, such as a shipper")
-        assert (
-            200
-            == server.infer_json(
-                "add_sub", *(tensor(n, "FP32", [1.0] * 16, [1, 16]) for n in ("INPUT0", "INPUT1"))
-            )[0]
-        )
+        assert 200 == server.request_json("/v2/models/add_sub/infer", ADD_SUB)[0]
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Server]:
-    """A server whose access log and jobs lie on a disk of their own."""
+def test_disks_that_become_full_while_a_server_runs(tmp_path: Path) -> None:
+    """The disk is the server's alone, whose operator asks where it runs, as in a container."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    options = [
-        OPTION.replace("@DIRECTORY@", str(tmp_path)),
-        f"--access-log={disk / 'access'}",
-        "--jobs",
-        f"--state-directory={disk}",
-    ]
-    python = python_with_disk(disk, 230 << 20)
-    server = Server(tmp_path / "s", python=python, options=options, frontends=["metrics"])
-    server.write_model("steady", broken.CONFIG, code_of(broken.WORKS))
+    server = Server(
+        tmp_path / "s",
+        ["add_sub"],
+        python=python_with_disk(disk, 220 << 20),
+        options=[
+            f"--access-log={disk / 'access'}",
+            "--jobs",
+            f"--state-directory={disk}",
+            OPTION.replace("@DIRECTORY@", str(tmp_path)),
+        ],
+        frontends=("metrics",),
+    )
     with server:
-        yield server
+        [elsewhere] = [one for one in Operator(server).findings() if one["model"] == "the server"]
+        assert "lead elsewhere from here" in elsewhere["text"]
+        assert elsewhere["advice"].startswith("Its disks, certificates and directories cannot be")
+        enter, command = elsewhere["commands"][0].split("zmqtriton-ctl ")
+        program_there = [*enter.split(), "zmqtriton-ctl", place_of(server)]
 
+        def there(*words: str) -> list[Any]:
+            done = program([*program_there, *words, "-o", "json"])
+            assert 0 == done.returncode, done.stderr
+            matches: list[Any] = json.loads(done.stdout)
+            return matches
 
-def test_the_full_disk_of_a_server_that_runs(small: Server) -> None:
-    """The command looks at the server's disk, so it has the server's mounts here."""
-    pid, body = small.pid, json.dumps({"inputs": [tensor("IN", "FP32", [1.0])]}).encode()
-    disk = small.directory.parent / "disk"
-    inside = [
-        find_tool("nsenter"),
-        f"--target={pid}",
-        "--user",
-        "--mount",
-        "--preserve-credentials",
-    ]
-    explain = [sys.executable, "-m", "zmqtriton.ctl.main", place_of(small), "explain", "-o", "json"]
+        def figure(name: str) -> float:
+            return next(
+                float(line.split()[-1])
+                for line in server.metrics_text().splitlines()
+                if line.startswith(name)
+            )
 
-    def run(*words: str) -> str:
-        done = subprocess.run(
-            [*inside, *words], capture_output=True, text=True, timeout=120, check=False
-        )
-        return done.stdout
+        def submit() -> int:
+            headers = {"Prefer": "respond-async"}
+            body = json.dumps(ADD_SUB).encode()
+            return server.exchange("/v2/models/add_sub/infer", body, headers).status
 
-    def findings() -> list[Any]:
-        return list(json.loads(run(*explain)))
+        assert [] == there(command)
+        assert 202 == submit()
+        filler = Path(f"/proc/{server.pids()['supervisor'][0]}/root{disk}/filler")
+        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            file.writelines(itertools.repeat(bytes(1 << 20)))
 
-    def submit() -> int:
-        headers = {"Prefer": "respond-async"}
-        return small.exchange("/v2/models/steady/infer", body, headers).status
+        def is_lost() -> bool:
+            server.request_json("/v2/models/add_sub/infer", ADD_SUB)
+            return figure("zmqtriton_access_log_lines_dropped_total") > 0
 
-    causes = (f"the disk of {disk}, for the access log, has", f"the disk of {disk}/jobs, for jobs")
-    assert all(is_silent(findings(), cause) for cause in causes)
-    assert submit() == 202
+        eventually(is_lost, 60, "lost lines")
+        assert 507 == submit()
+        eventually(lambda: figure("zmqtriton_jobs_writable") == 0, 60, "no room for jobs")
+        full = there(command)
+        for cause, advice in (
+            ("for the access log, has 0 MiB left", "Lines are lost when it is full. Free some"),
+            ("for jobs and batches, has 0 MiB left", "New jobs are refused with 507 when it"),
+        ):
+            [look] = advised(full, cause, advice)["commands"]
+            assert "100%" in program([*enter.split(), *shlex.split(look)]).stdout
 
-    run("dd", "if=/dev/zero", f"of={disk}/full", "bs=1M")
-    told = findings()
-    effects = ("Lines are lost when it is full. Free", "New jobs are refused with 507")
-    for cause, effect in zip(causes, effects, strict=True):
-        finding = advised(told, cause, effect)
-        [command] = finding["commands"]
-        assert "100%" in run(*shlex.split(command))
-    assert submit() == 507
+        filler.unlink()
 
-    def is_counted() -> bool:
-        assert small.exchange("/v2/models/steady/infer", body).status == 200
-        return sum_series(small, "zmqtriton_access_log_lines_dropped_total") > 0
-
-    eventually(is_counted, 120, "lost lines")
-
-    run("rm", f"{disk}/full")
-    assert all(is_silent(findings(), cause) for cause in causes)
-    eventually(lambda: submit() == 202, 60, "jobs are taken again")
+        eventually(lambda: figure("zmqtriton_jobs_writable") == 1, 60, "room for jobs")
+        assert 202 == submit()
+        assert [] == there(command)
+        lost = figure("zmqtriton_access_log_lines_dropped_total")
+        access = filler.with_name("access")
+        size = access.stat().st_size
+        assert 200 == server.request_json("/v2/models/add_sub/infer", ADD_SUB)[0]
+        eventually(lambda: access.stat().st_size > size, 60, "lines")
+        assert lost == figure("zmqtriton_access_log_lines_dropped_total")
 
 
 def test_a_model_that_sleeps(tmp_path: Path) -> None:
