@@ -762,7 +762,7 @@ LAYERS = (
         (),
         "writes models and starts the server with them",
     ),
-    Layer("zmqtriton_standard.tools.examples", (), (), "writes"),
+    Layer("zmqtriton_standard.tools.examples", ("zmqtriton.addons",), (), "writes"),
     Layer(
         "zmqtriton_standard.tools.testing",
         (

@@ -60,14 +60,15 @@ def modules() -> dict[str, Path]:
 
 
 def files_below(place: Path) -> list[Path]:
-    """Return the files of Python in a folder, or of a file alone, but for the tests of extras."""
+    """Return the files of Python in a folder, or a file alone; no tests or examples of extras."""
     if place.is_file():
         return [place]
     within = ROOT / "extras"
     return [
         path
         for path in sorted(place.rglob("*.py"))
-        if within not in path.parents or "tests" not in path.relative_to(within).parts
+        if within not in path.parents
+        or not {"tests", "examples"} & {*path.relative_to(within).parts}
     ]
 
 

@@ -203,6 +203,16 @@ def _one_line(error: Exception) -> str:
 
 def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Finding]]:
     """Return the subjects by name; each is read when its findings are iterated."""
+    subjects, options = _subjects(target, root), target.options
+    pid = target.server.pid if target.server else 0
+    named = [value for value in options.values() if isinstance(value, str) and value[:1] == "/"]
+    if pid and any(is_elsewhere(path, pid, root) for path in [*named, *target.repositories]):
+        subjects = {name: each for name, each in subjects.items() if name not in _OF_FILES}
+        subjects[_ELSEWHERE] = files.judge_elsewhere(pid)
+    return subjects
+
+
+def _subjects(target: Target, root: Path) -> dict[str, Iterable[Finding]]:
     options, server, places = target.options, target.server, target.repositories
     now_s = time.time()
     pid, version = (server.pid, server.version) if server else (0, "")
@@ -215,7 +225,7 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         path if is_start or os.path.isabs(path) else ""
         for path in (options.get("log-file") or "", options.get("access-log") or "")
     )
-    subjects: dict[str, Iterable[Finding]] = {
+    return {
         "the options": servers.judge_options(target.options_problem),
         "the file of options": servers.judge_option_file(
             options.get("config", ""), server.started_s if server else 0.0
@@ -261,11 +271,6 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the shared memory": machine.judge_shared_memory(options, root),
         "the cores": machine.judge_cores(pid, server.instances if server else 0, root),
     }
-    named = [value for value in options.values() if isinstance(value, str) and value[:1] == "/"]
-    if pid and any(is_elsewhere(path, pid, root) for path in [*named, *places]):
-        subjects = {name: each for name, each in subjects.items() if name not in _OF_FILES}
-        subjects[_ELSEWHERE] = files.judge_elsewhere(pid)
-    return subjects
 
 
 _ELSEWHERE = "the file system of the server"

@@ -1,7 +1,8 @@
 """`zmqtriton example [NAME [DIRECTORY]]`: writes models to learn from, and commands to try.
 
 Each example is a directory with a client, and a model repository with a script that makes its
-weights, or a script that serves. Nothing here knows what the models do.
+weights, or a script that serves. It lies in the folder `examples` of the add-on that it shows;
+those without one are here. Nothing here knows what the models do.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-EXAMPLES = Path(__file__).parent
+from zmqtriton import addons
 
 
 def run_example(words: list[str]) -> int:
@@ -19,17 +20,18 @@ def run_example(words: list[str]) -> int:
     if words[:1] in (["-h"], ["--help"]):
         sys.stdout.write(_help())
         return 0
-    if not words or words[0] not in names():
+    examples = folders()
+    if not words or words[0] not in examples:
         said = f"there is no example '{words[0]}'; " if words else "which one? "
         sys.stderr.write(
             f"error: {said}usage: zmqtriton example NAME [DIRECTORY], NAME one of "
-            f"{', '.join(names())}\n"
+            f"{', '.join(examples)}\n"
         )
         return 1
     name = words[0]
     directory = Path(words[1]) if len(words) > 1 else Path(f"zmqtriton-{name}")
     try:
-        copy_missing(EXAMPLES / name, directory)
+        copy_missing(examples[name], directory)
     except OSError as error:
         sys.stderr.write(f"error: cannot write the example: {error}\n")
         return 1
@@ -39,7 +41,10 @@ def run_example(words: list[str]) -> int:
 
 def _help() -> str:
     """Return the help; each example's first line is its title."""
-    titles = {name: (EXAMPLES / name / "README.md").read_text().splitlines()[0] for name in names()}
+    titles = {
+        name: (folder / "README.md").read_text().splitlines()[0]
+        for name, folder in folders().items()
+    }
     shown = "".join(f"  {name:12}{title.lstrip('# ')}\n" for name, title in titles.items())
     return (
         "Usage: zmqtriton example NAME [DIRECTORY]\n\n"
@@ -48,8 +53,14 @@ def _help() -> str:
     )
 
 
-def names() -> list[str]:
-    return sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
+def folders() -> dict[str, Path]:
+    """Return the directories of all examples by their names."""
+    pages = (
+        page
+        for add_on in addons.own_add_ons().values()
+        for page in addons.directory_of(add_on.package).glob("examples/*/README.md")
+    )
+    return dict(sorted((page.parent.name, page.parent) for page in pages))
 
 
 def copy_missing(source: Path, directory: Path) -> None:

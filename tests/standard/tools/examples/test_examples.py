@@ -21,7 +21,7 @@ from tests.support.needs import import_or_skip
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
 from zmqtriton.main import main
-from zmqtriton_standard.tools.examples import EXAMPLES, names
+from zmqtriton_standard.tools.examples import folders
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +45,7 @@ def run(script: Path, *words: str) -> str:
     return result.stdout
 
 
+@pytest.mark.extra("backends", "openai", "pytriton")
 def test_an_example_that_is_unknown_is_answered_with_those_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -64,7 +65,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", folders())
 def test_what_is_written_is_told_and_the_users_changes_are_kept(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,8 +93,9 @@ def test_a_client_without_a_server_says_so_in_one_sentence() -> None:
             client: subprocess.Popen(
                 [sys.executable, "-B", client, "--url", url], stderr=subprocess.PIPE, text=True
             )
-            for client in EXAMPLES.glob("*/client.py")
-            if client.parent.name != "image"  # has to have its images first
+            for name, folder in folders().items()
+            if name != "image"  # has to have its images first
+            for client in folder.glob("client.py")
         }
         for client, process in running.items():
             _, said = process.communicate()
@@ -152,6 +154,7 @@ def test_sentences_are_told_by_the_ensemble_and_by_the_model(tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.extra("backends")
 @pytest.mark.long(
     "standard/tools/examples/test_examples.py::test_sentences_are_told_by_the_ensemble_and_by_the_model",
     "extras/backends/system/test_onnxruntime.py::test_a_file_alone_is_a_model_with_its_tensors_and_batches",
@@ -169,6 +172,7 @@ def test_colours_are_named_by_an_onnx_file(tmp_path: Path) -> None:
     assert COLOURS == printed.splitlines()
 
 
+@pytest.mark.extra("backends")
 @pytest.mark.long(
     "standard/tools/examples/test_examples.py::test_sentences_are_told_by_the_ensemble_and_by_the_model",
     "extras/backends/system/test_fil.py::test_a_file_and_a_backend_are_enough",
@@ -184,6 +188,7 @@ def test_colours_are_named_by_a_forest_on_a_server_of_the_client(tmp_path: Path)
     assert ["fe0201: red", "000000: black"] == printed.splitlines()
 
 
+@pytest.mark.extra("openai")
 @pytest.mark.long("extras/openai/system/test_openai_calls.py::test_a_response_is_streamed")
 @pytest.mark.system
 def test_openai_s_client_chats_with_a_model_that_has_read_python_s_documentation(
@@ -231,6 +236,7 @@ def answers(url: str) -> bool:
         return False
 
 
+@pytest.mark.extra("pytriton")
 @pytest.mark.long(
     "extras/pytriton/system/test_triton.py::test_ctrl_c_ends_a_script_and_its_server",
     "extras/pytriton/system/test_triton.py::test_a_function_of_a_batch_with_checked_outputs",
@@ -268,7 +274,7 @@ def test_flowers_are_told_by_a_function_of_a_script(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pictures() -> ModuleType:
-    path = EXAMPLES / "image" / "models" / "preprocessing" / "1" / "pictures.py"
+    path = folders()["image"] / "models" / "preprocessing" / "1" / "pictures.py"
     specification = importlib.util.spec_from_file_location("pictures", path)
     assert specification is not None
     assert specification.loader is not None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.server import ROOT, free_ports
-from zmqtriton_standard.tools.examples import EXAMPLES
+from zmqtriton_standard.tools.examples import folders
 
 pytestmark = pytest.mark.system
 
@@ -32,7 +32,7 @@ def test_cells_bind_ask_and_bind_again(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv(f"PYTRITON_TRITON_CONFIG_{name}_PORT", str(port))
     monkeypatch.setenv("PYTRITON_TRITON_CONFIG_HTTP_ADDRESS", "127.0.0.1")
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
-    source, done = EXAMPLES / "notebook" / "bind.ipynb", tmp_path / "done.ipynb"
+    source, done = folders()["notebook"] / "bind.ipynb", tmp_path / "done.ipynb"
     command = [sys.executable, "-c", EXECUTE, str(source), str(done)]
 
     subprocess.run(command, check=True, timeout=200, cwd=ROOT)
