@@ -25,7 +25,7 @@ from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.requests import TextRequest
 from zmqtriton_extras.openai.responses import Response, read_response
 from zmqtriton_extras.openai.text import Texts
-from zmqtriton_extras.web_sockets.frames import TRY_AGAIN_LATER, Violation
+from zmqtriton_extras.web_sockets.frames import TRY_AGAIN_LATER, FrameReader, Violation
 from zmqtriton_extras.web_sockets.web_socket import WebSocket, begin, watch
 from zmqtriton_floor.errors import (
     NO_MEMORY,
@@ -199,8 +199,11 @@ class Sessions:
         await self._texts.find(req, model)
         resp.status = falcon.HTTP_101
         upgraded = begin(req, _SUBPROTOCOL)
-        limit = min(self._gateway.settings.http.max_input_size, _MAX_EVENT_BYTES)
-        socket = WebSocket(upgraded, limit, req.hold, req.turn)
+        limit = self._gateway.settings.http.max_input_size
+        reader = (
+            FrameReader(limit) if limit <= _MAX_EVENT_BYTES else FrameReader(_MAX_EVENT_BYTES, "")
+        )
+        socket = WebSocket(upgraded, reader, req.hold, req.turn)
         try:
             await _Session(self._gateway, self._texts, req, socket, model).run()
         finally:

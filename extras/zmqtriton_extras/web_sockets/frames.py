@@ -77,9 +77,10 @@ def closing(code: int, text: str = "") -> bytes:
 
 
 class FrameReader:
-    def __init__(self, max_bytes: int) -> None:
-        """Set up with the limit of a message."""
+    def __init__(self, max_bytes: int, option: str = "--http-max-input-size") -> None:
+        """Set up with the limit of a message, and the option that sets it, or ""."""
         self._max_bytes = max_bytes
+        self._of_option = f" of {option}" if option else ""
         #: Received bytes, and the number of those that were read.
         self._held, self._at = b"", 0
         #: The frame that is read: its kind, whether the message ends with it, its mask, how many
@@ -138,8 +139,8 @@ class FrameReader:
             if not _LEAST[begin] <= size < 1 << 63:
                 raise Violation(PROTOCOL_ERROR, "a length has not the fewest bytes that it needs")
         if first & 0x0F < CLOSE and size + len(self._message) > self._max_bytes:
-            text = f"a message has more than the {self._max_bytes} bytes of --http-max-input-size"
-            raise Violation(TOO_LARGE, text)
+            text = f"a message has more than the {self._max_bytes} bytes"
+            raise Violation(TOO_LARGE, f"{text}{self._of_option or ' that it may have'}")
         self._opcode, self._is_last = first & 0x0F, bool(first & 0x80)
         self._is_control = self._opcode >= CLOSE
         self._mask, self._missing, self._read = head[begin : begin + 4], size, 0

@@ -22,7 +22,7 @@ import falcon.asgi
 import orjson
 
 from zmqtriton_extras.web_sockets import frames
-from zmqtriton_extras.web_sockets.frames import BINARY, TEXT, Message, Violation
+from zmqtriton_extras.web_sockets.frames import BINARY, TEXT, FrameReader, Message, Violation
 from zmqtriton_extras.web_sockets.web_socket import WebSocket, begin, watch
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import (
@@ -80,7 +80,8 @@ class Streams:
         await self._inference.entrance.find(target[0], grant=req.grant, deadline_ns=deadline_ns)
         resp.status = falcon.HTTP_101
         upgraded = begin(req)
-        socket = WebSocket(upgraded, self._inference.max_input_size, req.hold, req.turn)
+        reader = FrameReader(self._inference.max_input_size)
+        socket = WebSocket(upgraded, reader, req.hold, req.turn)
         conversation = _Conversation(
             self._gateway, self._inference, self._shares, req, socket, target
         )

@@ -65,11 +65,15 @@ def begin(req: Request, subprotocol: str = SUBPROTOCOL) -> Upgraded:
 
 class WebSocket:
     def __init__(
-        self, upgraded: Upgraded, max_bytes: int, hold: Callable[[int], None], turn: TaskTurn
+        self,
+        upgraded: Upgraded,
+        reader: FrameReader,
+        hold: Callable[[int], None],
+        turn: TaskTurn,
     ) -> None:
         """Set up; `hold` accounts for bytes of a message, and raises if there is no room."""
         self._upgraded = upgraded
-        self._reader = FrameReader(max_bytes)
+        self._reader = reader
         self._hold = hold
         self._held = 0
         self._turn = turn

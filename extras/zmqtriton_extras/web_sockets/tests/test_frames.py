@@ -197,3 +197,20 @@ def _by_wsproto(text: bytes, step: int) -> list[object]:
         except (RemoteProtocolError, LocalProtocolError):
             return [*seen, "error"]
     return seen
+
+
+@pytest.mark.parametrize(
+    ("reader", "text"),
+    [
+        (FrameReader(10), "more than the 10 bytes of --http-max-input-size"),
+        # the limit of those who use it
+        (FrameReader(10, ""), "more than the 10 bytes that it may have"),
+    ],
+)
+def test_a_message_that_is_too_long_is_refused_by_the_name_of_its_limit(
+    reader: FrameReader, text: str
+) -> None:
+    reader.feed(client_frame(TEXT, bytes(11)))
+
+    with pytest.raises(Violation, match=text):
+        reader.read()

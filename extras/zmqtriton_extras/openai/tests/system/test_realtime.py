@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from tests.support.journal import read_journal
 from tests.support.needs import Later
-from tests.support.server import Server
+from tests.support.process_memory import peak_mib
+from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 from zmqtriton_extras.web_sockets.frames import TEXT
 from zmqtriton_extras.web_sockets.tests.conversations import client_frame
@@ -288,3 +292,40 @@ def test_a_coroutine_has_a_conversation(server: Server) -> None:
 def _cancelled(server: Server) -> set[str]:
     """Return the responses whose end the model has seen; other tests may have left some."""
     return {record.id for record in read_journal(server.journal) if record.event == "cancelled"}
+
+
+@pytest.mark.long(
+    "extras/openai/test_realtime_room.py::test_a_long_answer_has_room_and_gives_it_back",
+    "extras/web_sockets/test_turns.py::test_streams_without_end_leave_others_their_turn",
+)
+def test_a_turn_of_60_mib_holds_up_no_other_client(tmp_path: Path) -> None:
+    """Sixty requests of another client are answered between its first byte and its end."""
+    item = json.dumps({"type": "conversation.item.create", "item": message("y" * (15 << 20))})
+    options = {"max_size": None, "open_timeout": 60, "ping_interval": None}
+    with Server(tmp_path / "s", ["parrot", "add_sub"], options=OPTIONS, frontends=()) as server:
+        is_over, answered = threading.Event(), [0]
+
+        def ask() -> None:
+            while not is_over.is_set():
+                assert ask_add_sub(server) == 200
+                answered[0] += 1
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        url = f"ws://127.0.0.1:{server.http_port}/v1/realtime?model=parrot"
+        try:
+            with connect(url, **options) as client:  # type: ignore[arg-type]
+                eventually(lambda: answered[0], 60, "another client")
+                before = answered[0]
+                respond = json.dumps({"type": "response.create"})
+                rows = [(item, "conversation.item.done")] * 4 + [(respond, "response.done")]
+                for sent, last in rows:
+                    client.send(sent)
+                    while json.loads(client.recv(timeout=240))["type"] != last:
+                        pass
+                assert answered[0] >= before + 60
+        finally:
+            is_over.set()
+            asking.join()
+        # the conversation, the text of its prompt, and events that are being sent
+        assert peak_mib(server, "http") < 800
