@@ -251,7 +251,9 @@ def _subjects(target: Target, root: Path) -> dict[str, Iterable[Finding]]:
         "the directory of the log": files.judge_log(log, pid, root),
         "the directory of the access log": files.judge_access_log(access_log),
         "the directory of the jobs": files.judge_jobs(options, names, is_running=not is_start),
-        "the directory for temporary files": files.judge_temporary(str(runtime_places.preferred())),
+        "the directory for temporary files": (
+            () if runtime else files.judge_temporary(runtime_places.preferred)
+        ),
         "the Pythons of the models": environments.judge_pythons(places, options),
         "the variables of the models": environments.judge_variables(options),
         "the packages": programs.judge_packages(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,15 +161,19 @@ def judge_jobs(
         yield _full_disk(folder, place, "jobs and batches", effect)
 
 
-def judge_temporary(folder: str) -> Iterator[Finding]:
-    place = read_place(folder)
-    if not place.is_writable:
+def judge_temporary(find_folder: Callable[[], Path]) -> Iterator[Finding]:
+    """Judge the directory for those of servers, which may be nowhere."""
+    try:
+        folder = str(find_folder())
+    except OSError as problem:
         yield error(
-            f"no runtime directory can be made: this user may not write to {place.folder}",
+            f"no runtime directory can be made: {problem.strerror}",
             "Name one with --runtime-directory, or a writable TMPDIR.",
-            f"ls -ld {place.folder}",
+            "ls -ld /run /tmp",
         )
-    elif place.free_bytes < _LEAST_BYTES:
+        return
+    place = read_place(folder)
+    if place.free_bytes < _LEAST_BYTES:
         effect = "A server cannot start when it is full."
         yield _full_disk(folder, place, "runtime directories", effect)
 

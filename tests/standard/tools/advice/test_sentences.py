@@ -10,7 +10,8 @@ from tests.standard.tools.advice.sentences import Sentence, sentences
 from tests.support.needs import file_of
 
 #: Tests that find advice by its first words, and follow it.
-_SERVERS = Path(__file__).parents[1] / "system" / "test_broken_servers.py"
+_SYSTEM = Path(__file__).parents[1] / "system"
+_FOLLOWING = [_SYSTEM / f"test_broken_{kind}.py" for kind in ("servers", "machines")]
 _GPU = "needs a GPU"
 _MEMORY = "needs a machine or a control group that runs out of memory"
 _BUSY = "a busy machine, which no test can make without disturbing others"
@@ -34,9 +35,6 @@ UNFOLLOWED: dict[str, str] = {
         "the Python of the tests is the only one, and no other user's to close"
     ),
     "Clients keep a region as long as it is registered.": "for authors of clients",
-    "Give the server a larger share: CPUWeight= of systemd": _BUSY,
-    "The kernel drops pages and reads them again": _MEMORY,
-    "Loads and starts take longer; requests only of models": _BUSY,
     "A process did work for which others had to wait": "a defect, to be reported",
     "The first load makes the environment; later ones find it.": _SHORT,
     "--model-load-thread-count says how many are loaded at a time.": _SHORT,
@@ -49,34 +47,15 @@ UNFOLLOWED: dict[str, str] = {
     "More instances make the queue shorter; a lower --max-requests refuses earlier.": _MEMORY,
     # -- doctor
     "Its log says why, in a line with `the certificate of`.": _SHORT,
-    "Is the clock right?": "needs another time of the machine",
-    "Certificates and tokens are judged by it, and log lines": "needs another time of the machine",
     "Install it beside the server.": _PYTHON,
-    "Install the server into a usual Python.": _PYTHON,
-    "Use the zmqtriton-ctl of the server's installation.": _PYTHON,
-    "Files of two versions are mixed. Install it again.": _PYTHON,
-    "Its removal would break the server. Remove it now": _PYTHON,
-    "Python of a distribution, of conda or of uv has it": _PYTHON,
-    "Something else has changed the environment.": _PYTHON,
     "Nothing is said of that here.": "of whatever cannot be read, which nobody knows ahead",
-    "Name one with --runtime-directory, or a writable TMPDIR.": (
-        "the places of the machine that are tried first are open to all users"
-    ),
-    "The kernel kills processes when no memory is left.": _MEMORY,
-    "Instances reserve more than they use": "a setting of the machine's kernel",
-    "Raise the container's limit": _MEMORY,
-    "The server and numeric libraries start threads and processes for all cores": (
-        "needs a control group with less than its cores"
-    ),
     "Requests that touch it wait for the disk.": "needs swap",
     "Beyond the limit it refuses connections and loads.": _SHORT,
     "If that stays so, a file system or a GPU hangs": "needs a driver that hangs",
     "Models of KIND_GPU are refused. Driver and library": _GPU,
     "CUDA may need more for copies to the GPU.": _GPU,
     "It is needed where tensors stay on the GPU": _GPU,
-    "In a container, use --gpus all. Without a GPU": _GPU,
     "Add the users of the server and its models to the groups video": _GPU,
-    "Ask as that user or as root.": "to be root already is what tests need for it",
     "The last lines of its log say why. Where one model": "needs a systemd that is process 1",
 }
 #: Advice that a test elsewhere follows, by its first words, and that test.
@@ -94,9 +73,10 @@ _LEAST = 12
 
 def followed() -> set[str]:
     """Return the beginnings of all advice that tests have followed."""
-    tree = ast.parse(_SERVERS.read_text("utf-8"))
+    trees = [ast.parse(path.read_text("utf-8")) for path in _FOLLOWING]
     texts = {
         node.value
+        for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }

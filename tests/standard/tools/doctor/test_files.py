@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -59,15 +60,18 @@ def test_a_log_that_is_gone_is_told_where_its_descriptor_cannot_be_seen(
 
 def test_a_place_for_runtime_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk(monkeypatch)
-    well = texts(files.judge_temporary(str(tmp_path)))
+    well = texts(files.judge_temporary(lambda: tmp_path))
     disk(monkeypatch, free=0)
-    full = only(files.judge_temporary(str(tmp_path)))
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    forbidden = only(files.judge_temporary(str(tmp_path)))
+    full = only(files.judge_temporary(lambda: tmp_path))
+
+    def find_none() -> Path:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    none = only(files.judge_temporary(find_none))
 
     assert [] == well
     assert f"warning: the disk of {tmp_path}, for runtime directories, has 0 MiB left" == full
-    assert "error: no runtime directory can be made: this user may not write to" in forbidden
+    assert "error: no runtime directory can be made: No usable temporary directory found" == none
 
 
 @pytest.mark.parametrize(
