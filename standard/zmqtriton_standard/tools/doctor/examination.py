@@ -218,7 +218,6 @@ def _subjects(target: Target, root: Path) -> dict[str, Iterable[Finding]]:
     pid, version = (server.pid, server.version) if server else (0, "")
     names = server.processes if server else {}
     is_start = server is None
-    users = options.get("stub-user", ())
     runtime = options.get("runtime-directory", "") if is_start else ""
     # a relative one is below the working directory of a server that runs
     log, access_log = (
@@ -234,7 +233,7 @@ def _subjects(target: Target, root: Path) -> dict[str, Iterable[Finding]]:
         "the models": servers.judge_models(server.troubles if server else ()),
         "the log": servers.judge_log(server.log if server else ""),
         "the processes": machine.judge_stopped(names, root),
-        "the stub users": servers.judge_stub_users(users, places),
+        "the stub users": servers.judge_stub_users(options.get("stub-user", ()), places),
         "the units of systemd": systemd.judge_units(options, root, is_running=not is_start),
         "the proxies of the environment": servers.judge_proxies(),
         "the proxies of this machine": servers.judge_reverse_proxies(options, root),
