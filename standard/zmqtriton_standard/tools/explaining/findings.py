@@ -29,6 +29,7 @@ _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
 _MEMORY = "max_memory_bytes"
 #: As much equal memory of instances is worth advice.
 _MUCH = 128 << 20
+_TURNS = "--model-load-thread-count says how many are loaded at a time."
 
 
 def find_all(facts: Facts) -> list[Finding]:
@@ -142,7 +143,11 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
             yield _transition(facts, entry, whose)
         elif not state and facts.load_phase:
             text = f"not ready: it is being loaded: {facts.load_phase}"
-            yield note(text, "Where that hangs, a restart begins anew.", "zmqtriton-ctl models")
+            if facts.load_phase.startswith("it waits"):
+                yield note(text, _TURNS, "zmqtriton-ctl models")
+            else:
+                again = f"zmqtriton-ctl restart {facts.word}"
+                yield note(text, "Where that hangs, a restart begins anew.", again)
         elif not state and not reason:
             yield error(
                 "not ready: nobody has loaded it",
@@ -198,8 +203,7 @@ def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
         return note(text, advice, f"zmqtriton-ctl logs {facts.word} --follow")
     if not since:
         text = f"{whose}not ready: it waits for its turn to be loaded"
-        advice = "--model-load-thread-count says how many are loaded at a time."
-        return note(text, advice, "zmqtriton-ctl models")
+        return note(text, _TURNS, "zmqtriton-ctl models")
     long = facts.now_s - min(since)
     place = facts.place
     text = f"{whose}not ready: it is still loading{place}, since {format_duration(long)}"

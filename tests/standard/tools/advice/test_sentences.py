@@ -23,21 +23,12 @@ UNFOLLOWED: dict[str, str] = {
     "The log may say more.": "only of a cause that is not known",
     "Use fewer instances or smaller batches, or unload another model of that GPU.": _GPU,
     "Unload another model of that GPU, or raise the limit.": _GPU,
-    "The next request loads it again. Raise --model-memory-budget": _MEMORY,
     "Give it more memory, use fewer instances, or unload other models": _MEMORY,
     "Nothing is loaded any more.": _SHORT,
-    "Start that program again; it binds the model.": "a user's program is not ours to start",
-    "Add its directory to a repository, or correct the name.": (
-        "only the cause of a member that is missing, which is followed with its own words"
-    ),
     "Its file system may hang: the server asks again": "needs a file system that hangs",
-    "That user must be allowed to read it and to enter each directory": (
-        "the Python of the tests is the only one, and no other user's to close"
-    ),
     "Clients keep a region as long as it is registered.": "for authors of clients",
     "A process did work for which others had to wait": "a defect, to be reported",
     "The first load makes the environment; later ones find it.": _SHORT,
-    "--model-load-thread-count says how many are loaded at a time.": _SHORT,
     "The log says what it did.": "of a process that has ended, which nobody lists",
     "Load it again.": "the server loads it again by itself, mostly before anybody asks",
     "Copies are skipped while too many are under way": "a matter of luck and load",
@@ -47,10 +38,8 @@ UNFOLLOWED: dict[str, str] = {
     "More instances make the queue shorter; a lower --max-requests refuses earlier.": _MEMORY,
     # -- doctor
     "Its log says why, in a line with `the certificate of`.": _SHORT,
-    "Install it beside the server.": _PYTHON,
     "Nothing is said of that here.": "of whatever cannot be read, which nobody knows ahead",
     "Requests that touch it wait for the disk.": "needs swap",
-    "Beyond the limit it refuses connections and loads.": _SHORT,
     "If that stays so, a file system or a GPU hangs": "needs a driver that hangs",
     "Models of KIND_GPU are refused. Driver and library": _GPU,
     "CUDA may need more for copies to the GPU.": _GPU,

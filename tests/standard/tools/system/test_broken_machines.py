@@ -19,7 +19,8 @@ import pytest
 
 from tests.standard.ctl.system.commands import OPTION
 from tests.standard.ctl.system.commands import place as place_of
-from tests.standard.tools.advice.world import program
+from tests.standard.tools.advice.world import code_of, program
+from tests.standard.tools.system import broken_models as broken
 from tests.standard.tools.system.test_broken_servers import (
     advised,
     as_nobody,
@@ -237,6 +238,24 @@ def test_a_client_beside_the_server(tmp_path: Path) -> None:
     shutil.rmtree(record)  # pip removes nothing that is outside of its environment
 
     assert is_silent(doctor(*_START, env=environment), cause)
+
+
+def test_environments_without_their_builder(tmp_path: Path) -> None:
+    uv = shutil.which("uv", path=os.path.dirname(sys.executable))
+    if uv is None:
+        skip_missing("uv beside the server")
+    model = tmp_path / "models" / "m"
+    (model / "1").mkdir(parents=True)
+    (model / "1" / "model.py").write_text(code_of(broken.WORKS))
+    (model / "config.pbtxt").write_text(broken.CONFIG)
+    (model / "requirements.txt").write_text("numpy\n")
+    words = ("--", f"--model-repository={model.parent}", "--build-environments")
+    hidden, cause = in_namespace(f"mount --bind /dev/null {uv}"), "uv is missing, which builds"
+    variables = {"PATH": "/usr/bin:/bin"}
+
+    advised(doctor(*words, wrapper=hidden, env=variables), cause, "Install it beside the server.")
+
+    assert is_silent(doctor(*words, env=variables), cause)
 
 
 def test_a_library_for_gpus_where_there_is_none(tmp_path: Path) -> None:

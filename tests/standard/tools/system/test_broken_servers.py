@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -932,6 +932,186 @@ def test_models_on_demand(tmp_path: Path) -> None:
         for command in (*finding["commands"], load):
             world.type(command)
         assert 200 == world.ask()
+
+
+def test_models_that_need_more_memory_than_their_budget(tmp_path: Path) -> None:
+    cause = "it was evicted: memory was needed"
+    code = code_of(broken.initializing("self.weights = np.ones(60 << 20, np.uint8)"))
+    for name, budget in (("small", "110M"), ("large", "8G")):
+        options = [
+            OPTION.replace("@DIRECTORY@", str(tmp_path / name)),
+            "--model-control-mode=explicit",
+            "--load-on-demand",
+            f"--model-memory-budget={budget}",
+        ]
+        server = Server(tmp_path / name / "s", options=options)
+        for model in ("first", "second"):
+            server.write_model(model, broken.CONFIG, code)
+        with server:
+            first, second = (World(server, each) for each in ("first", "second"))
+            first.serves()
+            second.serves()
+            if name == "large":  # as advised
+                assert first.state() == second.state() == "READY"
+                continue
+            finding = advised(
+                first.await_cause(cause),
+                cause,
+                "The next request loads it again. Raise --model-memory-budget if that happens",
+            )
+            for command in finding["commands"]:
+                first.type(command)
+            first.serves()
+
+
+def test_a_model_that_waits_for_its_turn(tmp_path: Path) -> None:
+    cause = "it is being loaded: it waits until others are loaded"
+    for count in (1, 2):
+        place = tmp_path / str(count)
+        options = [
+            OPTION.replace("@DIRECTORY@", str(place)),
+            "--model-control-mode=explicit",
+            f"--model-load-thread-count={count}",
+        ]
+        server = Server(place / "s", options=options, frontends=())
+        for model in ("long", "short"):
+            server.write_model(model, broken.CONFIG, code_of(broken.WORKS))
+        held = server.block_imports("long")
+        held.touch()
+        with server:
+            long, short = (World(server, each) for each in ("long", "short"))
+            long.load_behind()
+            long.await_cause("it is still loading")
+            short.load_behind()
+            if count > 1:  # as advised
+                short.serves()
+                long.await_cause("it is still loading")
+            else:
+                advice = "--model-load-thread-count says how many are loaded at a time."
+                finding = advised(short.await_cause(cause), cause, advice)
+                for command in finding["commands"]:
+                    short.type(command)
+            held.unlink()
+            long.serves()
+            short.serves()
+
+
+_BINDER = """
+import sys, numpy, zmqtriton
+from zmqtriton_stub.api.inference import InferenceResponse
+from zmqtriton_stub.api.tensor import Tensor
+
+class Bound:
+    def execute(self, requests):
+        return [InferenceResponse([Tensor("OUT", numpy.zeros(1, "f4"))]) for _ in requests]
+
+connection = zmqtriton.connect(sys.argv[1])
+row = {"data_type": "TYPE_FP32", "dims": [1]}
+config = {"input": [{"name": "IN", **row}], "output": [{"name": "OUT", **row}]}
+connection.bind("bound", Bound, config=config)
+print("bound", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_program_that_has_bound_a_model_and_ended(tmp_path: Path) -> None:
+    options = [OPTION.replace("@DIRECTORY@", str(tmp_path))]
+    with Server(tmp_path / "s", ["add_sub"], options=options, frontends=()) as server:
+        world = World(server, "bound")
+
+        @contextmanager
+        def binder() -> Iterator[subprocess.Popen[bytes]]:
+            words = [sys.executable, "-c", _BINDER, str(server.pids()["supervisor"][0])]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            with subprocess.Popen(words, **pipes) as process:  # type: ignore[call-overload]
+                assert process.stdout.readline() == b"bound\n"
+                yield process
+                process.kill()
+
+        with binder():
+            world.serves()
+        cause = "the program that has bound it has ended"
+        finding = advised(
+            world.await_cause(cause), cause, "Start that program again; it binds the model."
+        )
+        for command in finding["commands"]:
+            world.type(command)
+        with binder():
+            world.serves()
+
+
+def test_a_python_that_the_models_user_may_not_enter(nobodys: Path) -> None:
+    (closed := nobodys / "closed").mkdir()
+    python = closed / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    closed.chmod(0o700)
+    options = [
+        OPTION.replace("@DIRECTORY@", str(nobodys)),
+        "--model-control-mode=explicit",
+    ]
+    server = Server(nobodys / "s", options=options, frontends=(), stub_user="nobody")
+    config = broken.CONFIG + broken.parameter("PYTHON_EXECUTABLE", str(python))
+    server.write_model("closed", config, code_of(broken.WORKS))
+    with server:
+        world = World(server, "closed")
+        world.load()
+        cause = "its Python"
+        advice = "That user must be allowed to read it and to enter each directory on the way"
+        finding = advised(world.await_cause("Permission denied"), cause, advice)
+        look = re.search(r"`(.*?)`", finding["advice"])
+        assert look
+        assert "drwx------" in world.type(look[1])
+        closed.chmod(0o755)
+        for command in finding["commands"]:
+            world.type(command)
+        world.serves()
+
+
+def test_a_model_whose_directory_is_gone_when_it_is_loaded_again(tmp_path: Path) -> None:
+    options = [OPTION.replace("@DIRECTORY@", str(tmp_path)), "--model-control-mode=explicit"]
+    server = Server(tmp_path / "s", options=options, frontends=())
+    server.write_model("moved", broken.CONFIG, code_of(broken.WORKS))
+    with server:
+        world = World(server, "moved")
+        assert "" == world.load()
+        away = world.path.rename(tmp_path / "away")
+        world.load()
+        cause = "no repository has a model 'moved'"
+        finding = advised(
+            world.await_cause(cause), cause, "Add its directory to a repository, or correct the"
+        )
+        for command in finding["commands"]:
+            world.type(command)
+        away.rename(world.path)
+        assert "" == world.load()
+        assert cause not in world.texts()
+        world.serves()
+
+
+def test_a_process_with_nearly_all_its_descriptors(tmp_path: Path) -> None:
+    cause = "uses "
+    for name, limit in (("few", 400), ("many", 8192)):
+        options = [OPTION.replace("@DIRECTORY@", str(tmp_path / name))]
+        server = Server(tmp_path / name / "s", ["add_sub"], options=options, frontends=())
+        server.wrapper = (find_tool("prlimit"), f"--nofile={limit}:{limit}")
+        with server, ExitStack() as held:
+            for _ in range(330):
+                held.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
+
+            def judge(server: Server = server) -> list[Any]:
+                matches = json.loads(ctl(server, "doctor", "-o", "json").stdout)
+                return [one for one in matches if "file descriptors" in one["text"]]
+
+            if name == "many":  # as advised
+                assert [] == judge()
+                continue
+            finding = advised(
+                eventually(lambda: [o for o in judge() if cause in o["text"]], 60, cause),
+                cause,
+                "Beyond the limit it refuses connections and loads. Raise LimitNOFILE=",
+            )
+            assert "socket" in Operator(server).type(finding["commands"][0])
 
 
 def test_names_and_versions_that_are_wrong(tmp_path: Path) -> None:
