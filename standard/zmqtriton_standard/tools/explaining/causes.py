@@ -549,8 +549,8 @@ def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
             continue
         yield error(
             row["text"],
-            "The other processes serve. The log has the reason; a restart of the server starts the "
-            "process again.",
+            "The other processes serve. The log has the reason; once it is gone, the server starts "
+            "the process by itself, within half a minute.",
             "zmqtriton-ctl logs",
             "zmqtriton-ctl status",
         )
