@@ -1306,6 +1306,7 @@ def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
         assert 200 == server.request_json("/v2/models/add_sub/infer", ADD_SUB)[0]
 
 
+@pytest.mark.extra("jobs")
 def test_disks_that_become_full_while_a_server_runs(tmp_path: Path) -> None:
     """The disk is the server's alone, whose operator asks where it runs, as in a container."""
     disk = tmp_path / "disk"
