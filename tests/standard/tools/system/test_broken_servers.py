@@ -797,7 +797,9 @@ def test_a_frontend_that_can_never_start(tmp_path: Path) -> None:
         (site / "sitecustomize.py").unlink()
 
         eventually(
-            lambda: [] == [one for one in operator.findings() if cause in one["text"]], 120, "starts"
+            lambda: [] == [one for one in operator.findings() if cause in one["text"]],
+            120,
+            "starts",
         )
 
 
