@@ -48,12 +48,13 @@ class Change:
     """A condition that a story awaits: it is looked at whenever something has changed."""
 
     def __init__(self) -> None:
-        self._is_so: Callable[[], bool] = lambda: False
+        self._is_so: Callable[[], bool] | None = None
         self._outcome = Outcome[None]()
 
     def __call__(self) -> None:
         """Say that something has changed."""
-        if self._is_so():
+        if self._is_so is not None and self._is_so():
+            self._is_so = None  # a story that waits for other things is not asked
             self._outcome()
 
     async def until(self, is_so: Callable[[], bool]) -> None:

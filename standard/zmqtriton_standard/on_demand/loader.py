@@ -248,7 +248,7 @@ class OnDemandLoader(Feature):
         return load.name in self._names
 
     def _on_listed(self, listing: RepositoryListing) -> None:
-        self._is_listing, self._listing_error = False, ""
+        self._is_listing = False
         if isinstance(listing, ZmqTritonError):
             self._names, self._listing_error = set(), listing.text
         else:
