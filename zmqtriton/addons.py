@@ -259,13 +259,14 @@ def extensions(value_of: Callable[[str], Any]) -> list[str]:
     ]
 
 
-def missing(name: str) -> str:
-    """Return the add-on of an option such as `--greeting`, or of a parameter, that is not here.
+def lack(name: str) -> str:
+    """Say which add-on an option such as `--greeting`, or a parameter, lacks; "" if it is here.
 
     "" is said of all else. Only add-ons of the distribution are known without their folders.
     """
-    add_on = _known().get(name, "")
-    return "" if add_on in add_ons() else add_on
+    add_on = _known().get(name)
+    is_here = add_on is None or add_on in add_ons()
+    return "" if is_here else f"the add-on '{add_on}' is not installed"
 
 
 @cache

@@ -266,8 +266,8 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     yield from problems(config)
     yield from trial_problems(config)
     for name in sorted(config.parameters):
-        if add_on := addons.missing(name):
-            text = f"{name}: the add-on '{add_on}' is not installed"
+        if lack := addons.lack(name):
+            text = f"{name}: {lack}"
             yield Problem(text, ("parameters", name))
 
 

@@ -196,8 +196,8 @@ def _find_option(name: str, word: str, following: Iterable[str]) -> Option:
     """Return the option with this name, or the only one that begins with it."""
     if word.startswith("--") and name in OPTIONS_BY_NAME:
         return OPTIONS_BY_NAME[name]
-    if add_on := addons.missing(word.partition("=")[0]):
-        raise OptionError(f"--{name}: the add-on '{add_on}' is not installed")
+    if lack := addons.lack(word.partition("=")[0]):
+        raise OptionError(f"--{name}: {lack}")
     names = [*OPTIONS_BY_NAME, "help", "version"]
     fitting = [option for option in names if option.startswith(name)] if word[:2] == "--" else []
     if fitting == ["help"] or word == "-h":

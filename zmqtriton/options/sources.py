@@ -54,8 +54,8 @@ def read_variables(environment: Mapping[str, str]) -> list[Entry]:
         name = variable.removeprefix(PREFIX).lower().replace("_", "-")
         option = OPTIONS_BY_NAME.get(name)
         if option is None:
-            if add_on := addons.missing(f"--{name}"):
-                raise BadValue(f"{variable}: the add-on '{add_on}' is not installed")
+            if lack := addons.lack(f"--{name}"):
+                raise BadValue(f"{variable}: {lack}")
             close = closest_match(name, OPTIONS_BY_NAME)
             suggestion = f"; did you mean '{variable_of(close)}'?" if close else ""
             raise BadValue(f"unrecognized variable '{variable}'{suggestion}")
@@ -99,8 +99,8 @@ def _entries(path: str, text: str, name: str, value: Any) -> Iterator[Entry]:
 
 
 def _unrecognized(name: str, place: str, value: Any) -> str:
-    if add_on := addons.missing(f"--{name}"):
-        return f"'{name}' in {place}: the add-on '{add_on}' is not installed"
+    if lack := addons.lack(f"--{name}"):
+        return f"'{name}' in {place}: {lack}"
     if isinstance(value, dict):
         inner = next((f"; did you mean '{name}-{key}'?" for key in value), "")
         return f"'{name}' in {place} is a table, and options stand in no table{inner}"
