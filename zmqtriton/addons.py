@@ -66,7 +66,7 @@ class Installed(NamedTuple):
         return f"{self.package}{text}".rstrip(".") if text.startswith(".") else text
 
 
-class Service(NamedTuple):
+class AddOnService(NamedTuple):
     """A process of an add-on that serves requests; options are by their fields."""
 
     #: Turns it on.
@@ -185,10 +185,10 @@ def processes() -> dict[str, tuple[str, Process]]:
     }
 
 
-def services() -> dict[str, Service]:
+def services() -> dict[str, AddOnService]:
     """Return the processes that serve requests, by name."""
     return {
-        process.name or each.declared.name: Service(
+        process.name or each.declared.name: AddOnService(
             _field(process.on),
             _field(process.group),
             _field(process.restrictions),

@@ -54,7 +54,7 @@ def end(descriptor: int) -> None:
     os.pwrite(descriptor, _NUMBER.pack(_NO_EPOCH), _FENCE_AT)
 
 
-class Progress:
+class ProgressView:
     """One side's view of the memory."""
 
     def __init__(self, descriptor: int) -> None:

@@ -328,7 +328,7 @@ class PipeStream(LineStream):
 Output = Union[IO[str], LineStream]
 
 
-class Stream(logging.StreamHandler):  # type: ignore[type-arg]
+class LimitedLog(logging.StreamHandler):  # type: ignore[type-arg]
     """Limits the lines per second of each place in our code, and then reports how many it left out.
 
     Those of failures, which clients can cause, and others that say so (`is_of_client`) are limited
@@ -395,7 +395,7 @@ def configure(
     formatter = Formatter(is_journal=is_journal(stream), is_terminal=_is_terminal(stream))
     if isinstance(stream, LineStream):
         stream.form = formatter.format_own
-    handler = Stream(stream, max_lines)
+    handler = LimitedLog(stream, max_lines)
     handler.setFormatter(formatter)
     logging.getLogger().handlers[:] = [handler]
     change(options)

@@ -65,7 +65,7 @@ def below(trace: str, peer: int, own_id: int) -> str:
     return f"{trace[:_PREFIX]}{mixed ^ mixed >> 32 or 1:016x}-01{trace[_LENGTH:]}"
 
 
-class Sender:
+class SpanSender:
     """Opens its socket with the first span. Thread-safe."""
 
     def __init__(self, directory: str) -> None:

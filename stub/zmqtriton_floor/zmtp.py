@@ -60,7 +60,7 @@ def receive_buffer() -> mmap.mmap:
     return mmap.mmap(-1, _PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-class Connection:
+class ZmtpConnection:
     """One end of a connection. Unwritten bytes wait here, in any amount."""
 
     def __init__(self, end: socket.socket, own: bytes, other: bytes, piece: mmap.mmap) -> None:
@@ -262,7 +262,7 @@ def _path(address: str) -> str:
     return path
 
 
-class Dealer(Connection):
+class Dealer(ZmtpConnection):
     """The end of one peer of a Router, which must be bound already.
 
     If nobody listens any more it is as if the Router had died just after. Raises OSError if there
@@ -333,9 +333,9 @@ class Router:
         self._listener.setblocking(False)
         self._epoll = epoll
         self._piece = receive_buffer()
-        self.connections: set[Connection] = set()
+        self.connections: set[ZmtpConnection] = set()
         #: Connections whose peers are not known yet, oldest first, and until when they may be so.
-        self._strangers: dict[Connection, int] = {}
+        self._strangers: dict[ZmtpConnection, int] = {}
         #: How many of those there may be; more wait to be accepted.
         self.max_strangers = MAX_STRANGERS
         self._is_accepting = True
@@ -346,11 +346,11 @@ class Router:
         #: What to call, with its events, when a descriptor of the epoll is ready.
         self.hears: dict[int, Callable[[int], None]] = {}
         #: Messages that have come, with their senders.
-        self.inbox: deque[tuple[Connection, list[bytes]]] = deque()
+        self.inbox: deque[tuple[ZmtpConnection, list[bytes]]] = deque()
         #: Connections for which something was queued since the last flush().
-        self.unflushed: dict[Connection, None] = {}
+        self.unflushed: dict[ZmtpConnection, None] = {}
         #: Connections whose peers have yet to read before more can be sent.
-        self.blocked: set[Connection] = set()
+        self.blocked: set[ZmtpConnection] = set()
         #: Of all connections.
         self.received_bytes = self.sent_bytes = 0
         self._watch(self._listener.fileno(), self._accept)
@@ -368,7 +368,7 @@ class Router:
             except OSError:
                 self._pause_accepting(time.monotonic_ns() + _ACCEPT_PAUSE_NS)
                 return
-            connection = Connection(end, b"ROUTER", b"DEALER", self._piece)
+            connection = ZmtpConnection(end, b"ROUTER", b"DEALER", self._piece)
             connection.max_bytes = STRANGER_BYTES
             try:
                 room = select.EPOLLOUT if connection.is_blocked else 0
@@ -415,7 +415,7 @@ class Router:
             self._accept_again()
         self.has_duties = bool(self._strangers or self._accept_at_ns)
 
-    def _handle(self, connection: Connection, events: int) -> None:
+    def _handle(self, connection: ZmtpConnection, events: int) -> None:
         if events & select.EPOLLOUT:
             self.unflushed[connection] = None
             self.flush()
@@ -426,22 +426,22 @@ class Router:
         if not connection.is_open:
             self.close(connection)
 
-    def read(self, connection: Connection) -> bool:
+    def read(self, connection: ZmtpConnection) -> bool:
         """Read what one peer has sent, up to some size; False if there was nothing."""
         known_bytes = self.received_bytes
         self._handle(connection, select.EPOLLIN)
         return self.received_bytes > known_bytes
 
-    def know(self, connection: Connection) -> None:
+    def know(self, connection: ZmtpConnection) -> None:
         """Keep a connection whose peer is known; unknown ones are kept for some seconds."""
         connection.max_bytes = MAX_BYTES
         self._forget_stranger(connection)
 
-    def _forget_stranger(self, connection: Connection) -> None:
+    def _forget_stranger(self, connection: ZmtpConnection) -> None:
         if self._strangers.pop(connection, None) is not None and not self._accept_at_ns:
             self._accept_again()
 
-    def write(self, connection: Connection, frames: Sequence[bytes]) -> bool:
+    def write(self, connection: ZmtpConnection, frames: Sequence[bytes]) -> bool:
         """Queue a message, which leaves with the next flush(); False if the peer is gone."""
         connection.put(frames)
         self.unflushed[connection] = None
@@ -455,14 +455,14 @@ class Router:
             if connection.is_blocked != (connection in self.blocked):
                 self._await_room(connection)
 
-    def _await_room(self, connection: Connection) -> None:
+    def _await_room(self, connection: ZmtpConnection) -> None:
         """Be woken when a peer has read, or no longer."""
         if connection.is_open:
             self.blocked ^= {connection}
             room = select.EPOLLOUT if connection.is_blocked else 0
             self._epoll.modify(connection.descriptor, select.EPOLLIN | room)
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: ZmtpConnection) -> None:
         """End a connection, if it is not over already."""
         self._forget_stranger(connection)
         if connection in self.connections:

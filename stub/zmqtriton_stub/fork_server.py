@@ -22,7 +22,7 @@ from typing import Any, Iterable
 
 from zmqtriton_floor import execution_progress, prctl, stub_mark, wire
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings import codec
@@ -31,7 +31,7 @@ from zmqtriton_floor.settings.stub import StubSettings
 # loaded here once for all: what stubs load later, and their models at once
 from zmqtriton_stub import ending, process  # noqa: F401
 from zmqtriton_stub.api import pb_utils  # noqa: F401
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import provide_api
@@ -52,10 +52,12 @@ class _NoModel:
 class _Rehearsal(OwnProcess):
     """The surroundings of an instance that leaves nothing in this process."""
 
-    def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+    def adopt(
+        self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
+    ) -> None:
         """Do nothing: this process is no instance."""
 
-    def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
+    def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         return _NoModel
 
     def settle(self) -> None:
@@ -71,7 +73,7 @@ def rehearse() -> None:
     ours, theirs = pair()
     page = os.memfd_create("zmqtriton-rehearsal", os.MFD_CLOEXEC)
     os.truncate(page, execution_progress.SIZE)
-    supervisor, progress = Lifeline(ours), Progress(page)
+    supervisor, progress = Lifeline(ours), ProgressView(page)
     os.close(page)
     for message in (
         wire.Bootstrap(1, bytes(16), "stub", _NOWHERE, 1, codec.encode(StubSettings())),

@@ -20,10 +20,10 @@ from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.signature import Signature, config_parameter, takes_gpu
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, clip
-from zmqtriton_stub.broker.between_threads import Outbox
+from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
 from zmqtriton_stub.execution.implicit_state import States
-from zmqtriton_stub.tracing import Tracing
+from zmqtriton_stub.tracing import StubTracing
 
 if TYPE_CHECKING:
     from zmqtriton_stub.api.inference import InferenceResponse
@@ -53,7 +53,7 @@ def _controls(batching: dict[str, Any]) -> int:
     return sum(len(entry.get("control", [])) for entry in batching.get("control_input", []))
 
 
-class Instance:
+class StubInstance:
     """One model instance and the way to its supervisor."""
 
     def __init__(self, load: wire.LoadModel, tell: Callable[[Any], None]) -> None:
@@ -103,18 +103,18 @@ class Instance:
         #: The states of sequences; None if the model keeps them itself.
         self.states: States | None = None
         #: Reports traced requests; none until there is a server.
-        self.tracing = Tracing("", has_contexts=False)
+        self.tracing = StubTracing("", has_contexts=False)
         #: The command line's settings for its backend.
         self.backend_settings: dict[str, str] = json.loads(load.backend_settings)
         self._directory = load.directory
-        self._outbox = Outbox(tell)
+        self._outbox = ThreadOutbox(tell)
 
     def begin(self, bootstrap: wire.Bootstrap, settings: StubSettings) -> None:
         """Take note of the server that it belongs to."""
         self.runtime = bootstrap.directory
         self.serial = bootstrap.serial
         has_contexts = settings.trace_mode == "opentelemetry"
-        self.tracing = Tracing(bootstrap.directory, has_contexts=has_contexts)
+        self.tracing = StubTracing(bootstrap.directory, has_contexts=has_contexts)
 
     def configure(self, config: str) -> None:
         """Take the final configuration."""
@@ -143,7 +143,7 @@ class Instance:
         # memory that others read is the instance's: here tensors travel in messages
         self.memory = None
         self.call = line.call
-        self._outbox = Outbox(line.tell)
+        self._outbox = ThreadOutbox(line.tell)
 
     def failure(self, text: str) -> str:
         """Return Triton's words for a batch that failed."""
@@ -208,11 +208,11 @@ class Instance:
         self.tell(wire.LogLine(level, *place, clip(about + text), callers.traceparents()))
 
 
-current: Instance | None = None
+current: StubInstance | None = None
 
 
 class _OfThread(threading.local):
-    instance: Instance | None = None
+    instance: StubInstance | None = None
 
 
 _of_thread = _OfThread()
@@ -224,7 +224,7 @@ on_fork: list[Callable[[], None]] = []
 log_options = logs.LogOptions()
 
 
-def here() -> Instance | None:
+def here() -> StubInstance | None:
     """Return the instance for which this thread runs; None without a server."""
     return _of_thread.instance or current
 
@@ -248,7 +248,7 @@ def runs_in_parallel() -> bool:
     return not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-def take_thread(instance: Instance | None) -> None:
+def take_thread(instance: StubInstance | None) -> None:
     """Take note that this thread runs for one of several instances of this process."""
     _of_thread.instance = instance
 

@@ -17,7 +17,7 @@ from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings.codec import decode
@@ -29,11 +29,11 @@ from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.broker.deadlock_report import DeadlockReport
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.warmup import Warmup
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
-from zmqtriton_stub.model import Model, NoRoomError
+from zmqtriton_stub.model import NoRoomToWakeError, PythonModel
 from zmqtriton_stub.own_process import OwnProcess
-from zmqtriton_stub.readiness import Readiness
+from zmqtriton_stub.readiness import ModelReadiness
 from zmqtriton_stub.supervisor_client import SupervisorClient
 
 _now_ns = time.monotonic_ns
@@ -70,7 +70,7 @@ class Stub:
     """The process of one instance, from its Bootstrap to its end."""
 
     def __init__(
-        self, lifeline: Lifeline, progress: Progress, listener: int, process: OwnProcess
+        self, lifeline: Lifeline, progress: ProgressView, listener: int, process: OwnProcess
     ) -> None:
         """Set up; the listener is for the subscribers of a decoupled model."""
         self._lifeline = lifeline
@@ -91,8 +91,8 @@ class Stub:
         self._beside = select.epoll()
         self._bootstrap: wire.Bootstrap
         self._settings: StubSettings
-        self._instance: Instance
-        self._model: Model
+        self._instance: StubInstance
+        self._model: PythonModel
         self._link: BrokerConnection
         self._asker: BlsClient
         #: The epoch of the connected broker; 0 before the first.
@@ -100,7 +100,7 @@ class Stub:
         self._executions: Executions
         self._warmup: Warmup
         #: None if the model has no is_ready.
-        self._readiness: Readiness | None = None
+        self._readiness: ModelReadiness | None = None
         self._next_poll_ns = 0
         #: When idle with responses owed, garbage is collected after this time.
         self._collect_after_s = _COLLECT_AFTER_S
@@ -196,7 +196,7 @@ class Stub:
         try:
             self._supervisor.call("room", json.dumps({"model": self._instance.model}))
         except Unavailable as error:
-            raise NoRoomError(error.text) from None
+            raise NoRoomToWakeError(error.text) from None
 
     def _rest(self, call: wire.Call) -> wire.CallResult:
         """Have the model sleep, unless it has requests, or wake up."""
@@ -205,7 +205,7 @@ class Stub:
                 return wire.CallResult(call.id, Unavailable.number, "it has requests", "")
             self._model.rest(call.verb == "sleep")
         except Exception as error:  # noqa: BLE001 - the model's code may raise anything
-            number = (Unavailable if isinstance(error, NoRoomError) else InternalError).number
+            number = (Unavailable if isinstance(error, NoRoomToWakeError) else InternalError).number
             return wire.CallResult(call.id, number, clip(describe(error)), "")
         self._process.collect()
         return wire.CallResult(call.id, 0, "", "")
@@ -225,11 +225,11 @@ class Stub:
 
     def _load(self, load: wire.LoadModel) -> None:
         """Import, complete and initialize the model, or report why not."""
-        self._instance = Instance(load, self._lifeline.send)
+        self._instance = StubInstance(load, self._lifeline.send)
         self._process.adopt(self._instance, self._bootstrap, self._memory)
         try:
             load = self._process.see_own_gpu(load)
-            self._model = Model(load, self._process.model_class(load, self._instance))
+            self._model = PythonModel(load, self._process.model_class(load, self._instance))
             config = load.config
             if load.auto_complete != wire.CONFIG_IS_FINAL:
                 config = self._model.complete() if load.auto_complete else config
@@ -332,7 +332,7 @@ class Stub:
             # not later: from the first request on the lifeline may be left unread for long
             self._await(wire.ReadinessLifeline)
             line = Lifeline.inherited(self._supervisor.take_descriptor(wire.ReadinessLifeline))
-            self._readiness = Readiness(self._instance, is_ready, line)
+            self._readiness = ModelReadiness(self._instance, is_ready, line)
 
     def _connect_broker(self) -> None:
         bootstrap, link = self._bootstrap, self._link

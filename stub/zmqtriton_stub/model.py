@@ -33,7 +33,7 @@ from zmqtriton_stub.parts import divide_large
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
-    from zmqtriton_stub.instance import Instance
+    from zmqtriton_stub.instance import StubInstance
 
 
 class PackageFinder(NamedTuple):
@@ -73,7 +73,7 @@ def provide(package: str, directory: str) -> None:
         sys.meta_path.insert(0, finder)
 
 
-class NoRoomError(TritonModelException):
+class NoRoomToWakeError(TritonModelException):
     """Raised when the memory of a model that sleeps does not fit beside that of others."""
 
 
@@ -81,7 +81,7 @@ class NoRoomError(TritonModelException):
 Responses = List[Optional[InferenceResponse]]
 
 
-class Model:
+class PythonModel:
     """The class TritonPythonModel of a model.py and, once initialized, its only instance."""
 
     def __init__(self, load: wire.LoadModel, model_class: Any) -> None:
@@ -124,7 +124,7 @@ class Model:
             )
         return config.as_json()
 
-    def initialize(self, config: str, instance: Instance) -> None:
+    def initialize(self, config: str, instance: StubInstance) -> None:
         load = self._load
         self._is_decoupled = instance.is_decoupled
         self._instance = self._class()

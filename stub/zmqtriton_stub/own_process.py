@@ -22,7 +22,7 @@ from zmqtriton_stub import model_code
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import set_memory
 from zmqtriton_stub.forks.hooks import Forks
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory import device_span
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import import_class
@@ -95,7 +95,9 @@ class OwnProcess:
     #: What it takes is the instance's.
     has_own_memory = True
 
-    def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+    def adopt(
+        self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
+    ) -> None:
         """Take note of the instance, before its model is there."""
         this_process.current = instance
         # a fork has a copy of the arena's accounts, and none of its memory
@@ -106,7 +108,7 @@ class OwnProcess:
         """Hide other instances' GPUs, if the model asks for it and shares the process with none."""
         return see_own_gpu(load) if self.has_own_memory else load
 
-    def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
+    def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         """Return the model's class. Raises whatever its code does."""
         config = json.loads(load.config)
         check_files(config, load.directory)

@@ -20,12 +20,12 @@ from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor, received
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.instance import Instance
+    from zmqtriton_stub.instance import StubInstance
 
 _CANCELLED = "request was cancelled"
 
 
-def divide_large(execute: Callable[..., Any], instance: Instance) -> Callable[..., Any]:
+def divide_large(execute: Callable[..., Any], instance: StubInstance) -> Callable[..., Any]:
     """Return the execute() of a model, which gets no request that is too large for it."""
     signature = instance.signature
     if signature is None or not signature.splits_batches:

@@ -19,7 +19,7 @@ from _thread import LockType, allocate_lock, start_new_thread
 from typing import Any, Callable, Optional
 
 from zmqtriton_floor import logs, prctl
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import callers
@@ -47,7 +47,7 @@ def run(
 
 def make_stub(lifeline: int, page: int, listener: int, process: OwnProcess) -> Stub:
     """Return an instance that is to run in this process, and has nothing in common with forks."""
-    progress = Progress(page)
+    progress = ProgressView(page)
     os.close(page)
     os.set_inheritable(listener, False)
     stub = Stub(Lifeline.inherited(lifeline), progress, listener, process)

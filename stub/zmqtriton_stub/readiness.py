@@ -15,15 +15,15 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub.api.errors import TritonModelException, describe
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 
 _NO_BOOLEAN = "is_ready() must return a boolean value"
 
 
-class Readiness:
+class ModelReadiness:
     """The readiness of one model, from its initialize to its finalize."""
 
-    def __init__(self, instance: Instance, is_ready: Callable[[], Any], line: Lifeline) -> None:
+    def __init__(self, instance: StubInstance, is_ready: Callable[[], Any], line: Lifeline) -> None:
         self._instance = instance
         self._is_ready = is_ready
         self._line = line

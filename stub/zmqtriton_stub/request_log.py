@@ -12,10 +12,10 @@ from zmqtriton_floor.datatypes import BY_NUMBER
 
 if TYPE_CHECKING:
     from zmqtriton_stub.api.inference import InferenceRequest
-    from zmqtriton_stub.instance import Instance
+    from zmqtriton_stub.instance import StubInstance
 
 
-def begun(instance: Instance, requests: Sequence[InferenceRequest]) -> Sequence[str]:
+def begun(instance: StubInstance, requests: Sequence[InferenceRequest]) -> Sequence[str]:
     """Log that the model is about to be given these; return what `released` needs of them."""
     if not requests:
         return ()
@@ -28,7 +28,7 @@ def begun(instance: Instance, requests: Sequence[InferenceRequest]) -> Sequence[
     return ids
 
 
-def answered(instance: Instance, outputs: Sequence[wire.Tensor]) -> None:
+def answered(instance: StubInstance, outputs: Sequence[wire.Tensor]) -> None:
     """Log that a response with these outputs is on its way."""
     for name, number, dims, _ in outputs:
         datatype = BY_NUMBER[number].name
@@ -36,7 +36,7 @@ def answered(instance: Instance, outputs: Sequence[wire.Tensor]) -> None:
         _say(instance, f"add response output: output: {name}, type: {datatype}, shape: {shape}")
 
 
-def released(instance: Instance, ids: Sequence[str]) -> None:
+def released(instance: StubInstance, ids: Sequence[str]) -> None:
     """Log that these requests were released; the instance is free."""
     for own_id in ids:
         _say(instance, f"{_whose(own_id)}EXECUTING to RELEASED")
@@ -48,5 +48,5 @@ def _whose(own_id: str) -> str:
     return f"[request id: {own_id or '<id_unknown>'}] Setting state from "
 
 
-def _say(instance: Instance, text: str) -> None:
+def _say(instance: StubInstance, text: str) -> None:
     instance.log("V", text, 3)

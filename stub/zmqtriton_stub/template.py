@@ -21,7 +21,7 @@ from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model_code
 from zmqtriton_stub.api.errors import clip, reason_of
 from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, freeze
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import import_class
 from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
@@ -32,24 +32,26 @@ _INSTEAD = "in initialize(), which each instance runs after its fork"
 _ORIGINS = {name: "of an open gRPC channel" for name in ("event_engine", "grpc_global_tim")}
 
 
-class Refusal(Exception):
+class ForkRefusal(Exception):
     """Raised if a fork of this process would not be a whole one."""
 
 
 class Preloaded(OwnProcess):
     """The process of an instance whose model was imported before its fork."""
 
-    def __init__(self, template: Instance, model_class: Any) -> None:
+    def __init__(self, template: StubInstance, model_class: Any) -> None:
         self._template = template
         self._class = model_class
 
-    def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+    def adopt(
+        self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
+    ) -> None:
         # metrics that model.py has made are this instance's, and so is what they complain of
         instance.measures = self._template.measures
         self._template.tell = instance.tell  # type: ignore[method-assign]
         super().adopt(instance, bootstrap, memory)
 
-    def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
+    def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         take_priority(json.loads(load.config), instance.log)
         return self._class
 
@@ -84,7 +86,7 @@ class Loaded(NamedTuple):
     """A model that was loaded for all of its instances."""
 
     #: In the place of the instances until they are there.
-    template: Instance
+    template: StubInstance
     model_class: Any
     config: Any
 
@@ -100,13 +102,13 @@ def load_once(
     if load is None:
         return None
     sys.argv[1:] = []  # as models find it
-    template = Instance(load, lifeline.send)
+    template = StubInstance(load, lifeline.send)
     this_process.current = template
     try:
         before = _descriptors()
         model_class = _preload(load)
         check(before)
-    except Refusal as refusal:
+    except ForkRefusal as refusal:
         _fail(lifeline, Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {refusal}")))
     except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
         _fail(lifeline, reason_of(error))
@@ -169,18 +171,18 @@ def _descriptors() -> frozenset[_Descriptor]:
 def _check(before: frozenset[_Descriptor]) -> None:
     """Raise Refusal if a fork would lack, or share, what the preload has begun."""
     if _is_cuda_begun():
-        raise Refusal(
+        raise ForkRefusal(
             "CUDA was initialised by the import of model.py or in preload(), and does not work in "
             f"a fork. Load to the CPU there, and move to the GPU {_INSTEAD}"
         )
     threads = _threads_after_fork()
     if threads:
-        raise Refusal(
+        raise ForkRefusal(
             f"threads are alive after preload(), which a fork does not have: {', '.join(threads)}. "
             f"End them there, have the library use one thread, or start them {_INSTEAD}"
         )
     if any(one.leads_to == _EPOLL for one in _descriptors() - before):
-        raise Refusal(
+        raise ForkRefusal(
             "an event loop (or gRPC channel) is open after preload(), and all forks would share "
             f"its epoll descriptor. Close it there, or open it {_INSTEAD}"
         )

@@ -24,7 +24,7 @@ from zmqtriton_stub import process
 from zmqtriton_stub.api.tensor import set_memory
 from zmqtriton_stub.fork_server import freeze
 from zmqtriton_stub.forks.hooks import Forks
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.own_process import OwnProcess, take_priority
 from zmqtriton_stub.process import AttributedOutput
@@ -55,7 +55,7 @@ def run(descriptor: int, model: str) -> int:
     if loaded is None:
         return 1
     freeze()
-    return Host(lifeline, loaded).run()
+    return InstanceHost(lifeline, loaded).run()
 
 
 def _make_bytes(size: int) -> Any:
@@ -90,7 +90,7 @@ def _pass_on_to_threads() -> None:
     threading.Thread.start = start  # type: ignore[method-assign]
 
 
-class Host:
+class InstanceHost:
     """This process, as far as its instances are concerned."""
 
     def __init__(self, lifeline: Lifeline, loaded: Loaded) -> None:
@@ -174,7 +174,7 @@ def _each(act: Callable[[Forks], None]) -> None:
 class InstanceThread(threading.Thread):
     """One instance, from its thread's first moment to its last."""
 
-    def __init__(self, host: Host, call: wire.Call, descriptors: list[int]) -> None:
+    def __init__(self, host: InstanceHost, call: wire.Call, descriptors: list[int]) -> None:
         request = json.loads(call.arguments)
         self.serial, self.instance = call.id, request["instance"]
         super().__init__(name=self.instance, daemon=True)
@@ -205,10 +205,12 @@ class _Surroundings(OwnProcess):
     has_own_memory = False
     forks: Optional[Forks] = None
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: InstanceHost) -> None:
         self._host = host
 
-    def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+    def adopt(
+        self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
+    ) -> None:
         this_process.take_thread(instance)
         _own.memory = memory
         if not next(self._host.begun):
@@ -216,7 +218,7 @@ class _Surroundings(OwnProcess):
         self.forks = forks = Forks(instance, bootstrap, memory)
         self._host.forks.add(forks)
 
-    def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
+    def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         return self._host.model_class
 
     def settle(self) -> None:

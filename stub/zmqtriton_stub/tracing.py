@@ -13,7 +13,7 @@ import numpy as np
 
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
-from zmqtriton_floor.spans import Sender
+from zmqtriton_floor.spans import SpanSender
 from zmqtriton_stub.api.tensor import packed
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ MAX_ELEMENTS = 1024
 _MAX_CHARACTERS = 16 << 10
 
 
-class Tracing:
+class StubTracing:
     """The reports of one stub."""
 
     def __init__(self, directory: str, *, has_contexts: bool) -> None:
-        self._sender = Sender(directory)
+        self._sender = SpanSender(directory)
         #: Models may pass contexts on to OpenTelemetry.
         self.has_contexts = has_contexts
 

@@ -15,13 +15,13 @@ import pytest
 from tests.broker.world import TOKEN
 from tests.support.waiting import eventually
 from zmqtriton.broker import sending as module
-from zmqtriton.broker.core import Core
+from zmqtriton.broker.core import BrokerCore
 from zmqtriton.broker.idle_checks import ANSWER_WITHIN_NS, EVERY_NS, IdleChecks
-from zmqtriton.broker.scheduling.instances import InstanceState
-from zmqtriton.broker.sending import Router, Sending
+from zmqtriton.broker.scheduling.instances import Occupation
+from zmqtriton.broker.sending import PeerRouter, PeerSending
 from zmqtriton.broker.service import Hellos
 from zmqtriton_floor import wire
-from zmqtriton_floor.zmtp import Connection, Dealer
+from zmqtriton_floor.zmtp import Dealer, ZmtpConnection
 
 # ------------------------------------------------------------------------------ router
 # The peers behind the connections of a ROUTER, with real sockets.
@@ -39,10 +39,10 @@ class World:
     def __init__(self, directory: Path) -> None:
         self._address = f"ipc://{directory}/requests"
         self._epoll = select.epoll()
-        self.router = Router(self._address, self._epoll)
+        self.router = PeerRouter(self._address, self._epoll)
         self.dealers: dict[int, Dealer] = {}
 
-    def connect(self, serial: int) -> Connection:
+    def connect(self, serial: int) -> ZmtpConnection:
         """Let a peer say hello."""
         dealer = self.dealers[serial] = Dealer(self._address)
         dealer.put([b"hello"])
@@ -58,7 +58,7 @@ class World:
         for dealer in self.dealers.values():
             dealer.flush()
 
-    def receive(self) -> tuple[Connection, list[bytes]]:
+    def receive(self) -> tuple[ZmtpConnection, list[bytes]]:
         def has_come() -> bool:
             self.look()
             return bool(self.router.inbox)
@@ -292,9 +292,9 @@ class SendingWorld:
     def __init__(self) -> None:
         routers: Any = Sent()
         lifeline: Any = None  # nothing is for the supervisor
-        core = Core()
+        core = BrokerCore()
         self.outbox = core.outbox
-        self.sending = Sending(core, lifeline, routers, routers)
+        self.sending = PeerSending(core, lifeline, routers, routers)
         self.routers: Sent = routers
 
     def flush(self) -> list[tuple[int, str]]:
@@ -373,12 +373,12 @@ class TwoSockets:
     """A stub that also asks: its leases come by one connection, its replies by the other."""
 
     def __init__(self) -> None:
-        self.core = Core()
+        self.core = BrokerCore()
         self.requests, self.stubs = Sent(), Sent()
         self.requests.messages = self.stubs.messages
         lifeline: Any = None
         sockets: Any = (self.requests, self.stubs)
-        self.sending = Sending(self.core, lifeline, *sockets)
+        self.sending = PeerSending(self.core, lifeline, *sockets)
         self.core.expect(wire.ExpectPeer(OWNER, b"t" * 16, "stub", "m", 0))
 
     def flush(self, *leases: wire.Block) -> list[str]:
@@ -466,8 +466,8 @@ def test_what_went_to_a_broken_connection_has_not_left(sending: SendingWorld) ->
 
 def test_many_replies_travel_in_several_messages(world: World) -> None:
     world.connect(OWNER)
-    core, lifeline = Core(), cast(Any, None)
-    sending = Sending(core, lifeline, world.router, world.router)
+    core, lifeline = BrokerCore(), cast(Any, None)
+    sending = PeerSending(core, lifeline, world.router, world.router)
 
     rows = [wire.Reply(number, 0, "", wire.FINAL) for number in range(200)]
     core.outbox.replies[OWNER] = [(row, b"%d" % row.id) for row in rows]
@@ -489,7 +489,7 @@ def test_many_replies_travel_in_several_messages(world: World) -> None:
 
 class IdleWorld:
     def __init__(self, *serials: int) -> None:
-        self.instances: Any = {n: SimpleNamespace(state=InstanceState.IDLE) for n in serials}
+        self.instances: Any = {n: SimpleNamespace(state=Occupation.IDLE) for n in serials}
         self.checked: list[int] = []
         self.lost: list[int] = []
         self.now_ns = 10**12
@@ -531,10 +531,10 @@ def test_who_does_not_answer_is_lost_once() -> None:
 def test_who_executes_may_take_its_time() -> None:
     world = IdleWorld(1)
     world.advance(0)
-    world.instances[1].state = InstanceState.BUSY
+    world.instances[1].state = Occupation.BUSY
 
     world.advance(10 * ANSWER_WITHIN_NS)
-    world.instances[1].state = InstanceState.IDLE
+    world.instances[1].state = Occupation.IDLE
     world.advance(EVERY_NS)
 
     assert ([1, 1], []) == (world.checked, world.lost)
@@ -546,7 +546,7 @@ def test_who_has_gone_is_forgotten() -> None:
     del world.instances[1]
 
     world.advance(2 * ANSWER_WITHIN_NS)
-    world.instances[1] = SimpleNamespace(state=InstanceState.IDLE)
+    world.instances[1] = SimpleNamespace(state=Occupation.IDLE)
     world.advance(EVERY_NS)
 
     assert ([1, 1], []) == (world.checked, world.lost)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.broker.requests.inflight import Batch, InflightRequest, Place
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.requests.inflight import Batch, InflightRequest, QueuePlace
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.timers import Timers
@@ -13,7 +13,7 @@ from zmqtriton_floor.wire import Request
 
 pytestmark = pytest.mark.slow
 
-_GENERATION = Generation(1, "m", 1, "{}")
+_GENERATION = BrokerGeneration(1, "m", 1, "{}")
 
 
 def _request(number: int) -> InflightRequest:
@@ -54,7 +54,7 @@ def test_answered_requests_do_not_pile_up_until_their_time() -> None:
     assert len(timers.timed) <= 2048
 
 
-class _Queue(Place):
+class _Queue(QueuePlace):
     def leave(self, request: InflightRequest) -> None:
         raise AssertionError("a timer takes nobody out")
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from zmqtriton.broker.core import Core
+from zmqtriton.broker.core import BrokerCore
 from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import EPOCH_SHIFT
 from zmqtriton_floor.settings.broker import BrokerSettings
@@ -28,7 +28,7 @@ def outcome(own_id: int, **fields: Any) -> wire.Outcome:
 
 
 class Page:
-    """A progress page that the test writes; as zmqtriton_floor.execution_progress.Progress."""
+    """A progress page that the test writes; as zmqtriton_floor.execution_progress.ProgressView."""
 
     #: Without names nobody can say what was begun.
     has_names = True
@@ -63,7 +63,7 @@ class BrokerHarness:
     """Supervisor, frontends and stubs in one, around a broker's core."""
 
     def __init__(self) -> None:
-        self.core = Core()
+        self.core = BrokerCore()
         self.now = 1_000
         #: Every reply that went out: (peer, id) -> replies in order.
         self.replies: dict[tuple[int, int], list[wire.Reply]] = {}

@@ -21,7 +21,7 @@ from zmqtriton.config.files import (
 )
 from zmqtriton.config.instances import instance_specs
 from zmqtriton.config.model_config import (
-    Host,
+    ModelHost,
     load_config,
     merge_completion,
 )
@@ -243,7 +243,7 @@ def test_gpus_are_used_if_the_host_has_them_and_nothing_else_was_said(tmp_path: 
     model = make_model(tmp_path, "m", None)
 
     on_cpu = finished(model)
-    on_gpus = finished(model, host=Host(gpus=(0, 1)))
+    on_gpus = finished(model, host=ModelHost(gpus=(0, 1)))
 
     assert [("m_0", "CPU", 0)] == [(i.name, i.kind, i.device_id) for i in instance_specs(on_cpu)]
     assert [("m_0", "GPU", 0), ("m_0", "GPU", 1)] == [

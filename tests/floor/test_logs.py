@@ -102,7 +102,7 @@ def test_a_line_about_a_large_batch_has_an_end() -> None:
 
 def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
     written, now = io.StringIO(), [5.0]
-    handler = logs.Stream(written, clock=lambda: now[0])
+    handler = logs.LimitedLog(written, clock=lambda: now[0])
     handler.setFormatter(logs.Formatter())
 
     def say(text: str, line: int, **more: Any) -> None:
@@ -148,7 +148,7 @@ def test_letters_that_show_nothing_or_turn_others_around_are_escaped() -> None:
 
 def test_lines_that_clients_cause_are_cut_where_more_of_others_are_written() -> None:
     written = io.StringIO()
-    handler = logs.Stream(written, 10 * logs.MAX_LINES_A_SECOND, clock=lambda: 5.0)
+    handler = logs.LimitedLog(written, 10 * logs.MAX_LINES_A_SECOND, clock=lambda: 5.0)
     handler.setFormatter(logs.Formatter())
 
     for line, is_of_client in ((1, False), (2, True)):
@@ -163,7 +163,7 @@ def test_lines_that_clients_cause_are_cut_where_more_of_others_are_written() -> 
 
 def test_failures_are_cut_where_more_of_other_lines_are_written() -> None:
     written = io.StringIO()
-    handler = logs.Stream(written, 10 * logs.MAX_LINES_A_SECOND, clock=lambda: 5.0)
+    handler = logs.LimitedLog(written, 10 * logs.MAX_LINES_A_SECOND, clock=lambda: 5.0)
     handler.setFormatter(logs.Formatter())
 
     for level, line in ((logging.INFO, 1), (logging.WARNING, 2), (logging.ERROR, 3)):

@@ -16,7 +16,7 @@ import zmq
 
 from zmqtriton_floor import endpoints, metrics, spans, wire
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-from zmqtriton_floor.execution_progress import EPOCH_SHIFT, SIZE, Progress, end
+from zmqtriton_floor.execution_progress import EPOCH_SHIFT, SIZE, ProgressView, end
 from zmqtriton_floor.metrics import COUNTER, HISTOGRAM
 from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_floor.routing import ALL, goes_to_trial, is_copied
@@ -162,7 +162,7 @@ def test_a_new_trace_has_ids_of_its_own() -> None:
 
 
 def test_what_was_sent_before_the_end_arrives_though_nobody_listened_yet(tmp_path: Path) -> None:
-    sender = spans.Sender(str(tmp_path))
+    sender = spans.SpanSender(str(tmp_path))
     sender.send(_NAME, {"model": "m"})
     closing = threading.Thread(target=sender.close)
     closing.start()
@@ -225,12 +225,12 @@ ROOM = (PAGE_BYTES - 32) // 32
 def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
     with tempfile.TemporaryFile() as page:
         page.truncate(SIZE)
-        ours = Progress(page.fileno())
+        ours = ProgressView(page.fileno())
         assert 0 == ours.last_begun_batch
 
         pid = os.fork()
         if pid == 0:
-            theirs = Progress(page.fileno())
+            theirs = ProgressView(page.fileno())
             for number in (1, 2, 2**40):
                 theirs.begin(number)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -241,26 +241,26 @@ def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
 
 
 @pytest.fixture
-def sides() -> Iterator[tuple[Progress, Progress]]:
+def sides() -> Iterator[tuple[ProgressView, ProgressView]]:
     with tempfile.TemporaryFile() as page:
         page.truncate(PAGE_BYTES)
-        sides = Progress(page.fileno()), Progress(page.fileno())
+        sides = ProgressView(page.fileno()), ProgressView(page.fileno())
     yield sides
     for side in sides:
         side.close()
 
 
 @pytest.fixture
-def stub(sides: tuple[Progress, Progress]) -> Progress:
+def stub(sides: tuple[ProgressView, ProgressView]) -> ProgressView:
     return sides[0]
 
 
 @pytest.fixture
-def broker(sides: tuple[Progress, Progress]) -> Progress:
+def broker(sides: tuple[ProgressView, ProgressView]) -> ProgressView:
     return sides[1]
 
 
-def test_requests_are_named_that_may_have_begun(stub: Progress, broker: Progress) -> None:
+def test_requests_are_named_that_may_have_begun(stub: ProgressView, broker: ProgressView) -> None:
     assert not broker.may_have_begun((3, 1))
 
     assert stub.begin(7, [(3, 1), (2**63, 2**64 - 1)])
@@ -274,7 +274,9 @@ def _written(numbers: Iterable[int]) -> frozenset[tuple[int, int]]:
     return frozenset((3, number) for number in numbers)
 
 
-def test_all_that_has_begun_and_may_be_repeated_is_named(stub: Progress, broker: Progress) -> None:
+def test_all_that_has_begun_and_may_be_repeated_is_named(
+    stub: ProgressView, broker: ProgressView
+) -> None:
     lasting = [(3, number) for number in range(0, 2 * ROOM, 1000)]
 
     def unsettled(number: int) -> list[tuple[int, int]]:
@@ -290,7 +292,9 @@ def test_all_that_has_begun_and_may_be_repeated_is_named(stub: Progress, broker:
             assert begun <= _written(range(number + 1)), "what waits here is not named"
 
 
-def test_a_stub_that_dies_as_it_makes_room_has_named_all(stub: Progress, broker: Progress) -> None:
+def test_a_stub_that_dies_as_it_makes_room_has_named_all(
+    stub: ProgressView, broker: ProgressView
+) -> None:
     keys = [(3, number) for number in range(ROOM)]
     stub.begin(1, keys)
     seen = []
@@ -313,7 +317,7 @@ def test_a_stub_that_dies_as_it_makes_room_has_named_all(stub: Progress, broker:
 def test_all_that_a_very_busy_stub_answers_in_a_second_is_named() -> None:
     with tempfile.TemporaryFile() as page:
         page.truncate(SIZE)
-        stub, broker = Progress(page.fileno()), Progress(page.fileno())
+        stub, broker = ProgressView(page.fileno()), ProgressView(page.fileno())
     answered: list[tuple[int, int]] = []
 
     def unsettled() -> list[tuple[int, int]]:
@@ -329,7 +333,9 @@ def test_all_that_a_very_busy_stub_answers_in_a_second_is_named() -> None:
     broker.close()
 
 
-def test_a_calm_stub_names_few_and_gathers_them_seldom(stub: Progress, broker: Progress) -> None:
+def test_a_calm_stub_names_few_and_gathers_them_seldom(
+    stub: ProgressView, broker: ProgressView
+) -> None:
     looks = []
 
     def newest(number: int) -> list[tuple[int, int]]:
@@ -347,7 +353,7 @@ def test_a_calm_stub_names_few_and_gathers_them_seldom(stub: Progress, broker: P
 
 
 def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(
-    stub: Progress, broker: Progress
+    stub: ProgressView, broker: ProgressView
 ) -> None:
     keys = [(3, number) for number in range(ROOM + 1)]
 
@@ -365,7 +371,7 @@ def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(
 
 
 def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(
-    stub: Progress, broker: Progress
+    stub: ProgressView, broker: ProgressView
 ) -> None:
     assert stub.begin((1 << EPOCH_SHIFT) + 5)
 
@@ -378,7 +384,7 @@ def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(
 
 
 def test_who_reads_an_overwritten_page_after_the_stub_finds_its_last_batch(
-    stub: Progress, broker: Progress
+    stub: ProgressView, broker: ProgressView
 ) -> None:
     stub.begin(7, [(3, 1)])
     broker._page[:] = b"\xff" * PAGE_BYTES
@@ -391,10 +397,10 @@ def test_who_reads_an_overwritten_page_after_the_stub_finds_its_last_batch(
     assert broker.begun_keys() is None
 
 
-def test_a_stub_whose_page_was_ended_knows(stub: Progress) -> None:
+def test_a_stub_whose_page_was_ended_knows(stub: ProgressView) -> None:
     with tempfile.TemporaryFile() as page:
         page.truncate(SIZE)
-        ended = Progress(page.fileno())
+        ended = ProgressView(page.fileno())
         end(page.fileno())
 
     assert ended.has_ended

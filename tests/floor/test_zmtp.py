@@ -19,7 +19,7 @@ import zmq
 
 from tests.support.waiting import eventually
 from zmqtriton_floor import zmtp
-from zmqtriton_floor.zmtp import Connection, Dealer, Router
+from zmqtriton_floor.zmtp import Dealer, Router, ZmtpConnection
 
 SIZES = (0, 1, 255, 256, 70_000, 3 << 20)
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 32)
@@ -44,7 +44,7 @@ class Bound:
                 hear(events)
         return bool(ready)
 
-    def receive(self, count: int = 1) -> list[tuple[Connection, list[bytes]]]:
+    def receive(self, count: int = 1) -> list[tuple[ZmtpConnection, list[bytes]]]:
         inbox = self.router.inbox
 
         def is_here() -> bool:
@@ -80,7 +80,7 @@ def say(dealer: Dealer, message: list[bytes]) -> None:
 
 
 @pytest.fixture
-def connection(bound: Bound, dealer: Dealer) -> Connection:
+def connection(bound: Bound, dealer: Dealer) -> ZmtpConnection:
     """To the dealer, whose hello has been read."""
     say(dealer, [b"hello"])
     [(connection, _)] = bound.receive()
@@ -132,7 +132,7 @@ def test_messages_of_all_sizes_arrive_whole_and_in_order(bound: Bound, dealer: D
 
 
 def test_what_a_reader_does_not_take_waits_and_nothing_blocks(
-    bound: Bound, dealer: Dealer, connection: Connection
+    bound: Bound, dealer: Dealer, connection: ZmtpConnection
 ) -> None:
     sent = [[b"%d" % number, bytes(50_000)] for number in range(200)]
 
@@ -153,7 +153,7 @@ def test_a_dealer_keeps_what_the_kernel_does_not_take(bound: Bound, dealer: Deal
     dealer.flush()
     assert dealer.is_blocked
 
-    heard: list[tuple[Connection, list[bytes]]] = []
+    heard: list[tuple[ZmtpConnection, list[bytes]]] = []
     while len(heard) < len(sent):
         dealer.flush()
         heard += bound.receive()
@@ -255,7 +255,7 @@ def test_random_bytes_do_no_harm(bound: Bound, dealer: Dealer) -> None:
 
 
 def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(
-    bound: Bound, dealer: Dealer, connection: Connection
+    bound: Bound, dealer: Dealer, connection: ZmtpConnection
 ) -> None:
     say(dealer, [b"last words"])
     dealer.close()
@@ -269,7 +269,7 @@ def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(
 
 
 def test_what_a_dead_router_has_sent_is_read_before_it_is_seen_to_be_dead(
-    bound: Bound, dealer: Dealer, connection: Connection
+    bound: Bound, dealer: Dealer, connection: ZmtpConnection
 ) -> None:
     bound.router.write(connection, [b"last words"])
     bound.router.flush()
@@ -333,7 +333,7 @@ def test_a_shortage_delays_what_is_sent_and_ends_nothing(
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=errno.errorcode.get)
 def test_a_shortage_delays_what_is_received_and_ends_nothing(
-    bound: Bound, dealer: Dealer, connection: Connection, number: int
+    bound: Bound, dealer: Dealer, connection: ZmtpConnection, number: int
 ) -> None:
     end: Any = dealer
     end._socket = ShortOf(end._socket, recv_into=[number] * 3)
@@ -346,7 +346,7 @@ def test_a_shortage_delays_what_is_received_and_ends_nothing(
 
 
 def test_what_had_come_before_a_write_failed_is_read(
-    bound: Bound, dealer: Dealer, connection: Connection
+    bound: Bound, dealer: Dealer, connection: ZmtpConnection
 ) -> None:
     say(dealer, [b"an answer"])
     end: Any = connection
@@ -428,9 +428,9 @@ def test_a_greeting_that_has_to_wait_holds_nothing_back(
 ) -> None:
     errors = [errno.ENOBUFS] * 2
     monkeypatch.setattr(
-        zmtp.Connection,
+        zmtp.ZmtpConnection,
         "__init__",
-        _with_errors(zmtp.Connection.__init__, errors),
+        _with_errors(zmtp.ZmtpConnection.__init__, errors),
     )
     say(dealer, [b"hello"])
     [(connection, _)] = bound.receive()

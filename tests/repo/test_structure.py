@@ -6,6 +6,7 @@ Each exception is listed with its reason and today's number, so that it can only
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 from tests.repo.sources import Source, import_graph, imported, sources, within
 from tests.support.needs import ROOT
@@ -69,10 +70,10 @@ def test_imports_form_no_circle_not_even_for_annotations() -> None:
 
 
 def test_an_import_for_annotations_counts() -> None:
-    text = "if TYPE_CHECKING:\n    from zmqtriton.broker.core import Core"
+    text = "if TYPE_CHECKING:\n    from zmqtriton.broker.core import BrokerCore"
     source = Source("zmqtriton.broker.outbox", ROOT / "outbox.py", ast.parse(text))
 
-    assert [(2, "zmqtriton.broker.core.Core")] == list(imported(source))
+    assert [(2, "zmqtriton.broker.core.BrokerCore")] == list(imported(source))
 
 
 def test_a_circle_is_found() -> None:
@@ -81,6 +82,22 @@ def test_a_circle_is_found() -> None:
 
 def _bases(node: ast.ClassDef) -> set[str]:
     return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+
+
+#: Names that users know from Triton, where each of the two has that name.
+TWICE = {"InferenceRequest", "InferenceResponse", "Tensor"}
+
+
+def test_a_name_of_a_public_class_of_the_core_is_that_of_one_class() -> None:
+    names = Counter(
+        each.name
+        for source in sources()
+        if source.path.relative_to(ROOT).parts[0] in {"zmqtriton", "stub", "frontends"}
+        for each in source.tree.body
+        if isinstance(each, ast.ClassDef) and not each.name.startswith("_")
+    )
+
+    assert TWICE == {name for name, count in names.items() if count > 1}
 
 
 def test_slots_have_different_names() -> None:

@@ -16,7 +16,7 @@ from tests.stub.supervisor import FakeSupervisor
 from tests.support.host_gpu import HostGpu
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance
-from zmqtriton_stub.execution.responses import Pending
+from zmqtriton_stub.execution.responses import OpenRequest
 from zmqtriton_stub.memory import gpu
 
 Write = Callable[..., Path]
@@ -48,7 +48,7 @@ def stub(tmp_path: Path) -> Iterator[RunningStub]:
 def withdrawn(monkeypatch: pytest.MonkeyPatch) -> list[wire.Outcome]:
     """The outcomes of answers whose memory was given back."""
     outcomes: list[wire.Outcome] = []
-    monkeypatch.setattr(Pending, "withdraw", lambda _, answer: outcomes.append(answer[0]))
+    monkeypatch.setattr(OpenRequest, "withdraw", lambda _, answer: outcomes.append(answer[0]))
     return outcomes
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending
-from zmqtriton_stub.execution.streams import Stream, frames
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody
+from zmqtriton_stub.execution.streams import OpenStream, frames
+from zmqtriton_stub.instance import StubInstance
 
 LOAD = wire.LoadModel(
     "m_0_0", "m", 1, "CPU", 0, "/repository/m", "/repository/m/1/model.py", "{}", 0
@@ -22,9 +22,9 @@ class FakeLink:
 
     def __init__(self, is_decoupled: bool = False) -> None:
         self.sent_to_supervisor: list[Any] = []
-        self.instance = Instance(LOAD, self.sent_to_supervisor.append)
+        self.instance = StubInstance(LOAD, self.sent_to_supervisor.append)
         self.instance.is_decoupled = is_decoupled
-        self.pending: dict[tuple[int, int], Pending] = {}
+        self.pending: dict[tuple[int, int], OpenRequest] = {}
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()
         self.is_closed = False
@@ -57,11 +57,11 @@ class FakeLink:
         """All that were sent so far."""
         return [outcome for message, _ in self.messages for outcome in message.outcomes]
 
-    def add_request(self, body: wire.RequestBody, own_id: int = 5, flags: int = 0) -> Pending:
+    def add_request(self, body: wire.RequestBody, own_id: int = 5, flags: int = 0) -> OpenRequest:
         """A request that has arrived."""
         work = wire.BatchedRequest(1, 3, own_id, flags, 0, 0, 0)
         link: Any = self
-        owed = Stream if self.instance.is_decoupled else Pending
+        owed = OpenStream if self.instance.is_decoupled else OpenRequest
         pending = owed(link, work, wire.encode_body(body))
         self.pending[pending.route] = pending
         return pending

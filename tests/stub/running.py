@@ -41,7 +41,7 @@ class RunningStub:
         self.lifeline = Lifeline(own_end)
         page = os.memfd_create("page")
         os.truncate(page, execution_progress.SIZE)
-        self.progress = execution_progress.Progress(page)
+        self.progress = execution_progress.ProgressView(page)
         listener = endpoints.listen(str(directory), _SERIAL)
         descriptors = ["--lifeline", str(end.fileno()), "--progress", str(page)]
         descriptors += ["--listener", str(listener)]

@@ -12,7 +12,7 @@ import pytest
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_stub.duties import LoopDuties
-from zmqtriton_stub.model import Model
+from zmqtriton_stub.model import PythonModel
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_the_loop_goes_on_once_another_thread_has_done_them(duties: LoopDuties) 
 
 
 def test_an_error_of_the_model_gives_them_back_to_the_loop(beside: ThreadPoolExecutor) -> None:
-    model = Model(wire.LoadModel("m", "m", 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0), None)
+    model = PythonModel(wire.LoadModel("m", "m", 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0), None)
     model._execute = Mock(side_effect=ValueError("of the model"))
 
     with pytest.raises(ValueError, match="of the model"):

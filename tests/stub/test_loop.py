@@ -99,7 +99,7 @@ class HostedStub(RunningStub):
         self.lifeline = Lifeline(ours)
         page = os.memfd_create("page")
         os.truncate(page, execution_progress.SIZE)
-        self.progress = execution_progress.Progress(page)
+        self.progress = execution_progress.ProgressView(page)
         os.close(page)
         self.events: list[str] = []
         self.config = {"name": "m", **config}

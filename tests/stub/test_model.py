@@ -14,19 +14,19 @@ from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.errors import describe, reason_of
-from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.model import Model, import_class
+from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.model import PythonModel, import_class
 
 pytestmark = pytest.mark.usefixtures("nothing_imported")
 
 
-def _load(model: Path, file: str = "1/model.py", config: str = '{"name": "m"}') -> Model:
+def _load(model: Path, file: str = "1/model.py", config: str = '{"name": "m"}') -> PythonModel:
     load = wire.LoadModel("m_0_0", "m", 1, "KIND", 3, str(model), str(model / file), config, 0)
-    return Model(load, import_class(load))
+    return PythonModel(load, import_class(load))
 
 
-def _instance(is_decoupled: bool = False) -> Instance:
-    instance = Instance(LOAD, lambda message: None)
+def _instance(is_decoupled: bool = False) -> StubInstance:
+    instance = StubInstance(LOAD, lambda message: None)
     instance.is_decoupled = is_decoupled
     return instance
 
@@ -353,7 +353,7 @@ def test_only_coroutines_execute_several_batches_at_once(
     write_model: Write, execute: str, in_flight: int, slots: int, warnings: int
 ) -> None:
     lines: list[Any] = []
-    instance = Instance(LOAD, lines.append)
+    instance = StubInstance(LOAD, lines.append)
     instance.max_inflight = in_flight
     code = f"class TritonPythonModel:\n    {execute} execute(self, requests): pass"
     model = _load(write_model(code))

@@ -27,9 +27,9 @@ from zmqtriton_stub import instance, loop
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.fork_server import rehearse
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.own_process import check_files, take_priority
-from zmqtriton_stub.readiness import Readiness
+from zmqtriton_stub.readiness import ModelReadiness
 
 # --------------------------------------------------------------------------- readiness
 # A model's is_ready(), asked over a lifeline by a supervisor that is the test.
@@ -45,7 +45,7 @@ class Asked:
         ours, theirs = pair()
         self.line = Lifeline(ours)
         self._theirs = Lifeline(theirs)
-        self.readiness = Readiness(self.link.instance, self._is_ready, self._theirs)
+        self.readiness = ModelReadiness(self.link.instance, self._is_ready, self._theirs)
 
     def end(self) -> None:
         """The supervisor has gone, and the thread with it."""
@@ -281,7 +281,7 @@ def test_a_process_with_threads_is_left_to_python(tmp_path: Path, code: str) -> 
 # The configuration of an instance, and the words for what the server refuses.
 
 
-def configured(**config: Any) -> Instance:
+def configured(**config: Any) -> StubInstance:
     instance = FakeLink().instance
     instance.configure(json.dumps({"name": "m", **config}))
     return instance

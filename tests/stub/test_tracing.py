@@ -19,9 +19,9 @@ from zmqtriton_floor.logs import LogOptions
 from zmqtriton_stub import instance, request_log
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.inference import InferenceRequest, received
-from zmqtriton_stub.execution.responses import Pending
+from zmqtriton_stub.execution.responses import OpenRequest
 from zmqtriton_stub.process import AttributedOutput, attribute
-from zmqtriton_stub.tracing import MAX_ELEMENTS, Tracing
+from zmqtriton_stub.tracing import MAX_ELEMENTS, StubTracing
 
 # ----------------------------------------------------------------------------- tracing
 # The stub's reports about traced requests, with the test in the place of the tracing process.
@@ -50,8 +50,8 @@ def sender() -> Sender:
     return Sender()
 
 
-def tracing(sender: Sender, *, has_contexts: bool = False) -> Tracing:
-    tracing = Tracing("", has_contexts=has_contexts)
+def tracing(sender: Sender, *, has_contexts: bool = False) -> StubTracing:
+    tracing = StubTracing("", has_contexts=has_contexts)
     tracing._sender = sender  # type: ignore[assignment]
     return tracing
 
@@ -62,13 +62,13 @@ def test_its_end_is_that_of_its_socket(sender: Sender) -> None:
     assert sender.is_closed
 
 
-def pending(flags: int = 0, trace: str = TRACE) -> Pending:
+def pending(flags: int = 0, trace: str = TRACE) -> OpenRequest:
     pending = FakeLink().add_request(body())
     pending.work = pending.work._replace(flags=flags, trace=trace)
     return pending
 
 
-def request(pending: Pending, *inputs: wire.Tensor) -> InferenceRequest:
+def request(pending: OpenRequest, *inputs: wire.Tensor) -> InferenceRequest:
     return received(pending, "r1", {}, list(inputs))
 
 

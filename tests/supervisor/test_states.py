@@ -97,7 +97,7 @@ def test_what_is_not_in_the_table_is_an_error_that_names_it() -> None:
             lambda: states.next_state(
                 states.INSTANCE_TRANSITIONS,
                 InstanceState.STOPPED,
-                states.ModelLoaded(),
+                states.InstanceLoaded(),
                 "instance 'x'",
             ),
         )

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from zmqtriton.supervisor.story import Change, Outcome, Story
+from zmqtriton.supervisor.story import Change, Promise, Story
 
 
 class Teller:
     """A story of two outcomes, and what it has done."""
 
     def __init__(self) -> None:
-        self.first = Outcome[str]()
-        self.second = Outcome[str]()
+        self.first = Promise[str]()
+        self.second = Promise[str]()
         self.done: list[str] = []
         self.story = Story()
         self.in_between: Callable[[], None] = lambda: None

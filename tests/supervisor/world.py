@@ -19,7 +19,7 @@ from tests.supervisor.settings import settings as server_settings
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor import actions
-from zmqtriton.supervisor.core import Core
+from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
@@ -28,7 +28,7 @@ from zmqtriton.supervisor.models.blueprint import (
     VersionBlueprint,
 )
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
+from zmqtriton.supervisor.models.instance import InstanceSlot, StubPlace
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.settings import BYTECODE_FOLDER, Policy
 from zmqtriton_floor import wire
@@ -89,7 +89,7 @@ class SupervisorHarness:
             segment_bytes=lambda: self.segment_bytes,
         )
         features = policy.pop("features", all_features())
-        self.core = Core(Policy(**policy), server, features, pid=1)
+        self.core = SupervisorCore(Policy(**policy), server, features, pid=1)
         self.models = {model.name: model for model in models}
         #: Seconds by which the wall clock was set.
         self.clock_step_s = 0.0
@@ -262,7 +262,7 @@ class SupervisorHarness:
         assert generation is not None
         return generation
 
-    def instance(self, model: str) -> Instance:
+    def instance(self, model: str) -> StubPlace:
         return self.generation(model).instances[0]
 
     def messages_to(self, role: str, kind: type[Any]) -> list[Any]:

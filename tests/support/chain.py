@@ -26,7 +26,7 @@ from tests.supervisor.settings import settings
 from zmqtriton_floor import endpoints, execution_progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB_MAIN = ROOT / "stub" / "zmqtriton_stub" / "__main__.py"
@@ -134,7 +134,9 @@ class ProcessChain:
 
     def request(self, **parameters: Any) -> CheckedRequest:
         body = wire.RequestBody("", parameters, [], [])
-        return prepare(self.gateway.catalogue, self.gateway.catalogue.find("m"), body, Options())
+        return prepare(
+            self.gateway.catalogue, self.gateway.catalogue.find("m"), body, SchedulingOptions()
+        )
 
     def kill_stub(self) -> None:
         """As the supervisor does when it has noticed."""

@@ -19,7 +19,7 @@ from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_stub.api import dlpack
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.gpu import DeviceSpan
 
 ROOM = 1 << 30
 STREAM = 77
@@ -80,10 +80,10 @@ class HostGpu:
     def close(self, number: int, address: int) -> None:
         del self.opened[address]
 
-    def copy(self, number: int, target: int, span: Span) -> None:
+    def copy(self, number: int, target: int, span: DeviceSpan) -> None:
         ctypes.memmove(target, span.address, span.size)
 
-    def to_host(self, view: memoryview, span: Span) -> None:
+    def to_host(self, view: memoryview, span: DeviceSpan) -> None:
         view[:] = ctypes.string_at(span.address, span.size)
 
     def from_host(self, number: int, target: int, data: Any) -> None:
@@ -96,7 +96,7 @@ class HostGpu:
         self.streams.append(STREAM)
         return source.__dlpack__(stream=STREAM)
 
-    def give(self, span: Span, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
+    def give(self, span: DeviceSpan, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
         capsule = numbers(span, dtype).reshape(shape).__dlpack__()
         tensor = dlpack._tensor_of(capsule)
         tensor.device_type, tensor.device_id = dlpack.GPU, span.gpu
@@ -133,7 +133,7 @@ def on_cpu(array: Any) -> Any:
 class _Memory:
     """A span as numpy wants it described."""
 
-    def __init__(self, span: Span, dtype: Any) -> None:
+    def __init__(self, span: DeviceSpan, dtype: Any) -> None:
         self.span = span
         self.__array_interface__ = {
             "version": 3,
@@ -143,7 +143,7 @@ class _Memory:
         }
 
 
-def numbers(span: Span, dtype: Any) -> Any:
+def numbers(span: DeviceSpan, dtype: Any) -> Any:
     return np.asarray(_Memory(span, dtype))
 
 

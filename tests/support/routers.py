@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import time
 
-from zmqtriton_floor.zmtp import Connection, Router
+from zmqtriton_floor.zmtp import Router, ZmtpConnection
 
 
 class FakeRouter:
@@ -14,7 +14,7 @@ class FakeRouter:
     def __init__(self, address: str) -> None:
         self._epoll = select.epoll()
         self._router = Router(address, self._epoll)
-        self._identities: dict[Connection, bytes] = {}
+        self._identities: dict[ZmtpConnection, bytes] = {}
 
     def fileno(self) -> int:
         return self._epoll.fileno()

@@ -28,7 +28,7 @@ EQUIVALENTS: dict[str, str] = {
     ),
     f"{_STUB}/broker/connection.py BrokerConnection.wait: self.descriptor >= 0 -> "
     "self.descriptor > 0": "0 is the standard input of every process",
-    f"{_STUB}/execution/responses.py Pending.encode: if sendable and (not is_declared or "
+    f"{_STUB}/execution/responses.py OpenRequest.encode: if sendable and (not is_declared or "
     "instance.declared_shapes) -> if True": (
         "a shortcut: the same is compared again, with its words"
     ),
@@ -39,7 +39,7 @@ EQUIVALENTS: dict[str, str] = {
     f"{_STUB}/execution/executions.py Executions._record: if execution.ids -> if True": (
         "ids are kept where their lines are logged"
     ),
-    f"{_STUB}/execution/streams.py Stream.cancel: 0 in self._out_bytes = 0 -> 1": (
+    f"{_STUB}/execution/streams.py OpenStream.cancel: 0 in self._out_bytes = 0 -> 1": (
         "one byte of a window of many, of which nothing is sent any more"
     ),
     f"{_STUB}/loop.py Stub._watch_lifeline: 0 in writable = select.POLLOUT if self._is_backed_up "
@@ -49,9 +49,9 @@ EQUIVALENTS: dict[str, str] = {
     f"{_STUB}/memory/region_outputs.py _Mapped._populate: len(self._ranges) >= _MAX_RANGES -> "
     "len(self._ranges) > _MAX_RANGES": "which ranges are forgotten changes only what is done twice",
     f"{_STUB}/loop.py Stub.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",
-    f"{_BROKER}/core.py Core.results: True in pairs = zip(message.outcomes, bodies, strict=True) "
-    "-> False": "their numbers were compared before",
-    f"{_STUB}/model.py Model._loop: self._descriptor >= 0 -> self._descriptor > 0": (
+    f"{_BROKER}/core.py BrokerCore.results: True in pairs = zip(message.outcomes, bodies, "
+    "strict=True) -> False": "their numbers were compared before",
+    f"{_STUB}/model.py PythonModel._loop: self._descriptor >= 0 -> self._descriptor > 0": (
         "0 is the standard input of every process"
     ),
     f"{_BROKER}/metrics/latencies.py LatencyStatistics.record_ensemble: 0 in self._took(1, (0, "

@@ -14,7 +14,7 @@ from tools.commands import (
 from tools.reference.markdown import block, code, heading, prose, table
 from zmqtriton.ctl.main import cli
 from zmqtriton.options.help import default_of
-from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton.options.table import OPTION_GROUPS
 
 _ABOUT = """\
@@ -60,7 +60,7 @@ def page() -> Iterator[str]:
         yield from _options(click_options(command))
 
 
-def _row(option: Option) -> tuple[str, str, str]:
+def _row(option: KnownOption) -> tuple[str, str, str]:
     value = "" if option.arity is Arity.SWITCH else f"={option.metavar}"
     return f"`--{option.name}{value}`", code(default_of(option)), prose(option.help)
 

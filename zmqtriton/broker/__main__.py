@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 
-from zmqtriton.broker.service import Service
+from zmqtriton.broker.service import BrokerService
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
 
@@ -21,7 +21,7 @@ def main() -> int:
     # The broker ends when the supervisor says so or dies, never by a signal to the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return Service(Lifeline.inherited(arguments.lifeline), arguments.begun).run()
+    return BrokerService(Lifeline.inherited(arguments.lifeline), arguments.begun).run()
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
 from zmqtriton.broker.memory.blocks import Blocks, inputs_in
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.metrics.model_metrics import ModelMetrics
-from zmqtriton.broker.metrics.reports import Reports
+from zmqtriton.broker.metrics.model_metrics import ReportedMetrics
+from zmqtriton.broker.metrics.reports import MetricReports
 from zmqtriton.broker.metrics.statistics import Traffic
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
@@ -46,7 +46,7 @@ _DEFAULTS = BrokerSettings()
 _SOME_ANSWERS = 8
 
 
-class Core:
+class BrokerCore:
     """The parts of the broker, and what each event means for them."""
 
     #: When tick() has work to do, if no other event comes first.
@@ -62,7 +62,7 @@ class Core:
         peers, instances, schedulers = self.peers, self.instances, generations.schedulers
         self.limits = limits = Limits()
         self.traffic = traffic = Traffic()
-        self.model_metrics = metrics = ModelMetrics(outbox)
+        self.model_metrics = metrics = ReportedMetrics(outbox)
         self.blocks = blocks = Blocks(outbox, peers)
         self.begun = begun = BegunRequests()
         self._timers = timers = Timers()
@@ -107,7 +107,7 @@ class Core:
         self._retirement = Retirement(
             outbox, generations, instances, answers, cache_lookup, recovery
         )
-        self._reports = Reports(
+        self._reports = MetricReports(
             peers, generations, traffic, limits, blocks, cache_lookup, rates=rates, metrics=metrics
         )
 
@@ -437,7 +437,7 @@ class Core:
                 self._dispatch.mark_for_dispatch(timer.scheduler.generation)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:
-        """Answer a request for counters. The times are described at `Reports.answer`."""
+        """Answer a request for counters. The times are described at `MetricReports.answer`."""
         self.outbox.asides.append((serial, self._reports.answer(message, *times_ns)))
 
     def pass_progress(self, serial: int, progress: wire.Progress) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from zmqtriton.broker.scheduling.instances import Instance, InstanceState
+from zmqtriton.broker.scheduling.instances import Instance, Occupation
 
 _SECOND_NS = 1_000_000_000
 #: How often idle stubs are asked. Each question wakes a process.
@@ -39,7 +39,7 @@ class IdleChecks:
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + EVERY_NS
             for serial, instance in list(self._instances.items()):
-                if instance.state is InstanceState.IDLE and serial not in self._asked_ns:
+                if instance.state is Occupation.IDLE and serial not in self._asked_ns:
                     self._asked_ns[serial] = now_ns
                     self._ask(serial)
         oldest_ns = min(self._asked_ns.values(), default=now_ns)
@@ -48,7 +48,7 @@ class IdleChecks:
     def _report(self, now_ns: int) -> None:
         for serial, asked_ns in list(self._asked_ns.items()):
             instance = self._instances.get(serial)
-            if instance is None or instance.state is not InstanceState.IDLE:
+            if instance is None or instance.state is not Occupation.IDLE:
                 del self._asked_ns[serial]
             elif now_ns - asked_ns >= ANSWER_WITHIN_NS:
                 del self._asked_ns[serial]

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Container
 from typing import Any
 
-from zmqtriton.broker.core import Core
+from zmqtriton.broker.core import BrokerCore
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton_floor import wire, zmtp
 from zmqtriton_floor.lifeline import Lifeline
@@ -35,24 +35,24 @@ _MAX_REPLIES = 64
 _Work = tuple[wire.BatchedRequest, bytes]
 
 
-class Router(zmtp.Router):
+class PeerRouter(zmtp.Router):
     """A bound socket and the peers behind its connections."""
 
     def __init__(self, address: str, epoll: select.epoll) -> None:
         super().__init__(address, epoll)
-        self.serials: dict[zmtp.Connection, int] = {}
-        self.by_serial: dict[int, zmtp.Connection] = {}
+        self.serials: dict[zmtp.ZmtpConnection, int] = {}
+        self.by_serial: dict[int, zmtp.ZmtpConnection] = {}
         #: Known peers whose connections have ended by themselves.
         self._lost: list[int] = []
         #: The connections of peers whose deaths are not known. What was sent there may be lost.
-        self._broken: set[zmtp.Connection] = set()
+        self._broken: set[zmtp.ZmtpConnection] = set()
 
-    def introduce(self, connection: zmtp.Connection, serial: int) -> None:
+    def introduce(self, connection: zmtp.ZmtpConnection, serial: int) -> None:
         self.know(connection)
         self.serials[connection] = serial
         self.by_serial[serial] = connection
 
-    def close(self, connection: zmtp.Connection) -> None:
+    def close(self, connection: zmtp.ZmtpConnection) -> None:
         """End a connection; what it has sent is still in the inbox."""
         if connection in self.connections and connection in self.serials:
             self._lost.append(self.serials[connection])
@@ -72,7 +72,7 @@ class Router(zmtp.Router):
             self._broken.discard(connection)
             self.close(connection)
 
-    def undelivered(self) -> set[zmtp.Connection]:
+    def undelivered(self) -> set[zmtp.ZmtpConnection]:
         """Return the connections to living peers that may not get the messages sent there."""
         return self.blocked | self._broken
 
@@ -121,19 +121,21 @@ class Router(zmtp.Router):
             pass
 
 
-class Sending:
+class PeerSending:
     """Writes to peers.
 
     `requests` leads to frontends and calling models, `stubs` to those that execute.
     """
 
-    def __init__(self, core: Core, lifeline: Lifeline, requests: Router, stubs: Router) -> None:
+    def __init__(
+        self, core: BrokerCore, lifeline: Lifeline, requests: PeerRouter, stubs: PeerRouter
+    ) -> None:
         self._core = core
         self._lifeline = lifeline
         self._requests = requests
         self._stubs = stubs
         #: What to do once what was sent before has left, with the connections that hold it up.
-        self._held_up: deque[tuple[list[Callable[[], object]], set[zmtp.Connection]]] = deque()
+        self._held_up: deque[tuple[list[Callable[[], object]], set[zmtp.ZmtpConnection]]] = deque()
         #: Number of leases that each owner was sent, and the number that each calling stub knows.
         self._leases_sent: dict[int, int] = {}
         self._leases_announced: dict[int, int] = {}
@@ -263,7 +265,7 @@ class Sending:
             if router is not None:
                 router.send(owner, wire.LeasesReported(), [])
 
-    def _router_to(self, owner: int) -> Router | None:
+    def _router_to(self, owner: int) -> PeerRouter | None:
         """Return the router by which an owner hears of its blocks; None before its hello.
 
         Nothing waits for the dead: any router drops it.

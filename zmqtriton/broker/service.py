@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from zmqtriton.broker.core import Core
+from zmqtriton.broker.core import BrokerCore
 from zmqtriton.broker.idle_checks import IdleChecks
-from zmqtriton.broker.sending import SUPERVISOR, Router, Sending
+from zmqtriton.broker.sending import SUPERVISOR, PeerRouter, PeerSending
 from zmqtriton_floor import endpoints, logs, stub_mark, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.process import named_places, wall_clock
 from zmqtriton_floor.process.loop_turns import LoopTurns
@@ -74,22 +74,22 @@ class _OutOfStepError(Exception):
     """Raised if the supervisor's word cannot be followed: the next broker is told all of it."""
 
 
-def _open_progress(descriptors: list[int]) -> Progress | None:
+def _open_progress(descriptors: list[int]) -> ProgressView | None:
     """Return the stub's page; None without one, when less is known of the stub if it dies."""
     try:
-        return Progress(descriptors[0]) if descriptors else None
+        return ProgressView(descriptors[0]) if descriptors else None
     except OSError as error:
         _log.warning("a stub's progress page cannot be read: %s", error)
         return None
 
 
-class Service:
+class BrokerService:
     """Runs until its lifeline ends or the supervisor says Stop."""
 
     def __init__(self, lifeline: Lifeline, begun: int) -> None:
         """Set up; `begun` is the descriptor of the memory that outlives the brokers."""
         self._lifeline = lifeline
-        self._core = Core()
+        self._core = BrokerCore()
         self._core.begun.adopt(mmap.mmap(begun, 0))
         os.close(begun)
         self._is_over = False
@@ -101,9 +101,9 @@ class Service:
         self._retirements: list[wire.Retire] = []
         self._turns = LoopTurns()
         self._hellos = Hellos()
-        self._requests: Router
-        self._stubs: Router
-        self._sending: Sending
+        self._requests: PeerRouter
+        self._stubs: PeerRouter
+        self._sending: PeerSending
         self._idle_checks = IdleChecks(
             self._core.instances,
             lambda serial: self._stubs.send(serial, wire.Sync(0), []),
@@ -268,7 +268,7 @@ class Service:
 
     # -------------------------------------------------------------- incoming
 
-    def _read(self, router: Router) -> None:
+    def _read(self, router: PeerRouter) -> None:
         """Take some of the messages that have come."""
         inbox = router.inbox
         for _ in range(min(len(inbox), _MESSAGES_A_TURN)):
@@ -309,8 +309,8 @@ class Service:
 
     def _hello(
         self,
-        router: Router,
-        connection: zmtp.Connection,
+        router: PeerRouter,
+        connection: zmtp.ZmtpConnection,
         message: Any,
         bodies: list[bytes],
         now_ns: int,
@@ -389,9 +389,9 @@ class Service:
         self._core.configure(bootstrap.epoch, self._settings, time.perf_counter_ns)
         self._core.answers.traces.begin(bootstrap.directory)
         where = bootstrap.directory, bootstrap.epoch
-        self._requests = Router(endpoints.requests_address(*where), self._epoll)
-        self._stubs = Router(endpoints.stubs_address(*where), self._epoll)
-        self._sending = Sending(self._core, self._lifeline, self._requests, self._stubs)
+        self._requests = PeerRouter(endpoints.requests_address(*where), self._epoll)
+        self._stubs = PeerRouter(endpoints.stubs_address(*where), self._epoll)
+        self._sending = PeerSending(self._core, self._lifeline, self._requests, self._stubs)
         self._core.on_some_replies = self._sending.flush_some_replies
 
     def _remove_dead_peer(self, message: wire.PeerDied) -> None:

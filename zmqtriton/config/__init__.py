@@ -22,7 +22,7 @@ _NAMES = {
     "files": "chat_template path_problems read_client_files unreadable_file_problems",
     "instances": "MAX_INSTANCES apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
-    "model_config": "Host apply_defaults load_config merge_completion source_of",
+    "model_config": "ModelHost apply_defaults load_config merge_completion source_of",
     "parameters": (
         "BLS_MODELS "
         "INSTANCES MAX_STREAMS Quota USUAL_CPU_WEIGHT declared_callees "
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         own_parameter_problems,
     )
     from zmqtriton.config.model_config import (
-        Host,
+        ModelHost,
         apply_defaults,
         load_config,
         merge_completion,

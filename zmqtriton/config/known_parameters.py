@@ -103,7 +103,7 @@ def types() -> Iterator[type]:
         yield from lazy_names.load_reference(reference).TYPES
 
 
-class Parameter(NamedTuple):
+class KnownParameter(NamedTuple):
     name: str
     #: What its value is, with its bounds.
     takes: str
@@ -119,34 +119,34 @@ _SECONDS = "seconds"
 _TENSOR = "name of a tensor"
 
 _OF_ENVIRONMENTS = (
-    Parameter(
+    KnownParameter(
         "EXECUTION_ENV_PATH",
         "directory or archive (`.tar.gz`, `.tar`, `.tar.bz2`, `.tar.xz`)",
         "",
         "The environment that the model runs in. `$$TRITON_MODEL_DIRECTORY` stands for its own "
         "directory.",
     ),
-    Parameter(
+    KnownParameter(
         "PYTHON_EXECUTABLE",
         "path, or a name such as `python3.12`",
         "the server's Python",
         "The interpreter that the model runs on.",
     ),
-    Parameter(
+    KnownParameter(
         "PYTHON_REQUIREMENTS",
         "file in the model's directory, or `yes` or `no`",
         "`yes` with `--build-environments`",
         "The packages to install for the model: of the file, or of `requirements.txt` or "
         "`pyproject.toml`.",
     ),
-    Parameter(
+    KnownParameter(
         MODEL_SOURCE,
         "`hf://…` or `oci://…`",
         "",
         "Its other files: a repository of a hub, or an artifact of a registry. Those of its own "
         "directory win.",
     ),
-    Parameter(
+    KnownParameter(
         STUB_USER,
         "user that `--stub-user` allows",
         "the first of them",
@@ -154,73 +154,75 @@ _OF_ENVIRONMENTS = (
     ),
 )
 _OF_EXECUTION = (
-    Parameter(
+    KnownParameter(
         "MAX_INFLIGHT",
         "1 to 1024",
         "1",
         "How many batches an `async def execute` has at the same time.",
     ),
-    Parameter(
+    KnownParameter(
         MAX_STREAMS,
         "1 to 65536",
         "no limit",
         "How many requests of a decoupled model an instance has at the same time, until the final "
         "response of each. Others wait in the queue.",
     ),
-    Parameter(
+    KnownParameter(
         SPLIT_BATCHES,
         "`true` or `false`",
         "false",
         "True: a request above `max_batch_size` is executed in parts, whose outputs are joined.",
     ),
-    Parameter(
+    KnownParameter(
         FORCE_CPU_ONLY,
         _YES_OR_NO,
         "yes",
         "No: inputs that lie on a GPU stay there.",
     ),
-    Parameter(
+    KnownParameter(
         BLS_MODELS,
         "names, with commas",
         "",
         "The models that it calls; they are loaded before it and together with it.",
     ),
-    Parameter(
+    KnownParameter(
         DETACHED_CALLS,
         _YES_OR_NO,
         "no",
         "Yes: what it asks of other models goes on when its own clients leave.",
     ),
-    Parameter(
+    KnownParameter(
         INSTANCES,
         "`processes`, `forks` or `threads`",
         "processes",
         "Forks: `model.py` is imported once, and instances are forks that share what it and "
         "`preload` have made. Threads: they are threads of one process.",
     ),
-    Parameter(
+    KnownParameter(
         CUDA_VISIBLE_DEVICES,
         "`instance`",
         "",
         "Each instance sees its own GPU alone, which CUDA and `model_instance_device_id` call 0; "
         "one on the CPU sees none. Other values are the model's own.",
     ),
-    Parameter(MAX_LOAD_SECONDS, _SECONDS, "0", "A load that takes longer fails; 0 is no limit."),
-    Parameter(
+    KnownParameter(
+        MAX_LOAD_SECONDS, _SECONDS, "0", "A load that takes longer fails; 0 is no limit."
+    ),
+    KnownParameter(
         "max_execution_seconds",
         _SECONDS,
         "0",
         "An instance whose `execute` takes longer is replaced; 0 is no limit.",
         has_any_case=True,
     ),
-    Parameter(
+    KnownParameter(
         "max_requests",
         "whole number",
         "`--max-model-requests`",
         "How many unanswered requests of clients there may be; others get 503. 0 is no limit.",
         has_any_case=True,
     ),
-    Parameter(
+    KnownParameter(
         "unload_idle_after_seconds",
         _SECONDS,
         "`--unload-idle-after`",
@@ -228,15 +230,17 @@ _OF_EXECUTION = (
     ),
 )
 _OF_QUOTAS = (
-    Parameter(
+    KnownParameter(
         MAX_SEGMENT_BYTES,
         _SIZE,
         "`--max-model-segment-bytes`",
         "Shared memory for large tensors of all its instances.",
     ),
-    Parameter(MAX_MEMORY_BYTES, _SIZE, "`--max-model-memory-bytes`", "Memory of each instance."),
-    Parameter(CPU_WEIGHT, f"1 to {MAX_CPU_WEIGHT}", "100", "Its share of busy cores."),
-    Parameter(
+    KnownParameter(
+        MAX_MEMORY_BYTES, _SIZE, "`--max-model-memory-bytes`", "Memory of each instance."
+    ),
+    KnownParameter(CPU_WEIGHT, f"1 to {MAX_CPU_WEIGHT}", "100", "Its share of busy cores."),
+    KnownParameter(
         MAX_EXECUTIONS_PER_SECOND,
         f"0.001 to {MAX_EXECUTIONS}; 0 is no limit",
         "0",
@@ -250,7 +254,7 @@ PARAMETERS = {
     "Execution": _OF_EXECUTION,
     "Quotas": _OF_QUOTAS,
     **{
-        title: tuple(Parameter(name, *about) for name, about in parameters.items())
+        title: tuple(KnownParameter(name, *about) for name, about in parameters.items())
         for title, parameters in addons.described_parameters().items()
     },
 }

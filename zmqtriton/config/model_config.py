@@ -26,7 +26,7 @@ SEQUENCE_IDLE_US = 1_000_000
 
 
 @dataclass(frozen=True)
-class Host:
+class ModelHost:
     """The machine, as far as models depend on it."""
 
     gpus: Sequence[int] = ()
@@ -40,7 +40,7 @@ def load_config(
     *,
     override: str | None = None,
     auto_complete: bool = True,
-    host: Host | None = None,
+    host: ModelHost | None = None,
     code_file: Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Any:
@@ -64,14 +64,14 @@ def load_config(
         apply_defaults(config)
         validate(config)
         if not auto_complete or config.HasField("ensemble_scheduling"):
-            apply_group_defaults(config, (host or Host()).gpus)
+            apply_group_defaults(config, (host or ModelHost()).gpus)
             validate_tensors(config)
     except ConfigError as error:
         raise locate_error(error, path) from error.__cause__
     return config
 
 
-def check_runnable(config: Any, host: Host, path: Path | None = None) -> None:
+def check_runnable(config: Any, host: ModelHost, path: Path | None = None) -> None:
     """Check what Triton finds out when it creates the model: its versions fail, not the reading."""
     try:
         check_groups(config, host.gpus, host.min_compute_capability)
@@ -80,7 +80,7 @@ def check_runnable(config: Any, host: Host, path: Path | None = None) -> None:
 
 
 def merge_completion(
-    config: Any, reply: str, *, host: Host | None = None, path: Path | None = None
+    config: Any, reply: str, *, host: ModelHost | None = None, path: Path | None = None
 ) -> Any:
     """Return the finished configuration, given the JSON answer of `auto_complete_config`.
 
@@ -91,7 +91,7 @@ def merge_completion(
     merged.CopyFrom(config)
     if reply:
         _apply_completion(merged, parse_json(reply))
-    host = host or Host()
+    host = host or ModelHost()
     try:
         apply_defaults(merged)
         validate(merged)

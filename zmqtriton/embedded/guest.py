@@ -28,11 +28,11 @@ from zmqtriton.embedded.requests import InferenceRequest
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import Allocation
 from zmqtriton_floor.errors import InternalError, Unavailable
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.entrance import Entrance
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
@@ -148,7 +148,9 @@ class _SharedProcess(ProcessOfClass):
 
     maps_regions = has_own_memory = False
 
-    def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+    def adopt(
+        self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
+    ) -> None:
         """Leave pb_utils alone, and forks: several instances are here."""
 
     def settle(self) -> None:
@@ -174,7 +176,7 @@ class HostedThread(threading.Thread):
         super().__init__(name=f"zmqtriton {name}", daemon=True)
         self._process = _SharedProcess(model_class)
         self._lifeline = Lifeline.inherited(ends.lifeline)
-        self._progress = Progress(ends.page)
+        self._progress = ProgressView(ends.page)
         os.close(ends.page)
         self._listener = ends.listener
         self._on_end = on_end

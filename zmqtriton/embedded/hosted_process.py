@@ -21,7 +21,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub.api import reason_of
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.own_process import OwnProcess
 
 #: A process whose lifeline has ended may take so long to end.
@@ -90,7 +90,7 @@ class ProcessOfClass(OwnProcess):
     def __init__(self, model_class: Any) -> None:
         self._model_class = model_class
 
-    def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
+    def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         return self._model_class
 
 

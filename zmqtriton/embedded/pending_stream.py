@@ -18,7 +18,7 @@ from zmqtriton_frontends.gateway import PendingRequest, StreamItem
 from zmqtriton_frontends.inference import (
     CheckedRequest,
     ModelVersion,
-    Options,
+    SchedulingOptions,
     check_parameter_name,
     now_ns,
 )
@@ -44,7 +44,7 @@ def read_body(request: InferenceRequest, config: Mapping[str, Any]) -> RequestBo
     )
 
 
-def read_options(request: InferenceRequest) -> Options:
+def read_options(request: InferenceRequest) -> SchedulingOptions:
     flags = SEQUENCE_START if request.sequence_start else 0
     flags |= SEQUENCE_END if request.sequence_end else 0
     correlation = request.correlation_id
@@ -55,7 +55,7 @@ def read_options(request: InferenceRequest) -> Options:
             f"string correlation ID cannot be longer than {_MAX_SEQUENCE_ID} characters"
         )
     priority, timeout = _integer(request.priority, "priority"), _integer(request.timeout, "timeout")
-    return Options(flags, priority, timeout, 0, correlation)
+    return SchedulingOptions(flags, priority, timeout, 0, correlation)
 
 
 def _text(value: Any, what: str) -> str:

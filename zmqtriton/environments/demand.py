@@ -32,7 +32,7 @@ REQUIREMENTS = "requirements"
 INTERPRETER = "interpreter"
 
 
-class Host(NamedTuple):
+class GuestHost(NamedTuple):
     """A guest that runs the instances of a model in its own process."""
 
     guest: int
@@ -51,7 +51,7 @@ class Environment(NamedTuple):
     #: The user that the process runs as; "" for the server's own.
     user: str = ""
     #: None unless it is a process that the server has not started.
-    host: Host | None = None
+    host: GuestHost | None = None
     #: The directory was made by conda.
     is_conda: bool = False
 

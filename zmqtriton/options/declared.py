@@ -7,7 +7,7 @@ from typing import Any
 
 from zmqtriton import addons
 from zmqtriton.options import values
-from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton.sdk.addon import Option as DeclaredOption
 from zmqtriton_floor.lazy_names import load_reference
 
@@ -27,7 +27,7 @@ DECLARED: tuple[DeclaredOption, ...] = tuple(
 )
 
 
-def with_declared(groups: dict[str, tuple[Option, ...]]) -> dict[str, tuple[Option, ...]]:
+def with_declared(groups: dict[str, tuple[KnownOption, ...]]) -> dict[str, tuple[KnownOption, ...]]:
     """Return groups of options with those of add-ons, each group where it is to stand."""
     groups, last = {**groups}, [*groups][-1]
     for each in addons.add_ons().values():
@@ -42,20 +42,20 @@ def with_declared(groups: dict[str, tuple[Option, ...]]) -> dict[str, tuple[Opti
 
 
 def _inserted(
-    groups: dict[str, tuple[Option, ...]], group: str, behind: str, *, before: str
-) -> dict[str, tuple[Option, ...]]:
+    groups: dict[str, tuple[KnownOption, ...]], group: str, behind: str, *, before: str
+) -> dict[str, tuple[KnownOption, ...]]:
     names = [*groups]
     place = names.index(behind) + 1 if behind in names else names.index(before)
     names.insert(place, group)
     return {name: groups.get(name, ()) for name in names}
 
 
-def _row(option: DeclaredOption, add_on: addons.Installed) -> Option:
+def _row(option: DeclaredOption, add_on: addons.Installed) -> KnownOption:
     if isinstance(option.kind, str):
         read, metavar, arity = _reader(add_on.reference(option.kind)), "value", Arity.LAST_WINS
     else:
         read, metavar, arity = _KINDS[option.kind]
-    return Option(
+    return KnownOption(
         option.name,
         option.metavar or metavar,
         read,

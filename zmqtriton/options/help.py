@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 
 from zmqtriton import addons
-from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton.options.result import DEFAULTS
 from zmqtriton.options.table import OPTION_GROUPS
 
@@ -54,7 +54,7 @@ def help_text(about: str = "") -> str:
     return "\n".join(lines)
 
 
-def _option_lines(option: Option) -> list[str]:
+def _option_lines(option: KnownOption) -> list[str]:
     metavar = "" if option.arity is Arity.SWITCH else f" <{option.metavar}>"
     text = f"{option.help}{default_text(option)}{_SUPPORT_NOTES[option.support]}"
     wrapped = textwrap.wrap(
@@ -63,13 +63,13 @@ def _option_lines(option: Option) -> list[str]:
     return [f"  --{option.name}{metavar}", *wrapped]
 
 
-def default_text(option: Option) -> str:
+def default_text(option: KnownOption) -> str:
     """Return the default as a sentence, or ""."""
     word = default_of(option)
     return f" Default is {word}." if word else ""
 
 
-def default_of(option: Option) -> str:
+def default_of(option: KnownOption) -> str:
     """Return the default; "" for a flag, for a repeatable option and for an empty default."""
     default = DEFAULTS.get(option.field_name)
     if option.arity is not Arity.LAST_WINS or default is None or default == "":

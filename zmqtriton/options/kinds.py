@@ -34,7 +34,7 @@ class Arity(Enum):
 
 
 @dataclass(frozen=True)
-class Option:
+class KnownOption:
     name: str
     metavar: str
     parse_value: Callable[[str], Any]
@@ -55,7 +55,7 @@ class Option:
 
 def _option_factory(
     metavar: str, reader: Callable[[str], Any], shape: Arity = Arity.LAST_WINS
-) -> Callable[..., Option]:
+) -> Callable[..., KnownOption]:
     def option(
         name: str,
         help: str,
@@ -66,8 +66,8 @@ def _option_factory(
         field: str = "",
         warning: str = "",
         why: str = "",
-    ) -> Option:
-        return Option(name, metavar, read, help, sense, shape, field, warning, why)
+    ) -> KnownOption:
+        return KnownOption(name, metavar, read, help, sense, shape, field, warning, why)
 
     return option
 
@@ -86,7 +86,7 @@ number = _option_factory("float", values.number)
 
 def custom(
     metavar: str, read: Callable[[str], Any], *, shape: Arity = Arity.REPEATABLE
-) -> Callable[..., Option]:
+) -> Callable[..., KnownOption]:
     """A kind of value that only one option has."""
     return _option_factory(metavar, read, shape)
 
@@ -98,24 +98,24 @@ def setting_option(
     sense: OptionSupport = OptionSupport.SUPPORTED,
     *,
     may_be_global: bool,
-) -> Option:
+) -> KnownOption:
     read = values.setting(f"--{name}", noun, may_be_global=may_be_global)
-    return Option(name, f"{noun},setting=value", read, help, sense, Arity.REPEATABLE)
+    return KnownOption(name, f"{noun},setting=value", read, help, sense, Arity.REPEATABLE)
 
 
 def restriction_option(
     name: str, kind: str, header_prefix: str, categories: Sequence[str] = CATEGORIES
-) -> Option:
+) -> KnownOption:
     read = values.restriction(f"--{name}", kind, header_prefix, categories)
     help = (
         f"Require this key and value for these {kind}s, separated by commas. The value @FILE is "
         "read from a file; without a slash it names a systemd credential. May be repeated. "
         f"Names: {', '.join(categories)}."
     )
-    return Option(name, f"{kind}s:key=value", read, help, arity=Arity.REPEATABLE)
+    return KnownOption(name, f"{kind}s:key=value", read, help, arity=Arity.REPEATABLE)
 
 
-def deprecated_trace_option(name: str) -> Option:
+def deprecated_trace_option(name: str) -> KnownOption:
     """A deprecated option; it becomes the --trace-config setting that replaces it."""
     instead = DEPRECATED_TRACE_OPTIONS[name]
     prefix = f"{instead.name}," if instead.name else ""
@@ -124,7 +124,7 @@ def deprecated_trace_option(name: str) -> Option:
     def read(value: str) -> Setting:
         return instead._replace(value=value)
 
-    return Option(
+    return KnownOption(
         name,
         "value",
         read,

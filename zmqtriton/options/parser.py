@@ -17,7 +17,7 @@ from zmqtriton.commit import full_version
 from zmqtriton.options import sources
 from zmqtriton.options.declared import DECLARED, unmet
 from zmqtriton.options.help import commands, help_text
-from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton.options.result import DEFAULTS, Options
 from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
@@ -150,7 +150,7 @@ def _read(path: str, read_file: Callable[[str], str] | None) -> str:
         raise OptionError(f"Error: --config: {path} is no text in UTF-8") from None
 
 
-def _warn_if_unsupported(option: Option, warnings: list[str]) -> None:
+def _warn_if_unsupported(option: KnownOption, warnings: list[str]) -> None:
     if option.support is not OptionSupport.SUPPORTED:
         warning = f"{option.support.value}: --{option.name}: {option.reason}"
         if warning not in warnings:
@@ -178,7 +178,7 @@ def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Itera
         yield _typed(option, text)
 
 
-def _typed(option: Option, text: str) -> Entry:
+def _typed(option: KnownOption, text: str) -> Entry:
     return Entry(option, text, f'"--{option.name}"', sources.COMMAND_LINE)
 
 
@@ -192,7 +192,7 @@ def _suggest_command(word: str) -> str:
     return f"; did you mean '--model-repository={word}'?" if is_path else ""
 
 
-def _find_option(name: str, word: str, following: Iterable[str]) -> Option:
+def _find_option(name: str, word: str, following: Iterable[str]) -> KnownOption:
     """Return the option with this name, or the only one that begins with it."""
     if word.startswith("--") and name in OPTIONS_BY_NAME:
         return OPTIONS_BY_NAME[name]

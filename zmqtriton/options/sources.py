@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton import addons
-from zmqtriton.options.kinds import Arity, Option
+from zmqtriton.options.kinds import Arity, KnownOption
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import BadValue
@@ -28,7 +28,7 @@ CONFIG = "config"
 class Entry(NamedTuple):
     """One option with the text of its value."""
 
-    option: Option
+    option: KnownOption
     text: str
     #: The option, as its place writes it.
     written: str

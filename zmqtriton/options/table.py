@@ -11,7 +11,7 @@ from __future__ import annotations
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
 from zmqtriton.options.declared import with_declared
-from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton.options.values import (
     DEPRECATED_TRACE_OPTIONS,
     HTTP_CATEGORIES,
@@ -29,7 +29,7 @@ CONFIG_OPTION = a.text(
 
 _PENDING, _INERT = OptionSupport.PLANNED, OptionSupport.IGNORED
 
-_GROUPS: dict[str, tuple[Option, ...]] = {
+_GROUPS: dict[str, tuple[KnownOption, ...]] = {
     "Server": (
         CONFIG_OPTION,
         a.text("id", "Name of this server in its metadata."),
@@ -466,6 +466,6 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
 }
 
 OPTION_GROUPS = with_declared(_GROUPS)
-OPTIONS_BY_NAME: dict[str, Option] = {
+OPTIONS_BY_NAME: dict[str, KnownOption] = {
     option.name: option for options in OPTION_GROUPS.values() for option in options
 }

@@ -5,15 +5,15 @@ from __future__ import annotations
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import Change, Outcome, Story, result_of
+from zmqtriton.supervisor.story import Change, Promise, Story, result_of
 
 __all__ = [
     "Change",
     "ControlCall",
     "CoreParts",
     "Feature",
-    "Outcome",
     "Plan",
+    "Promise",
     "Story",
     "Verb",
     "Verbs",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zmqtriton_frontends.http_api.asgi.access import Route
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.extension import (
     EndpointParts,
     Example,
@@ -18,8 +18,8 @@ __all__ = [
     "Example",
     "HttpEntrance",
     "HttpExtension",
+    "HttpRequest",
     "Operation",
-    "Request",
     "Route",
     "RouteDescriptions",
 ]

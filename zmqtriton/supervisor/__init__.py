@@ -18,7 +18,7 @@ _NAMES = {
         "ControlCall OWN_CALLER RepeatedCall Verb Verbs always at_once check_names "
         "optional_model_name required_model_name the_same"
     ),
-    "features.feature": "CoreParts Feature Server",
+    "features.feature": "CoreParts Feature HostServer",
     "machine.capacity": "available_bytes",
     "machine.gpus": "NvmlError chosen_gpus list_nvml_gpus nvml_device nvml_library "
     "used_nvml_memory visible_gpus",
@@ -30,19 +30,19 @@ _NAMES = {
     "models.blueprint": "Blueprint FileSource Scale",
     "models.call_graph": "LoadCallback reaches",
     "models.generation": "Generation",
-    "models.instance": "Instance",
-    "models.model": "Model",
+    "models.instance": "StubPlace",
+    "models.model": "ServedModel",
     "models.model_report": "describe_instances is_silent",
     "models.preparations": "HelperOwner ModelSource PreparationStatus",
     "models.startup": "find_gone",
     "models.version": "serving_generations",
     "machine.action_runner": "OpenedServer",
-    "plan": "Plan Timer",
+    "plan": "Plan PlanTimer",
     "settings": "Policy",
     "server_processes.audience": "Audience",
     "server_processes.broker_counts": "BrokerCounts CountsReport",
     "service": "run",
-    "story": "Change Outcome Story result_of",
+    "story": "Change Promise Story result_of",
     "states": "GenerationState InstanceState KillRequested TransitionError UNLOADED",
 }
 
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
         required_model_name,
         the_same,
     )
-    from zmqtriton.supervisor.features.feature import CoreParts, Feature, Server
+    from zmqtriton.supervisor.features.feature import CoreParts, Feature, HostServer
     from zmqtriton.supervisor.machine.action_runner import OpenedServer
     from zmqtriton.supervisor.machine.capacity import available_bytes
     from zmqtriton.supervisor.machine.fitness import lacks
@@ -95,13 +95,13 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, Scale
     from zmqtriton.supervisor.models.call_graph import LoadCallback, reaches
     from zmqtriton.supervisor.models.generation import Generation
-    from zmqtriton.supervisor.models.instance import Instance
-    from zmqtriton.supervisor.models.model import Model
+    from zmqtriton.supervisor.models.instance import StubPlace
+    from zmqtriton.supervisor.models.model import ServedModel
     from zmqtriton.supervisor.models.model_report import describe_instances, is_silent
     from zmqtriton.supervisor.models.preparations import HelperOwner, ModelSource, PreparationStatus
     from zmqtriton.supervisor.models.startup import find_gone
     from zmqtriton.supervisor.models.version import serving_generations
-    from zmqtriton.supervisor.plan import Plan, Timer
+    from zmqtriton.supervisor.plan import Plan, PlanTimer
     from zmqtriton.supervisor.server_processes.audience import Audience
     from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
     from zmqtriton.supervisor.service import run
@@ -113,6 +113,6 @@ if TYPE_CHECKING:
         KillRequested,
         TransitionError,
     )
-    from zmqtriton.supervisor.story import Change, Outcome, Story, result_of
+    from zmqtriton.supervisor.story import Change, Promise, Story, result_of
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

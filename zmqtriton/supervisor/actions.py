@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
-from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
+from zmqtriton.environments.demand import Environment, EnvironmentSpec, GuestHost
 from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton_floor import wire
@@ -137,7 +137,7 @@ class LoadOverride(NamedTuple):
     #: The directory to use in place of the model's; "" for the model's own.
     directory: str = ""
     #: The guest that runs the model; None if the server does.
-    host: Host | None = None
+    host: GuestHost | None = None
     #: Where the server before has these files, which are copied from there; "" if they are here.
     source: str = ""
 

@@ -30,7 +30,7 @@ from zmqtriton.supervisor.models.call_graph import (
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.model import SERVER_STOPS, Model
+from zmqtriton.supervisor.models.model import SERVER_STOPS, ServedModel
 from zmqtriton.supervisor.models.preparations import (
     EnvironmentPreparations,
     HelperOwner,
@@ -53,7 +53,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 _WITHOUT_MODELS = ("regions.", "log.")
 
 
-class Core:
+class SupervisorCore:
     """Call a method for each event, then take the plan's actions."""
 
     def __init__(
@@ -61,13 +61,12 @@ class Core:
         policy: Policy,
         info: ServerInfo,
         features: Iterable[Callable[[CoreParts], Feature]],
-        *,
         pid: int = 0,
         now_s: float = 0.0,
     ) -> None:
         self.plan = plan = Plan(now_s)
         self._policy = policy
-        self.models: dict[str, Model] = {}
+        self.models: dict[str, ServedModel] = {}
         self.generations: dict[int, Generation] = {}
         #: The service has been told to stop the server.
         self._is_exiting = False
@@ -269,9 +268,9 @@ class Core:
     def is_repository_missing(self) -> bool:
         return self.startup.is_repository_missing
 
-    def get_or_create_model(self, name: str) -> Model:
+    def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; make it known if it was not."""
-        return self.models.setdefault(name, Model(name, self._context))
+        return self.models.setdefault(name, ServedModel(name, self._context))
 
     def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
         self.get_or_create_model(model).load(done, override=override, again=True)

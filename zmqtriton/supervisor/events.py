@@ -13,12 +13,12 @@ from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.instance import Instance, stub_event
-from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.instance import StubPlace, stub_event
+from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.preparations import HelperOwner
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.server_processes.peers import Peer, Peers
+from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
@@ -41,7 +41,7 @@ class EventRouter:
     def __init__(
         self,
         plan: Plan,
-        models: Mapping[str, Model],
+        models: Mapping[str, ServedModel],
         generations: Mapping[int, Generation],
         *,
         peers: Peers,
@@ -227,7 +227,7 @@ class EventRouter:
                 self._plan.log("W", f"{error}; more of this will only be counted")
             self._status.messages_malformed(1)
 
-    def find_stub(self, serial: int) -> tuple[Generation | None, Instance | None]:
+    def find_stub(self, serial: int) -> tuple[Generation | None, StubPlace | None]:
         generation = self._generations.get(self._stubs.find(serial))
         instance = None if generation is None else generation.instances.find(serial)
         return (None, None) if instance is None else (generation, instance)
@@ -247,7 +247,7 @@ class LostConnections:
         plan: Plan,
         peers: Peers,
         introductions: Introductions,
-        find_instance: Callable[[int], Instance | None],
+        find_instance: Callable[[int], StubPlace | None],
         tell_stub: Callable[[int, states.Event], None],
         confirm: Callable[[Iterable[int], Callable[[], None]], None],
     ) -> None:
@@ -261,7 +261,7 @@ class LostConnections:
         #: Serials of processes of which it is not known yet whether they live.
         self._open: set[int] = set()
         #: Living processes that wait until all others are known.
-        self._torn: list[Peer] = []
+        self._torn: list[ServerProcess] = []
 
     def on_lost(self, serial: int) -> None:
         """The broker has lost its connection to this process."""
@@ -285,14 +285,14 @@ class LostConnections:
         self._confirm([serial], partial(self._resolve, peer, broker))
         self._plan.call_later(_ANSWER_WITHIN_S, partial(self._end_silent, peer, broker))
 
-    def _kill_stub(self, serial: int, instance: Instance) -> None:
+    def _kill_stub(self, serial: int, instance: StubPlace) -> None:
         if instance.state in _CONNECTED_STATES:
             reason = Reason.of(Kind.CONNECTION_LOST, _LOST)
             about = f"stub {instance.name} is killed: {_LOST}"
             self._plan.log("E", about, model=instance.model, version=instance.version)
             self._tell_stub(serial, states.KillRequested(reason))
 
-    def _resolve(self, peer: Peer, broker: int) -> None:
+    def _resolve(self, peer: ServerProcess, broker: int) -> None:
         """A process has answered, or has ended."""
         if peer.serial in self._open:
             self._open.discard(peer.serial)
@@ -300,7 +300,7 @@ class LostConnections:
                 self._torn.append(peer)
             self._judge()
 
-    def _end_silent(self, peer: Peer, broker: int) -> None:
+    def _end_silent(self, peer: ServerProcess, broker: int) -> None:
         """Kill a process that neither answers nor ends."""
         if peer.serial in self._open:
             self._open.discard(peer.serial)
@@ -321,11 +321,11 @@ class LostConnections:
         else:
             self._kill(torn[0])
 
-    def _kill(self, peer: Peer) -> None:
+    def _kill(self, peer: ServerProcess) -> None:
         self._plan.log("E", f"the {peer.role} process {peer.pid} is killed: {_LOST}")
         self._peers.kill(peer)
 
-    def _replace_broker(self, torn: Iterable[Peer]) -> None:
+    def _replace_broker(self, torn: Iterable[ServerProcess]) -> None:
         names = ", ".join(f"the {peer.role} process {peer.pid}" for peer in torn)
         self._plan.log("E", f"the broker is replaced: it has lost its connections to {names}")
         broker = self._introductions.broker_serial

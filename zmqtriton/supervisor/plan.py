@@ -21,7 +21,7 @@ from zmqtriton.supervisor.story import result_of
 Guard = Callable[[str], AbstractContextManager[Any]]
 
 
-class Timer:
+class PlanTimer:
     """A call that is due later."""
 
     def __init__(self, call: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ class Plan:
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
         self._actions: list[Action] = []
-        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers: list[tuple[float, int, PlanTimer]] = []
         self._order = itertools.count()
         self._serials = itertools.count(1)
         self._generations = itertools.count(1)
@@ -105,8 +105,8 @@ class Plan:
     def new_ticket(self) -> int:
         return next(self._tickets)
 
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
-        timer = Timer(call)
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> PlanTimer:
+        timer = PlanTimer(call)
         heapq.heappush(self._timers, (self.now_s + delay_s, next(self._order), timer))
         return timer
 

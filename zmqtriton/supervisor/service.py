@@ -17,7 +17,7 @@ from functools import partial
 
 from zmqtriton import systemd
 from zmqtriton.options import Options, describe_options
-from zmqtriton.supervisor.core import Core
+from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.machine import (
     capacity,
@@ -87,7 +87,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
     for name, bound in claims.local_services.items():
         held[name] = listeners.BoundSocket(name, bound)
     try:
-        service = Service(options, held, claims, log, on_open)
+        service = SupervisorService(options, held, claims, log, on_open)
     except BaseException:
         claims.remove()
         raise
@@ -99,7 +99,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         service.close()
 
 
-class Service:
+class SupervisorService:
     def __init__(
         self,
         options: Options,
@@ -124,7 +124,7 @@ class Service:
             watchdog_interval_s=notifier.heartbeat_s,
             storage_directory=server.settings.broker.storage_directory,
         )
-        self._core = Core(rules, server, all_features(), pid=os.getpid(), now_s=time.monotonic())
+        self._core = SupervisorCore(rules, server, all_features(), os.getpid(), time.monotonic())
         self._selector = selectors.DefaultSelector()
         self._children = Children(
             self._selector,

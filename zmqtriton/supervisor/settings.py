@@ -16,7 +16,7 @@ from zmqtriton_floor.settings import codec
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.frontends import Access, FrontendSettings
 from zmqtriton_floor.settings.stub import StubSettings
-from zmqtriton_floor.settings.tracing import TracerSettings, Tracing
+from zmqtriton_floor.settings.tracing import TracerSettings, TracingSettings
 
 STUB, TRACER = "stub", "tracer"
 #: In the runtime directory.
@@ -62,7 +62,7 @@ class Settings:
             frontend=self.frontend._replace(log=log),
         )
 
-    def with_tracing(self, tracing: Tracing) -> Settings:
+    def with_tracing(self, tracing: TracingSettings) -> Settings:
         """Return the settings of processes that start after a change of trace settings."""
         return replace(self, frontend=self.frontend._replace(tracing=tracing))
 

@@ -73,14 +73,14 @@ class ProcessStarted(Event):
 
 
 @dataclass(frozen=True)
-class ConfigCompleted(Event):
+class InstanceConfigCompleted(Event):
     """The model was imported and has reported its configuration."""
 
     document: str
 
 
 @dataclass(frozen=True)
-class ModelLoaded(Event):
+class InstanceLoaded(Event):
     """`initialize` has returned."""
 
     #: The model defines is_ready.
@@ -88,7 +88,7 @@ class ModelLoaded(Event):
 
 
 @dataclass(frozen=True)
-class LoadFailed(Event):
+class InstanceLoadFailed(Event):
     """The stub reports why it cannot load; it will exit."""
 
     reason: Reason
@@ -141,12 +141,12 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.STOPPED, StopRequested): _I.STOPPED,
     (_I.STARTING, ProcessStarted): _I.LOADING,
     # The template that it was to be forked from could not load the model.
-    (_I.STARTING, LoadFailed): _I.STARTING,
+    (_I.STARTING, InstanceLoadFailed): _I.STARTING,
     (_I.STARTING, ProcessExited): _I.BACKOFF,
     (_I.STARTING, StopRequested): _I.STOPPING,
-    (_I.LOADING, ConfigCompleted): _I.LOADING,
-    (_I.LOADING, ModelLoaded): _I.READY,
-    (_I.LOADING, LoadFailed): _I.LOADING,
+    (_I.LOADING, InstanceConfigCompleted): _I.LOADING,
+    (_I.LOADING, InstanceLoaded): _I.READY,
+    (_I.LOADING, InstanceLoadFailed): _I.LOADING,
     (_I.LOADING, KillRequested): _I.LOADING,
     (_I.LOADING, ProcessExited): _I.BACKOFF,
     (_I.LOADING, StopRequested): _I.STOPPING,
@@ -162,9 +162,9 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.STOPPING, StopRequested): _I.STOPPING,
     # Events of a process that had not heard yet that it must stop.
     (_I.STOPPING, ProcessStarted): _I.STOPPING,
-    (_I.STOPPING, ConfigCompleted): _I.STOPPING,
-    (_I.STOPPING, ModelLoaded): _I.STOPPING,
-    (_I.STOPPING, LoadFailed): _I.STOPPING,
+    (_I.STOPPING, InstanceConfigCompleted): _I.STOPPING,
+    (_I.STOPPING, InstanceLoaded): _I.STOPPING,
+    (_I.STOPPING, InstanceLoadFailed): _I.STOPPING,
     (_I.STOPPING, KillRequested): _I.STOPPING,
     (_I.BACKOFF, BackoffElapsed): _I.STARTING,
     (_I.BACKOFF, RestartsExhausted): _I.FAILED,
@@ -188,7 +188,7 @@ class RetireRequested(Event):
     """It takes no more requests, and ends when the last one is answered."""
 
 
-class Drained(Event):
+class NothingOutstanding(Event):
     """The broker has answered the last request."""
 
 
@@ -206,17 +206,17 @@ GENERATION_TRANSITIONS: Mapping[tuple[GenerationState, type[Event]], GenerationS
     (_G.LOADING, AbortRequested): _G.STOPPING,
     (_G.SERVING, RetireRequested): _G.DRAINING,
     (_G.SERVING, AbortRequested): _G.STOPPING,
-    (_G.DRAINING, Drained): _G.STOPPING,
+    (_G.DRAINING, NothingOutstanding): _G.STOPPING,
     (_G.DRAINING, RetireRequested): _G.DRAINING,
     (_G.DRAINING, AbortRequested): _G.STOPPING,
     (_G.STOPPING, AbortRequested): _G.STOPPING,
     (_G.STOPPING, RetireRequested): _G.STOPPING,
     # It was given up while the broker was still draining it.
-    (_G.STOPPING, Drained): _G.STOPPING,
+    (_G.STOPPING, NothingOutstanding): _G.STOPPING,
     (_G.STOPPING, LastProcessExited): _G.ENDED,
     (_G.ENDED, AbortRequested): _G.ENDED,
     (_G.ENDED, RetireRequested): _G.ENDED,
-    (_G.ENDED, Drained): _G.ENDED,
+    (_G.ENDED, NothingOutstanding): _G.ENDED,
 }
 
 

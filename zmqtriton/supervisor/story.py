@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Outcome(Generic[Value]):
+class Promise(Generic[Value]):
     """A value that a story awaits. The value's source calls it; only the first call counts."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Outcome(Generic[Value]):
             if waiting is not None:
                 waiting()
 
-    def __await__(self) -> Generator[Outcome[Value], None, Value]:
+    def __await__(self) -> Generator[Promise[Value], None, Value]:
         if not self._values:
             yield self
         return self._values[0]
@@ -37,9 +37,9 @@ class Outcome(Generic[Value]):
         self._waiting = waiting
 
 
-async def result_of(ask: Callable[[Outcome[Value]], object]) -> Value:
+async def result_of(ask: Callable[[Promise[Value]], object]) -> Value:
     """Return what a function passes to the callback that it takes."""
-    outcome = Outcome[Value]()
+    outcome = Promise[Value]()
     ask(outcome)
     return await outcome
 
@@ -49,7 +49,7 @@ class Change:
 
     def __init__(self) -> None:
         self._is_so: Callable[[], bool] | None = None
-        self._outcome = Outcome[None]()
+        self._outcome = Promise[None]()
 
     def __call__(self) -> None:
         """Say that something has changed."""
@@ -59,7 +59,7 @@ class Change:
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         if not is_so():
-            self._is_so, self._outcome = is_so, Outcome()
+            self._is_so, self._outcome = is_so, Promise()
             await self._outcome
 
 
@@ -67,11 +67,11 @@ class Story:
     """Runs one coroutine: at once, until that awaits something that is not there."""
 
     def __init__(self) -> None:
-        self._steps: Coroutine[Outcome[Any], None, None]
-        self._awaited: Outcome[Any] | None = None
+        self._steps: Coroutine[Promise[Any], None, None]
+        self._awaited: Promise[Any] | None = None
         self._is_cancelled = False
 
-    def begin(self, steps: Coroutine[Outcome[Any], None, None]) -> None:
+    def begin(self, steps: Coroutine[Promise[Any], None, None]) -> None:
         self._steps = steps
         self._go_on()
 

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any
 
 from zmqtriton.repository import Decision, Promotion, VersionSelection
-from zmqtriton.supervisor import Blueprint, Model, TransitionError, serving_generations
+from zmqtriton.supervisor import Blueprint, ServedModel, TransitionError, serving_generations
 from zmqtriton_extras.canaries.judge import Executing, Judge, VersionCounts
 from zmqtriton_extras.canaries.settings import CanarySettings
 from zmqtriton_floor.reasons import Kind
@@ -33,18 +33,18 @@ _MAX_DIFFERENCES, _MAX_TEXT = 5, 300
 _SLOWER, _TOO_SLOW = 1.5, 10.0
 
 
-def serving_versions(model: Model) -> list[int]:
+def serving_versions(model: ServedModel) -> list[int]:
     return [number for number, version in model.versions.items() if version.is_serving]
 
 
-def stable_beside(model: Model, version: object) -> int:
+def stable_beside(model: ServedModel, version: object) -> int:
     """Return the highest version that serves beside this one; 0 if none does."""
     return max(
         (number for number in serving_versions(model) if str(number) != str(version)), default=0
     )
 
 
-def take_over(canary: Canary, model: Model) -> None:
+def take_over(canary: Canary, model: ServedModel) -> None:
     """Take note of what the serving versions were loaded from."""
     for number in serving_versions(model):
         generation = model.versions[number].generation
@@ -52,19 +52,19 @@ def take_over(canary: Canary, model: Model) -> None:
             canary.take_over(generation.blueprint, (number,))
 
 
-def is_verdict(model: Model, canary: Canary) -> bool:
+def is_verdict(model: ServedModel, canary: Canary) -> bool:
     """True if a version has stopped by its own fault, and was not unloaded or removed."""
     tried = (model.versions.get(number) for number in (canary.version, canary.stable))
     reasons = (version.reason for version in tried if version is not None)
     return any(reason is not None and reason.has(Kind.GIVEN_UP) for reason in reasons)
 
 
-def is_decoupled(model: Model, canary: Canary) -> bool:
+def is_decoupled(model: ServedModel, canary: Canary) -> bool:
     """True if requests get any number of responses."""
     return _is_decoupled(_config(model, canary.stable))
 
 
-def why_not_serving(model: Model, canary: Canary) -> str:
+def why_not_serving(model: ServedModel, canary: Canary) -> str:
     """Return which of the two versions does not serve, and why; or ""."""
     for number in (canary.version, canary.stable):
         version = model.versions.get(number)
@@ -76,25 +76,25 @@ def why_not_serving(model: Model, canary: Canary) -> str:
     return ""
 
 
-def why_unlike(model: Model, canary: Canary) -> str:
+def why_unlike(model: ServedModel, canary: Canary) -> str:
     """Return why the canary cannot take what the stable version takes, or ""."""
     problem = find_difference(_config(model, canary.stable), _config(model, canary.version))
     return problem or why_not_copied(model, canary.stable, canary.settings)
 
 
-def why_not_copied(model: Model, stable: int, settings: CanarySettings) -> str:
+def why_not_copied(model: ServedModel, stable: int, settings: CanarySettings) -> str:
     """Return why requests cannot be copied, if they are to be; or ""."""
     return find_obstacle_to_copies(_config(model, stable)) if settings.shadow else ""
 
 
-def _config(model: Model, number: int) -> dict[str, Any]:
+def _config(model: ServedModel, number: int) -> dict[str, Any]:
     generation = model.versions[number].generation
     final = generation.final_config if generation is not None else None
     config: dict[str, Any] = json.loads(final.config) if final is not None else {}
     return config
 
 
-def keep_both(model: Model, canary: Canary) -> None:
+def keep_both(model: ServedModel, canary: Canary) -> None:
     """Have loads serve both versions, whatever the version policy says and was decided before."""
     kept = frozenset({*serving_versions(model), canary.stable, canary.version})
     selection = model.selection
@@ -105,7 +105,7 @@ def keep_both(model: Model, canary: Canary) -> None:
     )
 
 
-def keep_decision(model: Model, canary: Canary) -> tuple[Decision, ...]:
+def keep_decision(model: ServedModel, canary: Canary) -> tuple[Decision, ...]:
     """Have later loads follow the decision until the files change; return it for later servers."""
     decided = tuple(
         Decision(number, canary.contents.get(number, ""), is_promotion, canary.policy, reason)
@@ -131,19 +131,19 @@ def _outcomes(canary: Canary) -> Iterator[tuple[int, bool, str]]:
         yield canary.stable, False, f"version {canary.version} was promoted"
 
 
-def is_policy_choice(model: Model, number: int) -> bool:
+def is_policy_choice(model: ServedModel, number: int) -> bool:
     """True if the version policy wants this version."""
     serving = serving_generations(model.versions)
     return any(number in each.blueprint.policy_versions for each in serving)
 
 
-def old_version_stays(model: Model, canary: Canary) -> bool:
+def old_version_stays(model: ServedModel, canary: Canary) -> bool:
     """True if the version that the canary replaces serves on, for those who name it."""
     is_older = canary.phase is Phase.PROMOTING and canary.stable < canary.version
     return is_older and is_policy_choice(model, canary.stable)
 
 
-def has_left(model: Model, canary: Canary) -> bool:
+def has_left(model: ServedModel, canary: Canary) -> bool:
     """True if the version that gets no new requests has answered its last one."""
     version = model.versions.get(canary.leaving)
     return version is None or version.generation is None or old_version_stays(model, canary)

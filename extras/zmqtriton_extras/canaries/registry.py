@@ -22,9 +22,9 @@ from zmqtriton.supervisor import (
     CountsReport,
     Feature,
     KeepDecisions,
-    Model,
     Plan,
     RepeatedCall,
+    ServedModel,
     Verb,
     Verbs,
     always,
@@ -279,7 +279,7 @@ class CanaryRegistry(Feature):
         # it has not served, perhaps for a reason of this moment or this machine alone
         self._decide(canary, Phase.ABORTING, problem, is_kept=False)
 
-    def _try(self, canary: Canary, model: Model) -> None:
+    def _try(self, canary: Canary, model: ServedModel) -> None:
         """Give the canary its share, now that the load has ended."""
         problem = why_not_serving(model, canary) or why_unlike(model, canary)
         if problem:
@@ -357,7 +357,7 @@ class LastExecutions:
     Sequences that are open and not executed just now go on.
     """
 
-    def __init__(self, plan: Plan, counts: BrokerCounts, models: Mapping[str, Model]) -> None:
+    def __init__(self, plan: Plan, counts: BrokerCounts, models: Mapping[str, ServedModel]) -> None:
         self._plan = plan
         self._counts = counts
         self._models = models
@@ -474,7 +474,7 @@ class WaitingCallers(dict[str, Answer]):
             answer(canary.describe(plan.now_s))
 
 
-def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, Model]) -> Verbs:
+def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) -> Verbs:
     """Return the verbs; each is answered when it has taken effect."""
 
     def show(call: ControlCall) -> None:

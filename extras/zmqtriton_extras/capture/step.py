@@ -21,8 +21,8 @@ from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import (
     CheckedRequest,
     ModelVersion,
-    Options,
     RegionContents,
+    SchedulingOptions,
     Stages,
     now_ns,
 )
@@ -113,7 +113,7 @@ class _Head(NamedTuple):
     rules: _Rules
     stages: Stages
     model: ModelVersion
-    options: Options
+    options: SchedulingOptions
     request_id: str
     parameters: dict[str, Any]
     outputs: Sequence[str]

@@ -21,7 +21,7 @@ from zmqtriton_extras.clouds.target_models import (
 )
 from zmqtriton_floor.token_file import INFER
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Access
+from zmqtriton_frontends.http_api import AccessRules
 from zmqtriton_frontends.process import Application
 
 BINARY_TYPE = "application/vnd.sagemaker-triton.binary+json;json-header-size="
@@ -65,7 +65,7 @@ class SageMaker:
         application: Application,
         models: TargetModels,
         models_application: Application,
-        access: Access,
+        access: AccessRules,
     ) -> None:
         """Set up; `models_application` answers for /models."""
         self._access = access

@@ -20,7 +20,7 @@ import falcon.asgi
 from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, ZmqTritonError
 from zmqtriton_frontends.access.refusals import AccessRefused, Headers
 from zmqtriton_frontends.gateway import Gateway, load
-from zmqtriton_frontends.http_api import JSON_LENGTH_HEADER, Request, Route
+from zmqtriton_frontends.http_api import JSON_LENGTH_HEADER, HttpRequest, Route
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.process import Application
@@ -152,19 +152,19 @@ class TargetModels:
             await self._refresh()
         return name in self._models
 
-    async def list(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def list(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         await self._refresh()
         rows = [(name, of) for name, of in self._models.items() if self._is_ready(of["model"])]
         _answer(resp, {"models": [_row(name, of) for name, of in rows]})
 
-    async def describe(self, req: Request, resp: falcon.asgi.Response, name: str) -> None:
+    async def describe(self, req: HttpRequest, resp: falcon.asgi.Response, name: str) -> None:
         await self._refresh()
         if name not in self._models:
             resp.status = falcon.HTTP_404
         else:
             _answer(resp, _row(name, self._models[name]))
 
-    async def load(self, req: Request, resp: falcon.asgi.Response, name: str = "") -> None:
+    async def load(self, req: HttpRequest, resp: falcon.asgi.Response, name: str = "") -> None:
         body = await req.read_body(self._max_input_size)
         document = json_documents.parse(body) if body else {}
         found, url = (_text(document, key) for key in ("model_name", "url"))
@@ -184,7 +184,7 @@ class TargetModels:
             await self._gateway.call("repository.unregister", {"path": place.repository})
             raise
 
-    async def unload(self, req: Request, resp: falcon.asgi.Response, name: str) -> None:
+    async def unload(self, req: HttpRequest, resp: falcon.asgi.Response, name: str) -> None:
         await self._refresh()
         entry = self._models.pop(name, None)
         if entry is None:

@@ -23,7 +23,7 @@ from zmqtriton_extras.clouds.target_models import (
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.token_file import METRICS
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Access
+from zmqtriton_frontends.http_api import AccessRules
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.process import Application
 
@@ -49,7 +49,7 @@ class VertexAi:
     """The ASGI application of its port."""
 
     def __init__(
-        self, gateway: Gateway, application: Application, scrape: Scrape | None, access: Access
+        self, gateway: Gateway, application: Application, scrape: Scrape | None, access: AccessRules
     ) -> None:
         """Set up; without `scrape` there are no metrics."""
         self._access = access

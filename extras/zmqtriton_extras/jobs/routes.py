@@ -24,8 +24,8 @@ from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
     COUNT,
     STRING,
+    HttpRequest,
     Operation,
-    Request,
     Route,
     RouteDescriptions,
     array_of,
@@ -173,7 +173,7 @@ class Submissions:
         inner = route.responder
 
         @wraps(inner)
-        async def respond(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
+        async def respond(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
             if _ASYNC.search(req.header(b"prefer") or ""):
                 await self._submit(req, resp, **named)
             else:
@@ -182,7 +182,7 @@ class Submissions:
         return respond
 
     async def _submit(
-        self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str = "", version: str = ""
     ) -> None:
         pieces, size = await req.read_pieces(self._max_bytes)
         if model:
@@ -227,7 +227,7 @@ class Submissions:
         except Unavailable:
             return
 
-    async def _find_model(self, req: Request, text: bytes) -> str:
+    async def _find_model(self, req: HttpRequest, text: bytes) -> str:
         """Return the model that a document of OpenAI's API names; "" if its route refuses it."""
         try:
             name = await json_documents.read(text, _model_in)
@@ -244,11 +244,11 @@ class JobRoutes:
     def __init__(self, gateway: Gateway) -> None:
         self._channel = Channel.of(gateway)
 
-    async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def list_all(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         answer = await self._ask(req, "list")
         resp.data = _text({"jobs": answer.document["jobs"]})
 
-    async def show(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
+    async def show(self, req: HttpRequest, resp: falcon.asgi.Response, job: str) -> None:
         answer = await self._ask(req, "show", job)
         status = answer.document["job"]
         is_told = status["state"] == "succeeded" and answer.content_type.startswith(_JSON)
@@ -260,7 +260,7 @@ class JobRoutes:
         begin = _text(status)[:-1] + b',"response":'
         stream(resp, answer, begin, b"}")
 
-    async def result(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
+    async def result(self, req: HttpRequest, resp: falcon.asgi.Response, job: str) -> None:
         answer = await self._ask(req, "show", job)
         status = answer.document["job"]
         if "status" not in status:
@@ -270,7 +270,7 @@ class JobRoutes:
         resp.set_headers(answer.document["headers"])
         stream(resp, answer)
 
-    async def responses(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
+    async def responses(self, req: HttpRequest, resp: falcon.asgi.Response, job: str) -> None:
         after = req.get_param_as_int("after", min_value=0, max_value=_MAX_PLACE, default=0)
         answer = await self._ask(req, "responses", job, after=after)
         document = answer.document
@@ -278,7 +278,7 @@ class JobRoutes:
         responses = ",".join(document.pop("responses")).encode()
         resp.data = _text(document)[:-1] + b',"responses":[' + responses + b"]}"
 
-    async def delete(self, req: Request, resp: falcon.asgi.Response, job: str) -> None:
+    async def delete(self, req: HttpRequest, resp: falcon.asgi.Response, job: str) -> None:
         """Cancel a job, or remove one that has ended.
 
         It is decided here, so that a question that is asked again does not remove what it has
@@ -291,7 +291,9 @@ class JobRoutes:
             await self._ask(req, "remove", job)
         resp.data = _text(status)
 
-    async def _ask(self, req: Request, verb: str, job: str | None = None, **more: Any) -> Answer:
+    async def _ask(
+        self, req: HttpRequest, verb: str, job: str | None = None, **more: Any
+    ) -> Answer:
         document: Document = {"verb": verb, "owner": owner_of(req), **more}
         if job is not None:
             if not _ID.fullmatch(job):
@@ -325,12 +327,12 @@ def check(document: Document) -> None:
         raise falcon.HTTPError(document["refusal"], description=document["reason"])
 
 
-def owner_of(req: Request) -> str:
+def owner_of(req: HttpRequest) -> str:
     """Return whose the jobs of a client are: those of the name of its token."""
     return "" if req.grant is None else req.grant.name
 
 
-def _webhook_in(req: Request, pieces: Sequence[bytes], size: int) -> str:
+def _webhook_in(req: HttpRequest, pieces: Sequence[bytes], size: int) -> str:
     """Return the member `webhook` of a document of infer, which no model sees; "" without one."""
     if size > _MAX_DOCUMENT_BYTES or not req.path.endswith("/infer"):
         return ""
@@ -353,7 +355,7 @@ def _model_in(text: bytes) -> str:
     return name if type(name) is str and len(name.encode()) <= _MAX_MODEL_BYTES else ""
 
 
-def _kept_headers(req: Request, left_out: Container[str]) -> list[tuple[str, str]]:
+def _kept_headers(req: HttpRequest, left_out: Container[str]) -> list[tuple[str, str]]:
     headers = [
         (name.lower(), value.decode("latin-1"))
         for name, value in req.spelled_headers()

@@ -21,7 +21,7 @@ from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.entrance import Ask, Content
 from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import HttpEntrance, Request
+from zmqtriton_frontends.http_api import HttpEntrance, HttpRequest
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion, NotLoaded
 
@@ -38,7 +38,7 @@ class Calls:
         self._entrance = HttpEntrance(gateway)
         self._max_input_size: int = gateway.settings.http.max_input_size
 
-    async def read(self, req: Request, reader: Callable[[Any], _T]) -> _T:
+    async def read(self, req: HttpRequest, reader: Callable[[Any], _T]) -> _T:
         """Return what the reader makes of the document that a request carries.
 
         May run it in a thread. Raises InvalidArgument, and what the reader raises.
@@ -50,7 +50,7 @@ class Calls:
             raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
         return await json_documents.read(text, lambda text: reader(json_documents.parse(text)))
 
-    async def find(self, req: Request, model: str) -> ModelVersion:
+    async def find(self, req: HttpRequest, model: str) -> ModelVersion:
         """Find the model that a request names, if necessary after loading it.
 
         Raises ModelNotFound, Unavailable for one that is known and does not serve, and Forbidden
@@ -61,7 +61,7 @@ class Calls:
         except (InvalidArgument, NotFound, NotLoaded):
             raise ModelNotFound(model) from None
 
-    async def find_adapted(self, req: Request, name: str) -> tuple[ModelVersion, str]:
+    async def find_adapted(self, req: HttpRequest, name: str) -> tuple[ModelVersion, str]:
         """Find a model with the adapter that a request names with it, "" for none.
 
         Raises what find raises.
@@ -80,7 +80,7 @@ class Calls:
             raise ModelNotFound(model) from None
 
     def begin(
-        self, req: Request, model: ModelVersion, body: RequestBody, begun_ns: int
+        self, req: HttpRequest, model: ModelVersion, body: RequestBody, begun_ns: int
     ) -> AsyncGenerator[StreamItem, None]:
         """Return the responses to a request to a version found in this turn of the loop.
 
@@ -117,12 +117,12 @@ class Models:
         self._gateway = gateway
         self._calls = Calls(gateway)
 
-    async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def list_all(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         seen = [m for m in self._gateway.catalogue.newest() if may_see(req.grant, m.name)]
         documents = [self._describe(name) for model in seen for name in ids_of(model)]
         resp.data = orjson.dumps({"object": "list", "data": documents})
 
-    async def show(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def show(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         await self._calls.find_adapted(req, model)
         resp.data = orjson.dumps(self._describe(model))
 

@@ -29,7 +29,7 @@ from zmqtriton_floor.signature import Input
 from zmqtriton_floor.tensors import to_numpy
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Request
+from zmqtriton_frontends.http_api import HttpRequest
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import now_ns
 
@@ -184,7 +184,7 @@ class Embeddings:
     def __init__(self, gateway: Gateway) -> None:
         self._calls = Calls(gateway)
 
-    async def embed(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def embed(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = await self._calls.read(req, read)
         model = await self._calls.find(req, request.model)

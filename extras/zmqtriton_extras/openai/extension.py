@@ -16,8 +16,8 @@ from zmqtriton_frontends.http_api import (
     STRING,
     Example,
     HttpExtension,
+    HttpRequest,
     Operation,
-    Request,
     Route,
     RouteDescriptions,
     array_of,
@@ -281,7 +281,7 @@ class Realtime:
         self._parts = gateway, texts
         self._sessions: Sessions | None = None
 
-    async def converse(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def converse(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         if self._sessions is None:
             from zmqtriton_extras.openai.realtime import Sessions
 

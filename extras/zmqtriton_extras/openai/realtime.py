@@ -36,7 +36,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Request
+from zmqtriton_frontends.http_api import HttpRequest
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.process import Arrivals, Share
 
@@ -190,7 +190,7 @@ class Sessions:
         self._gateway = gateway
         self._texts = texts
 
-    async def converse(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def converse(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         """Begin a WebSocket to a model, and serve it to its end. Raises what refuses it."""
         model = req.get_param("model") or ""
         if not model:
@@ -216,7 +216,7 @@ class _Turn:
     Events count there until they were sent, and texts that the end repeats until it was.
     """
 
-    def __init__(self, req: Request) -> None:
+    def __init__(self, req: HttpRequest) -> None:
         self._req = req
         self.share: Share = req.connection.share.another()
         self._promised = 0
@@ -246,7 +246,7 @@ class _Session:
     """The conversation of one client."""
 
     def __init__(
-        self, gateway: Gateway, texts: Texts, req: Request, socket: WebSocket, model: str
+        self, gateway: Gateway, texts: Texts, req: HttpRequest, socket: WebSocket, model: str
     ) -> None:
         self._gateway = gateway
         self._texts = texts
@@ -411,7 +411,7 @@ class _Session:
     ) -> None:
         turn = _Turn(self._req)
         try:
-            events = self._texts.stream_chat(cast(Request, turn), request, response)
+            events = self._texts.stream_chat(cast(HttpRequest, turn), request, response)
             async with aclosing(events):
                 async for lines in events:
                     await self._send(lines)

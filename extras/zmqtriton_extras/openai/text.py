@@ -35,7 +35,7 @@ from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import Request, size_of_response
+from zmqtriton_frontends.http_api import HttpRequest, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import now_ns
 from zmqtriton_standard.generate.response import Events
@@ -140,7 +140,7 @@ def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
 class _Exchange(NamedTuple):
     """A request of a client as it has come, and what it is answered with."""
 
-    req: Request
+    req: HttpRequest
     request: TextRequest
     #: Without the adapter that the client may name with it.
     model: str
@@ -167,18 +167,18 @@ class Texts:
         self._calls = Calls(gateway)
         self._templates = Children(gateway.settings.server.stub_user)
 
-    async def chat(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def chat(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = await self._calls.read(req, requests.read_chat)
         form = ChatCompletion(request.model, has_usage=request.has_usage_in_stream)
         await self._continue_chat(req, resp, request, form, begun_ns)
 
-    async def respond(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def respond(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request, repeated = await self._calls.read(req, read_response)
         await self._continue_chat(req, resp, request, Response(request.model, repeated), begun_ns)
 
-    async def complete(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def complete(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = await self._calls.read(req, requests.read_completion)
         model, adapter = await self._calls.find_adapted(req, request.model)
@@ -190,7 +190,7 @@ class Texts:
 
     async def _continue_chat(
         self,
-        req: Request,
+        req: HttpRequest,
         resp: falcon.asgi.Response,
         request: TextRequest,
         form: Completion,
@@ -198,12 +198,12 @@ class Texts:
     ) -> None:
         await self._answer(resp, await self._chat(req, request, form, begun_ns))
 
-    async def find(self, req: Request, model: str) -> None:
+    async def find(self, req: HttpRequest, model: str) -> None:
         """Raise what refuses a client that is going to ask for a model's texts."""
         await self._calls.find_adapted(req, model)
 
     async def stream_chat(
-        self, req: Request, request: TextRequest, form: Completion
+        self, req: HttpRequest, request: TextRequest, form: Completion
     ) -> AsyncGenerator[bytes, None]:
         """Iterate over the events of the answer to a chat. Raises what refuses it, or its error."""
         chunks = self._chunks(await self._chat(req, request, form, now_ns()))
@@ -212,7 +212,7 @@ class Texts:
                 yield events
 
     async def _chat(
-        self, req: Request, request: TextRequest, form: Completion, begun_ns: int
+        self, req: HttpRequest, request: TextRequest, form: Completion, begun_ns: int
     ) -> _Exchange:
         model, adapter = await self._calls.find_adapted(req, request.model)
         names = names_of(model)

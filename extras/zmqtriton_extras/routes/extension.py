@@ -8,8 +8,8 @@ from typing import Any
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
     HttpExtension,
+    HttpRequest,
     Operation,
-    Request,
     Route,
     RouteDescriptions,
 )
@@ -35,7 +35,7 @@ def _descriptions(gateway: Gateway) -> RouteDescriptions:
     return RouteDescriptions(dict.fromkeys(responders, Operation(_SUMMARY)))
 
 
-async def _describe(gateway: Gateway, req: Request, document: dict[str, Any]) -> None:
+async def _describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]) -> None:
     if is_on(gateway):
         from zmqtriton_extras.routes.forwarding import describe
 

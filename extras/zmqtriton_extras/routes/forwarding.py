@@ -27,7 +27,7 @@ from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.entrance import Ask, Content
 from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import HttpEntrance, Request, Route
+from zmqtriton_frontends.http_api import HttpEntrance, HttpRequest, Route
 from zmqtriton_frontends.inference import Catalogue, ModelVersion
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -62,7 +62,7 @@ _FIELDS = ("summary", "description", "parameters", "requestBody", "responses", "
 _TOKEN: list[dict[str, list[str]]] = [{"token": []}]
 
 
-async def describe(gateway: Gateway, req: Request, document: dict[str, Any]) -> None:
+async def describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]) -> None:
     """Put the single routes of models in the place of those that stand for all."""
     for path in ("/models/{model}/{rest}", "/{path}"):
         del document["paths"][path]
@@ -200,12 +200,12 @@ class Forwarding:
         self._described: dict[str, tuple[int, dict[str, Any]]] = {}
 
     async def forward(
-        self, req: Request, resp: falcon.asgi.Response, model: str, rest: str
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, rest: str
     ) -> None:
         """Answer a request below `/models/NAME`."""
         await self._forward(req, resp, model, _Place(f"/models/{model}", f"/{rest}"))
 
-    async def forward_path(self, req: Request, resp: falcon.asgi.Response, path: str) -> None:
+    async def forward_path(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
         """Answer a request below the path that a model has for its routes."""
         target = self._paths.find(f"/{path}")
         if target is None:
@@ -214,7 +214,7 @@ class Forwarding:
         await self._forward(req, resp, *target)
 
     async def _forward(
-        self, req: Request, resp: falcon.asgi.Response, model: str, place: _Place
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, place: _Place
     ) -> None:
         # before anything is refused: an answer to half a body would be lost with the connection
         pieces, size = await req.read_pieces(self._max_bytes)
@@ -228,7 +228,7 @@ class Forwarding:
                 await answer.close()
                 raise
 
-    async def describe(self, req: Request, routed: ModelVersion) -> dict[str, Any]:
+    async def describe(self, req: HttpRequest, routed: ModelVersion) -> dict[str, Any]:
         """Return what a model of routes says of them. Raises its error."""
         described = self._described.get(routed.name)
         if described is not None and described[0] == routed.generation:
@@ -244,7 +244,7 @@ class Forwarding:
         return document
 
     async def _ask(
-        self, req: Request, routed: str, head: bytes, body: Any, deadline_ns: int
+        self, req: HttpRequest, routed: str, head: bytes, body: Any, deadline_ns: int
     ) -> AsyncGenerator[StreamItem, None]:
         ask = Ask(
             (routed, ""),
@@ -259,7 +259,7 @@ class Forwarding:
         checked = await self._entrance.admit(ask)
         return self._entrance.responses(checked, req.arrivals())
 
-    async def _find(self, req: Request, model: str) -> str:
+    async def _find(self, req: HttpRequest, model: str) -> str:
         """Return the model of the routes, when it is there. Raises what refuses the client."""
         catalogue, name = self._gateway.catalogue, model + names.SUFFIX
         version = await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
@@ -299,13 +299,13 @@ def _has_failed(versions: Sequence[ModelVersion] | None) -> bool:
     )
 
 
-def _grant(req: Request, routed: str) -> Any:
+def _grant(req: HttpRequest, routed: str) -> Any:
     """Return the rights of a client, who may use the routes of each model that it may ask."""
     grant = req.grant
     return None if grant is None else grant._replace(models=(*grant.models, routed))
 
 
-def _head(req: Request, place: _Place) -> bytes:
+def _head(req: HttpRequest, place: _Place) -> bytes:
     headers = [
         (name.lower(), value.decode("latin-1"))
         for name, value in req.spelled_headers()
@@ -336,7 +336,7 @@ def _content(head: bytes, body: Any, model: ModelVersion) -> Content:
 class Answer:
     """The answer of a route, in parts."""
 
-    def __init__(self, req: Request, items: AsyncGenerator[StreamItem, None]) -> None:
+    def __init__(self, req: HttpRequest, items: AsyncGenerator[StreamItem, None]) -> None:
         self._req = req
         self._items = items
 

@@ -249,8 +249,8 @@ class Tensor:
     def _bytes_on_host(self) -> Any:
         return self._on_host(np.uint8, (self.size,))
 
-    def _span(self) -> gpu.Span:
-        return gpu.Span(self.memory_type_id, self.data_ptr, self.size, self)
+    def _span(self) -> gpu.DeviceSpan:
+        return gpu.DeviceSpan(self.memory_type_id, self.data_ptr, self.size, self)
 
     def _capsule_on_gpu(self, number: int, max_version: Any, *, is_copy: bool) -> Any:
         # what is there is complete, so that no stream has to wait

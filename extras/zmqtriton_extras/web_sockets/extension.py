@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import falcon.asgi
 
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpExtension, Operation, Request, Route, RouteDescriptions
+from zmqtriton_frontends.http_api import (
+    HttpExtension,
+    HttpRequest,
+    Operation,
+    Route,
+    RouteDescriptions,
+)
 
 if TYPE_CHECKING:
     from zmqtriton_extras.web_sockets.stream import Streams
@@ -22,7 +28,7 @@ class WebSockets:
         self._streams: Streams | None = None
 
     async def stream(
-        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         if self._streams is None:
             from zmqtriton_extras.web_sockets.stream import Streams

@@ -36,7 +36,7 @@ from zmqtriton_floor.errors import (
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.entrance import Ask, Content, TakesLong
 from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import Inference, Request, ResponseFormat, size_of_response
+from zmqtriton_frontends.http_api import HttpRequest, Inference, ResponseFormat, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, OpenSequences, now_ns
 from zmqtriton_frontends.process import Arrivals, RequestShares, Share
@@ -72,7 +72,7 @@ class Streams:
         self._inference = Inference(gateway)
 
     async def converse(
-        self, req: Request, resp: falcon.asgi.Response, target: tuple[str, str]
+        self, req: HttpRequest, resp: falcon.asgi.Response, target: tuple[str, str]
     ) -> None:
         """Begin a WebSocket to a model, and serve it to its end. Raises what refuses it."""
         deadline_ns = req.deadline_ns
@@ -124,7 +124,7 @@ class _Conversation:
         gateway: Gateway,
         inference: Inference,
         shares: RequestShares,
-        req: Request,
+        req: HttpRequest,
         socket: WebSocket,
         target: tuple[str, str],
     ) -> None:

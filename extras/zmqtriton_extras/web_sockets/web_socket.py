@@ -24,7 +24,7 @@ from zmqtriton_extras.web_sockets.frames import (
     frame,
 )
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Request, Upgraded
+from zmqtriton_frontends.http_api import HttpRequest, Upgraded
 from zmqtriton_frontends.process import TaskTurn
 
 #: The subprotocol of messages of models, which a client may name.
@@ -35,7 +35,7 @@ SILENT_S = 30.0
 _LOOK_S = 0.5
 
 
-def begin(req: Request, subprotocol: str = SUBPROTOCOL) -> Upgraded:
+def begin(req: HttpRequest, subprotocol: str = SUBPROTOCOL) -> Upgraded:
     """Answer the handshake; return the connection. Raises the refusal of another request."""
     upgrade = (req.header(b"upgrade") or "").lower()
     if "websocket" not in upgrade or req.connection is None:

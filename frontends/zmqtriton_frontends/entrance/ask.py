@@ -21,7 +21,12 @@ from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference import load_metrics, stage_times
-from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, Options, Pairs
+from zmqtriton_frontends.inference.admission import (
+    NO_OPTIONS,
+    CheckedRequest,
+    Pairs,
+    SchedulingOptions,
+)
 from zmqtriton_frontends.inference.catalogue import HeaderLookup, ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
@@ -52,7 +57,7 @@ class Content(NamedTuple):
     """The content of a request, as it is to be checked against its model."""
 
     body: RequestBody
-    options: Options = NO_OPTIONS
+    options: SchedulingOptions = NO_OPTIONS
     #: Outputs that are written to clients' shared memory.
     places: Mapping[str, RegionSlice] = NO_PLACES
     #: Outputs of which the client wants classes only.

@@ -35,7 +35,7 @@ from zmqtriton_frontends.inference.catalogue import (
 from zmqtriton_frontends.inference.stage_times import StageReceivers
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload, Placement
+from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload, StubPayload
 from zmqtriton_frontends.tensors.references import PlacedBody, is_large
 from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 
@@ -238,7 +238,7 @@ class Gateway:
             self._placing.discard(placing)
             placing.set_result(None)
 
-    def _send_placed(self, request: CheckedRequest, placed: Placement, flags: int) -> int:
+    def _send_placed(self, request: CheckedRequest, placed: StubPayload, flags: int) -> int:
         try:
             own_id = self._ask(request, placed.body, placed.cache_key, flags)
         except BaseException:

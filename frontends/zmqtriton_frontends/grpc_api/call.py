@@ -19,7 +19,7 @@ from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Share
-from zmqtriton_frontends.process.peer_user import Place
+from zmqtriton_frontends.process.peer_user import Endpoint
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def kept_bytes(body: RequestBody, size: int) -> int:
     return max(0, size)
 
 
-class Call(Protocol):
+class RpcCall(Protocol):
     """Made for each RPC by the transport; nothing is read before a handler asks."""
 
     @property
@@ -118,7 +118,7 @@ class Call(Protocol):
         """Return those that have begun on the connection."""
 
     @property
-    def ends(self) -> tuple[Place, Place]:
+    def ends(self) -> tuple[Endpoint, Endpoint]:
         """Return the two ends of its connection: the client's, or its proxy's, and ours."""
 
     @property
@@ -135,7 +135,7 @@ class GrantedCall:
 
     __slots__ = ("_call", "grant")
 
-    def __init__(self, call: Call, grant: Grant) -> None:
+    def __init__(self, call: RpcCall, grant: Grant) -> None:
         self._call = call
         self.grant = grant
 
@@ -177,7 +177,7 @@ class GrantedCall:
         return self._call.sequences
 
     @property
-    def ends(self) -> tuple[Place, Place]:
+    def ends(self) -> tuple[Endpoint, Endpoint]:
         return self._call.ends
 
     @property
@@ -185,12 +185,12 @@ class GrantedCall:
         return self._call.authorization
 
 
-def source_of(call: Call, method: str) -> Source:
+def source_of(call: RpcCall, method: str) -> Source:
     """Return the client's address, the protocol and the RPC, for logs."""
     return Source("grpc", call.ends[0].host, method)
 
 
-def hold_answer(call: Call, size: int) -> None:
+def hold_answer(call: RpcCall, size: int) -> None:
     """Have room for a unary answer that waits before the transport has it. Raises NoRoomError."""
     if size > FREE_BYTES:
         missing = size - call.answers.held
@@ -208,7 +208,7 @@ class Answer(Protocol):
         """Take the error in place of a response."""
 
 
-class Pending(Protocol):
+class PendingRpc(Protocol):
     """An RPC that is being answered."""
 
     def cancel(self) -> None:
@@ -216,8 +216,8 @@ class Pending(Protocol):
 
 
 #: Begins to answer, perhaps before it returns. Raises the errors of the request.
-Begin = Callable[[Any, Call, Answer], Pending]
-Handle = Callable[[Any, Call], Coroutine[Any, Any, bytes]]
+Begin = Callable[[Any, RpcCall, Answer], PendingRpc]
+Handle = Callable[[Any, RpcCall], Coroutine[Any, Any, bytes]]
 
 
 def by_task(handle: Handle) -> Begin:
@@ -251,7 +251,7 @@ class _Task:
             answer.set_result([task.result()])
 
 
-async def answered(begin: Begin, data: bytes, call: Call) -> bytes:
+async def answered(begin: Begin, data: bytes, call: RpcCall) -> bytes:
     """Return the answer, for which room is held. Cancelling this cancels the RPC."""
     awaited = _Awaited()
     pending = begin(data, call, awaited)

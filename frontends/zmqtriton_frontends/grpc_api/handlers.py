@@ -22,22 +22,26 @@ from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import (
     Begin,
-    Call,
     GrantedCall,
     Handle,
+    RpcCall,
     by_task,
     source_of,
 )
-from zmqtriton_frontends.grpc_api.control.administration import Repository, Settings, SharedMemory
-from zmqtriton_frontends.grpc_api.control.metadata import Health, Models
+from zmqtriton_frontends.grpc_api.control.administration import (
+    RegionRpcs,
+    RepositoryRpcs,
+    SettingsRpcs,
+)
+from zmqtriton_frontends.grpc_api.control.metadata import Health, MetadataRpcs
 from zmqtriton_frontends.grpc_api.control.reflection import Reflection, refuse
-from zmqtriton_frontends.grpc_api.inference.infer import Inference
+from zmqtriton_frontends.grpc_api.inference.infer import ModelInfer
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
-from zmqtriton_frontends.inference.restrictions import Restriction, by_category
+from zmqtriton_frontends.inference.restrictions import RequiredHeader, by_category
 
 
-class Responses(Protocol):
+class RpcResponses(Protocol):
     """The messages that a client is sent, one after the other."""
 
     def __aiter__(self) -> AsyncIterator[bytes | Pieces]: ...
@@ -46,8 +50,8 @@ class Responses(Protocol):
         """End them: nobody wants more."""
 
 
-Stream = Callable[[bytes, Call], AsyncIterator[bytes]]
-Exchange = Callable[[AsyncIterator[bytes], Call], Responses]
+Stream = Callable[[bytes, RpcCall], AsyncIterator[bytes]]
+Exchange = Callable[[AsyncIterator[bytes], RpcCall], RpcResponses]
 
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"
@@ -75,7 +79,7 @@ class Rpc(NamedTuple):
     names_model: bool = False
     #: Raises if the client may not ask, which the handler does, too: for transports that receive a
     #: large request and would rather not.
-    check: Callable[[Call], Call] | None = None
+    check: Callable[[RpcCall], RpcCall] | None = None
     #: Called when the server stops: ends what may go on for as long as a client likes.
     drain: Callable[[], None] = lambda: None
 
@@ -89,11 +93,11 @@ def table(gateway: Gateway, tokens: BearerTokens | None) -> list[Rpc]:
     ]
 
 
-def _restricted(rpc: Rpc, restriction: Restriction | None) -> Rpc:
+def _restricted(rpc: Rpc, restriction: RequiredHeader | None) -> Rpc:
     if restriction is None:
         return rpc
 
-    def check(call: Call) -> Call:
+    def check(call: RpcCall) -> RpcCall:
         values = [
             value if isinstance(value, bytes) else value.encode()
             for name, value in call.metadata
@@ -116,7 +120,7 @@ def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
     if tokens is None or need == OPEN:
         return rpc
 
-    def check(call: Call) -> Call:
+    def check(call: RpcCall) -> RpcCall:
         model = None if rpc.names_model else ""
         grant = tokens.check(call.authorization, call.ends[0].host, need, model)
         return GrantedCall(call, grant)
@@ -124,10 +128,10 @@ def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
     return _checked(rpc, check)
 
 
-def _checked(rpc: Rpc, check: Callable[[Call], Call]) -> Rpc:
+def _checked(rpc: Rpc, check: Callable[[RpcCall], RpcCall]) -> Rpc:
     """Return the same with a check before each call, whose handler gets what the check returns."""
 
-    def checked(call: Call) -> Call:
+    def checked(call: RpcCall) -> RpcCall:
         try:
             return check(call)
         except ZmqTritonError as error:
@@ -135,7 +139,7 @@ def _checked(rpc: Rpc, check: Callable[[Call], Call]) -> Rpc:
             raise
 
     def behind(handle: Any) -> Any:
-        def ask(data: Any, call: Call, *answer: Any) -> Any:
+        def ask(data: Any, call: RpcCall, *answer: Any) -> Any:
             return handle(data, checked(call), *answer)
 
         return handle and ask
@@ -161,9 +165,13 @@ def _reflection(gateway: Gateway) -> list[Rpc]:
 
 
 def _rpcs(gateway: Gateway) -> list[Rpc]:
-    health, models = Health(gateway), Models(gateway)
-    settings = Settings(gateway)
-    repository, inference, streaming = Repository(gateway), Inference(gateway), Streaming(gateway)
+    health, models = Health(gateway), MetadataRpcs(gateway)
+    settings = SettingsRpcs(gateway)
+    repository, inference, streaming = (
+        RepositoryRpcs(gateway),
+        ModelInfer(gateway),
+        Streaming(gateway),
+    )
     return [
         _by_task(_INFERENCE, "ServerLive", "health", health.live),
         _by_task(_INFERENCE, "ServerReady", "health", health.ready),
@@ -191,8 +199,8 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
         ),
         _by_task(_INFERENCE, "TraceSetting", "trace", _named(settings.trace), names_model=True),
         _by_task(_INFERENCE, "LogSettings", "logging", _named(settings.log)),
-        *_shared_memory(SharedMemory(gateway, "system"), "SystemSharedMemory"),
-        *_shared_memory(SharedMemory(gateway, "cuda"), "CudaSharedMemory"),
+        *_shared_memory(RegionRpcs(gateway, "system"), "SystemSharedMemory"),
+        *_shared_memory(RegionRpcs(gateway, "cuda"), "CudaSharedMemory"),
         _by_task(_HEALTH, "Check", "health", health.check),
         Rpc(_HEALTH, "Watch", "health", stream=health.watch),
     ]
@@ -201,7 +209,7 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
 def _by_task(
     service: str, method: str, category: str, handle: Handle, *, names_model: bool = False
 ) -> Rpc:
-    async def reporting(data: bytes, call: Call) -> bytes:
+    async def reporting(data: bytes, call: RpcCall) -> bytes:
         try:
             return await handle(data, call)
         except AccessRefused as error:  # of a model that the token is not for
@@ -216,14 +224,14 @@ def _by_task(
 def _named(handle: Handle) -> Handle:
     """Return the handler of a change, for which the log names the client."""
 
-    async def named(data: bytes, call: Call) -> bytes:
+    async def named(data: bytes, call: RpcCall) -> bytes:
         with on_behalf_of(describe_client(call.grant, call.ends[0].host)):
             return await handle(data, call)
 
     return named
 
 
-def _shared_memory(memory: SharedMemory, name: str) -> list[Rpc]:
+def _shared_memory(memory: RegionRpcs, name: str) -> list[Rpc]:
     return [
         _by_task(_INFERENCE, f"{name}Status", "shared-memory", memory.status),
         _by_task(_INFERENCE, f"{name}Register", "shared-memory", memory.register),

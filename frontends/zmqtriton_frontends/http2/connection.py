@@ -21,10 +21,10 @@ from zmqtriton_frontends.http2.header_blocks import (
     BadBlockError,
     HeaderBlocks,
     Headers,
-    TooLargeError,
+    HeadersTooLargeError,
 )
 from zmqtriton_frontends.http2.reading import FRAME_BYTES, ConnectionFault, FrameReader
-from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Sending, Stream
+from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream, Sending
 
 #: How much all streams of a connection together may send before they hear from us.
 CONNECTION_WINDOW_BYTES = 16 << 20
@@ -36,7 +36,7 @@ FIELD_BYTES = 256
 _NOWHERE = memoryview(b"")
 
 #: Makes the stream of this number, which headers have begun.
-Begin = Callable[["Connection", int], Stream]
+Begin = Callable[["Http2Connection", int], Http2Stream]
 #: As header_blocks.Headers.
 Fields = tuple[tuple[bytes, bytes], ...]
 
@@ -113,14 +113,14 @@ class Rules(NamedTuple):
     pings: PingRules = PingRules()
 
 
-class Connection(Sending):
+class Http2Connection(Sending):
     def __init__(
         self,
         read: Callable[[Headers], Begin | None],
         wake: Callable[[], None],
         rules: Rules,
         clock: Clock = time.monotonic,
-        admits: Callable[[Connection, int], bool] = lambda _, kept: True,
+        admits: Callable[[Http2Connection, int], bool] = lambda _, kept: True,
         keeps: Callable[[int], bool] = lambda size: True,
     ) -> None:
         """Set up the state machine.
@@ -141,7 +141,7 @@ class Connection(Sending):
         self._control = ControlFrames(self, rules.pings, clock)
         self.reading = FrameReader(self, self._control.handlers, clock)
         #: The stream of the DATA frame that is coming.
-        self._data_stream: Stream | None = None
+        self._data_stream: Http2Stream | None = None
         self._data_is_last = False
         self._last_stream = 0
         self._credit = CONNECTION_WINDOW_BYTES
@@ -230,7 +230,7 @@ class Connection(Sending):
         elif stream.is_open:
             self._end_of(stream)
 
-    def _is_announced(self, stream: Stream, size: int) -> bool:
+    def _is_announced(self, stream: Http2Stream, size: int) -> bool:
         """True if so much data fits into the announced length; else the stream is refused."""
         stream.announced -= size
         if stream.announced < 0:
@@ -275,7 +275,7 @@ class Connection(Sending):
         if stream is not None and stream.is_open and self._data_is_last:
             self._end_of(stream)
 
-    def give_credit(self, stream: Stream) -> None:
+    def give_credit(self, stream: Http2Stream) -> None:
         """Let the client send more on it, if that is wanted and worth a frame."""
         if 0 < stream.expected <= stream.credit:
             return
@@ -286,7 +286,7 @@ class Connection(Sending):
             stream.credit = stream.window_target
             self.write(frames.window_update(stream.id, missing))
 
-    def _end_of(self, stream: Stream) -> None:
+    def _end_of(self, stream: Http2Stream) -> None:
         stream.was_ended = True
         if stream.announced > 0:
             self.refuse(stream, frames.PROTOCOL_ERROR)  # less has come than was announced
@@ -298,7 +298,7 @@ class Connection(Sending):
     def take_block(self, number: int, flags: int, block: bytes) -> None:
         try:
             read = self._blocks.decode(block)
-        except TooLargeError as error:
+        except HeadersTooLargeError as error:
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, str(error)) from None
         except BadBlockError as error:
             raise ConnectionFault(frames.COMPRESSION_ERROR, str(error)) from None
@@ -339,7 +339,7 @@ class Connection(Sending):
         else:
             self._end_of(stream)
 
-    def refuse(self, stream: Stream, code: int) -> None:
+    def refuse(self, stream: Http2Stream, code: int) -> None:
         """Refuse a stream on which the client has broken a rule, at the client's cost."""
         self._control.spend_reset()
         self.reset(stream, code)
@@ -374,7 +374,7 @@ class Connection(Sending):
             self.is_closing = True
             self.write(frames.goaway(self._last_stream, frames.NO_ERROR))
 
-    def refuse_unseen(self, stream: Stream) -> None:
+    def refuse_unseen(self, stream: Http2Stream) -> None:
         """Refuse a stream that crossed with leave(); its client may ask another server."""
         if not self.is_closing and stream.id == self._last_stream:
             self.is_closing = True  # by this, and by nothing else, gRPC's library knows it

@@ -13,7 +13,7 @@ from typing import Protocol
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import Budget, Clock, PingRules, Pings
 from zmqtriton_frontends.http2.reading import ConnectionFault, Handler
-from zmqtriton_frontends.http2.stream import Stream
+from zmqtriton_frontends.http2.stream import Http2Stream
 
 #: Frames that a client may send without asking for anything by them, and how many more per second.
 _IDLE_FRAMES, _IDLE_FRAMES_PER_S = 1000, 100
@@ -30,13 +30,13 @@ _WINDOW_OVERFLOW = "flow-control window overflow"
 class Controlled(Protocol):
     """The connection, as these frames change it."""
 
-    streams: dict[int, Stream]
+    streams: dict[int, Http2Stream]
     has_begun: bool
     window: int
     first_window: int
     frame_size: int
     left_early: dict[int, None]
-    turns: deque[Stream]
+    turns: deque[Http2Stream]
     sent_count: int
 
     def leave_early(self, number: int) -> None: ...
@@ -45,13 +45,13 @@ class Controlled(Protocol):
 
     def check_known(self, number: int) -> None: ...
 
-    def forget(self, stream: Stream) -> None: ...
+    def forget(self, stream: Http2Stream) -> None: ...
 
-    def refuse(self, stream: Stream, code: int) -> None: ...
+    def refuse(self, stream: Http2Stream, code: int) -> None: ...
 
     def refuse_streams(self) -> None: ...
 
-    def has_room(self, stream: Stream) -> None: ...
+    def has_room(self, stream: Http2Stream) -> None: ...
 
     def go_on(self) -> None: ...
 

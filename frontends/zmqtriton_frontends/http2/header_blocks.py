@@ -260,7 +260,7 @@ class BadBlockError(Exception):
     """Raised for a malformed block: the tables of both sides differ from now on."""
 
 
-class TooLargeError(BadBlockError):
+class HeadersTooLargeError(BadBlockError):
     """Raised for more than MAX_LIST_BYTES or MAX_FIELDS."""
 
 
@@ -355,7 +355,7 @@ def _decode(block: bytes, table: HeaderTable) -> list[Field]:
                 table.add(field)
         left -= FIELD_BYTES + len(field[0]) + len(field[1])
         if left < 0 or len(fields) >= MAX_FIELDS:
-            raise TooLargeError("too many headers")
+            raise HeadersTooLargeError("too many headers")
         fields.append(field)
     return fields
 

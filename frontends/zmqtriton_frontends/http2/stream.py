@@ -38,7 +38,7 @@ _MAX_LEFT_EARLY = 1024
 _HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 
 
-class Stream:
+class Http2Stream:
     """Lives from its first header until both sides have ended it, or one has reset it."""
 
     __slots__ = (
@@ -135,7 +135,7 @@ class Sending:
     def __init__(self, wake: Callable[[], None]) -> None:
         #: Called when there is something in `out` that nobody is about to send.
         self._wake = wake
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, Http2Stream] = {}
         #: Numbers of streams that have ended here before the client had sent all, oldest first.
         self.left_early: dict[int, None] = {}
         #: What is ready to be sent, and its size.
@@ -157,7 +157,7 @@ class Sending:
         #: What all streams together may send.
         self.window = frames.DEFAULT_WINDOW
         #: Streams with data and room for some.
-        self.turns: deque[Stream] = deque()
+        self.turns: deque[Http2Stream] = deque()
 
     def take_output(self) -> list[bytes | memoryview]:
         """Return what to send, in this order; then go_on() must be called if there are turns."""
@@ -172,7 +172,7 @@ class Sending:
 
     # ---------------------------------------------------------------- answers
 
-    def answer(self, stream: Stream, head: bytes, pieces: Pieces, tail: bytes) -> None:
+    def answer(self, stream: Http2Stream, head: bytes, pieces: Pieces, tail: bytes) -> None:
         """Send a whole response: headers, data, trailers."""
         size, number = sum(map(len, pieces)), stream.id
         if (
@@ -206,12 +206,12 @@ class Sending:
         )
         self._ended(stream)
 
-    def begin(self, stream: Stream, block: bytes) -> None:
+    def begin(self, stream: Http2Stream, block: bytes) -> None:
         """Send the headers of a response whose data follow."""
         self.sent_count += 1
         self.write(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block)
 
-    def send(self, stream: Stream, pieces: Pieces) -> None:
+    def send(self, stream: Http2Stream, pieces: Pieces) -> None:
         """Send more of its data. Unsent data waits in `outgoing` until on_sent()."""
         if stream.has_ended:
             return
@@ -238,7 +238,7 @@ class Sending:
         self.waiting_bytes += size
         self.has_room(stream)
 
-    def finish(self, stream: Stream, block: bytes) -> None:
+    def finish(self, stream: Http2Stream, block: bytes) -> None:
         """Send the trailers, after all unsent data."""
         if stream.has_ended:
             return
@@ -248,18 +248,18 @@ class Sending:
         else:
             self._end(stream, block)
 
-    def _end(self, stream: Stream, block: bytes) -> None:
+    def _end(self, stream: Http2Stream, block: bytes) -> None:
         self.sent_count += 1
         self.write(frames.header(len(block), frames.HEADERS, _HEADERS_END, stream.id) + block)
         self._ended(stream)
 
-    def _ended(self, stream: Stream) -> None:
+    def _ended(self, stream: Http2Stream) -> None:
         if not stream.was_ended:
             # the client need not send the rest
             self.write(frames.reset(stream.id, frames.NO_ERROR))
         self.forget(stream)
 
-    def reset(self, stream: Stream, code: int) -> None:
+    def reset(self, stream: Http2Stream, code: int) -> None:
         """Reset a stream, without a status of gRPC."""
         if stream.is_open:
             self.write(frames.reset(stream.id, code))
@@ -271,7 +271,7 @@ class Sending:
         if len(self.left_early) > _MAX_LEFT_EARLY:
             del self.left_early[next(iter(self.left_early))]
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: Http2Stream) -> None:
         """Forget a stream that has ended."""
         if not stream.was_ended:
             self.leave_early(stream.id)
@@ -286,7 +286,7 @@ class Sending:
 
     # ------------------------------------------------------------------- turns
 
-    def has_room(self, stream: Stream) -> None:
+    def has_room(self, stream: Http2Stream) -> None:
         """Note that the client takes more of it, or there is more."""
         if stream.outgoing and stream.window > 0 and not stream.has_turn:
             stream.has_turn = True
@@ -311,7 +311,7 @@ class Sending:
             else:
                 stream.on_sent()
 
-    def _take_turn(self, stream: Stream) -> None:
+    def _take_turn(self, stream: Http2Stream) -> None:
         left = min(stream.window, self.window, _TURN_BYTES if self.turns else _MAX_READY)
         while left > 0 and stream.outgoing:
             self.sent_count += 1

@@ -13,8 +13,8 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "app": "build routes",
-    "asgi.access": "Access Responder Route need_of_route",
-    "asgi.request": "Request",
+    "asgi.access": "AccessRules Responder Route need_of_route",
+    "asgi.request": "HttpRequest",
     "extension": "BOOLEAN COUNT STRING EndpointParts Example HttpExtension Operation "
     "RouteDescriptions array_of extensions object_of schema_named",
     "inference.infer": "HttpEntrance Inference JSON_LENGTH",
@@ -25,8 +25,13 @@ _NAMES = {
 
 if TYPE_CHECKING:
     from zmqtriton_frontends.http_api.app import build, routes
-    from zmqtriton_frontends.http_api.asgi.access import Access, Responder, Route, need_of_route
-    from zmqtriton_frontends.http_api.asgi.request import Request
+    from zmqtriton_frontends.http_api.asgi.access import (
+        AccessRules,
+        Responder,
+        Route,
+        need_of_route,
+    )
+    from zmqtriton_frontends.http_api.asgi.request import HttpRequest
     from zmqtriton_frontends.http_api.extension import (
         BOOLEAN,
         COUNT,

@@ -12,7 +12,7 @@ from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import Bootstrap, Listen, Shutdown, Sync, Synced
-from zmqtriton_frontends.http_api.server.server import Server
+from zmqtriton_frontends.http_api.server.server import ListenerOwner
 from zmqtriton_frontends.http_api.server.service import MAIN
 from zmqtriton_frontends.process.hosts import AllowedHosts
 from zmqtriton_frontends.serving.process import begin
@@ -46,7 +46,7 @@ def main() -> int:
     logs.configure(settings.log)
     if not AllowedHosts(settings.http.bound_address, settings.http.allowed_hosts).is_checked:
         _log.info("HTTP answers requests for any name of a host; --http-allowed-host limits that")
-    Server(settings, lifeline, bootstrap.directory, sockets).run()
+    ListenerOwner(settings, lifeline, bootstrap.directory, sockets).run()
     return 0
 
 

@@ -22,7 +22,7 @@ from zmqtriton_frontends.gateway import trace_settings
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.http_api.asgi.access import Route
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.process.peer_user import user_of
 
@@ -47,21 +47,23 @@ _HANDLE_BYTES = 64
 _MAX_HANDLE_BYTES = 88
 
 
-class Repository:
+class RepositoryResponders:
     """Responders that return when the supervisor has done the work."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings.http.max_input_size
 
-    async def index(self, req: Request, resp: falcon.asgi.Response, repository: str = "") -> None:
+    async def index(
+        self, req: HttpRequest, resp: falcon.asgi.Response, repository: str = ""
+    ) -> None:
         ready = (await self._document(req)).get("ready", False)
         if type(ready) is not bool:
             raise InvalidArgument("attempt to access JSON non-boolean as boolean")
         entries = await self._gateway.call("index", {"ready": ready})
         resp.data = json_documents.write(visible_entries(entries, req.grant))
 
-    async def load(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def load(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         parameters = _parameters(await self._document(req))
         encoded: dict[str, str] = {}
         for key, value in parameters.items():
@@ -76,7 +78,7 @@ class Repository:
         with places_hidden(req.grant, model):
             await load(self._gateway, model, config, files)
 
-    async def unload(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def unload(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         dependents = _parameters(await self._document(req)).get("unload_dependents", False)
         if type(dependents) is not bool:
             raise InvalidArgument(
@@ -86,11 +88,11 @@ class Repository:
         await self._gateway.call("unload", {"model": model, "unload_dependents": dependents})
 
     async def named_repository(
-        self, req: Request, resp: falcon.asgi.Response, repository: str, model: str
+        self, req: HttpRequest, resp: falcon.asgi.Response, repository: str, model: str
     ) -> None:
         raise Unsupported("'repository_name' specification is not supported")
 
-    async def _document(self, req: Request) -> dict[str, Any]:
+    async def _document(self, req: HttpRequest) -> dict[str, Any]:
         """Return the body's object; an empty body is an empty object."""
         body = await req.read_body(self._max_input_size)
         document = await json_documents.read(body, json_documents.parse) if body else {}
@@ -130,23 +132,25 @@ def _parameters(document: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-class Settings:
+class SettingsResponders:
     """Responders; what a client does not name, or names as null in the log, stays as it is."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings.http.max_input_size
 
-    async def log(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def log(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         resp.data = await self._log({})
 
-    async def change_log(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def change_log(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         resp.data = await self._log(_log_changes(await self._document(req)))
 
-    async def trace(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
+    async def trace(self, req: HttpRequest, resp: falcon.asgi.Response, model: str = "") -> None:
         resp.data = json_documents.write(await trace_settings.apply(self._gateway, model, {}))
 
-    async def change_trace(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
+    async def change_trace(
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str = ""
+    ) -> None:
         trace_settings.check_model(self._gateway, model)
         document = await self._document(req)
         trace_settings.check_names(document)
@@ -156,7 +160,7 @@ class Settings:
     async def _log(self, changes: dict[str, Any]) -> bytes:
         return json_documents.write(await self._gateway.call("log.settings", {"changes": changes}))
 
-    async def _document(self, req: Request) -> dict[str, Any]:
+    async def _document(self, req: HttpRequest) -> dict[str, Any]:
         body = await req.read_body(self._max_input_size)
         document = await json_documents.read(body, json_documents.parse)
         return document if type(document) is dict else {}
@@ -207,7 +211,7 @@ def _check(value: Any, kind: type[Any]) -> None:
         raise InvalidArgument(_TEXTS[kind])
 
 
-class SharedMemory:
+class RegionResponders:
     """Responders for one kind: "system" or "cuda"."""
 
     def __init__(self, gateway: Gateway, kind: str) -> None:
@@ -215,10 +219,10 @@ class SharedMemory:
         self._kind = kind
         self._max_input_size: int = gateway.settings.http.max_input_size
 
-    async def status(self, req: Request, resp: falcon.asgi.Response, region: str = "") -> None:
+    async def status(self, req: HttpRequest, resp: falcon.asgi.Response, region: str = "") -> None:
         resp.data = json_documents.write(await self._call("status", region))
 
-    async def register(self, req: Request, resp: falcon.asgi.Response, region: str) -> None:
+    async def register(self, req: HttpRequest, resp: falcon.asgi.Response, region: str) -> None:
         body = await req.read_body(self._max_input_size)
         document = await json_documents.read(body, json_documents.parse)
         if self._kind == "system":
@@ -227,13 +231,15 @@ class SharedMemory:
             arguments = _read_handle(document)
         await self._call("register", region, **arguments)
 
-    async def register_nameless(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def register_nameless(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         await req.read_body(self._max_input_size)
         raise InvalidArgument(
             f"'region name' is necessary to register {self._kind} shared memory region"
         )
 
-    async def unregister(self, req: Request, resp: falcon.asgi.Response, region: str = "") -> None:
+    async def unregister(
+        self, req: HttpRequest, resp: falcon.asgi.Response, region: str = ""
+    ) -> None:
         await req.read_body(self._max_input_size)
         await self._call("unregister", region)
 
@@ -244,12 +250,12 @@ class SharedMemory:
 
 def shared_memory_routes(gateway: Gateway) -> list[Route]:
     return [
-        *_routes(SharedMemory(gateway, "system"), "/v2/systemsharedmemory"),
-        *_routes(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory"),
+        *_routes(RegionResponders(gateway, "system"), "/v2/systemsharedmemory"),
+        *_routes(RegionResponders(gateway, "cuda"), "/v2/cudasharedmemory"),
     ]
 
 
-def _routes(memory: SharedMemory, prefix: str) -> list[Route]:
+def _routes(memory: RegionResponders, prefix: str) -> list[Route]:
     region = f"{prefix}/region/{{region:name}}"
     return [
         Route("GET", f"{prefix}/status", "shared-memory", memory.status),

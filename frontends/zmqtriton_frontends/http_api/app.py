@@ -19,10 +19,14 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.administration import Repository, Settings, shared_memory_routes
+from zmqtriton_frontends.http_api.administration import (
+    RepositoryResponders,
+    SettingsResponders,
+    shared_memory_routes,
+)
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.asgi.access import Access, Responder, Route
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.access import AccessRules, Responder, Route
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension, extensions
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.asgi_inference import AsgiInferences
@@ -38,8 +42,12 @@ _REFUSALS = frozenset({403, 421})
 
 
 def routes(gateway: Gateway) -> list[Route]:
-    inference, metadata, repository = Inference(gateway), Metadata(gateway), Repository(gateway)
-    settings = Settings(gateway)
+    inference, metadata, repository = (
+        Inference(gateway),
+        Metadata(gateway),
+        RepositoryResponders(gateway),
+    )
+    settings = SettingsResponders(gateway)
     fixed = [
         Route("GET", "/v2/health/live", "health", metadata.live),
         Route("GET", "/v2/health/ready", "health", metadata.ready),
@@ -106,7 +114,7 @@ class _Number(falcon.routing.BaseConverter):
 class _Path:
     """A resource of Falcon: one path with a responder for each method."""
 
-    def __init__(self, rows: list[Route], access: Access) -> None:
+    def __init__(self, rows: list[Route], access: AccessRules) -> None:
         methods = [row.method for row in rows]
         for row in rows:
             responder = access.responder(row)
@@ -122,10 +130,10 @@ class _Path:
 
 
 def build(
-    gateway: Gateway, table: Sequence[Route], access: Access
-) -> falcon.asgi.App[Request, falcon.asgi.Response]:
+    gateway: Gateway, table: Sequence[Route], access: AccessRules
+) -> falcon.asgi.App[HttpRequest, falcon.asgi.Response]:
     """Make the application of the table of routes; the gateway must have its settings."""
-    app = falcon.asgi.App(request_type=Request)
+    app = falcon.asgi.App(request_type=HttpRequest)
     app.router_options.converters["name"] = _Name
     app.router_options.converters["number"] = _Number
     paths: dict[str, list[Route]] = {}
@@ -140,7 +148,7 @@ def build(
     return app
 
 
-def inference_heads(gateway: Gateway, table: list[Route], access: Access) -> InferenceHeads:
+def inference_heads(gateway: Gateway, table: list[Route], access: AccessRules) -> InferenceHeads:
     """Return the reader of inferences' heads, behind the checks of their route."""
     row = next(route for route in table if route.path.endswith("/infer"))
     headers = [name for extension in extensions(gateway) for name in extension.headers(gateway)]
@@ -160,7 +168,7 @@ class _Errors:
         }
 
     async def answer_error(
-        self, req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
+        self, req: HttpRequest, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
     ) -> None:
         if isinstance(error, AccessRefused):
             refusals.report(req.source(), error, params.get("model", ""))
@@ -169,7 +177,7 @@ class _Errors:
         resp.set_headers(problems.headers_of(error))
 
     async def answer_http_error(
-        self, req: Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
+        self, req: HttpRequest, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
     ) -> None:
         """Answer what Falcon itself or access.py refuses.
 
@@ -192,12 +200,12 @@ class _Errors:
             resp.data = json_documents.write({"error": text})
 
     async def answer_fault(
-        self, req: Request, resp: falcon.asgi.Response, error: Exception, params: Any
+        self, req: HttpRequest, resp: falcon.asgi.Response, error: Exception, params: Any
     ) -> None:
         resp.status, resp.data = problems.fault(req.method, req.path, error)
         if form := self._form_of(req):
             text = orjson.loads(resp.data)["error"]
             resp.status, resp.data = form.of_refusal(resp.status_code, text)
 
-    def _form_of(self, req: Request) -> ErrorForm | None:
+    def _form_of(self, req: HttpRequest) -> ErrorForm | None:
         return next((self._forms[p] for p in self._forms if req.path.startswith(p)), None)

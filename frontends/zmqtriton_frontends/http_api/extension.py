@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.access import Access, Route
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.process.ledger import Application
 
@@ -80,7 +80,7 @@ class EndpointParts(NamedTuple):
     gateway: Gateway
     #: The application of the main endpoint.
     application: Application
-    access: Access
+    access: AccessRules
     #: Makes an application of routes that only this endpoint has.
     build: Callable[[Sequence[Route]], Application]
 
@@ -101,7 +101,7 @@ class HttpExtension(NamedTuple):
     #: Inferences with one of these headers, in lower case, have the responder of that table.
     headers: Callable[[Gateway], tuple[bytes, ...]] = _nothing
     #: Changes what /openapi.json says to the client of a request.
-    describe: Callable[[Gateway, Request, dict[str, Any]], Awaitable[None]] | None = None
+    describe: Callable[[Gateway, HttpRequest, dict[str, Any]], Awaitable[None]] | None = None
 
 
 def extensions(gateway: Gateway) -> list[HttpExtension]:

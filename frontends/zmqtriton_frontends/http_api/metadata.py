@@ -11,7 +11,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import load_metrics
 from zmqtriton_frontends.inference.load_on_demand import attempt
@@ -28,22 +28,22 @@ class Metadata:
         self._gateway = gateway
         self._readiness = Readiness(gateway)
 
-    async def live(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def live(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         if self._gateway.catalogue.is_repository_missing:
             resp.status = falcon.HTTP_400
 
-    async def ready(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def ready(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         problem = await self._readiness.why_not_of_server()
         if problem:
             raise InvalidArgument(problem)
 
     async def model_ready(
-        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         if not await self._readiness.of_model(model, version):
             raise InvalidArgument("Model version not ready")
 
-    async def server(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def server(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         settings = self._gateway.settings
         resp.data = json_documents.write(
             {
@@ -54,19 +54,19 @@ class Metadata:
         )
 
     async def model(
-        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         catalogue = self._gateway.catalogue
         resp.data = json_documents.write(await attempt(lambda: catalogue.metadata(model, version)))
 
     async def config(
-        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         model_version = await attempt(lambda: self._gateway.catalogue.find(model, version))
         resp.data = model_version.config_text.encode()
 
     async def statistics(
-        self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str = "", version: str = ""
     ) -> None:
         self._gateway.catalogue.check_counted(model, version)
         answer = await self._gateway.statistics(model, int(version) if version else -1)
@@ -78,7 +78,7 @@ class Metadata:
             }
         )
 
-    async def server_load(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def server_load(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         self._gateway.catalogue.check_serving()
         answer = await self._gateway.statistics(kind=wire.LOAD)
         is_ready = await self._readiness.of_server()
@@ -87,7 +87,7 @@ class Metadata:
         resp.data = json_documents.write({"ready": is_ready, **load})
 
     async def model_load(
-        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         """Return the load of one version, or of all that serve together."""
         self._gateway.catalogue.check_counted(model, version)

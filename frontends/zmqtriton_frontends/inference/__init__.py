@@ -8,7 +8,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "admission": "CheckedRequest Copy MAX_NAME NO_OPTIONS Options check_parameter_name "
+    "admission": "CheckedRequest Copy MAX_NAME NO_OPTIONS SchedulingOptions check_parameter_name "
     "reported texts_of",
     "catalogue": "Trial Catalogue ModelVersion parse_version",
     "classification": "Classes NO_CLASSES classify",
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         NO_OPTIONS,
         CheckedRequest,
         Copy,
-        Options,
+        SchedulingOptions,
         check_parameter_name,
         reported,
         texts_of,

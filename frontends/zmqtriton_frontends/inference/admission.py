@@ -59,7 +59,7 @@ def check_parameter_name(name: str) -> None:
         raise InvalidArgument(f"a parameter's name cannot be longer than {MAX_NAME} characters")
 
 
-class Options(NamedTuple):
+class SchedulingOptions(NamedTuple):
     """A client's wishes to the scheduler; the fields are those of wire.Request, and its token."""
 
     flags: int = 0
@@ -74,7 +74,7 @@ class Options(NamedTuple):
 
 
 #: Those of a client without any.
-NO_OPTIONS = Options()
+NO_OPTIONS = SchedulingOptions()
 
 
 class Copy(Protocol):
@@ -99,7 +99,7 @@ class CheckedRequest(NamedTuple):
     model: ModelVersion
     body: RequestBody
     admission: Admission
-    options: Options
+    options: SchedulingOptions
     #: Outputs that are written to clients' shared memory.
     places: Mapping[str, RegionSlice] = NO_PLACES
     #: Called when it has its place in the order of requests to the broker; room for large tensors
@@ -178,7 +178,7 @@ def prepare(
     catalogue: Catalogue,
     model: ModelVersion,
     body: RequestBody,
-    options: Options,
+    options: SchedulingOptions,
     places: Mapping[str, RegionSlice] = NO_PLACES,
     *,
     more_flags: int = 0,
@@ -205,14 +205,16 @@ def prepare(
         prepared = _describe(model, body, admission, options)
         request_log.log_admission(body.request_id, prepared)
     if more_flags:
-        options = make(Options, (options.flags | more_flags, *options[1:]))
+        options = make(SchedulingOptions, (options.flags | more_flags, *options[1:]))
     request = make(CheckedRequest, (model, body, admission, options, places, *_LATER))
     if model.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))
     return request
 
 
-def _fill(catalogue: Catalogue, body: RequestBody, options: Options) -> tuple[RequestBody, Options]:
+def _fill(
+    catalogue: Catalogue, body: RequestBody, options: SchedulingOptions
+) -> tuple[RequestBody, SchedulingOptions]:
     """Return the body with its inputs in regions, and the options with their flags."""
     body = catalogue.regions.fill(body)
     flags = flags_of_inputs(body)
@@ -224,7 +226,7 @@ _LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._
 
 
 def _describe(
-    model: ModelVersion, body: RequestBody, admission: Admission, options: Options
+    model: ModelVersion, body: RequestBody, admission: Admission, options: SchedulingOptions
 ) -> str:
     """Return what a request asks for, as Triton describes it but for addresses."""
     inputs = [
@@ -241,7 +243,7 @@ def _describe(
     return "\n".join([head, "inputs:", *inputs, "requested outputs:", *outputs, ""])
 
 
-def _check_options(options: Options) -> None:
+def _check_options(options: SchedulingOptions) -> None:
     for name in ("priority", "timeout_us", "deadline_ns"):
         if not 0 <= getattr(options, name) < 2**63:
             raise InvalidArgument(f"'{name}' is out of range")

@@ -12,7 +12,7 @@ from contextlib import aclosing, contextmanager
 from typing import Any, Protocol, TypeVar
 
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.spans import Sender
+from zmqtriton_floor.spans import SpanSender
 from zmqtriton_floor.wire import ResponseBody
 
 now_ns = time.monotonic_ns
@@ -71,7 +71,7 @@ _T = TypeVar("_T", bound=_Item)
 class Trace:
     """Begins when the request was checked."""
 
-    def __init__(self, sender: Sender, context: str, span: dict[str, Any]) -> None:
+    def __init__(self, sender: SpanSender, context: str, span: dict[str, Any]) -> None:
         self._sender = sender
         #: The traceparent of its span.
         self.context = context

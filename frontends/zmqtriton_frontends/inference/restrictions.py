@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
-class Restriction:
+class RequiredHeader:
     """A header that a request must carry, exactly once, with exactly this value."""
 
     __slots__ = ("_value", "header", "name")
@@ -32,10 +32,10 @@ class Restriction:
         return len(values) == 1 and hmac.compare_digest(values[0], self._value)
 
 
-def by_category(groups: Iterable[Any]) -> dict[str, Restriction]:
+def by_category(groups: Iterable[Any]) -> dict[str, RequiredHeader]:
     """Read a Bootstrap's settings: (categories, header, value) of each group."""
     return {
-        category: Restriction(header, value)
+        category: RequiredHeader(header, value)
         for categories, header, value in groups
         for category in categories
     }

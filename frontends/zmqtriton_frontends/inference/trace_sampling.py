@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.settings.codec import decode
-from zmqtriton_floor.settings.tracing import Sampling, Tracing
-from zmqtriton_floor.spans import Sender
+from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
+from zmqtriton_floor.spans import SpanSender
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.request_trace import Trace, now_ns
@@ -57,19 +57,19 @@ class Traces:
         self._choices: dict[str, _Choice] = {}
         self._seen: dict[str, int] = {}
         self._taken: dict[str, int] = {}
-        self._sender = Sender("")
+        self._sender = SpanSender("")
         #: Called when `is_on` may have changed.
         self.on_change: list[Callable[[], None]] = []
 
-    def begin(self, directory: str, tracing: Tracing) -> None:
-        self._sender = Sender(directory)
+    def begin(self, directory: str, tracing: TracingSettings) -> None:
+        self._sender = SpanSender(directory)
         self._follow(tracing)
 
     def change(self, document: str) -> None:
         """Take the settings of a wire.TraceSettings."""
-        self._follow(decode(Tracing, document))
+        self._follow(decode(TracingSettings, document))
 
-    def _follow(self, tracing: Tracing) -> None:
+    def _follow(self, tracing: TracingSettings) -> None:
         self._is_given = tracing.mode == "opentelemetry"
         before = self._choices
         self._choices = {

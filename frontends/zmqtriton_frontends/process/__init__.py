@@ -10,11 +10,11 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "allocator": "unused_of",
     "arrivals": "Arrivals",
-    "client_progress": "Progress",
+    "client_progress": "ClientProgress",
     "room": "max_connections",
-    "ledger": "Application Client Ledger Share",
+    "ledger": "Application ClientAccount Ledger Share",
     "own_threads": "in_own_thread settle settle_here",
-    "peer_user": "Place",
+    "peer_user": "Endpoint",
     "handshakes": "Certificates",
     "turns": "RequestShares TaskTurn",
 }
@@ -22,11 +22,11 @@ _NAMES = {
 if TYPE_CHECKING:
     from zmqtriton_frontends.process.allocator import unused_of
     from zmqtriton_frontends.process.arrivals import Arrivals
-    from zmqtriton_frontends.process.client_progress import Progress
+    from zmqtriton_frontends.process.client_progress import ClientProgress
     from zmqtriton_frontends.process.handshakes import Certificates
-    from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
+    from zmqtriton_frontends.process.ledger import Application, ClientAccount, Ledger, Share
     from zmqtriton_frontends.process.own_threads import in_own_thread, settle, settle_here
-    from zmqtriton_frontends.process.peer_user import Place
+    from zmqtriton_frontends.process.peer_user import Endpoint
     from zmqtriton_frontends.process.room import max_connections
     from zmqtriton_frontends.process.turns import RequestShares, TaskTurn
 else:

@@ -24,7 +24,7 @@ PAUSE_BYTES = 1 << 20
 UNSENT_BYTES = 64 << 10
 
 
-class Progress:
+class ClientProgress:
     def __init__(self) -> None:
         self._doing = ""
         #: How many bytes had gone or come when it moved last.
@@ -46,7 +46,7 @@ class Progress:
         return bool(doing) and now - self._moved_at > max_s
 
 
-class Connection(Protocol):
+class WatchedConnection(Protocol):
     @property
     def family(self) -> int:
         """The kind of its addresses."""
@@ -55,7 +55,7 @@ class Connection(Protocol):
         """Set an option of the kernel."""
 
 
-def limit_unsent_bytes(connection: Connection | None) -> None:
+def limit_unsent_bytes(connection: WatchedConnection | None) -> None:
     """Limit the kernel's unsent bytes, so that the socket is writable at the reader's pace.
 
     Otherwise it keeps megabytes, and is writable when it is rid of a third of them: a slow reader

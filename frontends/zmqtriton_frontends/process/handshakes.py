@@ -138,7 +138,7 @@ def _mark(path: str) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, *times, status.st_size)
 
 
-class Refusal(Protocol):
+class TlsRefusal(Protocol):
     """Tells one client in its own protocol that the port speaks TLS. Does no I/O."""
 
     @property
@@ -152,7 +152,7 @@ class Refusal(Protocol):
 class Handshakes:
     """The connections to one service that are not encrypted yet."""
 
-    def __init__(self, encryption: Encryption, refusal: Callable[[], Refusal]) -> None:
+    def __init__(self, encryption: Encryption, refusal: Callable[[], TlsRefusal]) -> None:
         """Set up; `refusal` answers clients that speak without TLS."""
         self._encryption = encryption
         self._refusal = refusal
@@ -239,7 +239,7 @@ class Handshakes:
 
 
 def handshakes_of(
-    tls: Tls | None, service: str, protocol: str, refusal: Callable[[], Refusal]
+    tls: Tls | None, service: str, protocol: str, refusal: Callable[[], TlsRefusal]
 ) -> Handshakes | None:
     """Return the handshakes of a service; None if its connections are plain.
 
@@ -248,7 +248,7 @@ def handshakes_of(
     return None if tls is None else Handshakes(Encryption(tls, service, protocol), refusal)
 
 
-async def _refuse(opening: _Opening, refusal: Refusal, within_s: float) -> None:
+async def _refuse(opening: _Opening, refusal: TlsRefusal, within_s: float) -> None:
     """Answer a client without TLS, and give it time to read that."""
     opening.refuse(refusal)
     await asyncio.wait((opening.answer_sent,), timeout=within_s)
@@ -283,14 +283,14 @@ class _Opening(asyncio.Protocol):
         self.answer_sent: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[None] = loop.create_future()
         self.unread = bytearray()
-        self._refusal: Refusal | None = None
+        self._refusal: TlsRefusal | None = None
 
     @property
     def is_plain(self) -> bool:
         """True if it begins as a request does: with a method, or the preface of HTTP/2."""
         return self.unread[:1].isupper()
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: TlsRefusal) -> None:
         """Answer all bytes, arrived ones and later ones."""
         self._refusal = refusal
         self._answer(bytes(self.unread))

@@ -42,7 +42,7 @@ BORROWED_BYTES = 64 << 20
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-class Budget:
+class HeldBytes:
     """All bytes that are held."""
 
     def __init__(self, limit: int) -> None:
@@ -72,14 +72,14 @@ class Book:
         *,
         is_bounded: bool = True,
         is_shared: bool = False,
-        budget: Budget | None = None,
+        budget: HeldBytes | None = None,
     ) -> None:
         """Set up.
 
         What is not bounded has room for one thing of any size where little is held. Of what is
         shared no client gets more than is left for others, though there be none.
         """
-        self.budget = Budget(limit) if budget is None else budget
+        self.budget = HeldBytes(limit) if budget is None else budget
         self._is_bounded = is_bounded
         self._is_shared = is_shared
         self.held = 0
@@ -136,7 +136,7 @@ class Address:
         self.borrowed = 0
 
 
-class Client:
+class ClientAccount:
     """One client: a connection, or a call where connections are not seen."""
 
     __slots__ = (
@@ -203,7 +203,7 @@ class Share:
 
     __slots__ = ("_book", "_client", "held")
 
-    def __init__(self, book: Book, client: Client | None = None) -> None:
+    def __init__(self, book: Book, client: ClientAccount | None = None) -> None:
         self._book = book
         self._client = client
         self.held = 0
@@ -213,7 +213,7 @@ class Share:
         return Share(self._book, self._client)
 
     @property
-    def client(self) -> Client | None:
+    def client(self) -> ClientAccount | None:
         return self._client
 
     def has_room(self, size: int) -> bool:
@@ -310,18 +310,18 @@ class Share:
 class Ledger:
     def __init__(self, limit: int) -> None:
         """Set up; everything together may hold so many bytes."""
-        self.budget = Budget(limit)
+        self.budget = HeldBytes(limit)
         self.requests = Book(budget=self.budget)
         #: Streams that are open, of which nothing may ever come.
         self.streams = Book(is_shared=True, budget=self.budget)
         # an answer is there already, and there are models with large ones
         self.answers = Book(is_bounded=False, is_shared=True, budget=self.budget)
-        self._clients: dict[Client, None] = {}
+        self._clients: dict[ClientAccount, None] = {}
         self._addresses: dict[str, Address] = {}
         #: How often there had been no room at the last check.
         self._refused = 0
 
-    def enter(self, place: str, client: Client) -> Address:
+    def enter(self, place: str, client: ClientAccount) -> Address:
         """Note a client of an address; return what all of those hold."""
         self._clients[client] = None
         address = self._addresses.get(place)
@@ -330,7 +330,7 @@ class Ledger:
         address.clients += 1
         return address
 
-    def leave(self, place: str, client: Client) -> None:
+    def leave(self, place: str, client: ClientAccount) -> None:
         if self._clients.pop(client, self) is None:
             client.address.clients -= 1
             if not client.address.clients:

@@ -36,14 +36,14 @@ _NO_COOKIE, _LISTENS = 0xFFFFFFFF, 10
 _INTERFACES = 0, 1
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """One end of a connection; without a host, whatever that is."""
 
     host: str
     port: int
 
 
-async def user_of(client: Place, server: Place) -> int:
+async def user_of(client: Endpoint, server: Endpoint) -> int:
     """Return the user of a client that is connected to this server; UNKNOWN if nobody knows.
 
     A thread looks: with many connections the tables are long.
@@ -51,7 +51,7 @@ async def user_of(client: Place, server: Place) -> int:
     return await asyncio.to_thread(find_user, client, server)
 
 
-def find_user(client: Place, server: Place) -> int:
+def find_user(client: Endpoint, server: Endpoint) -> int:
     """Return the user of the client; see user_of()."""
     if not (server.host and _may_ask()):
         return find_in_tables(client, server)
@@ -76,12 +76,12 @@ def _may_ask() -> bool:
     """True if the kernel answers: it takes a module and, in a container, the permission."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            return _ask(place_of(listener.getsockname()), Place("127.0.0.1", 0), 0) is not None
+            return _ask(place_of(listener.getsockname()), Endpoint("127.0.0.1", 0), 0) is not None
     except OSError:
         return False
 
 
-def _ask(own: Place, other: Place, interface: int) -> tuple[int, int, int] | None:
+def _ask(own: Endpoint, other: Endpoint, interface: int) -> tuple[int, int, int] | None:
     """Return state, user and inode of the socket with these ends; None without an answer."""
     ends = _packed(own.host), _packed(other.host)
     family = socket.AF_INET if len(ends[0]) == 4 else socket.AF_INET6
@@ -103,7 +103,7 @@ def _ask(own: Place, other: Place, interface: int) -> tuple[int, int, int] | Non
 # ---------------------------------------------------------------- by a table
 
 
-def find_in_tables(client: Place, server: Place, proc: Path = _PROC) -> int:
+def find_in_tables(client: Endpoint, server: Endpoint, proc: Path = _PROC) -> int:
     """Return the user of the client, by the tables of all connections."""
     for _ in range(_LOOKS):
         users = set(_users(client, server, proc))
@@ -112,7 +112,7 @@ def find_in_tables(client: Place, server: Place, proc: Path = _PROC) -> int:
     return UNKNOWN
 
 
-def _users(client: Place, server: Place, proc: Path) -> Iterator[int]:
+def _users(client: Endpoint, server: Endpoint, proc: Path) -> Iterator[int]:
     for name, is_wide in (("tcp", False), ("tcp6", True)):
         own, other = _written(client, is_wide), _written(server, is_wide)
         if not own:
@@ -130,7 +130,7 @@ def _users(client: Place, server: Place, proc: Path) -> Iterator[int]:
                 yield int(user)
 
 
-def _written(place: Place, is_wide: bool) -> str:
+def _written(place: Endpoint, is_wide: bool) -> str:
     """Return a place as the tables write it; "" if it cannot be in one of such addresses."""
     if not place.host:
         return f":{place.port:04X}"
@@ -159,8 +159,8 @@ def _is_mapped(user: int, proc: Path) -> bool:
     return " ".join((proc / "self/uid_map").read_text().split()) == _ALL_USERS
 
 
-def place_of(name: object) -> Place:
+def place_of(name: object) -> Endpoint:
     """Return the place of a socket's name; one of no host and port 0 if that is no address."""
     if isinstance(name, tuple) and len(name) >= 2:
-        return Place(str(name[0]), int(name[1]))
-    return Place("", 0)
+        return Endpoint(str(name[0]), int(name[1]))
+    return Endpoint("", 0)

@@ -12,7 +12,7 @@ import resource
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from zmqtriton_frontends.process.ledger import Client
+from zmqtriton_frontends.process.ledger import ClientAccount
 
 #: A connection that is not idle makes room when its client has hardly gone on for so long.
 STILL_S = 5.0
@@ -36,7 +36,7 @@ def max_connections() -> int:
 
 class Occupant(Protocol):
     @property
-    def client(self) -> Client:
+    def client(self) -> ClientAccount:
         """Return its client."""
 
     @property

@@ -68,7 +68,7 @@ class KeptBlocks:
         self.end()
 
 
-class Placement:
+class StubPayload:
     """A body for stubs, with references in place of large tensors."""
 
     __slots__ = (
@@ -205,7 +205,7 @@ class Payload:
         self.mappings = make_mappings(memory, is_private=False, on_release=self.releases.add)
         self.segments = Segments(self.arena, self.mappings, tell)
         #: What each request without a final reply has placed, by its id.
-        self.placed: dict[int, Placement] = {}
+        self.placed: dict[int, StubPayload] = {}
         #: The blocks of responses whose segments are being requested.
         self._opening: list[list[Block]] = []
         #: What makes views of responses is imported.
@@ -217,7 +217,7 @@ class Payload:
 
     # -------------------------------------------------------------- requests
 
-    def place_now(self, request: CheckedRequest) -> Placement | None:
+    def place_now(self, request: CheckedRequest) -> StubPayload | None:
         """Place the request's large tensors in shared memory.
 
         None if it has to be made first, or if that takes long.
@@ -232,7 +232,7 @@ class Payload:
         placed.take_back()
         return None
 
-    async def place(self, request: CheckedRequest) -> Placement:
+    async def place(self, request: CheckedRequest) -> StubPayload:
         """Place them when there is memory. Raises Unavailable if that is short."""
         placed = self._placement(request)
         with ExitStack() as regions:
@@ -261,12 +261,12 @@ class Payload:
             self.arena.make(block, end)
             copy(data, room.view, start, end)
 
-    def _placement(self, request: CheckedRequest) -> Placement:
+    def _placement(self, request: CheckedRequest) -> StubPayload:
         # an answer that its stub writes elsewhere is not one for others
         is_keyed = self.keys is not None and request.claim is None and request.model.is_hashed
         # a client has its memory back at a deadline, but its sequence goes on with what was read
         may_last = bool(request.options.deadline_ns) and request.model.has_sequences
-        return Placement(self.arena, self.keys if is_keyed else None, lends=not may_last)
+        return StubPayload(self.arena, self.keys if is_keyed else None, lends=not may_last)
 
     def is_lent(self, data: Any) -> bool:
         """True for data of a request that its sender may change once it has the answer."""
@@ -274,7 +274,7 @@ class Payload:
         is_users = reference is not None and reference.segment >= USERS_FROM
         return is_users or type(data) is RegionContents
 
-    def sent(self, own_id: int, placed: Placement) -> None:
+    def sent(self, own_id: int, placed: StubPayload) -> None:
         """Note that a request with placed tensors is in flight until answered() is called."""
         self.placed[own_id] = placed
 

@@ -22,8 +22,8 @@ from zmqtriton_frontends.access.bearer_tokens import OPEN, may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
     Example,
+    HttpRequest,
     Operation,
-    Request,
     Route,
     extensions,
     need_of_route,
@@ -81,7 +81,7 @@ class Description:
             self._streams |= more.examples.keys()
             self._errors.update(dict.fromkeys(more.operations, more.error))
 
-    async def document(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def document(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         document = self._describe(req.grant)
         for describe in filter(None, (each.describe for each in extensions(self._gateway))):
             await describe(self._gateway, req, document)

@@ -39,17 +39,19 @@ OPERATIONS = {
     ),
     "Metadata.server_load": _answers("How busy the server is, and each model in it", "ServerLoad"),
     "Metadata.model_load": _answers("How busy a model is", "Load"),
-    "Repository.index": _answers(
+    "RepositoryResponders.index": _answers(
         "All models of the repository with their states",
         "Index",
         "IndexRequest",
         is_body_required=False,
     ),
-    "Repository.load": Operation(
+    "RepositoryResponders.load": Operation(
         "Load a model, or load it anew", "LoadRequest", is_body_required=False
     ),
-    "Repository.unload": Operation("Unload a model", "UnloadRequest", is_body_required=False),
-    "Repository.named_repository": Operation("Answers 501: repositories have no names"),
+    "RepositoryResponders.unload": Operation(
+        "Unload a model", "UnloadRequest", is_body_required=False
+    ),
+    "RepositoryResponders.named_repository": Operation("Answers 501: repositories have no names"),
     "Operations.scale": _answers("How many instances each version of a model has", "Scale"),
     "Operations.change_scale": _answers(
         "Give a model another number of instances while it serves", "Scale", "ScaleRequest"
@@ -106,14 +108,20 @@ OPERATIONS = {
         "InferRequest",
         media="text/event-stream",
     ),
-    "Settings.log": _answers("The settings of the log", "Settings"),
-    "Settings.change_log": _answers("Change the settings of the log", "Settings", "Settings"),
-    "Settings.trace": _answers("The settings of traces", "Settings"),
-    "Settings.change_trace": _answers("Change the settings of traces", "Settings", "Settings"),
-    "SharedMemory.status": _answers("The regions of shared memory that are registered", "Regions"),
-    "SharedMemory.register": Operation("Register a region of shared memory", "RegisterRequest"),
-    "SharedMemory.register_nameless": Operation("Answers 400: a region needs a name"),
-    "SharedMemory.unregister": Operation("Forget one region of shared memory, or all"),
+    "SettingsResponders.log": _answers("The settings of the log", "Settings"),
+    "SettingsResponders.change_log": _answers(
+        "Change the settings of the log", "Settings", "Settings"
+    ),
+    "SettingsResponders.trace": _answers("The settings of traces", "Settings"),
+    "SettingsResponders.change_trace": _answers(
+        "Change the settings of traces", "Settings", "Settings"
+    ),
+    "RegionResponders.status": _answers(
+        "The regions of shared memory that are registered", "Regions"
+    ),
+    "RegionResponders.register": Operation("Register a region of shared memory", "RegisterRequest"),
+    "RegionResponders.register_nameless": Operation("Answers 400: a region needs a name"),
+    "RegionResponders.unregister": Operation("Forget one region of shared memory, or all"),
     "Description.document": _answers("This description", "Description"),
     "Pages.front": Operation("A page for browsers, for others where to look", media=_HTML),
     "Pages.docs": Operation("This description as a page", media=_HTML),

@@ -13,7 +13,7 @@ import falcon.asgi
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Request, Responder, Route
+from zmqtriton_frontends.http_api import HttpRequest, Responder, Route
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import by_category
 
@@ -74,31 +74,33 @@ class Operations:
     def _route(self, method: str, path: str, responder: Responder) -> Route:
         return Route(method, path, CATEGORY, responder, _GENERAL_CATEGORY)
 
-    async def scale(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def scale(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         resp.data = json_documents.write(await self._gateway.call("scale", {"model": model}))
 
-    async def change_scale(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def change_scale(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         document = await self._changes(req)
         if "count" not in document:
             raise InvalidArgument('the number of instances is missing: {"count": 2}')
         call = {**document, "model": model}
         resp.data = json_documents.write(await self._gateway.call("scale", call))
 
-    async def canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def canary(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         canaries = await self._gateway.call("canary.status", {"model": model})
         resp.data = json_documents.write(canaries[0])
 
-    async def change_canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def change_canary(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         """Start a canary if a version is named, else change the one that runs."""
         document = await self._changes(req)
         verb = "canary.start" if "version" in document else "canary.change"
         await self._call_about_canary(resp, verb, {**document, "model": model})
 
-    async def promote_canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def promote_canary(
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str
+    ) -> None:
         await self._changes(req)
         await self._call_about_canary(resp, "canary.promote", {"model": model})
 
-    async def abort_canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def abort_canary(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         await self._changes(req)
         await self._call_about_canary(resp, "canary.abort", {"model": model})
 
@@ -107,26 +109,30 @@ class Operations:
     ) -> None:
         resp.data = json_documents.write(await self._gateway.call(verb, call))
 
-    async def restart(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def restart(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         """Restart the processes of a model; the requests that they execute fail."""
         await self._changes(req)
         ended = await self._gateway.call("restart", {"model": model})
         resp.data = json_documents.write({"model": model, "ended": ended})
 
-    async def drain_state(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
+    async def drain_state(
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str = ""
+    ) -> None:
         resp.data = json_documents.write(await self._gateway.call("drain.state", {"model": model}))
 
-    async def drain(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
+    async def drain(self, req: HttpRequest, resp: falcon.asgi.Response, model: str = "") -> None:
         await self._drain("drain", req, resp, model)
 
-    async def undrain(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
+    async def undrain(self, req: HttpRequest, resp: falcon.asgi.Response, model: str = "") -> None:
         await self._drain("undrain", req, resp, model)
 
-    async def _drain(self, verb: str, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+    async def _drain(
+        self, verb: str, req: HttpRequest, resp: falcon.asgi.Response, model: str
+    ) -> None:
         call = {**await self._changes(req, is_of_server=not model), "model": model}
         resp.data = json_documents.write(await self._gateway.call(verb, call))
 
-    async def _changes(self, req: Request, *, is_of_server: bool = False) -> dict[str, Any]:
+    async def _changes(self, req: HttpRequest, *, is_of_server: bool = False) -> dict[str, Any]:
         """Return the body's object, if the client may change anything."""
         body = await req.read_body(self._max_input_size)
         if not (self._is_guarded if is_of_server else self._is_open):

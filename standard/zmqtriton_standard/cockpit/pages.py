@@ -12,7 +12,7 @@ from pathlib import Path
 import falcon
 import falcon.asgi
 
-from zmqtriton_frontends.http_api import Request, Route
+from zmqtriton_frontends.http_api import HttpRequest, Route
 
 _DIRECTORY = Path(__file__).parent / "files"
 _TYPES = {
@@ -64,22 +64,22 @@ class Pages:
             Route("GET", "/pages/{file:name}", "", self.asset),
         ]
 
-    async def front(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def front(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         if not _wants_html(req.header(b"accept") or ""):
             resp.content_type, resp.data = _TEXT_TYPE, _SIGNPOST
             resp.set_header("Vary", "Accept")
             return
         self._send(req, resp, "front.html")
 
-    async def docs(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def docs(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         self._send(req, resp, "docs.html")
 
-    async def asset(self, req: Request, resp: falcon.asgi.Response, file: str) -> None:
+    async def asset(self, req: HttpRequest, resp: falcon.asgi.Response, file: str) -> None:
         if file not in self._files or file.endswith(".html"):
             raise falcon.HTTPNotFound
         self._send(req, resp, file)
 
-    def _send(self, req: Request, resp: falcon.asgi.Response, file: str) -> None:
+    def _send(self, req: HttpRequest, resp: falcon.asgi.Response, file: str) -> None:
         resp.set_headers(_HEADERS)
         resp.content_type = _TYPES[Path(file).suffix]
         if "gzip" in (req.header(b"accept-encoding") or ""):

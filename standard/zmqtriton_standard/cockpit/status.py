@@ -26,7 +26,7 @@ from zmqtriton_frontends.access.bearer_tokens import (
     without_places,
 )
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Request, Route
+from zmqtriton_frontends.http_api import HttpRequest, Route
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import by_category
 from zmqtriton_standard.cockpit import operations
@@ -82,7 +82,7 @@ class Status:
             Route("GET", f"{of}/logs", LOGS, self.logs, GENERAL_OF_LOGS),
         ]
 
-    async def status(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def status(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         document, index, latest = await asyncio.gather(
             self._gateway.call("status", {}),
             self._gateway.call("index", {"ready": False, "reasons": True, "urgent": True}),
@@ -123,14 +123,14 @@ class Status:
             return {"processes": {}, "rates": None, "machine": []}
         return latest
 
-    async def history(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def history(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         seconds, model = _number(req, "seconds", 3600), _text(req, "model")
         arguments: dict[str, Any] = {"seconds": seconds, "model": model}
         if req.grant is not None and not req.grant.is_for_all_models:
             arguments["visible_models"] = req.grant.models
         resp.data = json_documents.write(await self._gateway.call("history", arguments))
 
-    async def logs(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def logs(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         model, limit = _text(req, "model"), int(_number(req, "lines", 100, least=1))
         if not self._may_read_logs:
             raise falcon.HTTPForbidden(description=_REFUSAL_OF_LOGS)
@@ -147,14 +147,14 @@ class Status:
         resp.data = json_documents.write(answer)
 
 
-def _text(req: Request, name: str) -> str:
+def _text(req: HttpRequest, name: str) -> str:
     value = req.params.get(name, "")
     if type(value) is not str:
         raise InvalidArgument(f"'{name}' is there twice")
     return value
 
 
-def _number(req: Request, name: str, default: float, *, least: int = 0) -> float:
+def _number(req: HttpRequest, name: str, default: float, *, least: int = 0) -> float:
     text = _text(req, name)
     try:
         number = float(text) if text else default

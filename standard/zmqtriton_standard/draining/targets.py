@@ -16,13 +16,13 @@ from zmqtriton.supervisor import (
     Audience,
     Generation,
     GenerationState,
-    Instance,
+    HostServer,
     InstanceState,
     KillRequested,
     LoadCallback,
-    Model,
     Plan,
-    Server,
+    ServedModel,
+    StubPlace,
     serving_generations,
 )
 from zmqtriton_floor import wire
@@ -147,12 +147,12 @@ class Drain:
 
 
 class Replacement:
-    def __init__(self, generation: Generation, instances: Sequence[Instance]) -> None:
+    def __init__(self, generation: Generation, instances: Sequence[StubPlace]) -> None:
         """Let the instances leave."""
         self._generation = generation
         self._leaving = list(instances)
         self._slots = [instance.slot for instance in instances]
-        self._new: list[Instance] | None = None
+        self._new: list[StubPlace] | None = None
         self._then: Callable[[ZmqTritonError | None], None] | None = None
         for instance in self._leaving:
             generation.remove_instance(instance)
@@ -253,7 +253,7 @@ class ServerTarget:
     has_ended = False
     ended_as = "stopping"
 
-    def __init__(self, server: Server, audience: Audience) -> None:
+    def __init__(self, server: HostServer, audience: Audience) -> None:
         self._server = server
         self._audience = audience
 
@@ -284,7 +284,7 @@ class ModelTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.UNLOAD, Follow.RESTART)
     ended_as = "unloaded"
 
-    def __init__(self, plan: Plan, server: Server, model: Model) -> None:
+    def __init__(self, plan: Plan, server: HostServer, model: ServedModel) -> None:
         self.name = f"model '{model.name}'"
         self._plan = plan
         self._server = server
@@ -361,7 +361,7 @@ class InstanceTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.RESTART)
     ended_as = "replaced"
 
-    def __init__(self, plan: Plan, model: Model, name: str) -> None:
+    def __init__(self, plan: Plan, model: ServedModel, name: str) -> None:
         """Find the instance. Raises NotFound."""
         matches = [
             (version, instance)

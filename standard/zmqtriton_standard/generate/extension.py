@@ -14,7 +14,7 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.entrance import Ask, Content, are_wanted
 from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import JSON_LENGTH, HttpExtension, Inference, Request, Route
+from zmqtriton_frontends.http_api import JSON_LENGTH, HttpExtension, HttpRequest, Inference, Route
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import (
     infer_request,
@@ -55,7 +55,7 @@ class Generate:
         self._forwards = inference.gateway.settings.http.forwards_from_generate
 
     async def generate(
-        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         checked = await self._read(req, model, version)
         writer = Writer(checked.model, checked.body.request_id, req.wait_for_room)
@@ -76,13 +76,13 @@ class Generate:
         resp.set_headers(texts_of(await reported(checked.reports)))
 
     async def generate_stream(
-        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         await self._send_events(req, resp, await self._read(req, model, version), Writer)
 
     async def _send_events(
         self,
-        req: Request,
+        req: HttpRequest,
         resp: falcon.asgi.Response,
         checked: CheckedRequest,
         form: type[Writer],
@@ -101,10 +101,12 @@ class Generate:
         else:
             resp.stream = Events(event, items, writer.event, turn=req.turn, made=req.made)
 
-    def _responses(self, req: Request, checked: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
+    def _responses(
+        self, req: HttpRequest, checked: CheckedRequest
+    ) -> AsyncGenerator[StreamItem, None]:
         return self._inference.entrance.responses(checked, req.arrivals())
 
-    async def _read(self, req: Request, model: str, version: str) -> CheckedRequest:
+    async def _read(self, req: HttpRequest, model: str, version: str) -> CheckedRequest:
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection
         text = await req.read_body(self._inference.max_input_size)
@@ -113,7 +115,7 @@ class Generate:
 
     def _ask(
         self,
-        req: Request,
+        req: HttpRequest,
         target: tuple[str, str],
         read: Callable[[ModelVersion], Content],
         begun_ns: int,
@@ -133,7 +135,7 @@ class Generate:
         )
 
 
-def _parse(req: Request, text: bytes, model: ModelVersion) -> Content:
+def _parse(req: HttpRequest, text: bytes, model: ModelVersion) -> Content:
     """Parse a body. Raises InvalidArgument, and TakesLong for a large one."""
     if (req.header(b"content-encoding") or "").strip().lower() not in ("", "identity"):
         raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
@@ -181,7 +183,7 @@ class InferStream(Generate):
     """
 
     async def infer_stream(
-        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection

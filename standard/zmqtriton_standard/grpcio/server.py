@@ -40,7 +40,7 @@ from zmqtriton_frontends.grpc_api import (
     pushback,
 )
 from zmqtriton_frontends.inference import OpenSequences
-from zmqtriton_frontends.process import Certificates, Client, Ledger, Place, Share
+from zmqtriton_frontends.process import Certificates, ClientAccount, Endpoint, Ledger, Share
 from zmqtriton_frontends.serving import Service, address
 
 
@@ -128,7 +128,7 @@ class GrpcCall:
         #: Ours; 0 if nobody asks.
         self._port = port
         #: There if something is encoded that needs room.
-        self._client: Client | None = None
+        self._client: ClientAccount | None = None
         self._answers: Share | None = None
         self._requests: Share | None = None
 
@@ -178,9 +178,9 @@ class GrpcCall:
     def sequences(self) -> OpenSequences:
         return OpenSequences()  # grpc tells all connections at once to end
 
-    def _enter(self) -> Client:
+    def _enter(self) -> ClientAccount:
         if self._client is None:
-            self._client = Client(self._ledger, self.ends[0].host)
+            self._client = ClientAccount(self._ledger, self.ends[0].host)
             self._context.add_done_callback(self._forget)
         return self._client
 
@@ -197,13 +197,13 @@ class GrpcCall:
         return [v if isinstance(v, str) else v.decode("latin-1") for _, v in pairs]
 
     @property
-    def ends(self) -> tuple[Place, Place]:
+    def ends(self) -> tuple[Endpoint, Endpoint]:
         # such as ipv4:127.0.0.1:40000 or ipv6:%5B::1%5D:40000
         kind, _, place = unquote(self._context.peer()).partition(":")
         host, _, port = place.rpartition(":")
         # grpc does not say at which of its addresses the client is
         number = int(port) if kind.startswith("ip") and port.isdecimal() else 0
-        return Place(host.strip("[]"), number), Place("", self._port)
+        return Endpoint(host.strip("[]"), number), Endpoint("", self._port)
 
     grant = None
 

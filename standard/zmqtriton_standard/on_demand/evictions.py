@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.supervisor import Model, Plan, Policy, reaches
+from zmqtriton.supervisor import Plan, Policy, ServedModel, reaches
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_standard.memory.measurements import HOST, Sizes, budgeted_gpus, budgets_of
@@ -86,7 +86,7 @@ class ModelUsage:
     on demand is ever named, and never one that is in use or about to be. Does no I/O.
     """
 
-    def __init__(self, plan: Plan, models: Mapping[str, Model], idle_after_s: float) -> None:
+    def __init__(self, plan: Plan, models: Mapping[str, ServedModel], idle_after_s: float) -> None:
         self._plan = plan
         self._models = models
         self._idle_after_s = idle_after_s
@@ -221,7 +221,7 @@ class Room(NamedTuple):
 
 
 class Evictor:
-    def __init__(self, plan: Plan, models: Mapping[str, Model], policy: Policy) -> None:
+    def __init__(self, plan: Plan, models: Mapping[str, ServedModel], policy: Policy) -> None:
         self._plan = plan
         self._models = models
         self._budgets = budgets_of(policy)

@@ -18,10 +18,10 @@ from zmqtriton.supervisor import (
     CountsReport,
     Feature,
     HelperOwner,
-    Outcome,
+    PlanTimer,
+    Promise,
     RepositoryListing,
     Story,
-    Timer,
     Verb,
     Verbs,
     required_model_name,
@@ -92,11 +92,11 @@ class OnDemandLoader(Feature):
         self._processes = ModelProcesses(plan)
         self._gpu_problem = ""
         #: The models that are asked to sleep, and for how long.
-        self._falling_asleep: dict[str, Timer] = {}
+        self._falling_asleep: dict[str, PlanTimer] = {}
         #: What to call after the current refresh, and after the next one.
         self._refresh_callbacks: list[Callable[[], None]] | None = None
         self._then_look: list[Callable[[], None]] = []
-        self._timer: Timer | None = None
+        self._timer: PlanTimer | None = None
 
     # ----------------------------------------------------------- what is asked
 
@@ -279,7 +279,7 @@ class OnDemandLoader(Feature):
         load.is_loading = True
         self._evictions.reserve(name)
         self._plan.log("I", f"loading '{name}', which is asked for")
-        loaded = Outcome[ZmqTritonError | None]()
+        loaded = Promise[ZmqTritonError | None]()
         self._server.get_or_create_model(name).load_on_demand(loaded)
         error = await loaded
         self._evictions.load_ended(name, error)

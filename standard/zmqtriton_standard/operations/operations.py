@@ -18,12 +18,12 @@ from zmqtriton.supervisor import (
     CoreParts,
     Feature,
     Generation,
-    Instance,
     InstanceState,
     KillRequested,
     RepeatedCall,
     RepositoriesInUse,
     Signal,
+    StubPlace,
     Verb,
     Verbs,
     always,
@@ -207,7 +207,7 @@ class Operations(Feature):
         self,
         model: str,
         name: str,
-        instances: Sequence[tuple[Generation, Instance]],
+        instances: Sequence[tuple[Generation, StubPlace]],
         answer: Callable[[Any], None],
     ) -> None:
         """End one instance, which comes back, and leave the others of its model alone."""
@@ -228,7 +228,7 @@ class Operations(Feature):
         self._server.load(name, None, errors.append)
         answer(next(filter(None, errors), 0))
 
-    def _instances(self, model: str) -> Iterator[tuple[Generation, Instance]]:
+    def _instances(self, model: str) -> Iterator[tuple[Generation, StubPlace]]:
         for generation in list(self._server.generations.values()):
             if generation.blueprint.name == model:
                 yield from ((generation, instance) for instance in list(generation.instances))

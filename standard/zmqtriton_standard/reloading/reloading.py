@@ -17,8 +17,8 @@ from zmqtriton.supervisor import (
     Feature,
     FileReport,
     LookAtFiles,
-    Model,
     RepositoryListing,
+    ServedModel,
     Verb,
     Verbs,
     always,
@@ -61,18 +61,18 @@ class Reloader(Feature):
         pause_s = SETTLE_S if self._watch.is_changing else LOOK_S
         self._plan.call_later(max(pause_s, report.took_s * _SHARE), self._look)
 
-    def _tell(self, model: Model, error: ZmqTritonError | None) -> None:
+    def _tell(self, model: ServedModel, error: ZmqTritonError | None) -> None:
         """Say last why a change is not served."""
         if error is not None:
             self._plan.log("E", f"{model.name}: {_why_not_loaded(model) or error.text}")
 
 
-def _follows_files(model: Model) -> bool:
+def _follows_files(model: ServedModel) -> bool:
     """True if it is loaded from files of its own, or was to be."""
     return model.history.is_from_files and not model.was_unloaded
 
 
-def _why_not_loaded(model: Model) -> str:
+def _why_not_loaded(model: ServedModel) -> str:
     """Return why the last load has failed; "" if nobody knows."""
     if model.history.read_problem:
         return model.history.read_problem.text
@@ -170,7 +170,7 @@ class ReloadCalls(Feature):
             model.history.is_directory_gone = False
             model.poll(0.0, partial(report.record_load, model))
 
-    def _choose(self, names: Iterable[str]) -> list[Model]:
+    def _choose(self, names: Iterable[str]) -> list[ServedModel]:
         """Return the models to look at: all, or in mode explicit those that are loaded.
 
         One that a client has loaded with a configuration of its own does not follow the files.
@@ -181,7 +181,7 @@ class ReloadCalls(Feature):
         return [model for model in models if _is_in_use(model) and model.history.override is None]
 
 
-def _is_in_use(model: Model) -> bool:
+def _is_in_use(model: ServedModel) -> bool:
     is_serving = any(version.is_serving for version in model.versions.values())
     return is_serving or model.was_explicitly_loaded
 
@@ -201,7 +201,7 @@ class _Report:
         self._left = set(names)
         self._answer_if_complete()
 
-    def record_load(self, model: Model, error: ZmqTritonError | None) -> None:
+    def record_load(self, model: ServedModel, error: ZmqTritonError | None) -> None:
         self.record(model.name, "unchanged" if model.history.is_unchanged else "loaded", error)
 
     def record(self, name: str, outcome: str, error: ZmqTritonError | None) -> None:

@@ -20,9 +20,9 @@ from zmqtriton.supervisor import (
     Feature,
     Generation,
     HelperOwner,
-    Model,
     RepeatedCall,
     Scale,
+    ServedModel,
     Verb,
     Verbs,
     check_names,
@@ -231,7 +231,7 @@ class Autoscaler(Feature):
     # ------------------------------------------------------------- deciding
 
     def _consider(
-        self, model: Model, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
+        self, model: ServedModel, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
     ) -> None:
         """Compare the instances of a model with what its busiest version needs."""
         serving = serving_generations(model.versions)
@@ -261,7 +261,12 @@ class Autoscaler(Feature):
             self._processes.measure(counted, budgeted_gpus(self._budgets), then)
 
     def _on_memory_measured(
-        self, model: Model, scaled: _ScaledModel, instances: int, reason: str, memory: MemoryReport
+        self,
+        model: ServedModel,
+        scaled: _ScaledModel,
+        instances: int,
+        reason: str,
+        memory: MemoryReport,
     ) -> None:
         """Start as many more as there is room for."""
         scaled.is_changing, scaled.obstacle = False, ""
@@ -299,7 +304,7 @@ class Autoscaler(Feature):
             if of_each[place] or place == HOST
         )
 
-    def _scale(self, model: Model, scaled: _ScaledModel, instances: int, reason: str) -> None:
+    def _scale(self, model: ServedModel, scaled: _ScaledModel, instances: int, reason: str) -> None:
         scaled.is_changing = True
         scaled.last_change = f"to {instances}: {reason}"
         self._plan.log("I", f"autoscaling '{model.name}' {scaled.last_change}")
@@ -311,7 +316,7 @@ class Autoscaler(Feature):
 
         model.scale(Scale(instances), done)
 
-    def _postpone(self, model: Model, scaled: _ScaledModel, obstacle: str) -> None:
+    def _postpone(self, model: ServedModel, scaled: _ScaledModel, obstacle: str) -> None:
         """Start no more instances for a while."""
         scaled.obstacle = obstacle
         scaled.retry_at_s = self._plan.now_s + RETRY_PAUSE_S
@@ -319,7 +324,7 @@ class Autoscaler(Feature):
 
     # --------------------------------------------------------------- showing
 
-    def describe_model(self, model: Model) -> dict[str, Any]:
+    def describe_model(self, model: ServedModel) -> dict[str, Any]:
         """Describe how a model is scaled; empty if it is not."""
         limits = limits_of(model)
         if limits is None:
@@ -353,7 +358,9 @@ class ScalingCalls:
     """The control call about the number of a model's instances."""
 
     def __init__(
-        self, models: Mapping[str, Model], describe_scaled: Callable[[Model], dict[str, Any]]
+        self,
+        models: Mapping[str, ServedModel],
+        describe_scaled: Callable[[ServedModel], dict[str, Any]],
     ) -> None:
         """Set up; `describe_scaled` describes how a model is scaled by its load, if it is."""
         self._models = models
@@ -369,17 +376,17 @@ class ScalingCalls:
         else:
             call.answer(self._describe(model))
 
-    def _describe(self, model: Model) -> dict[str, Any]:
+    def _describe(self, model: ServedModel) -> dict[str, Any]:
         return describe_instances(model) | self._describe_scaled(model)
 
-    def _find(self, arguments: dict[str, Any]) -> Model:
+    def _find(self, arguments: dict[str, Any]) -> ServedModel:
         name = required_model_name(arguments)
         if name not in self._models:
             raise NotFound(f"there is no model '{name}'")
         return self._models[name]
 
     def _scale(
-        self, model: Model, arguments: dict[str, Any], answer: Callable[[Any], None]
+        self, model: ServedModel, arguments: dict[str, Any], answer: Callable[[Any], None]
     ) -> None:
         check_names("a scale", arguments, ("model", "count", "group"))
         count, group = arguments["count"], arguments.get("group", "")
@@ -407,7 +414,7 @@ class ScalingCalls:
         model.scale(scale, done)
 
 
-def limits_of(model: Model) -> AutoscaleLimits | None:
+def limits_of(model: ServedModel) -> AutoscaleLimits | None:
     """Return the bounds of a model that serves and is scaled by its load."""
     bounds: list[AutoscaleLimits | None]
     generations = serving_generations(model.versions)

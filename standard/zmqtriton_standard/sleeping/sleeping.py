@@ -17,8 +17,8 @@ from zmqtriton.supervisor import (
     Feature,
     HelperOwner,
     InstanceState,
-    Model,
     Send,
+    ServedModel,
     Verb,
     Verbs,
     always,
@@ -81,7 +81,7 @@ class Sleeping(Feature, HelperOwner):
 
         self._ask(word, model, done)
 
-    def _ask(self, word: str, model: Model, done: Done) -> None:
+    def _ask(self, word: str, model: ServedModel, done: Done) -> None:
         """Ask all instances of a model; `done` is called when all have answered."""
         turn = _Turn(word, model.name, self._plan.now_s, done)
         generations = serving_generations(model.versions)

@@ -14,7 +14,7 @@ from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.settings.broker import OnDemand
 from zmqtriton_floor.settings.codec import decode, decode_some
 from zmqtriton_floor.settings.stub import Memory
-from zmqtriton_floor.settings.tracing import Tracing
+from zmqtriton_floor.settings.tracing import TracingSettings
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Access(NamedTuple):
     tls: Optional[Tls] = None
 
 
-class Server(NamedTuple):
+class ServerFacts(NamedTuple):
     """Facts about the server, and how it works."""
 
     id: str
@@ -145,7 +145,7 @@ class MetricsService(NamedTuple):
     tokens: str = ""
 
 
-class Port(NamedTuple):
+class AddOnPort(NamedTuple):
     """A port of an add-on, which the process serves that is given its socket."""
 
     #: That of the socket.
@@ -161,14 +161,14 @@ class FrontendSettings(NamedTuple):
     log: LogOptions
     memory: Memory
     metrics: MetricsConfig
-    server: Server
+    server: ServerFacts
     models: Models
     http: Http
     grpc: Grpc
     metrics_service: MetricsService
-    tracing: Tracing = Tracing()
+    tracing: TracingSettings = TracingSettings()
     access: Access = Access()
-    ports: Tuple[Port, ...] = ()
+    ports: Tuple[AddOnPort, ...] = ()
     #: References to the steps that requests take, of other packages.
     steps: Tuple[str, ...] = ()
 

@@ -22,7 +22,7 @@ class Sampling(NamedTuple):
     counter: str
 
 
-class Tracing(NamedTuple):
+class TracingSettings(NamedTuple):
     """The choice that frontends make of requests; a wire.TraceSettings carries a new one."""
 
     #: "triton" or "opentelemetry"

@@ -229,7 +229,7 @@ def _placing(memory: TensorMemory, request: wire.Request, inputs: list[wire.Tens
     """
     target = request.model, request.version
     for row in inputs:
-        if type(row.data) is gpu.Span:
+        if type(row.data) is gpu.DeviceSpan:
             return wire.ACCEPTS_GPU if memory.takes_gpu(*target) else 0
     return wire.WANT_DIGESTS if memory.is_hashed(*target) else 0
 
@@ -237,7 +237,7 @@ def _placing(memory: TensorMemory, request: wire.Request, inputs: list[wire.Tens
 def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
     """Return the tensor where it was preferred; strings, and all without a GPU, stay on the CPU."""
     data = row.data
-    if type(data) is gpu.Span:
+    if type(data) is gpu.DeviceSpan:
         return row if data.gpu == number else row._replace(data=gpu.copied(data, number))
     if row.datatype == BYTES or not len(data) or not gpu.is_usable():
         return row

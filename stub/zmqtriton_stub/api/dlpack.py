@@ -24,7 +24,7 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.tensors import datatype_of
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.gpu import DeviceSpan
 
 CPU = 1
 GPU = 2
@@ -185,7 +185,7 @@ def take(source: Any) -> Taken:
     address = (tensor.data or 0) + tensor.byte_offset
     if tensor.device_type in _ON_GPU:
         size = count_elements(shape) * dtype.itemsize
-        return Taken(datatype, Span(tensor.device_id, address, size, owner), shape)
+        return Taken(datatype, DeviceSpan(tensor.device_id, address, size, owner), shape)
     is_read_only = kind.structure is _Versioned and bool(managed.flags & _READ_ONLY)
     owner.__array_interface__ = {
         "version": 3,
@@ -287,11 +287,16 @@ def give(array: Any, datatype: int, max_version: Any = None, *, keeper: Any = No
 
 
 def give_span(
-    span: Span, datatype: int, shape: Sequence[int], max_version: Any = None, *, keeper: Any = None
+    span: DeviceSpan,
+    datatype: int,
+    shape: Sequence[int],
+    max_version: Any = None,
+    *,
+    keeper: Any = None,
 ) -> Any:
     """Return a capsule over GPU memory, likewise."""
     if keeper is not None:
-        span = Span(span.gpu, span.address, span.size, (span, keeper))
+        span = DeviceSpan(span.gpu, span.address, span.size, (span, keeper))
     dtype = np.dtype(_MASKS.get(datatype) or BY_NUMBER[datatype].numpy)
     return _unmasked(_driver().give(span, dtype, tuple(shape), max_version), datatype)
 

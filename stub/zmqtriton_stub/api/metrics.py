@@ -12,7 +12,7 @@ from typing import Any
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_stub import instance
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.api.protocols import Measured, Metrics
+from zmqtriton_stub.api.protocols import MeasuredMetric, Metrics
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
 
 #: For tests that import pb_utils without a server.
@@ -115,13 +115,13 @@ class Metric:
     __slots__ = ("_family", "_measured")
 
     _family: _Life
-    _measured: Measured | None
+    _measured: MeasuredMetric | None
 
     def __init__(self) -> None:
         raise TypeError("c_python_backend_utils.Metric: No constructor defined!")
 
     @classmethod
-    def _made(cls, family: _Life, measured: Measured) -> Metric:
+    def _made(cls, family: _Life, measured: MeasuredMetric) -> Metric:
         metric = cls.__new__(cls)
         metric._family, metric._measured = family, measured
         return metric

@@ -60,7 +60,7 @@ class BlsExecutor(Protocol):
     def ask_async(self, request: Any, is_stream: bool) -> Any: ...
 
 
-class Measured(Protocol):
+class MeasuredMetric(Protocol):
     """One metric object of this process."""
 
     number: int

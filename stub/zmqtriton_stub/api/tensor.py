@@ -21,7 +21,7 @@ from zmqtriton_floor.tensors import datatype_of, encode_bytes, from_numpy, to_nu
 from zmqtriton_stub.api import dlpack
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.gpu import DeviceSpan
 
 _NAMELESS = "Tensor name cannot be an empty string."
 
@@ -78,14 +78,14 @@ class Tensor:
 
     def is_cpu(self) -> bool:
         """Return whether its data are in the memory of the CPU."""
-        return type(self._data) is not Span
+        return type(self._data) is not DeviceSpan
 
     def as_numpy(self) -> Any:
         """Return the array, the same at each call; the model may write into it."""
         source = self._data  # before the array, by which another thread may just replace it
         array = self._array
         if array is None:
-            if type(source) is Span:
+            if type(source) is DeviceSpan:
                 raise TritonModelException(
                     "Tensor is stored in GPU and cannot be converted to NumPy."
                 )
@@ -117,7 +117,7 @@ class Tensor:
         """Return a tensor that shares the memory of a DLPack capsule or its producer."""
         name = _checked(name)
         taken = dlpack.take(tensor)
-        if type(taken.array) is Span:
+        if type(taken.array) is DeviceSpan:
             return received(wire.Tensor(name, taken.datatype, taken.shape, taken.array))
         if taken.datatype not in WITHOUT_NUMPY:
             return Tensor(name, taken.array)
@@ -142,7 +142,7 @@ class Tensor:
             raise TritonModelException("DLPack does not have support for string tensors.")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError("A Tensor gives its memory where it is.")
-        if type(self._data) is Span:
+        if type(self._data) is DeviceSpan:
             # all that was written there is complete, so no stream has to wait
             span = gpu.copied(self._data, self._data.gpu) if copy else self._data
             return dlpack.give_span(
@@ -158,7 +158,7 @@ class Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         data = self._data
-        return (dlpack.GPU, data.gpu) if type(data) is Span else (dlpack.CPU, 0)
+        return (dlpack.GPU, data.gpu) if type(data) is DeviceSpan else (dlpack.CPU, 0)
 
     def _bits(self) -> Any:
         """Return what numpy cannot name as numbers of the same size."""

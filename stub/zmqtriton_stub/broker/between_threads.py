@@ -35,7 +35,7 @@ class Bell:
         os.close(self._other_end)
 
 
-class Outbox:
+class ThreadOutbox:
     """Passes items to `send`, one at a time and in the order in which they were put."""
 
     def __init__(self, send: Callable[[Any], None]) -> None:

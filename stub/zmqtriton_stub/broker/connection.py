@@ -24,9 +24,9 @@ from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.broker.between_threads import Bell
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
-from zmqtriton_stub.execution.streams import Publisher, Stream, coalesce
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, state_lock
+from zmqtriton_stub.execution.streams import OpenStream, Publisher, coalesce
+from zmqtriton_stub.instance import StubInstance
 
 _RESCHEDULED = "the broker died before the rescheduled request could be executed again"
 _UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
@@ -41,7 +41,7 @@ class BrokerConnection:
 
     def __init__(
         self,
-        instance: Instance,
+        instance: StubInstance,
         watch: Callable[[int], object],
         unwatch: Callable[[int], object],
     ) -> None:
@@ -65,9 +65,9 @@ class BrokerConnection:
         self._bell = Bell()
         self.wake_descriptor = self._bell.descriptor
         #: Batches that were not begun: their number and their requests.
-        self.batches: deque[tuple[int, list[Pending]]] = deque()
+        self.batches: deque[tuple[int, list[OpenRequest]]] = deque()
         #: Every request that is here and has no final outcome yet, by peer and id.
-        self.pending: dict[tuple[int, int], Pending] = {}
+        self.pending: dict[tuple[int, int], OpenRequest] = {}
         #: What the broker may not have passed on yet.
         self.answered = UnconfirmedAnswers()
         #: The counters of streams' responses.
@@ -363,8 +363,8 @@ class BrokerConnection:
         if not message.requests[0].flags & wire.ANSWERS_WAIT:
             with state_lock:
                 self.answered.note_message(self._dry_ns)
-        owed = Stream if self.instance.is_decoupled else Pending
-        batches: list[tuple[int, list[Pending]]] = []
+        owed = OpenStream if self.instance.is_decoupled else OpenRequest
+        batches: list[tuple[int, list[OpenRequest]]] = []
         for work, body in zip(message.requests, frames[1:]):
             if work.flags & wire.SEQUENCE_OVER:
                 self._forget_sequence(work)
@@ -399,7 +399,7 @@ def _cancel(link: BrokerConnection, message: wire.CancelExecution) -> None:
 def _grant(link: BrokerConnection, message: wire.StreamAcks) -> None:
     for grant in message.acks:
         stream = link.pending.get((grant.peer, grant.id))
-        if type(stream) is Stream:
+        if type(stream) is OpenStream:
             stream.grant(grant.responses, grant.passed)
 
 

@@ -17,7 +17,7 @@ from zmqtriton_stub import instance as this_process
 if TYPE_CHECKING:
     from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWaits
     from zmqtriton_stub.execution.executions import Executions
-    from zmqtriton_stub.model import Model
+    from zmqtriton_stub.model import PythonModel
 
 #: None: it may go on by itself.
 _Calls = Optional["set[BlsCall]"]
@@ -25,7 +25,7 @@ _NEVER: _Calls = None
 
 
 class DeadlockReport:
-    def __init__(self, waits: ReplyWaits, executions: Executions, model: Model) -> None:
+    def __init__(self, waits: ReplyWaits, executions: Executions, model: PythonModel) -> None:
         self._waits = waits
         self._executions = executions
         self._model = model

@@ -10,14 +10,14 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "executions": "Execution Executions",
     "response_counts": "ResponseCounter",
-    "responses": "OutcomeWithBody Pending state_lock",
-    "streams": "Stream",
+    "responses": "OutcomeWithBody OpenRequest state_lock",
+    "streams": "OpenStream",
 }
 
 if TYPE_CHECKING:
     from zmqtriton_stub.execution.executions import Execution, Executions
     from zmqtriton_stub.execution.response_counts import ResponseCounter
-    from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
-    from zmqtriton_stub.execution.streams import Stream
+    from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, state_lock
+    from zmqtriton_stub.execution.streams import OpenStream
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -24,7 +24,7 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
@@ -33,11 +33,11 @@ from zmqtriton_stub.api.errors import TritonModelException, describe
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, received
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
-from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, state_lock
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.growth import GrowthWatch
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
-from zmqtriton_stub.model import Model, NoRoomError, Responses
+from zmqtriton_stub.model import NoRoomToWakeError, PythonModel, Responses
 
 _now_ns = time.monotonic_ns
 
@@ -69,7 +69,7 @@ class Execution:
         "requests",
     )
 
-    def __init__(self, number: int, batch: list[Pending]) -> None:
+    def __init__(self, number: int, batch: list[OpenRequest]) -> None:
         self.number = number
         self.batch = batch
         self.answers: list[OutcomeWithBody] = []
@@ -87,10 +87,10 @@ class Executions:
 
     def __init__(
         self,
-        instance: Instance,
-        model: Model,
+        instance: StubInstance,
+        model: PythonModel,
         link: BrokerConnection,
-        progress: Progress,
+        progress: ProgressView,
         *,
         watches_memory: bool = False,
     ) -> None:
@@ -105,7 +105,7 @@ class Executions:
         #: The instance is free for the next batch while coroutines of earlier ones go on.
         self._is_free_at_once = instance.is_decoupled and not instance.max_inflight
         #: The batches that the broker waits for.
-        self._batches: dict[int, list[Pending]] = {}
+        self._batches: dict[int, list[OpenRequest]] = {}
         #: Those of them that are coroutines among others.
         self.tasks: dict[int, Any] = {}
 
@@ -114,7 +114,7 @@ class Executions:
         """The number of batches that the broker waits for."""
         return len(self._batches)
 
-    def pending(self) -> list[Pending]:
+    def pending(self) -> list[OpenRequest]:
         """The requests of these batches."""
         return [pending for batch in list(self._batches.values()) for pending in batch]
 
@@ -123,7 +123,7 @@ class Executions:
         with state_lock:
             return [*self._link.answered.keys(), *self._link.pending]
 
-    def begin(self, number: int, batch: list[Pending]) -> bool:
+    def begin(self, number: int, batch: list[OpenRequest]) -> bool:
         """Execute one batch; False if the broker that has sent it is replaced.
 
         Every request gets its final answer here, or its sender will give it.
@@ -236,13 +236,13 @@ class Executions:
         """
         requests, execution.requests = execution.requests, []
         states = self._instance.states
-        encoded: list[tuple[Pending, OutcomeWithBody, Any]] = []
+        encoded: list[tuple[OpenRequest, OutcomeWithBody, Any]] = []
         try:
             for request, response in zip(
                 requests, repeat(None) if responses is None else responses
             ):
                 # what the API knows by its protocol was made here
-                pending: Pending | None = request._pending  # type: ignore[assignment]
+                pending: OpenRequest | None = request._pending  # type: ignore[assignment]
                 if pending is None or (pending.is_answered and response is None):
                     continue
                 if pending.wants_again:
@@ -264,7 +264,7 @@ class Executions:
             execution.answers.append(answer)
 
     def _check_again(
-        self, execution: Execution, pending: Pending, response: InferenceResponse | None
+        self, execution: Execution, pending: OpenRequest, response: InferenceResponse | None
     ) -> None:
         """Check that a request that the model wants again may be rescheduled."""
         if response is not None:
@@ -289,7 +289,7 @@ class Executions:
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
         text, number = describe(error), InternalError.number
-        if isinstance(error, NoRoomError):
+        if isinstance(error, NoRoomToWakeError):
             number = Unavailable.number
         else:
             text = self._instance.failure(text)
@@ -373,7 +373,7 @@ class Executions:
 
 
 def _requests(
-    batch: list[Pending], answers: list[OutcomeWithBody], instance: Instance
+    batch: list[OpenRequest], answers: list[OutcomeWithBody], instance: StubInstance
 ) -> list[InferenceRequest]:
     """Return the batch as the model sees it; requests that do not decode or fit are answered."""
     requests = []
@@ -419,7 +419,7 @@ def _zeros(tensor: wire.Tensor) -> wire.Tensor:
     return tensor._replace(data=np.zeros(size, np.uint8).data)
 
 
-def _check(pending: Pending, body: wire.RequestBody, signature: Signature) -> None:
+def _check(pending: OpenRequest, body: wire.RequestBody, signature: Signature) -> None:
     """Raise InvalidArgument if a model, or an ensemble, has sent what this model does not take."""
     try:
         signature.check(body)
@@ -430,7 +430,7 @@ def _check(pending: Pending, body: wire.RequestBody, signature: Signature) -> No
         raise InvalidArgument(where + error.text) from None
 
 
-def _leave_to_sender(pending: Pending, request: InferenceRequest, *, is_owed: bool) -> None:
+def _leave_to_sender(pending: OpenRequest, request: InferenceRequest, *, is_owed: bool) -> None:
     """Leave a request to its sender; `is_owed` if execute() should have returned a response."""
     if is_owed:
         pending.loss = _NO_RESPONSE

@@ -17,7 +17,7 @@ from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, Datatype, count
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.gpu import DeviceSpan
 
 if TYPE_CHECKING:
     from zmqtriton_stub.api.inference import InferenceResponse
@@ -153,7 +153,7 @@ def keep_states(pending: ServedRequest, changes: dict[str, Tensor]) -> None:
 
 def _copied(data: Any) -> bytes:
     """Return a copy: the model may go on writing to what it gave, and its inputs are others'."""
-    return bytes(gpu.downloaded(data) if type(data) is Span else data)
+    return bytes(gpu.downloaded(data) if type(data) is DeviceSpan else data)
 
 
 def _kept(data: Any, kept: bytearray) -> bytearray:

@@ -24,7 +24,7 @@ from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 if TYPE_CHECKING:
     from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
     from zmqtriton_stub.execution.response_counts import ResponseCounter
-    from zmqtriton_stub.instance import Instance
+    from zmqtriton_stub.instance import StubInstance
     from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor
 
 #: A row of Results and its body.
@@ -39,10 +39,10 @@ _LET_GO = "The model let go of a request without a response to it."
 state_lock = threading.RLock()
 
 
-class BrokerLink(Protocol):
+class ResponseLink(Protocol):
     """The connection to the broker, as seen by a request."""
 
-    instance: Instance
+    instance: StubInstance
     #: Nothing can be sent any more.
     is_closed: bool
     #: Every request without a final outcome, by peer and id.
@@ -67,7 +67,7 @@ class BrokerLink(Protocol):
     def tell_tallies(self) -> None: ...
 
 
-class Pending:
+class OpenRequest:
     """A request that is here and has no final outcome yet."""
 
     #: Its outcomes leave at once, so that others' memory can be passed on in them.
@@ -98,7 +98,7 @@ class Pending:
         "work",
     )
 
-    def __init__(self, link: BrokerLink, work: wire.BatchedRequest, body: bytes) -> None:
+    def __init__(self, link: ResponseLink, work: wire.BatchedRequest, body: bytes) -> None:
         self._link = link
         self.work = work
         #: The request's body, until it is decoded.
@@ -386,7 +386,7 @@ class InferenceResponseSender:
 
     __slots__ = ("__weakref__", "_pending")
 
-    def __init__(self, pending: Pending) -> None:
+    def __init__(self, pending: OpenRequest) -> None:
         self._pending = pending
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:

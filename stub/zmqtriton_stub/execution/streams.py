@@ -19,10 +19,10 @@ from zmqtriton_stub.api.errors import TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.response_counts import CANCEL, EMPTY, FAIL, SUCCESS
-from zmqtriton_stub.execution.responses import INTERNAL, OutcomeWithBody, Pending, state_lock
+from zmqtriton_stub.execution.responses import INTERNAL, OpenRequest, OutcomeWithBody, state_lock
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.execution.responses import BrokerLink
+    from zmqtriton_stub.execution.responses import ResponseLink
     from zmqtriton_stub.memory.tensor_memory import ClientMemory
 
 #: How many responses a stream buffers for a slow reader.
@@ -53,7 +53,7 @@ _CANCELLED_NUMBER = BY_CODE["CANCELLED"].number
 class _Sender(threading.local):
     """The stream that this thread has sent for last."""
 
-    stream: Stream | None = None
+    stream: OpenStream | None = None
     #: It changes between streams that are open.
     has_many = False
 
@@ -62,7 +62,7 @@ _sender = _Sender()
 _now_ns = time.monotonic_ns
 
 
-class Stream(Pending):
+class OpenStream(OpenRequest):
     """A request of a decoupled model, from its arrival to its last response.
 
     It lives until its senders have finished and its reader has taken everything.
@@ -85,7 +85,7 @@ class Stream(Pending):
         "_window_bytes",
     )
 
-    def __init__(self, link: BrokerLink, work: wire.BatchedRequest, body: bytes) -> None:
+    def __init__(self, link: ResponseLink, work: wire.BatchedRequest, body: bytes) -> None:
         super().__init__(link, work, body)
         #: The index of the next response that leaves.
         self._number = 0

@@ -1,8 +1,8 @@
 """Runs the samples of `model_warmup`, after initialize() and before the stub reports ModelLoaded.
 
-They take the way of every batch through `executions`, with a `Sink` in place of the link: so the
-broker neither sees nor counts them. Called by the loop, which waits for what threads and coroutines
-of the model still owe. Where files may lie is the supervisor's decision.
+They take the way of every batch through `executions`, with a `WarmupSink` in place of the link: so
+the broker neither sees nor counts them. Called by the loop, which waits for what threads and
+coroutines of the model still owe. Where files may lie is the supervisor's decision.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, Callable
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, Datatype, count_elements
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending
-from zmqtriton_stub.execution.streams import Stream
-from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.model import Model
+from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody
+from zmqtriton_stub.execution.streams import OpenStream
+from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.model import PythonModel
 
 _FOLDER = "warmup"
 #: A string without characters is its length only.
@@ -32,18 +32,18 @@ _BOOL = 1
 _MAX_TEXTS = 64
 
 
-class Sink:
+class WarmupSink:
     """The link of requests that nobody has sent: keeps the errors, drops the rest."""
 
     def __init__(self, link: BrokerConnection) -> None:
         self.instance = link.instance
-        self.pending: dict[tuple[int, int], Pending] = {}
+        self.pending: dict[tuple[int, int], OpenRequest] = {}
         self.answered = UnconfirmedAnswers()
         #: Nobody is told of these.
         self.tallies = ResponseCounter()
         self.errors: list[str] = []
         #: What the model wants to execute once more.
-        self.again: list[Pending] = []
+        self.again: list[OpenRequest] = []
         self._link = link
         self.postpone = link.postpone
 
@@ -68,7 +68,7 @@ class Sink:
             memory.arena.leases.send(memory.own(outcome.blocks))
         self._take(outcome)
         stream = self.pending.get((outcome.peer, outcome.id))
-        if isinstance(stream, Stream):
+        if isinstance(stream, OpenStream):
             stream.grant(outcome.number + 1)
         self._link.wake()
 
@@ -99,10 +99,14 @@ class Warmup:
         self._samples: list[dict[str, Any]] = config.get("model_warmup") or []
         self._directory = os.path.join(directory, _FOLDER)
         #: Requests of a sample that somebody may still answer.
-        self.pending: dict[tuple[int, int], Pending] = {}
+        self.pending: dict[tuple[int, int], OpenRequest] = {}
 
     def run(
-        self, model: Model, link: BrokerConnection, progress: Progress, wait: Callable[[], None]
+        self,
+        model: PythonModel,
+        link: BrokerConnection,
+        progress: ProgressView,
+        wait: Callable[[], None],
     ) -> None:
         """Run all samples, one after the other.
 
@@ -123,14 +127,14 @@ class Warmup:
         self,
         sample: dict[str, Any],
         bodies: list[bytes],
-        parts: tuple[Model, BrokerConnection, Progress],
+        parts: tuple[PythonModel, BrokerConnection, ProgressView],
         wait: Callable[[], None],
     ) -> None:
         model, link, progress = parts
-        sink: Any = Sink(link)
+        sink: Any = WarmupSink(link)
         self.pending = sink.pending
         executions = Executions(link.instance, model, sink, progress)
-        owed = Stream if link.instance.is_decoupled else Pending
+        owed = OpenStream if link.instance.is_decoupled else OpenRequest
         batch = []
         for own_id, body in enumerate(bodies, 1):
             pending = owed(sink, wire.BatchedRequest(0, 0, own_id, 0, 0, 0, 0), body)
@@ -149,7 +153,7 @@ class Warmup:
         if sink.errors:
             raise _failed(sample, sink.errors)
 
-    def _check_size(self, sample: dict[str, Any], count: int, instance: Instance) -> None:
+    def _check_size(self, sample: dict[str, Any], count: int, instance: StubInstance) -> None:
         max_batch_size = int(self._config.get("max_batch_size", 0))
         if count > max(1, max_batch_size):
             text = f"batch size {count} for '{instance.name}', max allowed is {max_batch_size}"

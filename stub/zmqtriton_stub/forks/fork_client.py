@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError, f
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import packed
-from zmqtriton_stub.broker.between_threads import Outbox
+from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.broker.bls_client import BlsClient, refuse
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ForkClient:
         """Set up; without an inlet, because there were no descriptors for one, every call fails."""
         self.inlet = inlet
         self._dealer: Dealer | None = None
-        self._outbox = Outbox(self._send)
+        self._outbox = ThreadOutbox(self._send)
         #: One call at a time.
         self._calling = threading.Lock()
         self._numbers = itertools.count(1)

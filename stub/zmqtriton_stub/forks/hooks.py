@@ -17,7 +17,7 @@ from zmqtriton_stub.forks.relay import Relay
 
 if TYPE_CHECKING:
     from zmqtriton_floor import wire
-    from zmqtriton_stub.instance import Instance
+    from zmqtriton_stub.instance import StubInstance
     from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: They are held for a few steps; longer only by a thread that is in the middle of its own end.
@@ -27,7 +27,9 @@ _PATIENCE_S = 1.0
 class Forks:
     """Prepares for forks, and takes note of them on both sides."""
 
-    def __init__(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+    def __init__(
+        self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
+    ) -> None:
         self._instance = instance
         self._bootstrap = bootstrap
         self._memory = memory

@@ -23,7 +23,7 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
-from zmqtriton_floor.zmtp import Connection, receive_buffer
+from zmqtriton_floor.zmtp import ZmtpConnection, receive_buffer
 from zmqtriton_stub.api.bls import open_reply, prepare
 from zmqtriton_stub.api.errors import (
     ErrorCode,
@@ -36,10 +36,10 @@ from zmqtriton_stub.api.tensor import received
 from zmqtriton_stub.broker.between_threads import Bell
 
 if TYPE_CHECKING:
-    from zmqtriton_floor.zmtp import Connection
+    from zmqtriton_floor.zmtp import ZmtpConnection
     from zmqtriton_stub.broker.bls_call import BlsCall
     from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.instance import Instance
+    from zmqtriton_stub.instance import StubInstance
 
 #: What the supervisor answers.
 _CONTROL = frozenset({"load", "unload", "ready"})
@@ -58,14 +58,14 @@ class Calls:
     """
 
     def __init__(
-        self, instance: Instance, answer: Callable[[Connection, wire.CallResult], None]
+        self, instance: StubInstance, answer: Callable[[ZmtpConnection, wire.CallResult], None]
     ) -> None:
         """Set up; `answer` is called by any thread."""
         self._instance = instance
         self._answer = answer
 
     def take(
-        self, connection: Connection, call: wire.Call, bodies: list[bytes], made: set[int]
+        self, connection: ZmtpConnection, call: wire.Call, bodies: list[bytes], made: set[int]
     ) -> None:
         """Carry out a call; `made` are the metrics that this fork has made."""
         arguments = json.loads(call.arguments)
@@ -88,7 +88,7 @@ class Calls:
 
     def _run(
         self,
-        connection: Connection,
+        connection: ZmtpConnection,
         call: wire.Call,
         arguments: Any,
         bodies: list[bytes],
@@ -156,7 +156,7 @@ _NOT_SERVING = Unavailable("BLS is only supported during the 'execute' function.
 class _Fork:
     """One connection of a child."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ZmtpConnection) -> None:
         self.connection = connection
         #: Its calls of other models without their final reply, by its own numbers.
         self.questions: dict[int, BlsCall] = {}
@@ -179,7 +179,7 @@ class _Fork:
 class Relay:
     """The inlets of all forks of this process, and the connections that came through them."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: StubInstance) -> None:
         self._instance = instance
         self._calls = calls = Calls(instance, self._answer)
         #: What takes each message of a fork, with the bodies behind it.
@@ -317,7 +317,7 @@ class Relay:
         for _, _, data in ancillary:
             end = socket.socket(fileno=int.from_bytes(data[:4], "little"))
             self._piece = self._piece or receive_buffer()
-            child = _Fork(Connection(end, b"ROUTER", b"DEALER", self._piece))
+            child = _Fork(ZmtpConnection(end, b"ROUTER", b"DEALER", self._piece))
             self._forks[child.connection.descriptor] = child
             self._watch(child.connection.descriptor)
 
@@ -364,11 +364,11 @@ class Relay:
         if take is not None:
             take(child, message, frames[1:])
 
-    def _answer(self, connection: Connection, answer: wire.CallResult) -> None:
+    def _answer(self, connection: ZmtpConnection, answer: wire.CallResult) -> None:
         """Send what a call has led to; from any thread."""
         self._do(lambda: self._send(connection, [wire.encode(answer)]))
 
-    def _send(self, connection: Connection, frames: list[bytes]) -> None:
+    def _send(self, connection: ZmtpConnection, frames: list[bytes]) -> None:
         child = self._forks.get(connection.descriptor)
         if child is not None and child.connection is connection:
             connection.put(frames)

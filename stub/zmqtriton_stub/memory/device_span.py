@@ -17,7 +17,7 @@ def number_here(number: int) -> int:
     return number if only_gpu is None else 0
 
 
-class Span:
+class DeviceSpan:
     """Bytes on a GPU, which stay there as long as their keeper lives."""
 
     __slots__ = ("__weakref__", "address", "gpu", "keeper", "size")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_stub.memory.device_span import Span as Span  # callers use it as gpu.Span
+from zmqtriton_stub.memory.device_span import DeviceSpan as DeviceSpan  # callers use it as gpu.Span
 
 if TYPE_CHECKING:
     # CPython 3.8 has Protocol, but a process that executes nothing on a GPU need not load it.
@@ -39,10 +39,10 @@ class Driver(Protocol):
     def close(self, gpu: int, address: int) -> None:
         """Close opened memory."""
 
-    def copy(self, gpu: int, target: int, span: Span) -> None:
+    def copy(self, gpu: int, target: int, span: DeviceSpan) -> None:
         """Copy to an address on this GPU."""
 
-    def to_host(self, view: memoryview, span: Span) -> None:
+    def to_host(self, view: memoryview, span: DeviceSpan) -> None:
         """Return the content of the span."""
 
     def from_host(self, gpu: int, target: int, data: Any) -> None:
@@ -54,7 +54,7 @@ class Driver(Protocol):
     def ask(self, source: Any, gpu: int) -> Any:
         """Return the capsule of an object with `__dlpack__`, when its content is written."""
 
-    def give(self, span: Span, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
+    def give(self, span: DeviceSpan, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
         """Return a capsule over the span, which it keeps alive."""
 
 
@@ -107,21 +107,21 @@ class _Own:
             self._free(self._gpu, address)
 
 
-def copied(span: Span, gpu: int) -> Span:
+def copied(span: DeviceSpan, gpu: int) -> DeviceSpan:
     """Return the same bytes in memory of their own."""
     own = _Own(gpu, span.size)
     driver().copy(gpu, own.address, span)
-    return Span(gpu, own.address, span.size, own)
+    return DeviceSpan(gpu, own.address, span.size, own)
 
 
-def uploaded(gpu: int, data: Any) -> Span:
+def uploaded(gpu: int, data: Any) -> DeviceSpan:
     """Copy bytes from the CPU to a GPU."""
     own = _Own(gpu, len(data))
     driver().from_host(gpu, own.address, data)
-    return Span(gpu, own.address, len(data), own)
+    return DeviceSpan(gpu, own.address, len(data), own)
 
 
-def downloaded(span: Span) -> memoryview:
+def downloaded(span: DeviceSpan) -> memoryview:
     """Copy bytes from a GPU to writable memory of the CPU."""
     view = memoryview(bytearray(span.size))
     driver().to_host(view, span)

@@ -16,7 +16,7 @@ import numpy as np
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_stub.memory import device_span
-from zmqtriton_stub.memory.device_span import Span
+from zmqtriton_stub.memory.device_span import DeviceSpan
 
 _HANDLE_BYTES = 64
 _runtime: Any = cupy.cuda.runtime
@@ -80,10 +80,10 @@ class Cuda:
 
     # ---------------------------------------------------------------- copies
 
-    def copy(self, gpu: int, target: int, span: Span) -> None:
+    def copy(self, gpu: int, target: int, span: DeviceSpan) -> None:
         self._copy(gpu, target, span.address, span.size, _runtime.memcpyDefault)
 
-    def to_host(self, view: memoryview, span: Span) -> None:
+    def to_host(self, view: memoryview, span: DeviceSpan) -> None:
         target = ctypes.addressof(ctypes.c_char.from_buffer(view)) if span.size else 0
         self._copy(span.gpu, target, span.address, span.size, _runtime.memcpyDeviceToHost)
 
@@ -122,7 +122,7 @@ class Cuda:
             stream.synchronize()
         return capsule
 
-    def give(self, span: Span, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
+    def give(self, span: DeviceSpan, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
         with _on(span.gpu):
             memory = cupy.cuda.UnownedMemory(span.address, span.size, span, span.gpu)
             array = cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))

@@ -18,7 +18,7 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
 from zmqtriton_floor.mappings import REGIONS_FROM, check_inside, too_small
 from zmqtriton_floor.wire import Block, CreateSegment, Place, Reference, Tensor
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import Driver, Span
+from zmqtriton_stub.memory.gpu import DeviceSpan, Driver
 
 #: CUDA cuts smaller allocations out of such pieces, and other processes can only open a whole
 #: piece.
@@ -40,7 +40,7 @@ class Lent:
         self._arena = arena
         self._register = register
 
-    def place(self, span: Span) -> tuple[Reference, list[Block]]:
+    def place(self, span: DeviceSpan) -> tuple[Reference, list[Block]]:
         """Return a copy with one lease. Raises Unavailable if memory is short."""
         for _ in range(_TRIES):
             allocation = self._arena.allocate(span.size, span.gpu)
@@ -174,7 +174,7 @@ class Borrowed:
     def count(self) -> int:
         return len(self._segments)
 
-    def open(self, references: Sequence[Reference], *, is_leased: bool) -> list[Span]:
+    def open(self, references: Sequence[Reference], *, is_leased: bool) -> list[DeviceSpan]:
         """Return the bytes of each reference.
 
         Raises ProtocolError, with nothing opened, if one of them is not inside its segment.
@@ -185,12 +185,12 @@ class Borrowed:
                 check_inside(reference, None if segment is None else segment.size)
             return [self._open(reference, is_leased) for reference in references]
 
-    def _open(self, reference: Reference, is_leased: bool) -> Span:
+    def _open(self, reference: Reference, is_leased: bool) -> DeviceSpan:
         segment = self._segments[reference.owner, reference.segment]
         view = _View(segment, block_of(reference), is_leased)
         segment.views.add(view)
         address = segment.address + reference.offset
-        return Span(segment.gpu, address, reference.size, _Keeper(view, self._end))
+        return DeviceSpan(segment.gpu, address, reference.size, _Keeper(view, self._end))
 
     def write(self, reference: Reference, data: Any) -> None:
         """Write to a client's memory, from a GPU or any buffer; it is complete on return.
@@ -205,7 +205,7 @@ class Borrowed:
             segment.views.add(view)
         driver, address = gpu.driver(), segment.address + reference.offset
         try:
-            if type(data) is Span:
+            if type(data) is DeviceSpan:
                 driver.copy(segment.gpu, address, data)
             else:
                 driver.from_host(segment.gpu, address, data)
@@ -295,7 +295,7 @@ class OnGpus:
         return opened
 
 
-def _for_model(datatype: int, span: Span, takes_gpu: bool) -> Any:
+def _for_model(datatype: int, span: DeviceSpan, takes_gpu: bool) -> Any:
     """Return the data of a tensor where its model can read them."""
     if not takes_gpu or datatype == BYTES:
         return gpu.downloaded(span)

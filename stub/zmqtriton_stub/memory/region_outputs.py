@@ -17,7 +17,7 @@ from zmqtriton_floor.arena import PAGE, populate
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import Place, Tensor, make
-from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.gpu import DeviceSpan
 
 if TYPE_CHECKING:
     from zmqtriton_stub.memory.gpu_memory import WritableRegion
@@ -47,7 +47,7 @@ class _Mapped:
 
     def write(self, place: Place, data: Any) -> bool:
         """Write the data; False if there is no room for them, or if they are on a GPU."""
-        if type(data) is Span or len(data) > place.size:
+        if type(data) is DeviceSpan or len(data) > place.size:
             return False
         start = place.offset
         end = start + len(data)

@@ -23,7 +23,7 @@ from zmqtriton_floor.memory_kinds import make_arena, make_mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, Tensor, make
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.gpu import DeviceSpan
 from zmqtriton_stub.memory.region_outputs import RegionOutputs
 from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor, TensorForwarding
 from zmqtriton_stub.supervisor_client import NO_ANSWER, SupervisorClient
@@ -222,13 +222,13 @@ class TensorMemory:
                 if row.data is None:  # it is in its place already
                     placed.append(row)
                     continue
-                if len(row.data) > INLINE_BYTES or type(row.data) is Span:
+                if len(row.data) > INLINE_BYTES or type(row.data) is DeviceSpan:
                     data, named = self._place(row.data, find, flags)
                     blocks += named
                     if (
                         flags & wire.WANT_DIGESTS
                         and self.keys is not None
-                        and type(row.data) is not Span
+                        and type(row.data) is not DeviceSpan
                     ):
                         data = data._replace(digest=self.keys.digest(row.data))
                     row = make(Tensor, (row.name, row.datatype, row.shape, data))
@@ -241,7 +241,7 @@ class TensorMemory:
     def _place(
         self, data: Any, find: Callable[[Any], ForwardedTensor | None] | None, flags: int
     ) -> tuple[Any, list[Block]]:
-        is_on_gpu = type(data) is Span
+        is_on_gpu = type(data) is DeviceSpan
         if is_on_gpu and flags & wire.ACCEPTS_GPU:
             return self._on_gpus().lent.place(data)
         if is_on_gpu and len(data) <= INLINE_BYTES:

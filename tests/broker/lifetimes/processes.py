@@ -1,9 +1,9 @@
 """The processes that share memory, with their real accounts, over connections that a test delivers.
 
-Broker, stubs and frontend are the real parts: `Service`, `Core` and `Sending`; `BrokerConnection`,
-`BlsClient`, `Executions` and `TensorMemory`; `Payload`. Messages are encoded and decoded as on a
-socket. Each connection keeps its order, and a message arrives when the test says so. Segments are
-real memory, so that what a process reads there is what is there.
+Broker, stubs and frontend are the real parts: `BrokerService`, `BrokerCore` and `PeerSending`;
+`BrokerConnection`, `BlsClient`, `Executions` and `TensorMemory`; `Payload`. Messages are encoded
+and decoded as on a socket. Each connection keeps its order, and a message arrives when the test
+says so. Segments are real memory, so that what a process reads there is what is there.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ import numpy as np
 from tests.broker.ensemble_world import ensemble, step
 from zmqtriton.broker import sending as sending_module
 from zmqtriton.broker import service as service_module
-from zmqtriton.broker.core import Core
+from zmqtriton.broker.core import BrokerCore
 from zmqtriton.broker.idle_checks import IdleChecks
-from zmqtriton.broker.sending import Router, Sending
-from zmqtriton.broker.service import Hellos, Service
+from zmqtriton.broker.sending import PeerRouter, PeerSending
+from zmqtriton.broker.service import BrokerService, Hellos
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import PAGE, Arena, seal_size
 from zmqtriton_floor.errors import MEMORY_GONE
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import Reference
 from zmqtriton_frontends.gateway.broker_link import Unanswered
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.tensors.payload import KeptBlocks, Payload
 from zmqtriton_frontends.tensors.references import PlacedBody
 from zmqtriton_stub import instance as this_process
@@ -44,9 +44,9 @@ from zmqtriton_stub.broker import connection as link_module
 from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.execution.executions import Executions
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
-from zmqtriton_stub.model import Model
+from zmqtriton_stub.model import PythonModel
 
 UINT64 = 5
 #: Elements of a tensor that fills a block of one page.
@@ -100,7 +100,7 @@ class FakeDealer:
         self.is_open = False
 
 
-class FakeRouter(Router):
+class FakeRouter(PeerRouter):
     """The broker's end of all connections of a kind."""
 
     def __init__(self) -> None:
@@ -310,7 +310,7 @@ class StubProcess(Process):
         self.memory = memory = TensorMemory(segments)
         memory.begin(serial, Memory(BLOCKS * PAGE, BLOCKS * PAGE))
         load = wire.LoadModel(f"{name}_0", name, 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0)
-        self.instance = instance = Instance(load, lambda message: None)
+        self.instance = instance = StubInstance(load, lambda message: None)
         instance.memory = memory
         self.bootstrap = wire.Bootstrap(serial, TOKEN, "stub", "/", 1, "{}")
         self.pipes: dict[str, tuple[Pipe, Pipe]] = {}
@@ -327,9 +327,9 @@ class StubProcess(Process):
         asker.read_leases = link.turn
         instance.find_request = link.pending.get
         memory.release = lambda release: link.send([wire.encode(release)])
-        model = Model(load, None)
+        model = PythonModel(load, None)
         model._execute = self._execute
-        self.executions = Executions(instance, model, link, Mock(Progress))
+        self.executions = Executions(instance, model, link, Mock(ProgressView))
         self._program = program
         self._connect()
 
@@ -485,7 +485,7 @@ class FrontendProcess(Process):
         tensor = wire.Tensor("I", UINT64, [array.size], array.tobytes())
         body = wire.RequestBody("", {}, ["O"], [tensor])
         nothing: Any = Mock(is_hashed=False)
-        checked = CheckedRequest(nothing, body, Admission(0, 0), Options(), {})
+        checked = CheckedRequest(nothing, body, Admission(0, 0), SchedulingOptions(), {})
         placed = self.payload.place_now(checked)
         assert placed is not None, "no room"
         self._last_id = own_id = self._last_id + 1
@@ -548,17 +548,17 @@ class BrokerProcess:
     """A broker with its real parts, but for sockets, the lifeline and the clock."""
 
     def __init__(self, world: World, epoch: int) -> None:
-        self.core = core = Core()
+        self.core = core = BrokerCore()
         core.configure(epoch, BrokerSettings())
         self.requests, self.stubs = FakeRouter(), FakeRouter()
-        self.service = service = Service.__new__(Service)
+        self.service = service = BrokerService.__new__(BrokerService)
         service._core = core
         service._requests, service._stubs = self.requests, self.stubs
         service._hellos, service._groups = Hellos(), {}
         service._idle_checks = Mock(IdleChecks)
         service._bootstrap = wire.Bootstrap(0, b"", "", "", epoch, "{}")
         lifeline: Any = Mock(send=world.supervisor.receive)
-        self.sending = service._sending = Sending(core, lifeline, self.requests, self.stubs)
+        self.sending = service._sending = PeerSending(core, lifeline, self.requests, self.stubs)
         core.on_some_replies = self.sending.flush_some_replies
         service._fill_tables()
         self._world = world

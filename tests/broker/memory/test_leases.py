@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.world import S2, BrokerHarness, F, S, request
-from zmqtriton.broker.memory.blocks import Leases
+from zmqtriton.broker.memory.blocks import HolderLeases
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block
 
@@ -14,24 +14,24 @@ A, B = Block(S, 1, 1), Block(S, 1, 2)
 
 
 @pytest.fixture
-def leases() -> Leases:
-    return Leases()
+def leases() -> HolderLeases:
+    return HolderLeases()
 
 
-def test_a_lease_is_released_once(leases: Leases) -> None:
+def test_a_lease_is_released_once(leases: HolderLeases) -> None:
     leases.lease(F, [A, B])
 
     assert ([A], [], 1) == (leases.release(F, [A, A]), leases.release(F2, [B]), leases.count)
 
 
-def test_the_same_block_may_be_leased_twice(leases: Leases) -> None:
+def test_the_same_block_may_be_leased_twice(leases: HolderLeases) -> None:
     leases.lease(F, [A])
     leases.lease(F, [A])
 
     assert [A, A] == leases.release(F, [A, A, A])
 
 
-def test_the_dead_hold_nothing_and_others_hold_what_was_theirs(leases: Leases) -> None:
+def test_the_dead_hold_nothing_and_others_hold_what_was_theirs(leases: HolderLeases) -> None:
     leases.lease(F, [A, B])
     leases.lease(S, [Block(S2, 1, 1)])
 
@@ -39,7 +39,7 @@ def test_the_dead_hold_nothing_and_others_hold_what_was_theirs(leases: Leases) -
     assert ([A, B], 0) == (leases.release(F, [A, B]), leases.count)
 
 
-def test_a_lease_in_other_hands_is_no_news_to_its_owner(leases: Leases) -> None:
+def test_a_lease_in_other_hands_is_no_news_to_its_owner(leases: HolderLeases) -> None:
     leases.lease(0, [A])
 
     leases.hand_over(0, F, [A, B])
@@ -47,7 +47,9 @@ def test_a_lease_in_other_hands_is_no_news_to_its_owner(leases: Leases) -> None:
     assert ([], [A]) == (leases.release(0, [A]), leases.release(F, [A, B]))
 
 
-def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it(leases: Leases) -> None:
+def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it(
+    leases: HolderLeases,
+) -> None:
     leases.lease(0, [A, B, A])
     leases.widen_extent(A, 100, 200)
     leases.widen_extent(A, 300, 400)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.world import TOKEN, BrokerHarness
-from zmqtriton.broker.metrics.model_metrics import ModelMetrics
+from zmqtriton.broker.metrics.model_metrics import ReportedMetrics
 from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import Batch
@@ -116,7 +116,7 @@ class Stubs:
 
     def __init__(self) -> None:
         self.outbox = Outbox()
-        self.measures = ModelMetrics(self.outbox)
+        self.measures = ReportedMetrics(self.outbox)
 
     def report(self, serial: int, *changes: list[Any]) -> str:
         """The text of a refusal, or ""."""

@@ -6,12 +6,12 @@ import pytest
 
 from tests.broker.world import S2, BrokerHarness, F, Page, S, request
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import (
     EARLIER,
     ImpossibleTransition,
     Instance,
-    InstanceState,
+    Occupation,
     RateLimiterMember,
 )
 from zmqtriton.config.resources import ResourceNeed
@@ -23,7 +23,7 @@ from zmqtriton_floor.wire import Executed
 # One stub's states and batches, without a broker around it.
 
 
-GENERATION = Generation(1, "m", 1, "{}")
+GENERATION = BrokerGeneration(1, "m", 1, "{}")
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_a_dismissal_before_the_hello_changes_no_state(page: Page) -> None:
 
     instance.dismiss()
 
-    assert (True, InstanceState.ABSENT) == (instance.is_dismissed, instance.state)
+    assert (True, Occupation.ABSENT) == (instance.is_dismissed, instance.state)
 
 
 def test_with_it_dies_what_it_had_begun_and_what_had_run(instance: Instance, page: Page) -> None:
@@ -253,7 +253,7 @@ def test_with_it_dies_what_it_had_begun_and_what_had_run(instance: Instance, pag
 
     assert ([begun, rerun], [ahead]) == (lost, waiting)
     assert ({}, {}, True) == (instance.open_requests, instance.batches, page.is_closed)
-    assert InstanceState.GONE is instance.state
+    assert Occupation.GONE is instance.state
     with pytest.raises(ImpossibleTransition, match="m_0 died while gone"):
         instance.die()
 

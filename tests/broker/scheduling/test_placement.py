@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.world import BrokerHarness, F, Page, S, request
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
 from zmqtriton.broker.scheduling.placement import Placement, SendingAhead
@@ -156,7 +156,7 @@ def test_those_that_execute_sequences_are_chosen_by_their_batcher() -> None:
 BEGIN = 10 * MS
 
 
-_GENERATION = Generation(1, "m", 1, "{}")
+_GENERATION = BrokerGeneration(1, "m", 1, "{}")
 
 
 class AheadWorld:

@@ -18,8 +18,8 @@ import pytest
 from tests.broker.ensemble_world import ensemble, model, step
 from tests.broker.imagined_peers import FakeFrontend, FakePeer, FakeStub
 from tests.broker.world import TOKEN, Page
-from zmqtriton.broker.core import Core
-from zmqtriton.broker.sending import Sending
+from zmqtriton.broker.core import BrokerCore
+from zmqtriton.broker.sending import PeerSending
 from zmqtriton.supervisor.server_processes.introductions import BrokerReplay
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -90,7 +90,7 @@ class Broker:
     """A core, and what the service does around it."""
 
     def __init__(self, epoch: int, processes: dict[int, FakePeer], memory: bytearray) -> None:
-        self.core = Core()
+        self.core = BrokerCore()
         self.core.begun.adopt(memory)
         self.core.configure(epoch)
         self.epoch = epoch
@@ -102,7 +102,7 @@ class Broker:
         self._stubs = stubs = FakeRouter(processes, 1_000)
         routers: Any = (requests, stubs)
         lifeline: Any = self
-        self._sending = Sending(self.core, lifeline, *routers)
+        self._sending = PeerSending(self.core, lifeline, *routers)
 
     def send(self, message: Any) -> None:
         """Take a message to the supervisor, as its lifeline."""

@@ -12,7 +12,7 @@ from zmqtriton_floor.settings.broker import BrokerSettings, RateLimitResource, R
 from zmqtriton_floor.settings.codec import SettingsError, decode, encode
 from zmqtriton_floor.settings.frontends import FrontendSettings, Restriction
 from zmqtriton_floor.settings.stub import StubSettings
-from zmqtriton_floor.settings.tracing import Sampling, TracerSettings, Tracing
+from zmqtriton_floor.settings.tracing import Sampling, TracerSettings, TracingSettings
 
 
 class _Part(NamedTuple):
@@ -44,7 +44,9 @@ _DOCUMENT = json.loads(encode(_WHOLE))
             http_restricted_api=(Restriction(("trace",), "k", "v"),),
             http_use_ssl=True,
             metrics_port=9,
-        )._replace(tracing=Tracing("triton", (Sampling("m", ("TENSORS",), 1, -1, 0, "m 2"),))),
+        )._replace(
+            tracing=TracingSettings("triton", (Sampling("m", ("TENSORS",), 1, -1, 0, "m 2"),))
+        ),
     ],
 )
 def test_settings_arrive_as_they_left(settings: NamedTuple) -> None:

@@ -16,14 +16,14 @@ from tests.supervisor.settings import frontend_settings
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.settings.codec import encode
-from zmqtriton_floor.settings.tracing import Sampling, Tracing
+from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.token_file import INFER, Grant
 from zmqtriton_floor.wire import ANY_VERSION, BYTE_WINDOW, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.access.refusals import Forbidden
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
-from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, Options
+from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
 from zmqtriton_frontends.inference.request_trace import Trace
@@ -108,7 +108,9 @@ class World:
     def trace(self, rate: int) -> None:
         """Trace one of so many requests; 0: none."""
         levels = ("TIMESTAMPS",) if rate else ()
-        self.traces.change(encode(Tracing("triton", (Sampling("", levels, rate, -1, 0, "all"),))))
+        self.traces.change(
+            encode(TracingSettings("triton", (Sampling("", levels, rate, -1, 0, "all"),)))
+        )
 
 
 def content(**fields: Any) -> Content:
@@ -159,7 +161,7 @@ class Sink:
 
 def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
     world = World()
-    options = Options(priority=2)
+    options = SchedulingOptions(priority=2)
 
     checked = world.entrance.enter(
         ask(read=lambda _: content(options=options, classes={"OUTPUT0": 3}), deadline_ns=9)

@@ -18,8 +18,8 @@ from zmqtriton_frontends.entrance.ask import Ask, Content, Forwarding, Reports, 
 from zmqtriton_frontends.inference import load_metrics
 from zmqtriton_frontends.inference.admission import (
     CheckedRequest,
-    Options,
     Pairs,
+    SchedulingOptions,
     prepare,
     reported,
 )
@@ -48,7 +48,7 @@ class World:
     def enter(self, **headers: str) -> CheckedRequest:
         by_name = {name.replace("_", "-").encode(): value for name, value in headers.items()}
         body = RequestBody("7", {}, [], [Tensor("INPUT0", 11, [1], b"abcd")])
-        checked = prepare(self.catalogue, self.catalogue.find("m"), body, Options())
+        checked = prepare(self.catalogue, self.catalogue.find("m"), body, SchedulingOptions())
         ask = Ask(("m", ""), lambda _: Content(body), by_name.get, begun_ns=1)
         return self.reports(ask, checked)
 

@@ -28,14 +28,14 @@ from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_frontends.gateway import broker_link
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
 
 TOKEN = b"0123456789abcdef"
 NEWS = wire.VersionInfo(
     4, "m", 1, "READY", None, 1, json.dumps({"name": "m", "max_batch_size": 0}), b""
 )
 BODY = wire.RequestBody("r", {}, [], [])
-NO_OPTIONS = Options()
+NO_OPTIONS = SchedulingOptions()
 PATIENCE_S = 20.0
 
 _LARGE = 100_000
@@ -121,7 +121,7 @@ class Around:
     def infer_soon(self, request: CheckedRequest) -> asyncio.Task[wire.ResponseBody]:
         return asyncio.ensure_future(infer(self.gateway, request))
 
-    def request(self, model: str = "m", options: Options = NO_OPTIONS) -> CheckedRequest:
+    def request(self, model: str = "m", options: SchedulingOptions = NO_OPTIONS) -> CheckedRequest:
         return prepare(self.gateway.catalogue, self.gateway.catalogue.find(model), BODY, options)
 
     def close(self) -> None:
@@ -412,18 +412,18 @@ async def test_while_the_server_stops_only_sequences_go_on(world: Around, /) -> 
     await until(lambda: retired == [True])
 
     for correlation in (7, "seven"):
-        going_on = world.request("s", Options(0, correlation=correlation))
+        going_on = world.request("s", SchedulingOptions(0, correlation=correlation))
         answering = asyncio.ensure_future(infer(world.gateway, going_on))
         [row] = await world.hear_requests()
         world.answer(row.id)
         assert (correlation, {"is": ""}) == (row.correlation, (await answering).parameters)
 
     await refused(world)
-    await refused(world, "m", Options(0, correlation=7))
-    await refused(world, "s", Options(wire.SEQUENCE_START, correlation=7))
+    await refused(world, "m", SchedulingOptions(0, correlation=7))
+    await refused(world, "s", SchedulingOptions(wire.SEQUENCE_START, correlation=7))
     world.lifeline.send(wire.Shutdown(1000))
     await until(lambda: world.gateway.is_ending)
-    await refused(world, "s", Options(0, correlation=7))
+    await refused(world, "s", SchedulingOptions(0, correlation=7))
 
 
 @pytest.mark.row("C50", "E78")
@@ -439,13 +439,15 @@ async def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwh
     world.lifeline.send(wire.Shutdown(1000))
     await until(lambda: world.gateway.is_ending)
 
-    for model, options in (("m", Options()), ("s", Options(0, correlation=7))):
+    for model, options in (("m", SchedulingOptions()), ("s", SchedulingOptions(0, correlation=7))):
         answering = world.infer_soon(world.request(model, options))
         [row] = await world.hear_requests()
         world.answer(row.id)
         await answering
 
-    beginning = world.infer_soon(world.request("s", Options(wire.SEQUENCE_START, correlation=8)))
+    beginning = world.infer_soon(
+        world.request("s", SchedulingOptions(wire.SEQUENCE_START, correlation=8))
+    )
     if begins_s:
         [row] = await world.hear_requests()
         world.answer(row.id)

@@ -24,7 +24,7 @@ from zmqtriton_floor.wire import (
     encode_body,
 )
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.client_regions import Claim, Regions, RegionSlice
 from zmqtriton_frontends.tensors.references import PlacedBody
 
@@ -122,7 +122,7 @@ class Noted(PendingRequest):
     def ask(self, copy: Copied | None = None, **places: RegionSlice) -> None:
         model: Any = SimpleNamespace(is_hashed=self.is_hashed)
         body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [2], bytes(8))])
-        options = Options(deadline_ns=self.deadline_ns)
+        options = SchedulingOptions(deadline_ns=self.deadline_ns)
         checked = CheckedRequest(model, body, Admission(0, 0), options, places)
         self._send(checked._replace(copy=copy))
 

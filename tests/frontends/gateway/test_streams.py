@@ -31,7 +31,7 @@ from zmqtriton_frontends.gateway.streams import (
     Streams,
 )
 from zmqtriton_frontends.process.arrivals import Arrivals
-from zmqtriton_frontends.process.ledger import BORROWED_BYTES, Client, Ledger, Share
+from zmqtriton_frontends.process.ledger import BORROWED_BYTES, ClientAccount, Ledger, Share
 from zmqtriton_frontends.tensors.references import PlacedBody
 
 pytestmark = pytest.mark.slow
@@ -625,7 +625,7 @@ class Holder:
 
     def __init__(self, ledger: Ledger) -> None:
         self.moved, self.owes = 0, True
-        self.client = Client(ledger, "", lambda: self.moved, lambda: self.owes, lambda: None)
+        self.client = ClientAccount(ledger, "", lambda: self.moved, lambda: self.owes, lambda: None)
         self.share = Share(ledger.answers, self.client)
 
 

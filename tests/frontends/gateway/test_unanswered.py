@@ -26,7 +26,7 @@ from zmqtriton_frontends.gateway.broker_link import Unanswered
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.gateway.publishers import Publishers
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 
 # -------------------------------------------------------------------------- unanswered
 
@@ -118,7 +118,9 @@ def grant(name: str, **limits: Any) -> Grant:
 def checked(priority: int = 0, levels: int = 0, default: int = 0) -> CheckedRequest:
     batching = {"priority_levels": str(levels), "default_priority_level": str(default)}
     model: Any = SimpleNamespace(config={"dynamic_batching": batching} if levels else {})
-    return CheckedRequest(model, RequestBody("", {}, [], []), Admission(0, 0), Options(0, priority))
+    return CheckedRequest(
+        model, RequestBody("", {}, [], []), Admission(0, 0), SchedulingOptions(0, priority)
+    )
 
 
 def test_the_broker_is_told_of_a_token_once_and_the_next_one_of_all() -> None:

@@ -19,7 +19,7 @@ from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Book, Share
-from zmqtriton_frontends.process.peer_user import Place
+from zmqtriton_frontends.process.peer_user import Endpoint
 from zmqtriton_protos import SERVICES, message
 
 SETTINGS: dict[str, Any] = {
@@ -101,7 +101,7 @@ class FakeCall:
         self.deadline_ns = deadline_ns
         self.metadata: list[tuple[str, str | bytes]] = []
         self.is_cancelled = False
-        self.ends = Place("127.0.0.1", 0), Place("127.0.0.1", 0)
+        self.ends = Endpoint("127.0.0.1", 0), Endpoint("127.0.0.1", 0)
         self.authorization: list[str] = []
         self.grant: Grant | None = None
         self.trailers: list[tuple[str, str | bytes]] = []

@@ -10,9 +10,9 @@ import hpack
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import PingRules
-from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
+from zmqtriton_frontends.http2.connection import Begin, Http2Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.http2.stream import Stream
+from zmqtriton_frontends.http2.stream import Http2Stream
 
 REQUEST = [
     (":method", "POST"),
@@ -36,12 +36,12 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Heard(Stream):
+class Heard(Http2Stream):
     """Keeps what happened to it."""
 
     __slots__ = ("data", "events", "headers", "place")
 
-    def __init__(self, connection: Connection, number: int, headers: Headers) -> None:
+    def __init__(self, connection: Http2Connection, number: int, headers: Headers) -> None:
         super().__init__(connection, number)
         self.headers = headers
         self.events: list[str] = []
@@ -84,14 +84,14 @@ class Talk:
         self.wakes = 0
         self.streams: dict[int, Heard] = {}
         rules = Rules(max_streams, pings)
-        self.connection = Connection(self._read, self._wake, rules, lambda: self.now)
+        self.connection = Http2Connection(self._read, self._wake, rules, lambda: self.now)
         self.encoder = hpack.Encoder()
         if first:
             self.send(first)
             self.frames()
 
     def _read(self, headers: Headers) -> Begin:
-        def begin(connection: Connection, number: int) -> Stream:
+        def begin(connection: Http2Connection, number: int) -> Http2Stream:
             self.streams[number] = stream = Heard(connection, number, headers)
             return stream
 

@@ -11,7 +11,7 @@ from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import CONNECTION_WINDOW_BYTES
 from zmqtriton_frontends.http2.header_blocks import literal
-from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
+from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream
 
 # ----------------------------------------------------------------- introduction
 
@@ -639,7 +639,7 @@ def test_of_all_windows_that_one_frame_sets_the_last_counts(
     visited: list[int] = []
     has_room = talk.connection.has_room
 
-    def visit(stream: Stream) -> None:
+    def visit(stream: Http2Stream) -> None:
         visited.append(stream.id)
         has_room(stream)
 

@@ -17,7 +17,7 @@ from zmqtriton_frontends.http2.header_blocks import (
     BadBlockError,
     HeaderBlocks,
     Headers,
-    TooLargeError,
+    HeadersTooLargeError,
     literal,
     status,
 )
@@ -112,7 +112,7 @@ def test_what_a_client_repeats_without_end_is_not_all_kept() -> None:
     [
         *((block, BadBlockError) for block in (b"\xff" * 6, b"\x80", b"\xbe", b"\x40\x05a")),
         (b"\x3f\xe2\x1f", BadBlockError),
-        (literal([(b"a", b"x" * 70_000)]), TooLargeError),
+        (literal([(b"a", b"x" * 70_000)]), HeadersTooLargeError),
     ],
 )
 def test_what_is_no_block_or_says_too_much_is_refused(block: bytes, error: type[Exception]) -> None:
@@ -124,7 +124,7 @@ def test_a_block_has_as_many_fields_as_it_may_and_no_more() -> None:
     accept = b"\x93"
 
     assert MAX_FIELDS == len(Blocks().blocks.decode(accept * MAX_FIELDS))
-    with pytest.raises(TooLargeError):
+    with pytest.raises(HeadersTooLargeError):
         Blocks().blocks.decode(accept * (MAX_FIELDS + 1))
 
 

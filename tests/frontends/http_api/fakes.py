@@ -11,7 +11,7 @@ from tests.frontends import fake_gateway
 from tests.frontends.fake_gateway import tensor_config, version_info
 from zmqtriton import addons
 from zmqtriton_frontends.http_api import app
-from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.http_api.asgi.access import AccessRules
 
 SETTINGS: dict[str, Any] = {
     "http_workers": 1,
@@ -63,7 +63,7 @@ class Client:
     ) -> Result:
         async def simulate() -> Result:
             if self._app is None:  # in a loop: tokens are watched in one
-                access = Access(self._gateway.settings)
+                access = AccessRules(self._gateway.settings)
                 self._app = app.build(self._gateway, app.routes(self._gateway), access)
             async with ASGIConductor(self._app) as conductor:
                 result = await conductor.simulate_request(method, path, body=body, headers=headers)

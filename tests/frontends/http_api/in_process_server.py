@@ -14,7 +14,7 @@ import uvloop
 from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.frontends.http_api.fakes import FakeGateway
 from zmqtriton_frontends.http_api import app
-from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.http_api.asgi.access import AccessRules
 from zmqtriton_frontends.process.ledger import Ledger
 
 
@@ -25,7 +25,7 @@ class HttpHarness:
         gateway: Any = FakeGateway(**settings)
         self.gateway: FakeGateway = gateway
         self.falcon_requests = 0
-        table, access = app.routes(gateway), Access(gateway.settings)
+        table, access = app.routes(gateway), AccessRules(gateway.settings)
         self.tokens = access.tokens
         self._falcon: Any = app.build(gateway, table, access)
         self.connections = ConnectionHarness(app.inference_heads(gateway, table, access))

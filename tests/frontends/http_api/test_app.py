@@ -15,7 +15,7 @@ from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton.options.values import HTTP_CATEGORIES
 from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.settings.frontends import Port
+from zmqtriton_floor.settings.frontends import AddOnPort
 from zmqtriton_frontends.http_api.app import routes
 from zmqtriton_frontends.http_api.extension import EndpointParts
 from zmqtriton_frontends.http_api.server.service import MAIN, all_endpoints
@@ -334,7 +334,7 @@ def test_an_endpoint_is_made_by_the_add_on_that_declares_its_port(
     module.make = make  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "an_add_on", module)
     gateway: Any = FakeGateway()
-    ports = tuple(Port(name, name.title(), "an_add_on:make") for name in ("own", "off"))
+    ports = tuple(AddOnPort(name, name.title(), "an_add_on:make") for name in ("own", "off"))
     gateway.settings = gateway.settings._replace(ports=ports)
     main: Any = object()
 

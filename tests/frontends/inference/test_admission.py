@@ -16,7 +16,7 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, Una
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.process import request_log
@@ -30,7 +30,7 @@ def catalogue() -> Catalogue:
     return Catalogue()
 
 
-def _prepare(catalogue: Catalogue, options: Options, **parameters: Any) -> CheckedRequest:
+def _prepare(catalogue: Catalogue, options: SchedulingOptions, **parameters: Any) -> CheckedRequest:
     config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
     catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
     body = wire.RequestBody("", parameters, [], [])
@@ -38,7 +38,7 @@ def _prepare(catalogue: Catalogue, options: Options, **parameters: Any) -> Check
 
 
 def test_what_fits_the_wire_passes(catalogue: Catalogue) -> None:
-    options = Options(3, 1, 2**63 - 1, 2**63 - 1, 2**64 - 1)
+    options = SchedulingOptions(3, 1, 2**63 - 1, 2**63 - 1, 2**64 - 1)
 
     checked = _prepare(catalogue, options, a=2**63, b=-(2**63), c=True, d="x", e=1e300)
 
@@ -49,18 +49,18 @@ def test_what_fits_the_wire_passes(catalogue: Catalogue) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        Options(priority=-1),
-        Options(priority=2**63),
-        Options(timeout_us=-1),
-        Options(timeout_us=2**63),
-        Options(deadline_ns=2**63),
-        Options(correlation=-1),
-        Options(correlation=2**64),
-        Options(correlation="x" * 1025),
+        SchedulingOptions(priority=-1),
+        SchedulingOptions(priority=2**63),
+        SchedulingOptions(timeout_us=-1),
+        SchedulingOptions(timeout_us=2**63),
+        SchedulingOptions(deadline_ns=2**63),
+        SchedulingOptions(correlation=-1),
+        SchedulingOptions(correlation=2**64),
+        SchedulingOptions(correlation="x" * 1025),
     ],
 )
 def test_options_that_no_header_could_carry_are_refused(
-    catalogue: Catalogue, options: Options
+    catalogue: Catalogue, options: SchedulingOptions
 ) -> None:
     with pytest.raises(InvalidArgument, match="out of range"):
         _prepare(catalogue, options)
@@ -69,7 +69,7 @@ def test_options_that_no_header_could_carry_are_refused(
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**30])
 def test_parameters_that_no_body_could_carry_are_refused(catalogue: Catalogue, value: int) -> None:
     with pytest.raises(InvalidArgument, match="'a' is out of range"):
-        _prepare(catalogue, Options(), a=value)
+        _prepare(catalogue, SchedulingOptions(), a=value)
 
 
 @pytest.mark.parametrize("escaped", ["1", "0"])
@@ -90,7 +90,7 @@ def test_a_refusal_is_a_verbose_line_that_a_client_cannot_end(
     body = wire.RequestBody("r", {}, [], [wire.Tensor(f"\n{forged}\n{forged}", 11, [1], bytes(4))])
 
     with pytest.raises(InvalidArgument) as refused:
-        prepare(catalogue, catalogue.find("n"), body, Options())
+        prepare(catalogue, catalogue.find("n"), body, SchedulingOptions())
 
     [record] = caplog.records
     assert f"[request id: r] Infer failed: {refused.value.text}" == record.getMessage()
@@ -112,7 +112,7 @@ def test_a_request_that_fits_is_described_in_verbose_lines(
 
     for asked in ([], ["Z"]):
         body = wire.RequestBody("r", {}, asked, [tensor])
-        prepare(catalogue, catalogue.find("n"), body, Options(priority=2, correlation=7))
+        prepare(catalogue, catalogue.find("n"), body, SchedulingOptions(priority=2, correlation=7))
 
     lines = [record.getMessage().splitlines() for record in caplog.records]
     described = [more for first, *more in lines if "prepared: " in first]

@@ -24,7 +24,7 @@ from zmqtriton_floor.wire import (
     ResponseBody,
     Tensor,
 )
-from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.inference.admission import SchedulingOptions
 from zmqtriton_frontends.inference.client_regions import Regions, RegionSlice, flags_of_inputs
 
 # ---------------------------------------------------------------------- client regions
@@ -358,7 +358,9 @@ def test_the_answer_to_a_request_on_a_gpu_is_nobody_else_s(regions: Regions) -> 
     claim = regions.claim({"O": RegionSlice("c", 0, 4)})
     skipped: list[bool] = []
     copied: Any = SimpleNamespace(skip=lambda: skipped.append(True))
-    request = unchecked()._replace(options=Options(deadline_ns=1), copy=copied, cache_key=b"key")
+    request = unchecked()._replace(
+        options=SchedulingOptions(deadline_ns=1), copy=copied, cache_key=b"key"
+    )
 
     lending = request.with_claim(claim)
 

@@ -13,11 +13,11 @@ import pytest
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.settings.codec import encode
-from zmqtriton_floor.settings.tracing import Sampling, Tracing
+from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, StageTimes
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.inference import open_sequences
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.inference.request_trace import Trace
@@ -51,10 +51,12 @@ def followed(parent: Parent | None, mode: str = "opentelemetry", **said: Any) ->
     catalogue = Catalogue()
     config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
     catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
-    checked = prepare(catalogue, catalogue.find("m"), wire.RequestBody("", {}, [], []), Options())
+    checked = prepare(
+        catalogue, catalogue.find("m"), wire.RequestBody("", {}, [], []), SchedulingOptions()
+    )
     traces = Traces()
     choice = Sampling("", ("TENSORS",), 0, 0, 0, "all")
-    traces.change(encode(Tracing(mode, (choice._replace(**said),))))
+    traces.change(encode(TracingSettings(mode, (choice._replace(**said),))))
     return traces.follow(checked, parent, ("HTTP_RECV", 1))
 
 
@@ -97,7 +99,7 @@ def test_a_context_has_no_effect_in_tritons_mode_or_where_tracing_is_off() -> No
     assert followed(Parent(_GIVEN), levels=[]).observer is None
 
 
-class _Told(spans.Sender):
+class _Told(spans.SpanSender):
     def __init__(self) -> None:
         super().__init__("")
         self.all: list[dict[str, Any]] = []
@@ -174,7 +176,9 @@ def request(correlation: int | str, flags: int = 0, *, model: str = "s") -> Chec
         config = json.dumps({"name": name, "max_batch_size": 0, kind: {}})
         catalogue.update(wire.VersionInfo(1, name, 1, "READY", None, 1, config, b""))
     body = wire.RequestBody("", {}, [], [])
-    return prepare(catalogue, catalogue.find(model), body, Options(flags, correlation=correlation))
+    return prepare(
+        catalogue, catalogue.find(model), body, SchedulingOptions(flags, correlation=correlation)
+    )
 
 
 @pytest.mark.row("E78")

@@ -14,9 +14,9 @@ from zmqtriton_frontends.process.client_progress import (
     PAUSE_BYTES,
     PAUSE_S,
     STALL_S,
-    Progress,
+    ClientProgress,
 )
-from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Client, Ledger, Share
+from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, ClientAccount, Ledger, Share
 
 MIB = 1 << 20
 
@@ -27,8 +27,8 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture
-def progress() -> Progress:
-    return Progress()
+def progress() -> ClientProgress:
+    return ClientProgress()
 
 
 def test_who_is_alone_may_hold_most() -> None:
@@ -78,14 +78,14 @@ def test_however_many_take_what_they_get_others_get_a_little(clients: int) -> No
 
 
 def test_who_moves_enough_of_what_is_held_is_waited_for() -> None:
-    progress, done = Progress(), 0
+    progress, done = ClientProgress(), 0
     for step in range(20):
         assert not progress.is_stalled(step * (STALL_S - 1), "reading", done, 64 * MIB)
         done += 64 * MIB // PART
 
 
 @pytest.mark.parametrize(("held", "moved"), [(0, MIN_BYTES - 1), (64 * MIB, MIB)])
-def test_who_moves_too_little_is_stalled(progress: Progress, held: int, moved: int) -> None:
+def test_who_moves_too_little_is_stalled(progress: ClientProgress, held: int, moved: int) -> None:
     assert not progress.is_stalled(0.0, "reading", 0, held)
     assert not progress.is_stalled(STALL_S - 1, "reading", moved, held)
 
@@ -94,7 +94,7 @@ def test_who_moves_too_little_is_stalled(progress: Progress, held: int, moved: i
 
 @pytest.mark.parametrize(("held", "max_s"), [(PAUSE_BYTES, PAUSE_S), (PAUSE_BYTES + 1, STALL_S)])
 def test_a_reader_may_pause_for_longer_while_little_waits_for_it(
-    progress: Progress, held: int, max_s: float
+    progress: ClientProgress, held: int, max_s: float
 ) -> None:
     assert not progress.is_paused_too_long(0.0, 0, held)
 
@@ -102,13 +102,13 @@ def test_a_reader_may_pause_for_longer_while_little_waits_for_it(
     assert progress.is_paused_too_long(max_s + 1, 0, held)
 
 
-def test_a_reader_for_which_nothing_waits_is_not_waited_for(progress: Progress) -> None:
+def test_a_reader_for_which_nothing_waits_is_not_waited_for(progress: ClientProgress) -> None:
     assert not progress.is_paused_too_long(0.0, 0, 0)
 
     assert not progress.is_paused_too_long(10 * PAUSE_S, 0, 0)
 
 
-def test_another_thing_begins_anew_and_nothing_never_stalls(progress: Progress) -> None:
+def test_another_thing_begins_anew_and_nothing_never_stalls(progress: ClientProgress) -> None:
     assert not progress.is_stalled(0.0, "reading", 0, 0)
     assert not progress.is_stalled(STALL_S + 1, "sending", 0, 0)
     assert not progress.is_stalled(3 * STALL_S, "", 0, 0)
@@ -122,7 +122,7 @@ class Somebody:
         self.moved = 0
         self.is_ended = False
         self.owes = True
-        self.client = Client(ledger, place, lambda: self.moved, lambda: self.owes, self._end)
+        self.client = ClientAccount(ledger, place, lambda: self.moved, lambda: self.owes, self._end)
         self.share = Share(ledger.answers, self.client)
 
     def _end(self) -> None:

@@ -27,7 +27,7 @@ from zmqtriton_frontends.process.handshakes import Encryption
 from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 from zmqtriton_frontends.process.peer_user import (
     UNKNOWN,
-    Place,
+    Endpoint,
     find_in_tables,
     find_user,
     place_of,
@@ -37,10 +37,10 @@ from zmqtriton_frontends.process.peer_user import (
 # The user at the other end of a connection.
 
 
-SERVER = Place("127.0.0.1", 8000)
+SERVER = Endpoint("127.0.0.1", 8000)
 
 
-CLIENT = Place("127.0.0.1", 0x9C40)
+CLIENT = Endpoint("127.0.0.1", 0x9C40)
 
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"  # noqa: E501
@@ -87,7 +87,7 @@ class Machine:
     def write(self, table: str, *rows: str) -> None:
         (self.proc / "net" / table).write_text(HEAD + "".join(f"{row}\n" for row in rows))
 
-    def find(self, client: Place = CLIENT, server: Place = SERVER) -> int:
+    def find(self, client: Endpoint = CLIENT, server: Endpoint = SERVER) -> int:
         return find_in_tables(client, server, self.proc)
 
 
@@ -100,8 +100,10 @@ def test_the_row_of_the_other_end_has_its_user(machine: Machine) -> None:
     machine.write("tcp", OURS, row(1000), row(1001, "0100007F:9C41"))
 
     assert (1000, 1001) == (machine.find(), machine.find(CLIENT._replace(port=0x9C41)))
-    assert 1000 == machine.find(server=Place("", 8000))
-    assert 1000 == machine.find(Place("::ffff:127.0.0.1", 0x9C40), Place("::ffff:127.0.0.1", 8000))
+    assert 1000 == machine.find(server=Endpoint("", 8000))
+    assert 1000 == machine.find(
+        Endpoint("::ffff:127.0.0.1", 0x9C40), Endpoint("::ffff:127.0.0.1", 8000)
+    )
     assert UNKNOWN == machine.find(server=SERVER._replace(port=8001))
     assert UNKNOWN == machine.find(CLIENT._replace(host="127.0.0.2"))
     assert UNKNOWN == machine.find(*[place_of(None)] * 2)
@@ -133,7 +135,7 @@ def test_users_without_a_number_here_are_unknown(machine: Machine) -> None:
 
 
 @contextmanager
-def connected(family: int, host: str, user: int = UNKNOWN) -> Iterator[tuple[Place, Place]]:
+def connected(family: int, host: str, user: int = UNKNOWN) -> Iterator[tuple[Endpoint, Endpoint]]:
     """Connect in a process of that user; yield the ends."""
     with socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::") as listener:
         port = listener.getsockname()[1]
@@ -158,7 +160,7 @@ def test_the_kernel_knows_who_connects(family: int, host: str) -> None:
         pytest.skip("this machine has no IPv6")
     with connected(family, host) as (client, server):
         assert os.geteuid() == find_user(client, server)
-        assert os.geteuid() == find_user(client, Place("", server.port))
+        assert os.geteuid() == find_user(client, Endpoint("", server.port))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone has processes of other users")

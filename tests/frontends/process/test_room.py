@@ -10,7 +10,7 @@ import pytest
 
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
-from zmqtriton_frontends.process.ledger import BORROWED_BYTES, Client, Ledger, Share
+from zmqtriton_frontends.process.ledger import BORROWED_BYTES, ClientAccount, Ledger, Share
 from zmqtriton_frontends.process.room import STILL_S, WAITING_S, Room
 
 # -------------------------------------------------------------------------------- room
@@ -26,7 +26,7 @@ class Visitor:
         self.owes = True
         self.is_idle = is_idle
         self.answered_at = 1.0 if was_answered else 0.0
-        self.client = Client(ledger, place, lambda: self.moved, lambda: self.owes)
+        self.client = ClientAccount(ledger, place, lambda: self.moved, lambda: self.owes)
 
 
 class House:
@@ -210,7 +210,7 @@ def test_what_has_no_room_is_borrowed_and_given_back_first() -> None:
 
 def test_one_thing_of_any_size_can_be_borrowed_and_little_else() -> None:
     ledger = Ledger(16 * MIB)
-    first, second = (Client(ledger, place) for place in ("a", "b"))
+    first, second = (ClientAccount(ledger, place) for place in ("a", "b"))
     Share(ledger.answers).add(16 * MIB)
 
     assert _come(Arrivals(Share(ledger.answers, first)), 2 * BORROWED_BYTES)
@@ -219,7 +219,7 @@ def test_one_thing_of_any_size_can_be_borrowed_and_little_else() -> None:
 
 def test_an_address_borrows_half() -> None:
     ledger = Ledger(16 * MIB)
-    first, second, third = (Client(ledger, place) for place in ("a", "a", "b"))
+    first, second, third = (ClientAccount(ledger, place) for place in ("a", "a", "b"))
     Share(ledger.answers).add(16 * MIB)
     half = BORROWED_BYTES // 2
 
@@ -243,7 +243,7 @@ def test_without_a_share_there_is_room_for_everything() -> None:
 def test_the_accounts_agree_whatever_comes_and_goes() -> None:
     ledger = Ledger(32 * MIB)
     numbers = random.Random(5)
-    all_of_them = [Arrivals(Share(ledger.answers, Client(ledger, str(n)))) for n in range(8)]
+    all_of_them = [Arrivals(Share(ledger.answers, ClientAccount(ledger, str(n)))) for n in range(8)]
 
     for _ in range(5000):
         arrivals = numbers.choice(all_of_them)

@@ -26,7 +26,7 @@ from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor, decode_response
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.tensors import segments
 from zmqtriton_frontends.tensors.payload import COPY_BYTES, Payload
 from zmqtriton_frontends.tensors.references import has_references, is_large
@@ -44,7 +44,7 @@ def memfd(size: int) -> int:
 def unchecked(*inputs: Tensor) -> CheckedRequest:
     nothing: Any = None  # what is of no importance here
     return CheckedRequest(
-        nothing, RequestBody("", {}, [], list(inputs)), Admission(0, 0), Options(), {}
+        nothing, RequestBody("", {}, [], list(inputs)), Admission(0, 0), SchedulingOptions(), {}
     )
 
 

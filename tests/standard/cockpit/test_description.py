@@ -13,7 +13,7 @@ from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton import addons
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
-from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.http_api.asgi.access import AccessRules
 from zmqtriton_frontends.http_api.inference import infer_request
 from zmqtriton_standard.cockpit.description import Description, all_operations
 from zmqtriton_standard.generate import request as generate_request
@@ -104,7 +104,7 @@ def gateway(request: pytest.FixtureRequest) -> FakeGateway:
 
 
 def test_it_describes_exactly_what_the_application_answers(gateway: FakeGateway) -> None:
-    access = Access(gateway.settings)
+    access = AccessRules(gateway.settings)
     built = app.build(gateway, app.routes(gateway), access)
     routes = falcon.inspect.inspect_routes(built)
     # Falcon adds OPTIONS, which is answered like any other wrong method. HEAD is where GET is.

@@ -26,7 +26,7 @@ def follow(
         gateway = FakeGateway()
         model = gateway.catalogue.find("decoupled")
         body = read({"id": "a", "INPUT0": 1}, model.signature.inputs)
-        request = admission.prepare(gateway.catalogue, model, body, admission.Options())
+        request = admission.prepare(gateway.catalogue, model, body, admission.SchedulingOptions())
         items, turn = (
             gateway.stream(request),
             TaskTurn(Turns(asyncio.get_running_loop().call_soon), Cost()),

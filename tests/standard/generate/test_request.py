@@ -15,7 +15,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input, Signature
 from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import RequestBody, Tensor
-from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.inference.admission import SchedulingOptions
 from zmqtriton_standard.generate.request import read, read_bytes, read_text
 
 FP32, INT32, STRING = (BY_NAME[name].number for name in ("FP32", "INT32", "BYTES"))
@@ -365,4 +365,4 @@ def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(
     except InvalidArgument:
         return
 
-    check_wire(request, Options())
+    check_wire(request, SchedulingOptions())

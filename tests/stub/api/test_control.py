@@ -18,7 +18,7 @@ from zmqtriton_stub.api.callers import NOBODY, Caller, find_caller
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.metrics import Metric, MetricFamily
 from zmqtriton_stub.api.pb_utils import ModelConfig
-from zmqtriton_stub.execution.responses import Pending
+from zmqtriton_stub.execution.responses import OpenRequest
 
 # ----------------------------------------------------------------------------- control
 # A model's calls to the control plane: the supervisor's part, and what is refused before.
@@ -169,7 +169,7 @@ def _nobody_afterwards() -> Iterator[None]:
 
 def served(
     own_id: int, *, deadline_ns: int = 0, flags: int = 0, is_answered: bool = False
-) -> Pending:
+) -> OpenRequest:
     pending = FakeLink().add_request(body(), own_id)
     pending.work = pending.work._replace(deadline_ns=deadline_ns, flags=flags)
     pending.request_id = f"r{own_id}"
@@ -178,7 +178,7 @@ def served(
     return pending
 
 
-def serve(*batch: Pending) -> None:
+def serve(*batch: OpenRequest) -> None:
     callers.served.set(batch)
 
 

@@ -24,7 +24,7 @@ from zmqtriton_stub.api.bls import ResponseIterator
 from zmqtriton_stub.api.functions import shared_memory
 from zmqtriton_stub.api.inference import InferenceRequest, MemoryType, PreferredMemory, received
 from zmqtriton_stub.broker.bls_call import BlsCall
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory import gpu
 
 # --------------------------------------------------------------------------------------- inference
@@ -279,7 +279,7 @@ def test_the_directory_is_the_version_s_where_the_code_lies_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     load = LOAD._replace(path="/backends/shared/model.py")
-    monkeypatch.setattr(instance, "current", Instance(load, lambda message: None))
+    monkeypatch.setattr(instance, "current", StubInstance(load, lambda message: None))
 
     assert pb_utils.get_model_dir() == "/repository/m/1"
 
@@ -324,7 +324,7 @@ def test_the_time_that_remains_counts_to_the_deadline_and_not_below_zero() -> No
 def test_without_a_server_no_shared_memory_is_unused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 == shared_memory.free_memory()
 
-    monkeypatch.setattr(instance, "current", Instance(LOAD, lambda message: None))
+    monkeypatch.setattr(instance, "current", StubInstance(LOAD, lambda message: None))
 
     assert 0 == shared_memory.free_memory()
 
@@ -400,7 +400,7 @@ class FakeAsker:
 @pytest.fixture
 def asker(monkeypatch: pytest.MonkeyPatch) -> FakeAsker:
     fake = FakeAsker()
-    current: Any = Instance(LOAD, lambda message: None)
+    current: Any = StubInstance(LOAD, lambda message: None)
     current.asker = fake
     monkeypatch.setattr(instance, "current", current)
     return fake
@@ -552,7 +552,7 @@ def test_arguments_of_wrong_types_are_refused(arguments: dict[str, Any]) -> None
 
 
 def test_outside_of_execute_a_model_may_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instance, "current", Instance(LOAD, lambda message: None))
+    monkeypatch.setattr(instance, "current", StubInstance(LOAD, lambda message: None))
 
     with pytest.raises(pb_utils.TritonModelException, match="only supported during the 'execute'"):
         _request().exec()
@@ -668,7 +668,7 @@ def test_inputs_on_a_gpu_are_not_copied_to_be_looked_up(
     is_on_gpu: bool, facts: dict[str, bool], flags: int
 ) -> None:
     memory: Any = SimpleNamespace(**{name: lambda *_, it=it: it for name, it in facts.items()})
-    span: Any = gpu.Span.__new__(gpu.Span)
+    span: Any = gpu.DeviceSpan.__new__(gpu.DeviceSpan)
     inputs = [wire.Tensor("A", 11, [1], bytes(4)), wire.Tensor("B", 11, [1], span)]
 
     asked = wire.Request(1, 0, "m", -1, 0, 0, 0, 0, 0, 0, 0)

@@ -24,9 +24,9 @@ from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker import unconfirmed_answers
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.broker.unconfirmed_answers import SETTLED_NS, UnconfirmedAnswers
-from zmqtriton_stub.execution.responses import Pending, state_lock
-from zmqtriton_stub.execution.streams import Stream
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.execution.responses import OpenRequest, state_lock
+from zmqtriton_stub.execution.streams import OpenStream
+from zmqtriton_stub.instance import StubInstance
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.instance = Instance(LOAD, lambda message: None)
+        self.instance = StubInstance(LOAD, lambda message: None)
         self.watched: list[int] = []
         self.unwatched: list[int] = []
         self.link = BrokerConnection(self.instance, self.watched.append, self.unwatched.append)
@@ -299,14 +299,14 @@ def test_requests_come_in_their_batches(connected: World) -> None:
         (number, [pending.work.id for pending in batch]) for number, batch in connected.link.batches
     ]
     assert {(A, 1), (A, 2), (A, 3)} == set(connected.link.pending)
-    assert {Pending} == {type(pending) for pending in connected.link.pending.values()}
+    assert {OpenRequest} == {type(pending) for pending in connected.link.pending.values()}
 
 
 def test_requests_of_a_decoupled_model_are_streams(connected: World) -> None:
     connected.instance.is_decoupled = True
     connected.execute(work(1))
     stream = connected.link.pending[A, 1]
-    assert type(stream) is Stream
+    assert type(stream) is OpenStream
 
     for _ in range(3):
         stream.send(pb_utils.InferenceResponse(), 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.broker.metrics.model_metrics import ModelMetrics as BrokersMeasures
+from zmqtriton.broker.metrics.model_metrics import ReportedMetrics as BrokersMeasures
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton_floor import metrics, wire
 from zmqtriton_floor.errors import ZmqTritonError

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 from zmqtriton.broker.service import Hellos
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker import unconfirmed_answers
-from zmqtriton_stub.broker.between_threads import Outbox
+from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.broker.connection import hellos
 from zmqtriton_stub.broker.unconfirmed_answers import (
     MAX_BODY_BYTES,
@@ -529,7 +529,7 @@ def test_what_is_put_while_sending_is_sent_afterwards() -> None:
             assert sent == []
         sent.append(item)
 
-    outbox = Outbox(send)
+    outbox = ThreadOutbox(send)
 
     # when
     outbox.put(1)
@@ -548,7 +548,7 @@ def test_nobody_waits_for_one_who_is_sending() -> None:
         may_go_on.wait(10)
         sent.append(item)
 
-    outbox = Outbox(send)
+    outbox = ThreadOutbox(send)
     thread = threading.Thread(target=outbox.put, args=(1,))
     thread.start()
     is_sending.wait(10)

@@ -10,12 +10,12 @@ import pytest
 from tests.stub.fakes import LOAD, FakeLink, body, fp32
 from tests.stub.supervisor import REGION, FakeSupervisor
 from zmqtriton_floor import wire
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
 from zmqtriton_stub.execution.executions import Executions
-from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
-from zmqtriton_stub.model import Model
+from zmqtriton_stub.execution.responses import InferenceResponseSender, OpenRequest
+from zmqtriton_stub.model import PythonModel
 
 _PREFIX = "Failed to process the request(s) for model 'm_0_0', message: "
 
@@ -25,11 +25,11 @@ class _Batches:
 
     def __init__(self, execute: Any, is_decoupled: bool = False) -> None:
         self.link = FakeLink(is_decoupled)
-        model = Model(LOAD, None)
+        model = PythonModel(LOAD, None)
         model._execute, model._is_decoupled = execute, is_decoupled
         self.model = model
         link: Any = self.link
-        self.executions = Executions(self.link.instance, model, link, Mock(Progress))
+        self.executions = Executions(self.link.instance, model, link, Mock(ProgressView))
 
     def run(self, *requests: wire.RequestBody, flags: int = 0) -> None:
         """One batch whose ids are counted from 0."""
@@ -112,7 +112,7 @@ def test_what_a_batch_has_encoded_before_its_failure_is_withdrawn(
         return [*responses[:-1], pb_utils.InferenceResponse(parameters={"n": 2**64})]
 
     withdrawn: list[tuple[int, int]] = []
-    monkeypatch.setattr(Pending, "withdraw", lambda self, answer: withdrawn.append(self.route))
+    monkeypatch.setattr(OpenRequest, "withdraw", lambda self, answer: withdrawn.append(self.route))
 
     _Batches(execute).run(body(), body(), body())
 

@@ -22,7 +22,7 @@ from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.errors import TritonError
 from zmqtriton_stub.execution.implicit_state import States, keep_states
-from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
+from zmqtriton_stub.execution.responses import InferenceResponseSender, OpenRequest
 
 # --------------------------------------------------------------------------------------- responses
 
@@ -345,7 +345,7 @@ class _Sequences:
         self.link = FakeLink()
         self.states = self.link.instance.states = States(config, directory)
 
-    def begin(self, sequence: int = 7, flags: int = 0, *sent: Tensor) -> tuple[Pending, Tensor]:
+    def begin(self, sequence: int = 7, flags: int = 0, *sent: Tensor) -> tuple[OpenRequest, Tensor]:
         """A request that is about to be executed, and the state that it has."""
         pending = self.link.add_request(body())
         pending.work = pending.work._replace(correlation=sequence, flags=flags)
@@ -360,7 +360,7 @@ class _Sequences:
         return [int(number) for number in array]
 
 
-def _answer(pending: Pending, array: Any) -> None:
+def _answer(pending: OpenRequest, array: Any) -> None:
     output = pb_utils.Tensor("O", array.reshape(1, -1))
     pending.send(pb_utils.InferenceResponse([output]), wire.FINAL)
 

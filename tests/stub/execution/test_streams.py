@@ -24,8 +24,8 @@ from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_floor.wire import FINAL, STREAM_WINDOW
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.execution import streams
-from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
-from zmqtriton_stub.execution.streams import MAX_BUFFERED, Publisher, Stream, coalesce
+from zmqtriton_stub.execution.responses import InferenceResponseSender, OpenRequest
+from zmqtriton_stub.execution.streams import MAX_BUFFERED, OpenStream, Publisher, coalesce
 from zmqtriton_stub.memory.tensor_memory import ClientMemory
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ class World:
     def __init__(self, flags: int = 0) -> None:
         self.link = FakeLink(is_decoupled=True)
         self.stream: Any = self.link.add_request(body(), flags=flags)
-        assert type(self.stream) is Stream
+        assert type(self.stream) is OpenStream
         self.sender: InferenceResponseSender = self.stream.make_sender()
 
     def send(self, count: int) -> None:
@@ -553,7 +553,7 @@ def test_many_threads_ask_for_the_sender_of_one_request() -> None:
     from zmqtriton_stub.api.inference import received
 
     for own_id in range(200):
-        pending: Pending = link.add_request(body(), own_id)
+        pending: OpenRequest = link.add_request(body(), own_id)
         request = received(pending, "", {}, [])
         barrier = threading.Barrier(2)
 
@@ -661,7 +661,7 @@ def test_the_next_response_is_not_placed_before_there_is_room(
     world = to_client()
     world.sender.send(response(9 * MIB))
     encoded: list[Any] = []
-    encode = Stream.encode
+    encode = OpenStream.encode
 
     def grant() -> None:
         assert not encoded
@@ -671,7 +671,7 @@ def test_the_next_response_is_not_placed_before_there_is_room(
         encoded.append(arguments)
         return encode(*arguments)
 
-    monkeypatch.setattr(Stream, "encode", note)
+    monkeypatch.setattr(OpenStream, "encode", note)
     world.link.turn_actions.append(grant)
 
     world.sender.send(response(9 * MIB))
@@ -756,7 +756,7 @@ def test_a_thread_with_other_streams_waits_a_while_for_a_client_that_goes_on(
     monkeypatch: pytest.MonkeyPatch, taken_after_s: float, *, is_kept: bool
 ) -> None:
     world, other = to_client(), World()
-    monkeypatch.setattr(Stream, "_may_keep_more", False)
+    monkeypatch.setattr(OpenStream, "_may_keep_more", False)
     world.sender.send(response(9 * MIB))
     other.send(1)
 

@@ -14,11 +14,11 @@ from tests.stub.fakes import LOAD, FakeLink
 from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
-from zmqtriton_floor.execution_progress import Progress
+from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
-from zmqtriton_stub.execution.warmup import Sink, Warmup
-from zmqtriton_stub.model import Model
+from zmqtriton_stub.execution.warmup import Warmup, WarmupSink
+from zmqtriton_stub.model import PythonModel
 
 _A = {"name": "A", "data_type": "TYPE_FP32", "dims": [2]}
 
@@ -60,11 +60,11 @@ class Warming:
         return [pb_utils.InferenceResponse() for _ in requests]
 
     def run(self) -> Warming:
-        model = Model(LOAD, None)
+        model = PythonModel(LOAD, None)
         model._execute = lambda requests: self.execute(requests)
         model._is_decoupled = self.link.instance.is_decoupled
         link: Any = self.link
-        progress = Mock(Progress)
+        progress = Mock(ProgressView)
         self.warmup.run(model, link, progress, lambda: self.meanwhile.pop(0)())
         assert {0} == {call.args[0] for call in progress.begin.mock_calls} or not self.batches
         return self
@@ -275,7 +275,7 @@ def test_a_request_that_is_to_be_executed_again_is_given_again(tmp_path: Path) -
 def test_the_memory_of_responses_is_released(link: FakeLink) -> None:
     warm: Any = link
     warm.wake = lambda: None
-    sink = Sink(warm)
+    sink = WarmupSink(warm)
     memory = link.instance.memory
     assert memory is not None
     [row], blocks = memory.place([wire.Tensor("A", 2, [200_000], bytes(200_000))])
@@ -290,7 +290,7 @@ def test_the_memory_of_responses_is_released(link: FakeLink) -> None:
 def test_what_a_sink_does_not_keep_goes_its_way() -> None:
     link = WarmLink()
     warm: Any = link
-    sink = Sink(warm)
+    sink = WarmupSink(warm)
 
     sink.turn(takes=False)
     sink.wait(7)

@@ -95,7 +95,7 @@ def test_another_process_opens_what_is_allocated(cuda: Any) -> None:
         handle = bytes.fromhex(owner.stdout.readline())
 
         number, address, size = cuda.open(handle)
-        data = bytes(gpu.downloaded(gpu.Span(number, address, 1000, None)))
+        data = bytes(gpu.downloaded(gpu.DeviceSpan(number, address, 1000, None)))
         cuda.close(number, address)
         owner.communicate(timeout=60)
 

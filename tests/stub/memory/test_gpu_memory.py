@@ -55,7 +55,7 @@ class Pair:
         for made in self.made:
             self.borrowed.add(7, made.segment, made.handle, made.size if size is None else size)
 
-    def take(self, *references: wire.Reference, is_leased: bool = True) -> list[gpu.Span]:
+    def take(self, *references: wire.Reference, is_leased: bool = True) -> list[gpu.DeviceSpan]:
         return self.borrowed.open(references, is_leased=is_leased)
 
 
@@ -159,7 +159,7 @@ def test_freed_memory_is_used_again(pair: Pair) -> None:
 
 
 def test_one_process_takes_no_more_than_its_share(pair: Pair, driver: HostGpu) -> None:
-    span = gpu.Span(0, 0, ROOM // 2, None)
+    span = gpu.DeviceSpan(0, 0, ROOM // 2, None)
 
     with pytest.raises(Unavailable, match="more than one process may have on GPU 0"):
         pair.lent.place(span)

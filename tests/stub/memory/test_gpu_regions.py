@@ -48,7 +48,7 @@ class World:
         return writable.write(wire.Place("OUT", OWNER, REGION, offset, room), data)
 
     def read(self, offset: int) -> Any:
-        span = gpu.Span(0, self.address + offset, SIZE, None)
+        span = gpu.DeviceSpan(0, self.address + offset, SIZE, None)
         return np.frombuffer(gpu.downloaded(span), np.float32)
 
 

@@ -15,7 +15,7 @@ from zmqtriton_floor.tensors import from_numpy
 from zmqtriton_floor.wire import Block, Reference, Tensor
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor as PbTensor
-from zmqtriton_stub.execution.responses import Pending
+from zmqtriton_stub.execution.responses import OpenRequest
 
 COUNT = 100_000
 NUMBERS = np.arange(COUNT, dtype=np.float32)
@@ -32,7 +32,9 @@ def _input_of(world: FakeSupervisor, *, is_leased: bool = False) -> tuple[Refere
     return reference, _open(world, reference, is_leased=is_leased)
 
 
-def _request_with_input(world: FakeSupervisor, link: FakeLink) -> tuple[Reference, Any, Pending]:
+def _request_with_input(
+    world: FakeSupervisor, link: FakeLink
+) -> tuple[Reference, Any, OpenRequest]:
     """Such a tensor, and the request whose input it is."""
     reference, array = _input_of(world)
     pending = link.add_request(body())

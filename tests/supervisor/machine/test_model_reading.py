@@ -19,7 +19,7 @@ from zmqtriton.environments.demand import (
     SERVER_ENVIRONMENT,
     Environment,
     EnvironmentSpec,
-    Host,
+    GuestHost,
 )
 from zmqtriton.options import Options
 from zmqtriton.options.values import ModelFile
@@ -252,12 +252,12 @@ def test_an_environment_beside_the_model_is_used(tmp_path: Path) -> None:
 
 def test_what_a_guest_runs_has_its_environment(tmp_path: Path) -> None:
     add(tmp_path, "m", parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/none"))
-    brought = LoadOverride("{}", host=Host(7, 1))
+    brought = LoadOverride("{}", host=GuestHost(7, 1))
 
     read = Readings(Options(model_repository=(str(tmp_path),))).read_model("m", brought)
 
     assert isinstance(read, Blueprint)
-    assert read.environment == Environment("", host=Host(7, 1))
+    assert read.environment == Environment("", host=GuestHost(7, 1))
 
 
 def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:

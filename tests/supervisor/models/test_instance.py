@@ -18,8 +18,8 @@ from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.instance import (
     ABORT_WITHIN_S,
     FINALIZE_WITHIN_S,
-    Instance,
     InstanceSlot,
+    StubPlace,
 )
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self, retry_after_s: float = 0.0, template: Template | None = None) -> None:
         self.plan = Plan()
-        self.instance = Instance(
+        self.instance = StubPlace(
             self.plan,
             InstanceSlot("m_0_0", "CPU", 0),
             model="m",
@@ -56,7 +56,7 @@ class Bench:
 
     def load(self) -> list[Action]:
         return self.handle(
-            states.ProcessStarted(42), states.ConfigCompleted("{}"), states.ModelLoaded()
+            states.ProcessStarted(42), states.InstanceConfigCompleted("{}"), states.InstanceLoaded()
         )
 
     def serve(self) -> Bench:
@@ -168,7 +168,7 @@ def test_one_that_was_given_up_is_tried_once_in_a_while_for_ever(given_up: Bench
         assert isinstance(spawned, SpawnStub)
         given_up.handle(states.ProcessStarted(42))
         assert given_up.instance.is_given_up, "so far"
-        given_up.handle(states.LoadFailed(because("no store")))
+        given_up.handle(states.InstanceLoadFailed(because("no store")))
         given_up.die()
 
 
@@ -251,7 +251,7 @@ def test_the_reason_of_a_failed_load_is_what_the_stub_said(bench: Bench) -> None
     bench.handle(states.StartRequested(), states.ProcessStarted(42))
 
     bench.handle(
-        states.LoadFailed(because("ValueError: no")),
+        states.InstanceLoadFailed(because("ValueError: no")),
         states.ProcessExited(because("exited with status 1")),
     )
 
@@ -306,7 +306,7 @@ def test_a_hanging_one_is_killed_and_dies_for_that_reason(ready: Bench) -> None:
 
 def test_a_stub_that_says_that_it_failed_and_stays_is_killed(bench: Bench) -> None:
     bench.handle(
-        states.StartRequested(), states.ProcessStarted(42), states.LoadFailed(because("no"))
+        states.StartRequested(), states.ProcessStarted(42), states.InstanceLoadFailed(because("no"))
     )
 
     assert Signal(1, signal.SIGKILL, group=True) in bench.advance(5.0)
@@ -535,7 +535,7 @@ def test_anything_else_is_a_load_anew(world: SupervisorHarness) -> None:
 
 def test_what_has_failed_for_good_is_replaced() -> None:
     world = serving(*cpus(2))
-    broken: Instance = world.generation("m").instances[1]
+    broken: StubPlace = world.generation("m").instances[1]
     world.stub_behaviours["m"] = "no more"
     for _ in range(10):
         if broken.serial in world.alive:

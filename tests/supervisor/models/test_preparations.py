@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton.supervisor.models.load_history import LoadHistory
 from zmqtriton.supervisor.models.resources import InstanceLimit
-from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.states import ModelState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
@@ -621,8 +621,8 @@ OVERRIDE = LoadOverride(config='{"max_batch_size": 3}')
 ANY_GENERATION: Any = object()
 
 
-def _versions(*serving: int) -> dict[int, ModelVersion]:
-    versions = {number: ModelVersion("m", number) for number in (1, 2)}
+def _versions(*serving: int) -> dict[int, ServedVersion]:
+    versions = {number: ServedVersion("m", number) for number in (1, 2)}
     for number in serving:
         versions[number].state = ModelState.READY
         versions[number].generation = ANY_GENERATION

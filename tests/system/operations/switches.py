@@ -15,7 +15,7 @@ from typing import Any
 from tests.support.server import free_ports
 from zmqtriton.command_line import parse_words
 from zmqtriton.options import OPTIONS_BY_NAME, Options
-from zmqtriton.options.kinds import Arity, Option
+from zmqtriton.options.kinds import Arity, KnownOption
 from zmqtriton.supervisor.machine.listeners import all_ports
 from zmqtriton.supervisor.machine.process_settings import read_policy
 
@@ -54,7 +54,7 @@ _SERVERS = 7
 REMOVALS = {"allow-http", "allow-grpc", "allow-metrics"}
 
 
-def words_of(option: Option, directory: Path) -> list[str]:
+def words_of(option: KnownOption, directory: Path) -> list[str]:
     """Return words that give the option another value than its default; none if none is known."""
     if option.name in SAMPLES:
         [port] = free_ports(1)

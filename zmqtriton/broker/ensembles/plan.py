@@ -15,7 +15,7 @@ from zmqtriton_floor.wire import Tensor
 _MAX_SELECTIONS = 64
 
 
-class Step(NamedTuple):
+class EnsembleStep(NamedTuple):
     """A call of one model within the ensemble."""
 
     number: int
@@ -42,7 +42,7 @@ class Selection(NamedTuple):
 
     outputs: tuple[str, ...]
     #: By tensor, the steps that read it.
-    readers: dict[str, list[Step]]
+    readers: dict[str, list[EnsembleStep]]
     #: By step, the outputs of its model that are used.
     used_outputs: dict[int, list[str]]
 
@@ -88,14 +88,14 @@ class EnsemblePlan:
         return selection
 
     def _select(self, outputs: tuple[str, ...]) -> Selection:
-        needed: dict[int, Step] = {}
+        needed: dict[int, EnsembleStep] = {}
         tensors = list(outputs)
         for name in tensors:
             step = self._writers.get(name)
             if step is not None and step.number not in needed:
                 needed[step.number] = step
                 tensors += step.reads
-        readers: dict[str, list[Step]] = {}
+        readers: dict[str, list[EnsembleStep]] = {}
         for _, step in sorted(needed.items()):
             for name in step.reads:
                 readers.setdefault(name, []).append(step)
@@ -113,9 +113,9 @@ def _dims(entry: dict[str, Any]) -> Sequence[int]:
     return dims
 
 
-def _step(number: int, entry: dict[str, Any]) -> Step:
+def _step(number: int, entry: dict[str, Any]) -> EnsembleStep:
     inputs = entry["input_map"]
-    return Step(
+    return EnsembleStep(
         number,
         entry["model_name"],
         int(entry.get("model_version", 0)) or -1,  # absent means 0 here

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from zmqtriton.broker.ensembles.plan import EnsemblePlan, Selection, Step
+from zmqtriton.broker.ensembles.plan import EnsemblePlan, EnsembleStep, Selection
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton_floor.errors import ZmqTritonError, from_number
 from zmqtriton_floor.wire import (
@@ -38,7 +38,7 @@ class TensorSet:
     another one, for the tensors that are made of that response.
     """
 
-    def __init__(self, selection: Selection, producer: Call | None = None) -> None:
+    def __init__(self, selection: Selection, producer: MemberCall | None = None) -> None:
         #: By the ensemble's names; None for one that was not given, or not made.
         self.tensors: dict[str, Tensor | None] = {}
         #: Sequence marks by tensor, where a step has changed them.
@@ -56,7 +56,7 @@ class TensorSet:
         self._leased: dict[str, Block] = {}
         self._uses: dict[str, int] = {}
 
-    def add(self, name: str, tensor: Tensor | None) -> list[Step]:
+    def add(self, name: str, tensor: Tensor | None) -> list[EnsembleStep]:
         """Add tensors, and return the steps that now have all their inputs."""
         self.tensors[name] = tensor
         ready = []
@@ -67,12 +67,12 @@ class TensorSet:
                 ready.append(step)
         return ready
 
-    def add_outputs(self, step: Step, made: Mapping[str, Tensor]) -> list[Step]:
+    def add_outputs(self, step: EnsembleStep, made: Mapping[str, Tensor]) -> list[EnsembleStep]:
         """Add what a step has made, by the ensemble's names; return the steps that can begin.
 
         An output that was not made is as an optional input that was not given.
         """
-        ready: list[Step] = []
+        ready: list[EnsembleStep] = []
         for name, tensor in made.items():
             ready += self.add(name, tensor)
         for own_name in self._selection.used_outputs[step.number]:
@@ -94,7 +94,7 @@ class TensorSet:
                 self._leased[name], self._uses[name] = block, uses
         return unused
 
-    def release_inputs(self, step: Step) -> list[Block]:
+    def release_inputs(self, step: EnsembleStep) -> list[Block]:
         """Release the inputs of an answered step; return the leases that only it still needed."""
         released: list[Block] = []
         if self._leased:
@@ -156,7 +156,7 @@ class EnsembleRun:
         self.places = {place.output: place for place in body.places}
         self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
         #: The calls of members, by their requests, until the final answers of these.
-        self.calls: dict[InflightRequest, Call] = {}
+        self.calls: dict[InflightRequest, MemberCall] = {}
         #: The first one holds the inputs.
         self.tensor_sets: list[TensorSet] = [TensorSet(self.selection)]
         #: By step: how many of its requests are unanswered, and the tensor sets that wait for a
@@ -178,7 +178,7 @@ class EnsembleRun:
         self.queue_ns = 0
         self.compute_ns = 0
         #: Decoupled steps that may go on when the client has read more.
-        self.stalled: list[Call] = []
+        self.stalled: list[MemberCall] = []
         #: Above 0 while it is being processed and must not end.
         self.holds = 0
         self.is_over = False
@@ -193,7 +193,7 @@ class EnsembleRun:
         changed = [wave.sequences[name] for name in tensors if name in wave.sequences]
         return changed[-1] if changed else self.sequence
 
-    def places_of(self, step: Step) -> list[Place]:
+    def places_of(self, step: EnsembleStep) -> list[Place]:
         """Return the places of a step's outputs that no other step reads, by the step's names.
 
         What is written there does not come back.
@@ -229,11 +229,11 @@ class EnsembleRun:
         while self._unread and self._unread[0][0] < passed:
             self._unread_bytes -= self._unread.popleft()[1]
 
-    def has_room(self, step: Step) -> bool:
+    def has_room(self, step: EnsembleStep) -> bool:
         limit = self.plan.max_at_once
         return not limit or self.unanswered.get(step.number, 0) < limit
 
-    def wait(self, wave: TensorSet, step: Step) -> None:
+    def wait(self, wave: TensorSet, step: EnsembleStep) -> None:
         """Queue a tensor set until a request of its step is answered.
 
         It has all the inputs of the step.
@@ -241,7 +241,7 @@ class EnsembleRun:
         wave.holds += 1
         self.waiting.setdefault(step.number, deque()).append(wave)
 
-    def next_waiting(self, step: Step) -> TensorSet | None:
+    def next_waiting(self, step: EnsembleStep) -> TensorSet | None:
         waiting = self.waiting.get(step.number)
         return waiting.popleft() if waiting else None
 
@@ -252,7 +252,7 @@ class EnsembleRun:
         self.compute_ns += now_ns - dispatched_ns
 
 
-class Call:
+class MemberCall:
     """A call of a member: its request, and that request's place in the run."""
 
     __slots__ = (
@@ -268,7 +268,7 @@ class Call:
     )
 
     def __init__(
-        self, request: InflightRequest, run: EnsembleRun, wave: TensorSet, step: Step
+        self, request: InflightRequest, run: EnsembleRun, wave: TensorSet, step: EnsembleStep
     ) -> None:
         self.request = request
         self.run = run

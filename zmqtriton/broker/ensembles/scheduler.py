@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 from functools import partial
 
-from zmqtriton.broker.ensembles.plan import Step, fit_batch_dimension
+from zmqtriton.broker.ensembles.plan import EnsembleStep, fit_batch_dimension
 from zmqtriton.broker.ensembles.runs import (
     SEQUENCE_FLAGS,
-    Call,
     EnsembleRun,
+    MemberCall,
     TensorSet,
     changed_marks,
     size_of,
@@ -28,7 +28,7 @@ from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.requests.recovery import RUN_LOST
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -170,7 +170,7 @@ class EnsembleScheduler:
         run.holds -= 1
         self._end_if_over(run, now_ns)
 
-    def remove(self, generation: Generation, error: ZmqTritonError, now_ns: int) -> None:
+    def remove(self, generation: BrokerGeneration, error: ZmqTritonError, now_ns: int) -> None:
         """Cancel the runs of a generation that was removed.
 
         They end once their steps have stopped.
@@ -208,7 +208,7 @@ class EnsembleScheduler:
 
     # -------------------------------------------------------------- the steps
 
-    def _spawn(self, run: EnsembleRun, wave: TensorSet, step: Step, now_ns: int) -> None:
+    def _spawn(self, run: EnsembleRun, wave: TensorSet, step: EnsembleStep, now_ns: int) -> None:
         if run.error is not None:
             return
         if not run.has_room(step):
@@ -235,12 +235,12 @@ class EnsembleScheduler:
                 row = row._replace(flags=row.flags | wire.WANT_DIGESTS)
             member = InflightRequest(BROKER, row, body, generation, now_ns)
             member.parent = run.request
-            run.calls[member] = Call(member, run, wave, step)
+            run.calls[member] = MemberCall(member, run, wave, step)
             run.unanswered[step.number] = run.unanswered.get(step.number, 0) + 1
             wave.holds += 1
             self._lifecycle.submit(member, now_ns)
 
-    def _is_hashed(self, run: EnsembleRun, step: Step) -> bool:
+    def _is_hashed(self, run: EnsembleRun, step: EnsembleStep) -> bool:
         """True if a step's outputs need a digest.
 
         A model with a cache reads them, or the client wants one.
@@ -251,7 +251,7 @@ class EnsembleScheduler:
             for reader in run.selection.readers.get(step.outputs[name], ())
         )
 
-    def _can_stay_on_gpu(self, run: EnsembleRun, step: Step) -> bool:
+    def _can_stay_on_gpu(self, run: EnsembleRun, step: EnsembleStep) -> bool:
         """True if a step's outputs may stay on a GPU.
 
         Each has exactly one reader, which accepts GPU tensors: with a second one, either could
@@ -268,7 +268,9 @@ class EnsembleScheduler:
                 return False
         return True
 
-    def _take_response(self, call: Call, outcome: wire.Outcome, body: bytes, now_ns: int) -> None:
+    def _take_response(
+        self, call: MemberCall, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
         """Pass the outputs of a step on to their readers."""
         member, run, step = call.request, call.run, call.step
         try:
@@ -324,7 +326,7 @@ class EnsembleScheduler:
         else:
             run.stalled.append(wave.producer)
 
-    def _acknowledge_response(self, call: Call) -> None:
+    def _acknowledge_response(self, call: MemberCall) -> None:
         """Allow a decoupled step to send another response."""
         call.taken += 1
         if call.taken - call.granted < wire.STREAM_WINDOW // 2:
@@ -332,7 +334,7 @@ class EnsembleScheduler:
         call.granted = call.taken
         self._grant(call.request, call.taken, 0)
 
-    def _pass_on(self, call: Call) -> None:
+    def _pass_on(self, call: MemberCall) -> None:
         """Let the bytes that have come of a step no longer count, unless the client is behind."""
         if not call.run.is_stalled:
             call.arrived_bytes = 0
@@ -459,7 +461,7 @@ def _check(request: InflightRequest, body: wire.RequestBody) -> None:
 
 
 def _request(
-    run: EnsembleRun, wave: TensorSet, step: Step, generation: Generation, own_id: int
+    run: EnsembleRun, wave: TensorSet, step: EnsembleStep, generation: BrokerGeneration, own_id: int
 ) -> tuple[wire.Request, bytes]:
     """Build the body of a member request; the stub checks it."""
     run_row, signature = run.request.row, generation.signature

@@ -55,7 +55,7 @@ _Extents = dict[tuple[int, int, int], tuple[int, int]]
 
 
 class Provenance:
-    def __init__(self, leases: Leases) -> None:
+    def __init__(self, leases: HolderLeases) -> None:
         self._leases = leases
 
     def strange_in_answer(
@@ -151,7 +151,7 @@ def _input_extents(requests: Iterable[InflightRequest]) -> _Extents:
     return extents
 
 
-class Leases:
+class HolderLeases:
     """Leases by the serial of their holder."""
 
     def __init__(self) -> None:
@@ -242,7 +242,7 @@ class Blocks:
     """Keeps the account of leases and tells the owners of blocks the consequences."""
 
     def __init__(self, outbox: Outbox, living: Container[int]) -> None:
-        self.leases = Leases()
+        self.leases = HolderLeases()
         self._provenance = Provenance(self.leases)
         #: How often stubs have referred to memory that they cannot know of.
         self.forged = 0

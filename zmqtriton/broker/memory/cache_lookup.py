@@ -18,7 +18,7 @@ from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.protocols import Delivers
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
@@ -168,7 +168,7 @@ class CacheLookup:
             return peer is not None and owner == asker
         return owner == source or not peer.requests
 
-    def forget_generation(self, generation: Generation) -> None:
+    def forget_generation(self, generation: BrokerGeneration) -> None:
         """Drop the answers of a generation that takes no more requests."""
         if self.cache is not None:
             self._release(self.cache.forget_generation(generation.number))

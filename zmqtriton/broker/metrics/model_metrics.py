@@ -61,7 +61,7 @@ class MetricHandle:
         self.places = [bisect_left(series.buckets, bound) for bound in [*buckets, inf]]
 
 
-class Process:
+class StubMetrics:
     """The families and metrics of one stub."""
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Process:
         self.metrics: dict[int, MetricHandle] = {}
 
 
-class ModelMetrics:
+class ReportedMetrics:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._families: dict[str, Family] = {}
-        self._processes: dict[int, Process] = {}
+        self._processes: dict[int, StubMetrics] = {}
         self._changes: dict[str, Callable[..., None]] = {
             "family": self._add_family,
             "metric": self._add_metric,
@@ -141,7 +141,7 @@ class ModelMetrics:
 
         The changes after it are applied all the same.
         """
-        process = self._processes.setdefault(serial, Process())
+        process = self._processes.setdefault(serial, StubMetrics())
         refusal: ZmqTritonError | None = None
         for verb, number, *details in changes:
             if type(number) is not int:
@@ -153,7 +153,7 @@ class ModelMetrics:
         return refusal
 
     def _add_family(
-        self, serial: int, process: Process, number: int, name: str, text: str, kind: int
+        self, serial: int, process: StubMetrics, number: int, name: str, text: str, kind: int
     ) -> None:
         if number in process.families:
             return
@@ -168,7 +168,13 @@ class ModelMetrics:
         process.families[number] = family
 
     def _add_metric(
-        self, _: int, process: Process, number: int, of: int, labels: dict[str, str], bounds: Any
+        self,
+        _: int,
+        process: StubMetrics,
+        number: int,
+        of: int,
+        labels: dict[str, str],
+        bounds: Any,
     ) -> None:
         family = process.families.get(of)
         if family is None or number in process.metrics:
@@ -184,14 +190,14 @@ class ModelMetrics:
         holder = process.metrics[number] = MetricHandle(family, series, buckets)
         series.holders.add(holder)
 
-    def _add(self, _: int, process: Process, number: int, value: float) -> None:
+    def _add(self, _: int, process: StubMetrics, number: int, value: float) -> None:
         holder = process.metrics.get(number)
         if holder is not None and holder.family.kind == COUNTER:
             holder.series.value += max(0.0, float(value)) if value == value else value
         elif holder is not None and holder.family.kind == GAUGE:
             holder.series.more += float(value)
 
-    def _set(self, _: int, process: Process, number: int, value: float, at_ns: int) -> None:
+    def _set(self, _: int, process: StubMetrics, number: int, value: float, at_ns: int) -> None:
         """Set a gauge; the last one to set it wins."""
         holder = process.metrics.get(number)
         if holder is not None and holder.family.kind == GAUGE:
@@ -199,7 +205,7 @@ class ModelMetrics:
             series.value, series.more, series.set_ns = float(value), 0.0, int(at_ns)
 
     def _restore_gauge(
-        self, _: int, process: Process, number: int, value: float, at_ns: int
+        self, _: int, process: StubMetrics, number: int, value: float, at_ns: int
     ) -> None:
         """Restore a gauge after the death of a broker.
 
@@ -210,7 +216,7 @@ class ModelMetrics:
             holder.series.value, holder.series.set_ns = float(value), int(at_ns)
 
     def _observed(
-        self, _: int, process: Process, number: int, counts: list[int], total: float
+        self, _: int, process: StubMetrics, number: int, counts: list[int], total: float
     ) -> None:
         holder = process.metrics.get(number)
         if holder is None or holder.family.kind != HISTOGRAM:
@@ -221,7 +227,7 @@ class ModelMetrics:
             holder.series.counts[place] += count
         holder.series.value += float(total)
 
-    def _drop(self, serial: int, process: Process, number: int) -> None:
+    def _drop(self, serial: int, process: StubMetrics, number: int) -> None:
         holder = process.metrics.pop(number, None)
         if holder is not None:
             self._let_go(holder)
@@ -253,8 +259,8 @@ class ModelMetrics:
         if number not in self._process(serial).families:
             raise NotFound("Family name already exists with different type")
 
-    def _process(self, serial: int) -> Process:
-        return self._processes.get(serial) or Process()
+    def _process(self, serial: int) -> StubMetrics:
+        return self._processes.get(serial) or StubMetrics()
 
 
 def _describe(kind: int, series: Series) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
-from zmqtriton.broker.metrics.model_metrics import ModelMetrics
+from zmqtriton.broker.metrics.model_metrics import ReportedMetrics
 from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics, Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED, Limits
 from zmqtriton.broker.scheduling.batching import BatchingQueue
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
@@ -32,7 +32,7 @@ _STEP_NS = 1_000_000_000
 _MAX_REMOVED = 256
 
 
-class Reports:
+class MetricReports:
     def __init__(
         self,
         peers: dict[int, Peer],
@@ -43,7 +43,7 @@ class Reports:
         cache_lookup: CacheLookup,
         *,
         rates: RateLimiter,
-        metrics: ModelMetrics,
+        metrics: ReportedMetrics,
     ) -> None:
         self._peers = peers
         self._generations = generations
@@ -265,7 +265,7 @@ class LoadReports:
         limit = limits.max_requests if limits.max_requests < MAX_UNANSWERED else 0
         return {"loads": loads, "unanswered": limits.unanswered, "limit": limit}
 
-    def _load(self, generation: Generation, now_ns: int) -> dict[str, Any]:
+    def _load(self, generation: BrokerGeneration, now_ns: int) -> dict[str, Any]:
         scheduler = self._generations.schedulers[generation.number]
         ready = [one for one in scheduler.instances.values() if one.is_open]
         waiting = scheduler.waiting
@@ -320,12 +320,12 @@ class Readings:
     def __init__(self, generations: GenerationRegistry) -> None:
         self._generations = generations
         #: Not by numbers: a generation that was given up comes back with its own, and no counts.
-        self._counters: dict[Generation, _Counters] = {}
+        self._counters: dict[BrokerGeneration, _Counters] = {}
         self._asked_ns = 0
         #: Those that were removed since the last question. Bounded: whoever asks may have gone.
-        self._removed: deque[Generation] = deque(maxlen=_MAX_REMOVED)
+        self._removed: deque[BrokerGeneration] = deque(maxlen=_MAX_REMOVED)
 
-    def generation_removed(self, generation: Generation) -> None:
+    def generation_removed(self, generation: BrokerGeneration) -> None:
         """Take note that a generation is gone, and had perhaps failed for that reason."""
         if self._asked_ns:
             self._removed.append(generation)
@@ -353,14 +353,14 @@ class Readings:
         self._removed.clear()
         return {"seconds": seconds, "readings": rows if seconds else []}
 
-    def _pending(self, generation: Generation) -> int:
+    def _pending(self, generation: BrokerGeneration) -> int:
         scheduler = self._generations.schedulers.get(generation.number)
         if scheduler is None or scheduler.generation is not generation:
             return 0  # it was removed, and has perhaps come back
         return scheduler.waiting
 
 
-def _row(generation: Generation, pending: int, grown: _Counters) -> dict[str, Any]:
+def _row(generation: BrokerGeneration, pending: int, grown: _Counters) -> dict[str, Any]:
     counters = generation.statistics
     latencies_ns = sorted(counters.latencies_ns)
     counters.latencies_ns.clear()

@@ -19,7 +19,7 @@ from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.response_order import Addressed
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import spans, wire
@@ -29,13 +29,13 @@ from zmqtriton_floor.execution_progress import RequestKey
 CANCELLED = Cancelled("request was cancelled")
 
 
-class Traces:
+class AnswerTraces:
     def __init__(self) -> None:
-        self._sender: spans.Sender | None = None
+        self._sender: spans.SpanSender | None = None
 
     def begin(self, directory: str) -> None:
         """Note that there is a process to send spans to."""
-        self._sender = spans.Sender(directory)
+        self._sender = spans.SpanSender(directory)
 
     def finished(self, request: InflightRequest, *, is_client: bool) -> None:
         if self._sender is None:
@@ -79,10 +79,10 @@ class Answers:
         self._limits = limits
         self._blocks = blocks
         self._deadlocks = deadlocks
-        self.traces = Traces()
+        self.traces = AnswerTraces()
         self._begun = begun
         #: Called when a retired generation has answered everything.
-        self.on_drained: Callable[[Generation], None]
+        self.on_drained: Callable[[BrokerGeneration], None]
         #: The places of answered requests whose answers are kept back.
         self._kept_back: dict[RequestKey, int] = {}
 
@@ -159,7 +159,7 @@ class Answers:
         if generation.is_retired:
             self.check_drained(generation)
 
-    def check_drained(self, generation: Generation) -> None:
+    def check_drained(self, generation: BrokerGeneration) -> None:
         """Tell the supervisor once a retired generation has nothing left to answer."""
         scheduler = self._generations.schedulers.get(generation.number)
         is_over = scheduler is None or not scheduler.sequence_count

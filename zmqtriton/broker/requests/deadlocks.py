@@ -20,8 +20,8 @@ from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import Refuses
-from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.instances import Instance, InstanceState
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
+from zmqtriton.broker.scheduling.instances import Instance, Occupation
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
@@ -32,7 +32,7 @@ _LAST_LOOK_NS = 1_600_000_000
 #: Larger graphs than this are not searched.
 _MAX_REQUESTS = 10_000
 #: Instances in these states will end and be replaced.
-_ENDING = (InstanceState.OVERDUE, InstanceState.LEAVING, InstanceState.DYING)
+_ENDING = (Occupation.OVERDUE, Occupation.LEAVING, Occupation.DYING)
 
 #: The alternatives by which a request may come to run; each needs all the requests that it lists.
 _Ways = dict[InflightRequest, list[list[InflightRequest]]]
@@ -229,7 +229,7 @@ class Deadlocks:
         if instance is None or request.row.flags & wire.CALLER_BLOCKS:
             self.fresh.append(request)
 
-    def is_awaited(self, generation: Generation) -> bool:
+    def is_awaited(self, generation: BrokerGeneration) -> bool:
         """True if a model may wait for this queued request."""
         queued = RequestState.QUEUED
         return any(r.generation is generation and r.state is queued for r in self.timed.values())

@@ -5,7 +5,7 @@ and one that is executed step by step goes back from EXECUTING to QUEUED. `state
 methods here and by nobody else.
 
 A request refers to its generation and to other requests, and to nothing that holds it: its stub it
-names by number, and what it waits in is a `Place`. Knows neither clocks nor sockets.
+names by number, and what it waits in is a `QueuePlace`. Knows neither clocks nor sockets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from zmqtriton.broker.memory.response_cache import CacheKey
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton_floor import spans
 from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request, make
 
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
         return all(one.is_cancelled or one.state is answered for one in self.requests)
 
 
-class Place(ABC):
+class QueuePlace(ABC):
     """A part of a queue, as the requests that wait in it know it."""
 
     @abstractmethod
@@ -86,7 +86,7 @@ class InflightRequest:
     )
 
     def __init__(
-        self, peer: int, row: Request, body: bytes, generation: Generation, now_ns: int
+        self, peer: int, row: Request, body: bytes, generation: BrokerGeneration, now_ns: int
     ) -> None:
         self.peer = peer
         self.row = row
@@ -112,7 +112,7 @@ class InflightRequest:
         #: Its deadline has passed and it counts as failed, however its execution ends.
         self.is_counted = False
         #: What it waits in; None if it is in no queue.
-        self.place: Place | None = None
+        self.place: QueuePlace | None = None
         #: It has waited for longer than it may, and now waits behind the others.
         self.is_late = False
         #: Its responses that came through the broker, not straight from the stub.

@@ -18,7 +18,7 @@ from typing import Any
 
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton_floor.errors import OVERLOADED, LimitExceeded, ProtocolError, Unavailable
 from zmqtriton_floor.settings.broker import RequestLimits
 from zmqtriton_floor.wire import RESENT, Call, Request
@@ -148,7 +148,7 @@ class Limits:
         """Return how many requests may be unanswered in the server."""
         return self._max_requests
 
-    def max_of(self, generation: Generation) -> int:
+    def max_of(self, generation: BrokerGeneration) -> int:
         """Return how many requests of clients may be unanswered in one model; 0: any number."""
         own = generation.max_requests
         return self._max_model_requests if own is None else own
@@ -158,7 +158,7 @@ class Limits:
         """True if no request at all can be taken any more."""
         return self.unanswered >= MAX_UNANSWERED or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
 
-    def is_reached(self, generation: Generation, is_client: bool) -> bool:
+    def is_reached(self, generation: BrokerGeneration, is_client: bool) -> bool:
         """True if there is no room for one more.
 
         `is_client` is False for a model that asks and for a request that was admitted before.
@@ -172,7 +172,7 @@ class Limits:
             limit = self._max_model_requests
         return self.unanswered >= self._max_requests or 0 < limit <= generation.unanswered
 
-    def refuse(self, generation: Generation, now_ns: int) -> Unavailable:
+    def refuse(self, generation: BrokerGeneration, now_ns: int) -> Unavailable:
         """Count a request that there is no room for; return its error."""
         self.refused += 1
         limit = self._limit_reached(generation)
@@ -181,7 +181,7 @@ class Limits:
         generation.statistics.record_rejection(limit, f"{OVERLOADED} ({name})", now_ns)
         return Unavailable(OVERLOADED)
 
-    def _limit_reached(self, generation: Generation) -> str:
+    def _limit_reached(self, generation: BrokerGeneration) -> str:
         """Return the limit for which one more request has no room."""
         if self.unanswered_bytes >= MAX_UNANSWERED_BYTES:
             return statistics.MEMORY

@@ -55,7 +55,7 @@ from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import RequestLifecycle
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import ExecutionProgress, Instance
 from zmqtriton_floor.errors import Unavailable
@@ -230,7 +230,9 @@ class Recovery:
             self._look_again_ns = self._look_again_ns or now_ns + 2 * FENCE_NS
             self.timed = True
 
-    def note_silent_death(self, generation: Generation, progress: ExecutionProgress | None) -> None:
+    def note_silent_death(
+        self, generation: BrokerGeneration, progress: ExecutionProgress | None
+    ) -> None:
         """Note that a stub died without a hello; its page says what it may have begun."""
         begun = progress.begun_keys() if progress is not None else None
         steps = (own_id for peer, own_id in begun if peer == BROKER) if begun is not None else None

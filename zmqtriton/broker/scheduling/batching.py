@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.requests.inflight import InflightRequest, Place
+from zmqtriton.broker.requests.inflight import InflightRequest, QueuePlace
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import BELOW_ALL, MAX_ROWS, decode_request
 
@@ -55,7 +55,7 @@ class QueuePolicy(NamedTuple):
         return request.arrived_ns + timeout_ns if timeout_ns else 0
 
 
-class PriorityLevel(Place):
+class PriorityLevel(QueuePlace):
     """All waiting requests of one priority: first those in time, then the late ones."""
 
     def __init__(self, policy: QueuePolicy) -> None:

@@ -13,8 +13,8 @@ from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
-from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.instances import EARLIER, Instance, InstanceState
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
+from zmqtriton.broker.scheduling.instances import EARLIER, Instance, Occupation
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
@@ -23,7 +23,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import EPOCH_SHIFT
 from zmqtriton_floor.reasons import Kind, Reason
 
-_MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)
+_MAY_RUN_OUT = (Occupation.BUSY, Occupation.ABSENT, Occupation.LEAVING)
 
 
 class Dispatch:
@@ -51,7 +51,7 @@ class Dispatch:
         self._epoch = epoch
         self._numbers = itertools.count(epoch << EPOCH_SHIFT)
 
-    def mark_for_dispatch(self, generation: Generation) -> None:
+    def mark_for_dispatch(self, generation: BrokerGeneration) -> None:
         """Note that a generation, if it was not removed, got a request or an idle stub."""
         scheduler = self._schedulers.get(generation.number)
         if scheduler is not None:
@@ -174,13 +174,13 @@ class Dispatch:
             self._outbox.batched_requests.setdefault(serial, []).append((work, b""))
 
     def _start_execution_timer(
-        self, instance: Instance, generation: Generation, batch: Batch
+        self, instance: Instance, generation: BrokerGeneration, batch: Batch
     ) -> None:
         if generation.max_execution_ns:
             at_ns = batch.dispatched_ns + generation.max_execution_ns
             self._timers.start(at_ns, instance=instance, batch=batch.number)
 
-    def await_hello(self, instance: Instance, generation: Generation, now_ns: int) -> None:
+    def await_hello(self, instance: Instance, generation: BrokerGeneration, now_ns: int) -> None:
         """Wait for a stub's hello, but not for ever.
 
         One that hangs in an execution never says it.
@@ -216,7 +216,7 @@ class Dispatch:
         if instance.batches:
             instance.begin_next(now_ns)
 
-    def run_out(self, instance: Instance, generation: Generation) -> None:
+    def run_out(self, instance: Instance, generation: BrokerGeneration) -> None:
         """Give up an instance that executes for longer than its model allows; it will be killed."""
         if instance.state not in _MAY_RUN_OUT:
             return

@@ -43,7 +43,7 @@ def _instances(config: dict[str, Any]) -> int:
     return sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
 
 
-class Generation:
+class BrokerGeneration:
     """One loading of one version of a model, as the broker sees it."""
 
     def __init__(self, number: int, model: str, version: int, config: str) -> None:

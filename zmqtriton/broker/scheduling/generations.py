@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from zmqtriton.broker.metrics.latencies import StatisticsFactory
 from zmqtriton.broker.metrics.statistics import Clock, TrialTimes, no_clock
 from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, SharedRate
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import lazy_names, wire
@@ -44,10 +44,10 @@ class NotServed(Unavailable):
 
 class GenerationRegistry:
     def __init__(self) -> None:
-        self.by_number: dict[int, Generation] = {}
+        self.by_number: dict[int, BrokerGeneration] = {}
         #: By the same numbers. That of a removed one stays until its requests have been refused.
         self.schedulers: dict[int, Scheduler] = {}
-        self._by_name: dict[str, dict[int, Generation]] = {}
+        self._by_name: dict[str, dict[int, BrokerGeneration]] = {}
         self._latencies = StatisticsFactory(MetricsConfig(), no_clock)
         #: A model with a batcher begins when so many of its requests wait.
         self._held_requests = 0
@@ -69,21 +69,21 @@ class GenerationRegistry:
         self._held_requests = settings.held_requests
         self._placement, self._placed_by = settings.placement, settings.placed_by
 
-    def __getitem__(self, number: int) -> Generation:
+    def __getitem__(self, number: int) -> BrokerGeneration:
         return self.by_number[number]
 
-    def __iter__(self) -> Iterator[Generation]:
+    def __iter__(self) -> Iterator[BrokerGeneration]:
         return iter(list(self.by_number.values()))
 
-    def get(self, number: int) -> Generation | None:
+    def get(self, number: int) -> BrokerGeneration | None:
         return self.by_number.get(number)
 
-    def add_or_update(self, message: wire.AddGeneration) -> Generation:
+    def add_or_update(self, message: wire.AddGeneration) -> BrokerGeneration:
         generation = self.by_number.get(message.generation)
         if generation is not None:
             generation.regroup(message.config)
             return generation
-        new = Generation(message.generation, message.model, message.version, message.config)
+        new = BrokerGeneration(message.generation, message.model, message.version, message.config)
         new.measure(self._latencies)
         scheduler = Scheduler(new)
         if self._placement and self._placed_by in new.config.get("parameters", {}):
@@ -98,7 +98,7 @@ class GenerationRegistry:
         self._measure(new)
         return new
 
-    def _shared_rate(self, new: Generation) -> SharedRate:
+    def _shared_rate(self, new: BrokerGeneration) -> SharedRate:
         """Return the shared rate of all generations of a model, at the newest one's rate."""
         per_second = new.max_executions_per_second
         siblings = (s for s in self.schedulers.values() if s.generation.model == new.model)
@@ -107,7 +107,7 @@ class GenerationRegistry:
         shared.per_second = per_second
         return shared
 
-    def remove(self, number: int) -> Generation | None:
+    def remove(self, number: int) -> BrokerGeneration | None:
         """Remove a generation and return it."""
         removed = self.by_number.pop(number, None)
         if removed is None:
@@ -134,7 +134,7 @@ class GenerationRegistry:
         for generation in self._by_name.get(split.model, {}).values():
             self._measure(generation)
 
-    def _measure(self, generation: Generation) -> None:
+    def _measure(self, generation: BrokerGeneration) -> None:
         """Keep the times of a version as long as it is compared with another one."""
         split, counters = self._splits.get(generation.model), generation.statistics
         if split is None or generation.version not in (split.stable, split.tried):
@@ -158,7 +158,7 @@ class GenerationRegistry:
         schedulers = (s for s in self.schedulers.values() if s.generation.model == model)
         return [i for s in schedulers for i in s.instances.values() if not i.has_arrived]
 
-    def find(self, row: wire.Request) -> Generation:
+    def find(self, row: wire.Request) -> BrokerGeneration:
         """Find the generation that a request goes to. Raises Triton's errors."""
         candidate = self.by_number.get(row.generation)
         generation = (
@@ -168,7 +168,7 @@ class GenerationRegistry:
             return generation
         return self._find_sequence_generation(row, generation)
 
-    def has_successor(self, generation: Generation) -> bool:
+    def has_successor(self, generation: BrokerGeneration) -> bool:
         """True if a request for an open sequence of this generation still gets through."""
         return any(
             not last.is_retired
@@ -177,17 +177,17 @@ class GenerationRegistry:
             for last in self._by_name.get(generation.model, {}).values()
         )
 
-    def _takes_the_same(self, one: Generation | Departed, other: Generation) -> bool:
+    def _takes_the_same(self, one: BrokerGeneration | Departed, other: BrokerGeneration) -> bool:
         """True if requests that were checked against one fit the other, of the same model."""
         is_divided = one.version != other.version and self.share_sequences(one, other)
         return is_divided or one.interface == other.interface
 
-    def replaced(self, generation: Generation) -> list[Generation]:
+    def replaced(self, generation: BrokerGeneration) -> list[BrokerGeneration]:
         """Return the earlier generations of the model that are still ending."""
         earlier = [g for g in self if self.share_sequences(g, generation) and g is not generation]
         return [g for g in earlier if g.is_retired]
 
-    def share_sequences(self, one: Generation | Departed, other: Generation) -> bool:
+    def share_sequences(self, one: BrokerGeneration | Departed, other: BrokerGeneration) -> bool:
         """True if a sequence that began in one goes on there, though its requests name the other.
 
         The versions of a divided model take the same requests: the supervisor has compared them.
@@ -198,7 +198,9 @@ class GenerationRegistry:
             one.model, set()
         )
 
-    def _find_sequence_generation(self, row: wire.Request, generation: Generation) -> Generation:
+    def _find_sequence_generation(
+        self, row: wire.Request, generation: BrokerGeneration
+    ) -> BrokerGeneration:
         """Find the generation of a sequence: the one where it began, or the newest if it starts."""
         if row.flags & wire.SEQUENCE_START:
             other = self._find_other(row, generation) if generation.is_retired else None
@@ -213,7 +215,7 @@ class GenerationRegistry:
                 return generation if earlier.is_drained else earlier
         return generation
 
-    def _find(self, row: wire.Request, drained: Generation | None) -> Generation:
+    def _find(self, row: wire.Request, drained: BrokerGeneration | None) -> BrokerGeneration:
         """Find the generation in place of one that is gone, or that waits for nothing more.
 
         A frontend names it that has not heard of a reload yet, or that had to make memory first.
@@ -227,12 +229,14 @@ class GenerationRegistry:
             raise NotServed(text, gone.model if gone is not None and gone.is_drained else "")
         return other
 
-    def _find_other(self, row: wire.Request, gone: Generation | Departed) -> Generation | None:
+    def _find_other(
+        self, row: wire.Request, gone: BrokerGeneration | Departed
+    ) -> BrokerGeneration | None:
         """Find the generation that takes the same requests: loaded after this one, or beside it."""
         other = self.newest(gone.model, -1 if row.flags & wire.ANY_VERSION else gone.version)
         return other if other is not None and self._takes_the_same(gone, other) else None
 
-    def _find_by_name(self, row: wire.Request) -> Generation:
+    def _find_by_name(self, row: wire.Request) -> BrokerGeneration:
         """Find a generation for a model that asks: it knows the other one's name and no more."""
         model = row.model
         generation = self.newest(model, row.version, row.correlation)
@@ -253,7 +257,7 @@ class GenerationRegistry:
 
     def newest(
         self, model: str, version: int, correlation: wire.Correlation | None = None
-    ) -> Generation | None:
+    ) -> BrokerGeneration | None:
         """Return the newest generation of this version, or with -1 of the highest that is ready.
 
         Of a divided model -1 is the stable version, or for a request, which has a sequence's id or
@@ -272,7 +276,7 @@ class GenerationRegistry:
 
     def _choose(
         self, split: wire.TrafficSplit, correlation: wire.Correlation | None
-    ) -> Generation | None:
+    ) -> BrokerGeneration | None:
         """Return the generation of a divided model; None if neither version takes requests.
 
         What models and ensembles ask is divided and not copied, since the broker reads no tensors;
@@ -290,7 +294,7 @@ class GenerationRegistry:
                 trial.uncopied += 1
         return chosen
 
-    def choose(self, model: str, version: int) -> list[Generation]:
+    def choose(self, model: str, version: int) -> list[BrokerGeneration]:
         """Return the generations of a model, or of all models without a name.
 
         -1 means all versions.

@@ -27,7 +27,7 @@ from zmqtriton_floor.execution_progress import FENCE_NS, RequestKey
 from zmqtriton_floor.wire import Executed
 
 
-class InstanceState(enum.Enum):
+class Occupation(enum.Enum):
     ABSENT = "absent"  # the supervisor or its hello has announced it, but not both yet
     IDLE = "idle"
     BUSY = "busy"
@@ -40,7 +40,7 @@ class InstanceState(enum.Enum):
     __hash__ = object.__hash__
 
 
-class Event(enum.Enum):
+class InstanceEvent(enum.Enum):
     ARRIVED = "arrived"
     DISPATCHED = "dispatched"
     ADVANCED = "advanced"  # it has executed a batch and has another one that was sent ahead
@@ -53,41 +53,41 @@ class Event(enum.Enum):
     __hash__ = object.__hash__
 
 
-TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
-    (InstanceState.ABSENT, Event.ARRIVED): InstanceState.IDLE,
-    (InstanceState.IDLE, Event.DISPATCHED): InstanceState.BUSY,
-    (InstanceState.BUSY, Event.DISPATCHED): InstanceState.BUSY,
-    (InstanceState.BUSY, Event.ADVANCED): InstanceState.BUSY,
-    (InstanceState.BUSY, Event.EXECUTED): InstanceState.IDLE,
-    (InstanceState.BUSY, Event.RAN_OUT): InstanceState.OVERDUE,
+TRANSITIONS: dict[tuple[Occupation, InstanceEvent], Occupation] = {
+    (Occupation.ABSENT, InstanceEvent.ARRIVED): Occupation.IDLE,
+    (Occupation.IDLE, InstanceEvent.DISPATCHED): Occupation.BUSY,
+    (Occupation.BUSY, InstanceEvent.DISPATCHED): Occupation.BUSY,
+    (Occupation.BUSY, InstanceEvent.ADVANCED): Occupation.BUSY,
+    (Occupation.BUSY, InstanceEvent.EXECUTED): Occupation.IDLE,
+    (Occupation.BUSY, InstanceEvent.RAN_OUT): Occupation.OVERDUE,
     # It tells this broker nothing: it may hang in what the last one had asked for.
-    (InstanceState.ABSENT, Event.RAN_OUT): InstanceState.OVERDUE,
+    (Occupation.ABSENT, InstanceEvent.RAN_OUT): Occupation.OVERDUE,
     # Its kill is on the way, and what it were given now would die with it.
-    (InstanceState.OVERDUE, Event.ARRIVED): InstanceState.OVERDUE,
-    (InstanceState.OVERDUE, Event.ADVANCED): InstanceState.OVERDUE,
-    (InstanceState.OVERDUE, Event.EXECUTED): InstanceState.OVERDUE,
-    (InstanceState.IDLE, Event.DISMISSED): InstanceState.LEAVING,
-    (InstanceState.BUSY, Event.DISMISSED): InstanceState.LEAVING,
-    (InstanceState.OVERDUE, Event.DISMISSED): InstanceState.OVERDUE,
-    (InstanceState.LEAVING, Event.DISMISSED): InstanceState.LEAVING,
-    (InstanceState.LEAVING, Event.ADVANCED): InstanceState.LEAVING,
-    (InstanceState.LEAVING, Event.EXECUTED): InstanceState.LEAVING,
-    (InstanceState.LEAVING, Event.RAN_OUT): InstanceState.OVERDUE,
-    (InstanceState.DYING, Event.DISMISSED): InstanceState.DYING,
-    (InstanceState.LEAVING, Event.PARTED): InstanceState.DYING,
-    (InstanceState.ABSENT, Event.PARTED): InstanceState.DYING,
-    (InstanceState.IDLE, Event.PARTED): InstanceState.DYING,
-    (InstanceState.BUSY, Event.PARTED): InstanceState.DYING,
-    (InstanceState.OVERDUE, Event.PARTED): InstanceState.DYING,
+    (Occupation.OVERDUE, InstanceEvent.ARRIVED): Occupation.OVERDUE,
+    (Occupation.OVERDUE, InstanceEvent.ADVANCED): Occupation.OVERDUE,
+    (Occupation.OVERDUE, InstanceEvent.EXECUTED): Occupation.OVERDUE,
+    (Occupation.IDLE, InstanceEvent.DISMISSED): Occupation.LEAVING,
+    (Occupation.BUSY, InstanceEvent.DISMISSED): Occupation.LEAVING,
+    (Occupation.OVERDUE, InstanceEvent.DISMISSED): Occupation.OVERDUE,
+    (Occupation.LEAVING, InstanceEvent.DISMISSED): Occupation.LEAVING,
+    (Occupation.LEAVING, InstanceEvent.ADVANCED): Occupation.LEAVING,
+    (Occupation.LEAVING, InstanceEvent.EXECUTED): Occupation.LEAVING,
+    (Occupation.LEAVING, InstanceEvent.RAN_OUT): Occupation.OVERDUE,
+    (Occupation.DYING, InstanceEvent.DISMISSED): Occupation.DYING,
+    (Occupation.LEAVING, InstanceEvent.PARTED): Occupation.DYING,
+    (Occupation.ABSENT, InstanceEvent.PARTED): Occupation.DYING,
+    (Occupation.IDLE, InstanceEvent.PARTED): Occupation.DYING,
+    (Occupation.BUSY, InstanceEvent.PARTED): Occupation.DYING,
+    (Occupation.OVERDUE, InstanceEvent.PARTED): Occupation.DYING,
     # Its connection had ended before.
-    (InstanceState.DYING, Event.PARTED): InstanceState.DYING,
-    (InstanceState.DYING, Event.ARRIVED): InstanceState.DYING,
-    (InstanceState.DYING, Event.ADVANCED): InstanceState.DYING,
-    (InstanceState.DYING, Event.EXECUTED): InstanceState.DYING,
+    (Occupation.DYING, InstanceEvent.PARTED): Occupation.DYING,
+    (Occupation.DYING, InstanceEvent.ARRIVED): Occupation.DYING,
+    (Occupation.DYING, InstanceEvent.ADVANCED): Occupation.DYING,
+    (Occupation.DYING, InstanceEvent.EXECUTED): Occupation.DYING,
     **{
-        (state, Event.DIED): InstanceState.GONE
-        for state in InstanceState
-        if state is not InstanceState.GONE
+        (state, InstanceEvent.DIED): Occupation.GONE
+        for state in Occupation
+        if state is not Occupation.GONE
     },
 }
 
@@ -98,7 +98,7 @@ class ImpossibleTransition(ZmqTritonError):
 
 #: The number of batches that an earlier broker had dispatched.
 EARLIER = 0
-_OPEN = (InstanceState.IDLE, InstanceState.BUSY)
+_OPEN = (Occupation.IDLE, Occupation.BUSY)
 
 
 class RateLimiterMember:
@@ -138,7 +138,7 @@ class StreamLimit:
 
 
 class ExecutionProgress(Protocol):
-    """The broker's view of zmqtriton_floor.execution_progress.Progress."""
+    """The broker's view of zmqtriton_floor.execution_progress.ProgressView."""
 
     @property
     def last_begun_batch(self) -> int:
@@ -189,7 +189,7 @@ class Instance:
         self.serial = serial
         self.name = name
         self.generation = generation
-        self.state = InstanceState.ABSENT
+        self.state = Occupation.ABSENT
         #: It has said hello; until then nobody knows what it has of an earlier broker's.
         self.has_arrived = False
         self.has_executed = False
@@ -226,14 +226,14 @@ class Instance:
 
     @property
     def is_idle(self) -> bool:
-        return self.state is InstanceState.IDLE
+        return self.state is Occupation.IDLE
 
     @property
     def is_open(self) -> bool:
         """True if it is there and will stay."""
         return self.state in _OPEN
 
-    def _enter(self, event: Event) -> None:
+    def _enter(self, event: InstanceEvent) -> None:
         state = TRANSITIONS.get((self.state, event))
         if state is None:
             raise ImpossibleTransition(f"{self.name} {event.value} while {self.state.value}")
@@ -275,13 +275,13 @@ class Instance:
         return self.progress.may_have_begun(key)
 
     def arrive(self, slots: int = 1) -> None:
-        self._enter(Event.ARRIVED)
+        self._enter(InstanceEvent.ARRIVED)
         self.has_arrived = True
         self.batches.pop(EARLIER, None)
         self.concurrency = slots
 
     def dispatch(self, batch: Batch) -> None:
-        self._enter(Event.DISPATCHED)
+        self._enter(InstanceEvent.DISPATCHED)
         if not self.batches:
             self.executing_since_ns = batch.dispatched_ns
         self.batches[batch.number] = batch
@@ -308,7 +308,7 @@ class Instance:
         else:
             executed = self.batches.pop(batch)
         self.reported_waits = {}
-        self._enter(Event.ADVANCED if self.batches else Event.EXECUTED)
+        self._enter(InstanceEvent.ADVANCED if self.batches else InstanceEvent.EXECUTED)
         since_ns = self.executing_since_ns  # as take_busy_ns() does, which would be one call more
         self.executing_since_ns = now_ns if self.batches else 0
         return executed, max(0, now_ns - since_ns) if since_ns else 0
@@ -352,7 +352,7 @@ class Instance:
 
     def may_take_ahead(self, max_batches: int) -> bool:
         """True if it may be sent one more batch while it executes another."""
-        if self.state is not InstanceState.BUSY or self.progress is None:
+        if self.state is not Occupation.BUSY or self.progress is None:
             return False
         if self.concurrency > 1 or self.open_calls or self.membership is not None:
             return False
@@ -361,20 +361,20 @@ class Instance:
     def dismiss(self) -> None:
         """Dismiss it now, or as soon as it has said hello."""
         self.is_dismissed = True
-        if self.state is not InstanceState.ABSENT:
-            self._enter(Event.DISMISSED)
+        if self.state is not Occupation.ABSENT:
+            self._enter(InstanceEvent.DISMISSED)
 
     @property
     def has_left(self) -> bool:
         """True if it is to end and has nothing left to answer."""
-        return self.state is InstanceState.LEAVING and not self.batches and not self.open_requests
+        return self.state is Occupation.LEAVING and not self.batches and not self.open_requests
 
     def mark_overdue(self) -> None:
-        self._enter(Event.RAN_OUT)
+        self._enter(InstanceEvent.RAN_OUT)
 
     def stop_giving(self) -> None:
         """Give nothing more to a process that is dead or cannot be reached."""
-        self._enter(Event.PARTED)
+        self._enter(InstanceEvent.PARTED)
 
     def loss(self, reason: str) -> Unavailable:
         """Return the error for its unanswered requests when it dies."""
@@ -388,7 +388,7 @@ class Instance:
 
         Its page is read here for the last time.
         """
-        self._enter(Event.DIED)
+        self._enter(InstanceEvent.DIED)
         begun = self.progress.last_begun_batch if self.progress is not None else 0
         waiting = [
             request

@@ -9,7 +9,7 @@ until the execution is about to end.
 
 from __future__ import annotations
 
-from zmqtriton.broker.scheduling.instances import Instance, InstanceState
+from zmqtriton.broker.scheduling.instances import Instance, Occupation
 
 #: If executions are shorter than this, more are sent ahead, up to this much work in all.
 _AHEAD_NS = 2_000_000
@@ -96,11 +96,7 @@ class Placement:
         """Take note that an instance has executed a batch, and in what time."""
         ahead = self.ahead
         ahead.mean_ns += (execution_ns - ahead.mean_ns) // 8 if ahead.mean_ns else execution_ns
-        if (
-            instance.state is InstanceState.IDLE
-            and instance.membership is None
-            and self._notes_idle
-        ):
+        if instance.state is Occupation.IDLE and instance.membership is None and self._notes_idle:
             self._idle.append(instance)
 
     def take_instance(self, waiting: int, now_ns: int) -> Instance | None:
@@ -111,13 +107,13 @@ class Placement:
         idle = self._idle
         while idle:
             instance = idle.pop()
-            if instance.state is InstanceState.IDLE:
+            if instance.state is Occupation.IDLE:
                 return instance
         return self._instance_with_free_slot() or self.ahead.target(self.instances, waiting, now_ns)
 
     def give_back(self, instance: Instance) -> None:
         """Take back what take_instance() has returned: there is no batch for it yet."""
-        if instance.state is InstanceState.IDLE:
+        if instance.state is Occupation.IDLE:
             self.become_idle(instance)
 
     def _instance_with_free_slot(self) -> Instance | None:

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.config.resources import NO_DEVICE, ResourceKey, ResourceNeed, ResourcePool
@@ -34,7 +34,7 @@ class RateLimiter:
         self._points = 0
         #: True for a generation whose request somebody waits for while perhaps holding what others
         #: need.
-        self.is_urgent: Callable[[Generation], bool] = lambda generation: False
+        self.is_urgent: Callable[[BrokerGeneration], bool] = lambda generation: False
 
     def configure(self, limits: RateLimits) -> None:
         self._supply = ResourcePool(limits)

@@ -10,7 +10,7 @@ from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.recovery import Recovery
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
@@ -49,7 +49,7 @@ class Retirement:
             self.close(generation)
             self._answers.check_drained(generation)
 
-    def close(self, generation: Generation) -> None:
+    def close(self, generation: BrokerGeneration) -> None:
         """Let a generation take no more requests.
 
         Generations that it has replaced need not wait for their open sequences: nobody can go on
@@ -81,7 +81,7 @@ class Retirement:
             self._outbox.supervisor.append(wire.Drained(instance.generation, instance.serial))
             self.tell_settled(self._generations[instance.generation], instance.serial)
 
-    def tell_settled(self, generation: Generation, serial: int = 0) -> None:
+    def tell_settled(self, generation: BrokerGeneration, serial: int = 0) -> None:
         """Tell the supervisor once no later broker need know what a stub, or all, had begun."""
         outbox, message = self._outbox, wire.Settled(generation.number, serial)
         # The outbox gets new lists from time to time, so they are looked up late.
@@ -91,7 +91,7 @@ class Retirement:
 
         self._recovery.once_over(lambda: outbox.once_delivered.append(tell))
 
-    def note_call(self, serial: int, callee: Generation) -> None:
+    def note_call(self, serial: int, callee: BrokerGeneration) -> None:
         """Note that a model calls another one, which is needed for as long as the caller."""
         instance = self._instances.get(serial)
         if instance is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.batching import queue_of
 from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, Refusal
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement, SendingAhead
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
@@ -18,7 +18,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 class Scheduler:
     """The requests that wait for a generation, and the instances that execute them."""
 
-    def __init__(self, generation: Generation) -> None:
+    def __init__(self, generation: BrokerGeneration) -> None:
         config = generation.config
         self.generation = generation
         self.instances: dict[int, Instance] = {}

@@ -15,7 +15,7 @@ from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.protocols import Refuses
 from zmqtriton.broker.requests.recovery import Recovery
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.scheduler import Scheduler
@@ -53,7 +53,7 @@ class SequenceAdmission:
         #: The epoch of this broker; the server's first has 1.
         self.epoch = 1
 
-    def serve(self, generation: Generation) -> None:
+    def serve(self, generation: BrokerGeneration) -> None:
         sequences = self._schedulers[generation.number].sequences
         if sequences is not None and self.epoch > 1:
             first_id = self.epoch << 40
@@ -90,7 +90,7 @@ class SequenceAdmission:
         peer = self._peers.get(request.root.peer)
         return peer is not None and peer.role != "stub"
 
-    def _close_elsewhere(self, generation: Generation, correlation: wire.Correlation) -> None:
+    def _close_elsewhere(self, generation: BrokerGeneration, correlation: wire.Correlation) -> None:
         """Close the same sequence in another generation of the model.
 
         Its client has started it anew, so nothing that comes now is meant for that one.
@@ -100,14 +100,14 @@ class SequenceAdmission:
             if other is not generation and is_kin and other.has_sequences:
                 self._end_in(other, correlation)
 
-    def _end_in(self, generation: Generation, correlation: wire.Correlation) -> None:
+    def _end_in(self, generation: BrokerGeneration, correlation: wire.Correlation) -> None:
         sequences = self._schedulers[generation.number].sequences
         assert sequences is not None
         sequences.close(correlation)
         if generation.is_retired:
             self._answers.check_drained(generation)
 
-    def overload(self, generation: Generation, row: wire.Request, now_ns: int) -> Unavailable:
+    def overload(self, generation: BrokerGeneration, row: wire.Request, now_ns: int) -> Unavailable:
         """Return the error of a request that there is no room for; its sequence cannot go on."""
         scheduler = self._schedulers[generation.number]
         error = scheduler.refusal(self._limits.refuse(generation, now_ns))

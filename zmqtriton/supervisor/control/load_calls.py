@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.environments.demand import Host
+from zmqtriton.environments.demand import GuestHost
 from zmqtriton.supervisor.actions import LoadOverride, RemoveDirectory, RepositoryListing
 from zmqtriton.supervisor.control.verbs import (
     OWN_CALLER,
@@ -27,7 +27,7 @@ from zmqtriton.supervisor.control.verbs import (
     the_same,
 )
 from zmqtriton.supervisor.models.call_graph import LoadCallback, NestedLoads
-from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.peers import Peers
@@ -105,7 +105,7 @@ class StagedFiles:
 class LoadingServer(Protocol):
     """The server, as these calls need it."""
 
-    models: dict[str, Model]
+    models: dict[str, ServedModel]
 
     @property
     def is_stopping(self) -> bool:
@@ -231,14 +231,14 @@ class LoadCalls:
         model = self._server.models.get(required_model_name(arguments))
         return "unchanged" if model is not None and model.history.is_unchanged else None
 
-    def _host(self, caller: int, binding: Any) -> Host | None:
+    def _host(self, caller: int, binding: Any) -> GuestHost | None:
         """Parse who is to run the model; None if that is the server itself."""
         if binding is None:
             return None
         peer = self._peers.find_peer(caller)
         if type(binding) is not int or binding < 0 or peer is None or peer.role != GUEST:
             raise InvalidArgument("only a process that takes part in the server can bind a model")
-        return Host(caller, binding)
+        return GuestHost(caller, binding)
 
     def _unload(self, call: ControlCall) -> None:
         arguments = call.arguments
@@ -264,7 +264,7 @@ class LoadCalls:
 
 
 def _override(
-    arguments: dict[str, Any], directory: str, host: Host | None, source: str
+    arguments: dict[str, Any], directory: str, host: GuestHost | None, source: str
 ) -> LoadOverride | None:
     """Parse what a load brings along; the directory is "" if no files came with it."""
     parameters, files = arguments.get("parameters") or {}, arguments.get("files")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once, optional_model_name
-from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import code_of, is_ready, serving_config
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor.cache_keys import is_cached
@@ -19,7 +19,7 @@ from zmqtriton_floor.signature import takes_gpu
 class QueriedServer(Protocol):
     """The server, as these calls need it."""
 
-    models: dict[str, Model]
+    models: dict[str, ServedModel]
 
     @property
     def is_open(self) -> bool:

@@ -161,7 +161,7 @@ def open_error(key: str) -> InternalError:
 
 
 @dataclass
-class Region:
+class RegisteredRegion:
     number: int
     request: RegionRequest
     respond: Respond
@@ -207,7 +207,7 @@ class RegionRegistry:
         self._has_warned = False
         self._last_number = 0
         #: By name, in the order of registration.
-        self._regions: dict[str, Region] = {}
+        self._regions: dict[str, RegisteredRegion] = {}
         self._unregistered: dict[int, UnregisteredRegion] = {}
 
     def registration_messages(self) -> list[wire.AddRegion]:
@@ -276,7 +276,7 @@ class RegionRegistry:
             )
         self._last_number = number = self._last_number + 1
         ticket = self._plan.expect(partial(self._on_opened, number))
-        self._regions[name] = Region(number, request, answer)
+        self._regions[name] = RegisteredRegion(number, request, answer)
         _, key, offset, size, _, file, handle, user, _ = request
         place = key, file, offset, size
         self._plan.enqueue(OpenRegion(ticket, number, name, *place, user, handle))
@@ -326,7 +326,7 @@ class RegionRegistry:
         if not waiting:
             answer(None)
 
-    def _begin_release(self, region: Region) -> None:
+    def _begin_release(self, region: RegisteredRegion) -> None:
         users = set(self._frontend_serials())
         self._plan.enqueue(
             *(Send(serial, wire.RemoveRegion(region.number)) for serial in sorted(users))

@@ -10,12 +10,12 @@ from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import Features
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import shorten
-from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.models.preparations import HelperOwner
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
-from zmqtriton.supervisor.server_processes.peers import Peer, Peers
+from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
 from zmqtriton.supervisor.server_processes.roles import BROKER, BROKERED_ROLES, GUEST
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.settings import Settings
@@ -50,7 +50,7 @@ class ServerStatus:
     def __init__(
         self,
         server: ServerInfo,
-        models: Mapping[str, Model],
+        models: Mapping[str, ServedModel],
         generations: Mapping[int, Generation],
         *,
         peers: Peers,
@@ -297,7 +297,7 @@ def describe_processes(
     pid: int,
     started_s: Mapping[int, float],
     phase: str,
-    peers: Iterable[Peer],
+    peers: Iterable[ServerProcess],
     generations: Iterable[Generation],
 ) -> list[dict[str, Any]]:
     """Describe the processes.

@@ -51,7 +51,7 @@ _WITH_FILES = (
 _FIRST_ID = 1 << 16
 
 
-class Source(Protocol):
+class ToldPart(Protocol):
     """A part of the server that was told something while it ran."""
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
@@ -98,7 +98,7 @@ class Succession:
         #: Called when the server before has ended.
         self.on_end_of_predecessor: Callable[[], None] = lambda: None
         #: The parts whose calls are repeated.
-        self.sources: Iterable[Source] = ()
+        self.sources: Iterable[ToldPart] = ()
 
     @property
     def verbs(self) -> Verbs:

@@ -17,7 +17,7 @@ from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.call_graph import LoadCallback
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.preparations import HelperOwner, ModelSource
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.audience import Audience
@@ -31,10 +31,10 @@ _Answer = TypeVar("_Answer")
 _LOG_AGAIN_AFTER_S = 60.0
 
 
-class Server(Protocol):
+class HostServer(Protocol):
     """The server, as features need it."""
 
-    models: dict[str, Model]
+    models: dict[str, ServedModel]
     #: All that were started and have not ended, by number.
     generations: dict[int, Generation]
 
@@ -46,7 +46,7 @@ class Server(Protocol):
     def is_moving(self) -> bool:
         """True while models move to this server from the one before."""
 
-    def get_or_create_model(self, name: str) -> Model:
+    def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; make it known if it was not."""
 
     def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
@@ -71,7 +71,7 @@ class CoreParts(NamedTuple):
     plan: Plan
     policy: Policy
     info: ServerInfo
-    server: Server
+    server: HostServer
     introductions: Introductions
     audience: Audience
     counts: BrokerCounts
@@ -122,7 +122,7 @@ class Feature:
         """Act on the state of the server; called after each event."""
 
     def defer_stop(self) -> bool:
-        """Return True to stop the server later, with `Server.stop`, when it was told to stop."""
+        """Return True to stop the server later, by `HostServer.stop`, when it was told to."""
         return False
 
     def stop(self) -> None:

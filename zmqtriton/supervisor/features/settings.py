@@ -23,7 +23,7 @@ from zmqtriton.supervisor.control.verbs import (
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS, LogOptions
-from zmqtriton_floor.settings.tracing import Sampling, Tracing
+from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 
 _FIXED_LOG_FILE = "log file location can not be updated through network protocol"
 _FIELDS = {
@@ -35,7 +35,7 @@ _FIELDS = {
 }
 
 
-class LogSettings(Feature):
+class LogSettingsFeature(Feature):
     """The log settings.
 
     Asked through `control.py`. A change reaches every process over its lifeline; processes that
@@ -119,7 +119,7 @@ _REPEATABLE_KEY = "resource"
 _CHANGEABLE_SETTINGS = ("trace_level", "trace_rate", "trace_count", "log_frequency")
 
 
-class TraceSettings(Feature):
+class TraceSettingsFeature(Feature):
     """The settings of traces, announced to frontends at start and after each change.
 
     A model's own settings override those for all models. Frontends choose the requests.
@@ -243,7 +243,7 @@ class TraceSettings(Feature):
         levels = {level for each in sampling for level in each.levels}
         if self._mode == "opentelemetry" and "TENSORS" in levels:
             self._plan.log("W", "Tensor level tracing is not supported by the mode: opentelemetry")
-        self._introductions.change_tracing(Tracing(self._mode, sampling))
+        self._introductions.change_tracing(TracingSettings(self._mode, sampling))
 
     def _sampling(self, model: str) -> Sampling:
         own = self._model_settings.get(model, {})

@@ -9,12 +9,12 @@ from __future__ import annotations
 from zmqtriton import addons
 from zmqtriton.supervisor.features.feature import Feature
 from zmqtriton.supervisor.features.quotas import QuotaReport
-from zmqtriton.supervisor.features.settings import LogSettings, TraceSettings
+from zmqtriton.supervisor.features.settings import LogSettingsFeature, TraceSettingsFeature
 from zmqtriton_floor import lazy_names
 
 FEATURES: tuple[type[Feature], ...] = (
-    LogSettings,
-    TraceSettings,
+    LogSettingsFeature,
+    TraceSettingsFeature,
     QuotaReport,
 )
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
-from zmqtriton.supervisor.core import Core
+from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.machine import listeners, tables
 from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.guard import guarded
@@ -55,7 +55,7 @@ class ActionRunner:
     def __init__(
         self,
         options: Options,
-        core: Core,
+        core: SupervisorCore,
         children: Children,
         *,
         sockets: dict[str, listeners.BoundSocket],

@@ -19,7 +19,7 @@ from zmqtriton.config.instances import (
     instance_specs,
     set_instance_count,
 )
-from zmqtriton.config.model_config import Host
+from zmqtriton.config.model_config import ModelHost
 from zmqtriton.options import Setting
 from zmqtriton.options.values import BadValue, core_numbers
 from zmqtriton.supervisor.models.blueprint import Scale
@@ -89,7 +89,7 @@ def instance_slots(config: Any) -> tuple[InstanceSlot, ...]:
     )
 
 
-def expected_slots(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
+def expected_slots(config: Any, host: ModelHost) -> tuple[InstanceSlot, ...]:
     """Return the expected instances, the first of which is asked for the configuration.
 
     Groups for missing hardware have none and are refused in the end; until then one is assumed.

@@ -95,7 +95,7 @@ class PortError(Exception):
     """Raised when the server cannot have a port; the text is for its operator."""
 
 
-class PortSharing(Enum):
+class SharedWith(Enum):
     """With whom a port is shared; the kernel then spreads connections over all listeners."""
 
     NOBODY = 0
@@ -256,7 +256,7 @@ def bind_all(
                 _check_address(service, address, offered[role])
                 listeners[role] = offered[role]
                 continue
-            bound = _bind(service, address, port, sharing.get(role, PortSharing.NOBODY))
+            bound = _bind(service, address, port, sharing.get(role, SharedWith.NOBODY))
             listeners[role] = BoundSocket(role, bound)
         if listeners.get(GRPC) is offered.get(GRPC, ""):
             listeners |= {r: each for r, each in offered.items() if r == GRPC_OTHER_FAMILY}
@@ -272,14 +272,14 @@ def bind_all(
     return listeners
 
 
-def _shared_roles(options: Options, *, is_replacing: bool) -> dict[str, PortSharing]:
+def _shared_roles(options: Options, *, is_replacing: bool) -> dict[str, SharedWith]:
     """Return which ports are shared, and with whom."""
     is_native = options.grpc_transport == "native"
-    sharing = {GRPC: PortSharing.NOBODY if is_native else PortSharing.OWN_PROCESSES}
+    sharing = {GRPC: SharedWith.NOBODY if is_native else SharedWith.OWN_PROCESSES}
     if options.reuse_http_port:
-        sharing[HTTP] = PortSharing.OTHER_SERVERS
+        sharing[HTTP] = SharedWith.OTHER_SERVERS
     if options.reuse_grpc_port or (is_replacing and not is_native):
-        sharing[GRPC] = PortSharing.OTHER_SERVERS
+        sharing[GRPC] = SharedWith.OTHER_SERVERS
     return sharing
 
 
@@ -307,7 +307,7 @@ def _check_address(service: _Service, address: str, offered: BoundSocket) -> Non
 
 
 def _bind_other_family(
-    options: Options, first: BoundSocket, sharing: PortSharing
+    options: Options, first: BoundSocket, sharing: SharedWith
 ) -> socket.socket | None:
     """Bind the port of the first at the first address of another family, if the name has one."""
     addresses = _resolve(options.grpc_address, first.port)
@@ -327,7 +327,7 @@ def _resolve(address: str, port: int) -> list[Any]:
     return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
 
 
-def _bind(service: _Service, address: str, port: int, sharing: PortSharing) -> socket.socket:
+def _bind(service: _Service, address: str, port: int, sharing: SharedWith) -> socket.socket:
     try:
         addresses = _resolve(address, port)
     except OSError as error:
@@ -343,13 +343,13 @@ def _bind(service: _Service, address: str, port: int, sharing: PortSharing) -> s
             text += f"address with {_option(service.address)}"
         raise PortError(_refusal(service, text)) from error
     try:
-        if sharing is PortSharing.OWN_PROCESSES:
+        if sharing is SharedWith.OWN_PROCESSES:
             # A port that others share would be bound without complaint, so it is tried exclusively
             # first.
             with socket.socket(family, kind, protocol) as probe:
                 _bind_exclusively(probe, where)
                 where = probe.getsockname()
-        if sharing is not PortSharing.NOBODY:
+        if sharing is not SharedWith.NOBODY:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6 and where[0] == "::":
             # all addresses include those of IPv4, whatever the machine's default is

@@ -47,7 +47,7 @@ class StubName(NamedTuple):
     version: int = 0
 
 
-class LogLine(NamedTuple):
+class KeptLine(NamedTuple):
     #: Counts all lines since the start, from 1.
     number: int
     time_s: float
@@ -67,7 +67,7 @@ class LogLine(NamedTuple):
 class LogRing(logging.Handler):
     def __init__(self, max_lines: int = _MAX_LINES, max_characters: int = _MAX_CHARACTERS) -> None:
         super().__init__()
-        self._lines: deque[LogLine] = deque()
+        self._lines: deque[KeptLine] = deque()
         self._max_lines = max_lines
         self._room = max_characters
         self._last = 0
@@ -85,7 +85,7 @@ class LogRing(logging.Handler):
         model, instance, version = getattr(record, "stub", StubName("", ""))
         about = model, instance, text, version, getattr(record, "traces", "")
         letter = _LETTERS.get(record.levelno, "I")
-        self._add(LogLine(0, record.created, letter, pid, file, number, *about))
+        self._add(KeptLine(0, record.created, letter, pid, file, number, *about))
 
     def keep_written(self, data: bytes, pid: int) -> None:
         """Keep lines that this process of the server has written; for the thread that reads."""
@@ -96,7 +96,7 @@ class LogRing(logging.Handler):
                 with self._held():
                     self._add(line)
 
-    def _add(self, line: LogLine) -> None:
+    def _add(self, line: KeptLine) -> None:
         """Number a line and keep it; the lock is held."""
         self._last += 1
         line = line._replace(number=self._last)
@@ -153,10 +153,10 @@ class ProcessLines:
 
     def __init__(self, max_processes: int = _MAX_PROCESSES) -> None:
         #: By process, the one that has written last at the end.
-        self._lines: dict[tuple[StubName, int], deque[LogLine]] = {}
+        self._lines: dict[tuple[StubName, int], deque[KeptLine]] = {}
         self._max_processes = max_processes
 
-    def add(self, line: LogLine) -> None:
+    def add(self, line: KeptLine) -> None:
         key = (StubName(line.model, line.instance), line.pid)
         lines = self._lines.pop(key, None)
         if lines is None:
@@ -187,7 +187,7 @@ class ProcessLines:
         ]
 
 
-def read_written(written: str, pid: int, now_s: float) -> LogLine:
+def read_written(written: str, pid: int, now_s: float) -> KeptLine:
     """Read a line in any form of the log; any other line is a text of this process."""
     match = _HEAD.fullmatch(written)
     if match is not None:
@@ -198,13 +198,13 @@ def read_written(written: str, pid: int, now_s: float) -> LogLine:
             text = match["text"]
         level = match["letter"] or match["level"]
         origin = int(match["pid"]), match["file"], int(match["line"])
-        return LogLine(0, now_s, level, *origin, "", "", str(text))
+        return KeptLine(0, now_s, level, *origin, "", "", str(text))
     try:
         record = json.loads(_MARK.sub("", written, count=1))
         file, _, number = record["at"].rpartition(":")
         ids = [record["request_id"]] if "request_id" in record else record.get("request_ids", [])
         text = name_requests(ids) + record["text"]
-        return LogLine(
+        return KeptLine(
             0,
             now_s,
             record["level"],
@@ -216,10 +216,10 @@ def read_written(written: str, pid: int, now_s: float) -> LogLine:
             text,
         )
     except (ValueError, TypeError, KeyError, AttributeError):
-        return LogLine(0, now_s, "I", pid, "output", 0, "", "", written)
+        return KeptLine(0, now_s, "I", pid, "output", 0, "", "", written)
 
 
-def _concerns_model(line: LogLine, model: str) -> bool:
+def _concerns_model(line: KeptLine, model: str) -> bool:
     """True if the line is of the model, or of the server and names the model."""
     if not model or line.model == model:
         return True

@@ -32,7 +32,7 @@ from zmqtriton.config.files import (
     check_paths,
     read_client_files,
 )
-from zmqtriton.config.model_config import Host, check_runnable, load_config, source_of
+from zmqtriton.config.model_config import ModelHost, check_runnable, load_config, source_of
 from zmqtriton.config.parameters import (
     MODEL_SOURCE,
     Quota,
@@ -363,9 +363,9 @@ class ModelReader:
         return VersionBlueprint(str(file))
 
 
-def host_of(options: Options, gpus: Sequence[int]) -> Host:
+def host_of(options: Options, gpus: Sequence[int]) -> ModelHost:
     """Return this machine as far as models depend on it."""
-    return Host(gpus, options.min_supported_compute_capability)
+    return ModelHost(gpus, options.min_supported_compute_capability)
 
 
 def _source(scanned: ScannedModel, override: LoadOverride | None) -> FileSource | None:

@@ -184,7 +184,7 @@ def _frontend(
         log=log,
         memory=memory,
         metrics=metrics,
-        server=frontends.Server(
+        server=frontends.ServerFacts(
             id=options.id,
             server_version=TRITON_VERSION,
             zmqtriton_version=__version__,
@@ -219,7 +219,9 @@ def _frontend(
             tokens=machine.parts.get("tokens", ""),
             open_metrics=machine.parts.get("page_form", ""),
         ),
-        ports=tuple(frontends.Port(each.name, each.title, each.serve) for each in addons.ports()),
+        ports=tuple(
+            frontends.AddOnPort(each.name, each.title, each.serve) for each in addons.ports()
+        ),
     )
 
 

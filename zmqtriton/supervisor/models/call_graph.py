@@ -15,7 +15,7 @@ from typing import Protocol
 
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.load_history import Dependencies
-from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
@@ -35,7 +35,7 @@ class LoadSlots:
         self._patience_s = patience_s
         self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
         #: The models that have a slot, with the timer that takes it from a slow one.
-        self._holders: dict[str, Timer] = {}
+        self._holders: dict[str, PlanTimer] = {}
 
     def acquire(self, model: str, then: Callable[[], None]) -> None:
         """Call `then` when it is the model's turn."""

@@ -11,7 +11,7 @@ from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.load_history import LoadHistory
 from zmqtriton.supervisor.models.preparations import EnvironmentPreparations, ModelReadings
-from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.introductions import Introductions
@@ -51,14 +51,14 @@ class LoadedModel(GenerationOwner, Protocol):
     """A model as its loads see it; it owns a generation from the moment that that serves."""
 
     name: str
-    versions: dict[int, ModelVersion]
+    versions: dict[int, ServedVersion]
     history: LoadHistory
     selection: VersionSelection
 
     def record_loaded(self, blueprint: Blueprint) -> None:
         """Record that all versions serve; others are not wanted any more."""
 
-    def publish(self, version: ModelVersion) -> None:
+    def publish(self, version: ServedVersion) -> None:
         """Tell the frontends of a version."""
 
     def version_infos(self) -> list[wire.VersionInfo]:

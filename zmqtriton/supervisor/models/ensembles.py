@@ -14,9 +14,9 @@ from zmqtriton.config.ensembles import check_cycle, no_loaded_version_text, vers
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
-from zmqtriton.supervisor.models.instance import Instance, shorten
+from zmqtriton.supervisor.models.instance import StubPlace, shorten
 from zmqtriton.supervisor.models.load_history import Dependencies
-from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor.errors import InvalidArgument
@@ -30,7 +30,7 @@ _UNKNOWN_MODEL = Reason.of(Kind.OTHER, "unknown model")
 class Member(Protocol):
     """A model, as far as ensembles need it."""
 
-    versions: dict[int, ModelVersion]
+    versions: dict[int, ServedVersion]
     dependencies: Dependencies
 
     @property
@@ -118,7 +118,7 @@ class EnsembleMembers:
         members = model.dependencies.served_members if model else ()
         return 1 + max(map(self._depth, members)) if members else 0
 
-    def _serving(self, model: str, number: int) -> ModelVersion | None:
+    def _serving(self, model: str, number: int) -> ServedVersion | None:
         member = self._models.get(model)
         versions = [v for v in member.versions.values() if v.is_serving] if member else []
         fitting = [v for v in versions if number in (-1, v.number)]
@@ -135,9 +135,9 @@ class EnsembleMembers:
         generation = version.generation if version else None
         return generation.readiness.ready_count if generation else 0
 
-    def instances_with_is_ready(self, ensemble: EnsembleBlueprint) -> list[Instance]:
+    def instances_with_is_ready(self, ensemble: EnsembleBlueprint) -> list[StubPlace]:
         """Return all instances of the steps whose models must be asked."""
-        instances: dict[int, Instance] = {}
+        instances: dict[int, StubPlace] = {}
         for model, number in ensemble.steps:
             version = self._serving(model, number)
             if version is not None and version.generation is not None:
@@ -223,7 +223,7 @@ class EnsembleReadiness:
     def why_not_ready(self) -> Reason | None:
         return self._members.why_not_ready(self._ensemble)
 
-    def with_is_ready(self) -> list[Instance]:
+    def with_is_ready(self) -> list[StubPlace]:
         return self._members.instances_with_is_ready(self._ensemble)
 
 

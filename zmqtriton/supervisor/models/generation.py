@@ -18,9 +18,9 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import EndTemplate, RemoveDirectory, Send, Template
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.instance import (
-    Instance,
     InstanceSet,
     InstanceSlot,
+    StubPlace,
     describe_giving_up,
     shorten,
 )
@@ -66,7 +66,7 @@ class GenerationOwner(Protocol):
         return
 
 
-class Readiness(Protocol):
+class GenerationReadiness(Protocol):
     """The readiness of a generation; an ensemble's is that of its members."""
 
     @property
@@ -80,7 +80,7 @@ class Readiness(Protocol):
     def have_all_failed(self) -> bool:
         """True if every instance is given up, and none is being tried."""
 
-    def with_is_ready(self) -> list[Instance]:
+    def with_is_ready(self) -> list[StubPlace]:
         """Return the ready instances whose models must be asked, too."""
 
 
@@ -103,11 +103,11 @@ class Generation:
         #: The environment of its instances; set when it has been prepared.
         self.environment = SERVER_ENVIRONMENT
         self.instances = InstanceSet()
-        self.readiness: Readiness = self.instances
+        self.readiness: GenerationReadiness = self.instances
         self._plan = plan
         self._introductions = introductions
         #: The instances that are yet to be started for the first time.
-        self._unstarted_instances: deque[Instance] = deque()
+        self._unstarted_instances: deque[StubPlace] = deque()
         #: The models that it needs to execute.
         self.callees = {
             *blueprint.callees,
@@ -116,7 +116,7 @@ class Generation:
         self._bytecode_directory = introductions.bytecode_directory(self.number)
         self._broker_entry = BrokerEntry(introductions, self.number, blueprint.name, version)
         #: Instances that wait for the configuration, which the first one is asked for.
-        self._awaiting_config: list[Instance] = []
+        self._awaiting_config: list[StubPlace] = []
         #: The model's answer about its configuration.
         self._completion = ""
         #: The change of its instances that is under way.
@@ -191,7 +191,7 @@ class Generation:
         """The broker has answered the last request."""
         if self.state is not GenerationState.DRAINING:
             return
-        self._transition(states.Drained())
+        self._transition(states.NothingOutstanding())
         for instance in self.instances:
             if instance.state is InstanceState.DRAINING:
                 instance.handle(states.DrainFinished())
@@ -222,7 +222,7 @@ class Generation:
         if change is not None and change.try_complete() and self._change is change:
             self._change = None
 
-    def remove_instance(self, instance: Instance) -> None:
+    def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered what it has."""
         instance.is_being_removed = True
         if instance in self._unstarted_instances:
@@ -260,7 +260,7 @@ class Generation:
 
     # --------------------------------------------------------- what happens
 
-    def handle(self, instance: Instance, event: states.Event) -> None:
+    def handle(self, instance: StubPlace, event: states.Event) -> None:
         """Take an event of one of the instances."""
         before, serial = instance.state, instance.serial
         instance.handle(event)
@@ -274,12 +274,12 @@ class Generation:
             log_death(self._plan, self.label, instance, event, before)
             if instance.is_being_removed:
                 self._introductions.stubs.remove(serial)
-        elif isinstance(event, states.ConfigCompleted):
+        elif isinstance(event, states.InstanceConfigCompleted):
             self._on_config_completed(instance, event.document)
         if instance.state is not before:
             self._on_instance_changed(instance, before)
 
-    def _on_instance_changed(self, instance: Instance, before: InstanceState) -> None:
+    def _on_instance_changed(self, instance: StubPlace, before: InstanceState) -> None:
         """Draw the conclusions from a changed instance."""
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
@@ -295,7 +295,9 @@ class Generation:
             self._abort_if_nobody_drains()
         self._end_without_processes()
 
-    def _on_instance_changed_while_serving(self, instance: Instance, before: InstanceState) -> None:
+    def _on_instance_changed_while_serving(
+        self, instance: StubPlace, before: InstanceState
+    ) -> None:
         if instance.state is InstanceState.READY:
             if not self._broker_entry.is_announced and self.instances.ready:
                 self.announce()  # all had been given up
@@ -330,10 +332,10 @@ class Generation:
 
     # ------------------------------------------------------------- instances
 
-    def add_instances(self, places: Sequence[InstanceSlot]) -> list[Instance]:
+    def add_instances(self, places: Sequence[InstanceSlot]) -> list[StubPlace]:
         """Create an instance for each slot, and start them."""
         new = [
-            Instance(
+            StubPlace(
                 self._plan,
                 place,
                 model=self.blueprint.name,
@@ -392,7 +394,7 @@ class Generation:
             blueprint.backend.package if blueprint.backend else "",
         )
 
-    def _introduce(self, instance: Instance) -> None:
+    def _introduce(self, instance: StubPlace) -> None:
         place = instance.slot
         load = self._load_of(place, is_asked=self._is_to_complete_config(instance))
         self._introductions.introduce(
@@ -404,13 +406,13 @@ class Generation:
             lambda: self._plan.enqueue(Send(instance.serial, load)),
         )
 
-    def _is_to_complete_config(self, instance: Instance) -> bool:
+    def _is_to_complete_config(self, instance: StubPlace) -> bool:
         """True if the model in this instance is asked for the configuration."""
         if self.final_config is None:
             return instance is self.instances[0]
         return isinstance(self._change, Roll) and self._change.is_to_complete_config(instance)
 
-    def _on_config_completed(self, instance: Instance, document: str) -> None:
+    def _on_config_completed(self, instance: StubPlace, document: str) -> None:
         if instance.state is not InstanceState.LOADING:
             return
         if self.final_config is not None and self._is_to_complete_config(instance):
@@ -461,7 +463,7 @@ class Generation:
 def log_death(
     plan: Plan,
     label: str,
-    instance: Instance,
+    instance: StubPlace,
     event: states.ProcessExited,
     before: InstanceState,
 ) -> None:
@@ -497,7 +499,7 @@ class BrokerEntry:
         self._version = version
         self.is_announced = False
 
-    def announce(self, config: str, instances: Iterable[Instance] = ()) -> None:
+    def announce(self, config: str, instances: Iterable[StubPlace] = ()) -> None:
         """Announce the generation with these instances, or its new configuration."""
         self.is_announced = True
         message = wire.AddGeneration(self._number, self._model, self._version, config)
@@ -505,13 +507,13 @@ class BrokerEntry:
         for instance in instances:
             self.attach(instance)
 
-    def attach(self, instance: Instance) -> None:
+    def attach(self, instance: StubPlace) -> None:
         """Let the instance get requests."""
         needs = self._introductions.resources.needs_for_broker(instance.slot.resources)
         message = wire.AttachInstance(self._number, instance.serial, instance.name, needs)
         self._introductions.send_to_broker(message)
 
-    def retire(self, instance: Instance | None = None) -> None:
+    def retire(self, instance: StubPlace | None = None) -> None:
         """Let the instance, or all of them, get no further requests."""
         if self.is_announced:
             numbers = (self._number,) if instance is None else (self._number, instance.serial)

@@ -19,7 +19,7 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
-from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.states import ALIVE_STATES, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -84,7 +84,7 @@ class InstanceSlot(NamedTuple):
     host_policy: str = ""
 
 
-class Instance:
+class StubPlace:
     """A place for a stub. Its timers report through its generation, by `on_event`."""
 
     #: The steady growth of its memory, as its process reports it.
@@ -104,7 +104,7 @@ class Instance:
         load_within_s: float = 0.0,
         retry_after_s: float = 0.0,
         finalize_turns: FinalizeTurns,
-        on_event: Callable[[Instance, states.Event], None],
+        on_event: Callable[[StubPlace, states.Event], None],
         artifact: str = "",
         template: Callable[[], Template | None] = lambda: None,
     ) -> None:
@@ -146,7 +146,7 @@ class Instance:
         self._stated_reason: Reason | None = None
         #: Its process has others, too; it was told to write its stack.
         self._is_thread = self._was_stack_requested = False
-        self._timer: Timer | None = None
+        self._timer: PlanTimer | None = None
         self._ready_at_s = math.inf
         self._has_executed = False
         #: It has sent an invalid event, which was logged.
@@ -271,7 +271,7 @@ class Instance:
             reason = Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s)
             self._kill_after(limit_s, reason, can_tell=True)
 
-    def _on_model_loaded(self, event: states.ModelLoaded) -> None:
+    def _on_model_loaded(self, event: states.InstanceLoaded) -> None:
         if self.state is InstanceState.READY:
             self.has_is_ready = event.has_is_ready
             if self.has_is_ready:
@@ -281,7 +281,7 @@ class Instance:
             text = f"instance initialization successful {self.name} (device {self.slot.device})"
             self._plan.log("V", f"TRITONBACKEND_ModelInstanceInitialize: {text}")
 
-    def _on_load_failed(self, event: states.LoadFailed) -> None:
+    def _on_load_failed(self, event: states.InstanceLoadFailed) -> None:
         self._stated_reason = event.reason
         self.has_reported_failure = True
         self.failure_code = event.code
@@ -359,28 +359,28 @@ def _device_of(slot: InstanceSlot) -> str:
     return f"{slot.kind} {slot.device}" if slot.kind == "GPU" else slot.kind
 
 
-_ACTS: dict[type[states.Event], Callable[[Instance, Any], None]] = {
-    states.StartRequested: Instance._start,
-    states.BackoffElapsed: Instance._start,
-    states.ProcessStarted: Instance._on_process_started,
-    states.ModelLoaded: Instance._on_model_loaded,
-    states.LoadFailed: Instance._on_load_failed,
-    states.KillRequested: Instance._on_kill_requested,
-    states.ProcessExited: Instance._on_process_exited,
-    states.RestartsExhausted: Instance._give_up,
-    states.DrainFinished: Instance._finish,
-    states.StopRequested: Instance._stop,
+_ACTS: dict[type[states.Event], Callable[[StubPlace, Any], None]] = {
+    states.StartRequested: StubPlace._start,
+    states.BackoffElapsed: StubPlace._start,
+    states.ProcessStarted: StubPlace._on_process_started,
+    states.InstanceLoaded: StubPlace._on_model_loaded,
+    states.InstanceLoadFailed: StubPlace._on_load_failed,
+    states.KillRequested: StubPlace._on_kill_requested,
+    states.ProcessExited: StubPlace._on_process_exited,
+    states.RestartsExhausted: StubPlace._give_up,
+    states.DrainFinished: StubPlace._finish,
+    states.StopRequested: StubPlace._stop,
 }
 
 
 def stub_event(message: Any) -> states.Event | None:
     """Return the event of a stub's message, or None if it is not one."""
     if isinstance(message, wire.ConfigCompleted):
-        return states.ConfigCompleted(message.config)
+        return states.InstanceConfigCompleted(message.config)
     if isinstance(message, wire.ModelLoaded):
-        return states.ModelLoaded(bool(message.has_is_ready))
+        return states.InstanceLoaded(bool(message.has_is_ready))
     if isinstance(message, wire.LoadFailed):
-        return states.LoadFailed(_believable(message.reason), message.code)
+        return states.InstanceLoadFailed(_believable(message.reason), message.code)
     return None
 
 
@@ -395,14 +395,14 @@ def _believable(reason: Reason) -> Reason:
     return Reason.of(Kind.OTHER, reason.text)
 
 
-def describe_giving_up(instance: Instance) -> str:
+def describe_giving_up(instance: StubPlace) -> str:
     """Return after how much an instance was given up, and when it is tried again."""
     text = f"given up after {instance.recent_deaths} deaths"
     pause_s = instance.retry_after_s
     return f"{text}, tried again every {pause_s:g} s" if pause_s else text
 
 
-def _downtime(instance: Instance, death: Reason) -> Reason:
+def _downtime(instance: StubPlace, death: Reason) -> Reason:
     """Return why an instance is not there that has died: what becomes of it."""
     text, deaths = f"instance '{instance.name}': {shorten(death.text)}", instance.recent_deaths
     if instance.is_given_up:
@@ -424,21 +424,21 @@ def _downtime(instance: Instance, death: Reason) -> Reason:
     )
 
 
-class InstanceSet(list[Instance]):
+class InstanceSet(list[StubPlace]):
     """All instances, in the order of their slots."""
 
     @property
-    def active(self) -> list[Instance]:
+    def active(self) -> list[StubPlace]:
         """The instances that may be given requests."""
         return [instance for instance in self if not instance.slot.is_passive]
 
     @property
-    def staying(self) -> list[Instance]:
+    def staying(self) -> list[StubPlace]:
         """The instances that no change of the generation is removing."""
         return [instance for instance in self if not instance.is_being_removed]
 
     @property
-    def ready(self) -> list[Instance]:
+    def ready(self) -> list[StubPlace]:
         """The instances that can execute."""
         return [i for i in self.active if i.state is InstanceState.READY]
 
@@ -461,11 +461,11 @@ class InstanceSet(list[Instance]):
             return None
         return next((_downtime(i, i.death_reason) for i in self.active if i.death_reason), None)
 
-    def with_is_ready(self) -> list[Instance]:
+    def with_is_ready(self) -> list[StubPlace]:
         """Return the ready instances whose models must be asked, too."""
         return [instance for instance in self.ready if instance.has_is_ready]
 
-    def find(self, serial: int) -> Instance | None:
+    def find(self, serial: int) -> StubPlace | None:
         return next((i for i in self if i.serial == serial), None)
 
     def discard_removed(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
-from zmqtriton.supervisor.models.instance import Instance, InstanceSet, InstanceSlot
+from zmqtriton.supervisor.models.instance import InstanceSet, InstanceSlot, StubPlace
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -39,10 +39,10 @@ class ChangedGeneration(Protocol):
     @property
     def final_config(self) -> FinalConfig | None: ...
 
-    def add_instances(self, places: Sequence[InstanceSlot]) -> list[Instance]:
+    def add_instances(self, places: Sequence[InstanceSlot]) -> list[StubPlace]:
         """Start instances for these slots."""
 
-    def remove_instance(self, instance: Instance) -> None:
+    def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered what it has."""
 
     def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
@@ -94,20 +94,20 @@ class InstanceGroupChange:
         return True
 
 
-def find_failure(new: Iterable[Instance]) -> Instance | None:
+def find_failure(new: Iterable[StubPlace]) -> StubPlace | None:
     """Return a new instance that could not be started, if there is one."""
     return next((one for one in new if one.state in _OVER and one.death_reason), None)
 
 
 def match_slots(
-    instances: Iterable[Instance], places: Iterable[InstanceSlot]
-) -> tuple[dict[Instance, InstanceSlot], list[InstanceSlot]]:
+    instances: Iterable[StubPlace], places: Iterable[InstanceSlot]
+) -> tuple[dict[StubPlace, InstanceSlot], list[InstanceSlot]]:
     """Return which instances stay and for which slots, and the slots without one.
 
     A slot of the same name comes first; otherwise everything but the name must be equal.
     """
     free, lacking = list(instances), list(places)
-    kept: dict[Instance, InstanceSlot] = {}
+    kept: dict[StubPlace, InstanceSlot] = {}
     for is_same in (_is_equal, _is_alike):
         for place in list(lacking):
             fitting = next((one for one in free if is_same(one.slot, place)), None)
@@ -145,11 +145,11 @@ class Roll:
         self._old = deque(generation.instances.staying)
         self._count = len(self._old)
         #: The new ones that have replaced others, and the one that is being started.
-        self._replacements: list[Instance] = []
-        self._starting: Instance | None = None
+        self._replacements: list[StubPlace] = []
+        self._starting: StubPlace | None = None
         self._start_next()
 
-    def is_to_complete_config(self, instance: Instance) -> bool:
+    def is_to_complete_config(self, instance: StubPlace) -> bool:
         """True if this instance is asked for the configuration, as the first one of a load is."""
         return self._finished is None and instance is self._starting
 
@@ -189,7 +189,7 @@ class Roll:
         self._then(None)
         return True
 
-    def _find_death(self) -> Instance | None:
+    def _find_death(self) -> StubPlace | None:
         """Return a new instance that has died since it was ready."""
         return next((one for one in self._replacements if one.death_reason), None)
 

@@ -34,7 +34,7 @@ from zmqtriton.supervisor.models.call_graph import (
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
 from zmqtriton.supervisor.models.new_versions import NewVersions
 from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, LoadState
-from zmqtriton.supervisor.story import Outcome, Story, result_of
+from zmqtriton.supervisor.story import Promise, Story, result_of
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
@@ -104,7 +104,7 @@ class Load:
         self._story = Story()
         #: The pending reading, or the last one; and the pending preparation, or 0.
         self._reading = self._preparation = 0
-        self._prepared = Outcome[Environment | ZmqTritonError]()
+        self._prepared = Promise[Environment | ZmqTritonError]()
         #: The versions that it builds; None before.
         self._new: NewVersions | None = None
 
@@ -225,7 +225,7 @@ class Load:
         around, request, last_fingerprint = self._context, self._request, ""
         while True:
             self._take(states.SlotGranted())
-            read = Outcome[Blueprint | ReadFailure]()
+            read = Promise[Blueprint | ReadFailure]()
             self._reading = around.readings.request_read(
                 self._model.name,
                 request.override,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import BackendCode, Blueprint, ReadFailure, Scale
-from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton_floor.reasons import Reason
 
 #: How often polls try the same files again after a process was lost: a model that ends its own
@@ -50,7 +50,7 @@ class LoadHistory:
         self,
         blueprint: Blueprint,
         override: LoadOverride | None,
-        versions: Mapping[int, ModelVersion],
+        versions: Mapping[int, ServedVersion],
     ) -> bool:
         """True if exactly this blueprint serves already."""
         return (
@@ -147,7 +147,7 @@ class LoadHistory:
 class Dependencies:
     """The models that one model calls, by name."""
 
-    def __init__(self, versions: Mapping[int, ModelVersion], history: LoadHistory) -> None:
+    def __init__(self, versions: Mapping[int, ServedVersion], history: LoadHistory) -> None:
         self._versions = versions
         self._history = history
 
@@ -174,7 +174,7 @@ class Dependencies:
         return called | set(self.members)
 
 
-def members_of(version: ModelVersion) -> tuple[str, ...]:
+def members_of(version: ServedVersion) -> tuple[str, ...]:
     """The models that a version calls as an ensemble that serves."""
     generation = version.generation if version.is_serving else None
     ensemble = generation.blueprint.ensemble if generation else None

@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.load import Load, LoadRequest, ignore_result
 from zmqtriton.supervisor.models.load_history import Dependencies, LoadHistory, members_of
-from zmqtriton.supervisor.models.version import ModelVersion, serving_generations
+from zmqtriton.supervisor.models.version import ServedVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
@@ -29,10 +29,10 @@ NO_VERSION = Reason.of(Kind.NO_VERSION, "Not loaded: No model version was found"
 SERVER_STOPS = Reason.of(Kind.SERVER_STOPS, "Server exiting")
 
 
-class Model(GenerationOwner):
+class ServedModel(GenerationOwner):
     def __init__(self, name: str, around: ModelContext) -> None:
         self.name = name
-        self.versions: dict[int, ModelVersion] = {}
+        self.versions: dict[int, ServedVersion] = {}
         self._context = around
         self.history = LoadHistory()
         self.dependencies = Dependencies(self.versions, self.history)
@@ -135,7 +135,7 @@ class Model(GenerationOwner):
         for version in self.versions.values():
             self.unload_version(version, why)
 
-    def unload_version(self, version: ModelVersion, why: Reason = UNLOADED) -> None:
+    def unload_version(self, version: ServedVersion, why: Reason = UNLOADED) -> None:
         """Unload one version; requests that it has are finished."""
         generation = version.generation
         is_given_up = generation is not None and version.state is ModelState.UNAVAILABLE
@@ -151,7 +151,7 @@ class Model(GenerationOwner):
         elif version.state is ModelState.UNLOADING:
             self._finish_unload(version)
 
-    def _finish_unload(self, version: ModelVersion) -> None:
+    def _finish_unload(self, version: ServedVersion) -> None:
         version.transition(states.UnloadFinished(), version.reason)
         self.publish(version)
 
@@ -164,7 +164,7 @@ class Model(GenerationOwner):
                 self.unload_version(version)
         self._context.listener.load_succeeded(blueprint)
 
-    def publish(self, version: ModelVersion) -> None:
+    def publish(self, version: ServedVersion) -> None:
         self._context.audience.tell_frontends(self._news_of(version))
         self._context.ensemble_members.notify_ensembles(self.name)
 
@@ -279,6 +279,6 @@ class Model(GenerationOwner):
             return [wire.VersionInfo(0, self.name, 0, state, NO_VERSION, 0, "", b"")]
         return [self._news_of(version) for version in self.versions.values()]
 
-    def _news_of(self, version: ModelVersion) -> wire.VersionInfo:
+    def _news_of(self, version: ServedVersion) -> wire.VersionInfo:
         news = version.version_info()._replace(is_draining=int(bool(self.avoidances)))
         return news._replace(is_on_demand=1) if self.is_on_demand else news

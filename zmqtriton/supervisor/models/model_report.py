@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.actions import RepositoryListing
-from zmqtriton.supervisor.models.model import NO_VERSION, Model
+from zmqtriton.supervisor.models.model import NO_VERSION, ServedModel
 from zmqtriton.supervisor.models.version import last_load_failed
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor.errors import ZmqTritonError
@@ -16,21 +16,21 @@ from zmqtriton_floor.reasons import AT_REST, Kind, Reason
 _OF_MEMBERS = frozenset((Kind.MEMBER_NOT_LOADED, Kind.MEMBER_NOT_READY))
 
 
-def is_ready(model: Model, version: int) -> bool:
+def is_ready(model: ServedModel, version: int) -> bool:
     """True if this version can execute now; -1 means any version."""
     meant = [one for number, one in model.versions.items() if version in (-1, number)]
     is_able = any(one.reported_state[0] is ModelState.READY for one in meant)
     return is_able and not model.avoidances
 
 
-def is_loaded(model: Model) -> bool:
+def is_loaded(model: ServedModel) -> bool:
     """True if every version that is to be loaded serves."""
     return bool(model.versions) and all(
         version.is_serving or version.reason == UNLOADED for version in model.versions.values()
     )
 
 
-def serving_config(models: Mapping[str, Model], name: str, version: int) -> dict[str, Any]:
+def serving_config(models: Mapping[str, ServedModel], name: str, version: int) -> dict[str, Any]:
     """Return the configuration of a serving version, with -1 of the highest; {} if none serves."""
     model = models.get(name)
     if model is None:
@@ -42,7 +42,7 @@ def serving_config(models: Mapping[str, Model], name: str, version: int) -> dict
     return config
 
 
-def code_of(model: Model) -> dict[str, Any] | None:
+def code_of(model: ServedModel) -> dict[str, Any] | None:
     """Return where the code of the highest serving version is; None if none serves."""
     serving = [n for n, one in model.versions.items() if one.is_serving]
     generation = model.versions[max(serving)].generation if serving else None
@@ -56,7 +56,7 @@ def code_of(model: Model) -> dict[str, Any] | None:
     }
 
 
-def describe_instances(model: Model) -> dict[str, Any]:
+def describe_instances(model: ServedModel) -> dict[str, Any]:
     """Return how many instances each serving version has, and how many of them are ready."""
     serving = {n: one.generation for n, one in sorted(model.versions.items()) if one.is_serving}
     versions = {
@@ -70,7 +70,7 @@ def describe_instances(model: Model) -> dict[str, Any]:
     return {"model": model.name, "versions": versions}
 
 
-def index_entries(model: Model) -> Iterator[dict[str, Any]]:
+def index_entries(model: ServedModel) -> Iterator[dict[str, Any]]:
     """Return the model's entries in the repository index."""
     for number, state, reason in _judged(model):
         entry = {"name": model.name, "version": str(number), "state": state.value}
@@ -86,7 +86,7 @@ def index_entries(model: Model) -> Iterator[dict[str, Any]]:
         )
 
 
-def troubles(model: Model) -> Iterator[dict[str, str]]:
+def troubles(model: ServedModel) -> Iterator[dict[str, str]]:
     """Return why versions are not ready or were not loaded anew, if that is not on purpose."""
     read_problem = model.history.read_problem
     judged = list(_judged(model)) or [("", ModelState.UNAVAILABLE, read_problem)]
@@ -106,7 +106,7 @@ def _cause_of(reason: Reason) -> str:
     return str(next(of_member, reason.innermost.kind))
 
 
-def _judged(model: Model) -> Iterator[tuple[int | str, ModelState, Reason | None]]:
+def _judged(model: ServedModel) -> Iterator[tuple[int | str, ModelState, Reason | None]]:
     """Return each version with its state, and the reason of that."""
     read_problem = model.history.read_problem
     for number, version in sorted(model.versions.items()):
@@ -128,7 +128,7 @@ def _shown(reason: Reason | None) -> dict[str, Any]:
     return {} if reason is None else {"reason": reason.text, "why": reason.document()}
 
 
-def table_rows(model: Model) -> list[tuple[str, str, str]]:
+def table_rows(model: ServedModel) -> list[tuple[str, str, str]]:
     """Return the model's lines in the table that the server prints at start."""
     rows = []
     for number, version in model.versions.items():
@@ -147,7 +147,7 @@ def _status(state: ModelState, reason: Reason | None) -> str:
 
 
 def repository_index(
-    listing: RepositoryListing, models: Mapping[str, Model], never_loaded: Reason | None
+    listing: RepositoryListing, models: Mapping[str, ServedModel], never_loaded: Reason | None
 ) -> list[dict[str, Any]]:
     """Return the entries; `never_loaded` is why a model was never tried, where it may be."""
     names = {} if isinstance(listing, ZmqTritonError) else listing

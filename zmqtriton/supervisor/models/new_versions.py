@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
 from zmqtriton.supervisor.models.instance_changes import ChangeCallback, NeedsNewGeneration
-from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
 from zmqtriton.supervisor.story import Change
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
@@ -74,7 +74,7 @@ class NewVersions(GenerationOwner):
             == 1
         )
         for number in blueprint.versions:
-            version = self._model.versions.setdefault(number, ModelVersion(blueprint.name, number))
+            version = self._model.versions.setdefault(number, ServedVersion(blueprint.name, number))
             text = f"{verb}: {blueprint.name}:{number}{aim}"
             self._context.plan.log("I", text, model=blueprint.name, version=number)
             if version.transition(states.LoadStarted()):
@@ -299,13 +299,13 @@ class NewVersions(GenerationOwner):
         self._news()
 
 
-def _serving_generation(version: ModelVersion) -> Generation | None:
+def _serving_generation(version: ServedVersion) -> Generation | None:
     generation = version.generation if version.is_serving else None
     is_steady = generation is not None and generation.state is GenerationState.SERVING
     return generation if is_steady else None
 
 
-def _differs_in_instances_only(blueprint: Blueprint, version: ModelVersion) -> bool:
+def _differs_in_instances_only(blueprint: Blueprint, version: ServedVersion) -> bool:
     generation = _serving_generation(version)
     return generation is not None and blueprint.differs_in_instances_only(
         generation.blueprint, version.number
@@ -313,7 +313,7 @@ def _differs_in_instances_only(blueprint: Blueprint, version: ModelVersion) -> b
 
 
 def _change_in_place(
-    blueprint: Blueprint, version: ModelVersion, *, can_roll: bool
+    blueprint: Blueprint, version: ServedVersion, *, can_roll: bool
 ) -> InstanceChange | None:
     """Return the change of the serving generation's instances, if no new one is needed."""
     generation = _serving_generation(version)

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryListing, RepositoryNames, ShowTables
 from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS, ignore_result
-from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import is_silent, table_rows
-from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import ModelState
-from zmqtriton.supervisor.story import Change, Outcome, Story, result_of
+from zmqtriton.supervisor.story import Change, Promise, Story, result_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -31,13 +31,13 @@ _MAX_NAMED = 10
 
 
 class StartupServer(Protocol):
-    models: dict[str, Model]
+    models: dict[str, ServedModel]
 
     @property
     def is_stopping(self) -> bool:
         """True once nothing new may begin."""
 
-    def get_or_create_model(self, name: str) -> Model:
+    def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; make it known if it was not."""
 
     def list_repository(
@@ -77,7 +77,7 @@ class Startup:
         self.is_moving = policy.one_by_one
         #: What is loaded when that has ended; None before it is known, or after.
         self._moving: tuple[str, ...] | None = None
-        self._has_room = Outcome[None]()
+        self._has_room = Promise[None]()
         #: Does what has to wait for the models, and goes on.
         self.finish_move: Callable[[Callable[[], None]], None] = lambda then: then()
         #: The repository cannot be listed, and the server waits for it.
@@ -255,7 +255,7 @@ class Startup:
             model.unload(ignore_result)
 
 
-def find_gone(models: Mapping[str, Model], listing: Container[str]) -> list[Model]:
+def find_gone(models: Mapping[str, ServedModel], listing: Container[str]) -> list[ServedModel]:
     """Return the models whose directories were there and no longer are.
 
     A reading may have found that, too, between two looks: it ends nothing that serves.
@@ -269,7 +269,7 @@ def find_gone(models: Mapping[str, Model], listing: Container[str]) -> list[Mode
     ]
 
 
-def _is_unloaded(model: Model) -> bool:
+def _is_unloaded(model: ServedModel) -> bool:
     """True if nothing of it is loaded or loading, but for ending versions."""
     return not model.is_loading and all(
         version.generation is None or version.state is ModelState.UNLOADING
@@ -293,7 +293,7 @@ class StartupProgress:
         self._plan = plan
         self._find_phases = find_phases
         self._began_s = 0.0
-        self._timer: Timer | None = None
+        self._timer: PlanTimer | None = None
 
     def begin(self) -> None:
         """Begin; a second call changes nothing."""

@@ -20,7 +20,7 @@ def last_load_failed(cause: Reason) -> Reason:
     return Reason.of(Kind.LAST_LOAD_FAILED, text, cause)
 
 
-class ModelVersion:
+class ServedVersion:
     def __init__(self, model: str, number: int) -> None:
         self.model = model
         self.number = number
@@ -82,7 +82,7 @@ class ModelVersion:
         )
 
 
-def serving_generations(versions: Mapping[int, ModelVersion]) -> list[Generation]:
+def serving_generations(versions: Mapping[int, ServedVersion]) -> list[Generation]:
     """Return the generations of the versions that serve, in the order of these."""
     generations = [version.generation for version in versions.values() if version.is_serving]
     return [generation for generation in generations if generation is not None]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from zmqtriton.supervisor.actions import Send
-from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton_floor import wire
 
 ACKNOWLEDGEMENT_TIMEOUT_S = 30.0
@@ -22,7 +22,7 @@ class _PendingSync:
     def __init__(self, peers: set[int], then: Callable[[], None]) -> None:
         self.peers = peers
         self.then = then
-        self.timer: Timer | None = None
+        self.timer: PlanTimer | None = None
 
 
 class _Probe(NamedTuple):

@@ -27,7 +27,7 @@ from zmqtriton.supervisor.settings import Settings, bytecode_directory
 from zmqtriton_floor import wire
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec
-from zmqtriton_floor.settings.tracing import Tracing
+from zmqtriton_floor.settings.tracing import TracingSettings
 
 #: What all have said to a broker for this long has reached it.
 PROPAGATION_S = 1.0
@@ -317,7 +317,7 @@ class Introductions:
         serials = [self.broker_serial, *self._alive(BROKERED_ROLES)]
         self._plan.enqueue(*(Send(serial, message) for serial in serials))
 
-    def change_tracing(self, tracing: Tracing) -> None:
+    def change_tracing(self, tracing: TracingSettings) -> None:
         """Change which requests frontends choose for traces, now and later."""
         self._server = self._server._replace(settings=self._server.settings.with_tracing(tracing))
         message = wire.TraceSettings(codec.encode(tracing))

@@ -59,7 +59,7 @@ OPEN_WITHIN_S = 10.0
 
 
 @dataclass(eq=False)
-class Peer:
+class ServerProcess:
     """A process that is neither the supervisor nor a stub."""
 
     serial: int
@@ -104,13 +104,13 @@ class Peers:
         self._roles = tuple(roles)
         self._catalogue_messages, self._region_messages = catalogue_messages, region_messages
         self._before = (FORK_SERVER,) if has_fork_server else ()
-        self._peers: dict[int, Peer] = {}
+        self._peers: dict[int, ServerProcess] = {}
         self.opening = Opening(plan, self._roles, self._tell_to_listen)
         self.port_sharing = PortSharing(plan, is_shared=shares_ports)
         self.metrics_process = MetricsProcess(plan, self._roles, self._serials)
         self.connection_calls = ConnectionCalls(plan, self._serials)
         #: Dead processes whose successors wait for their turn, by serial.
-        self._resting: dict[int, Peer] = {}
+        self._resting: dict[int, ServerProcess] = {}
         #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
         self._worker_deaths, self._worker_reason = Backoff(), ""
         #: When the last broker that had come up died.
@@ -125,21 +125,21 @@ class Peers:
     def start(self) -> None:
         for role in (*self._before, BROKER, *self._roles):
             pause_s = BROKER_PAUSE_S if role == BROKER else MAX_PAUSE_S
-            self._spawn(Peer(self._plan.new_serial(), role, backoff=Backoff(pause_s)))
+            self._spawn(ServerProcess(self._plan.new_serial(), role, backoff=Backoff(pause_s)))
 
-    def _spawn(self, peer: Peer) -> None:
+    def _spawn(self, peer: ServerProcess) -> None:
         self._peers[peer.serial] = peer
         self._plan.enqueue(Spawn(peer.serial, peer.role))
 
-    def find_peer(self, serial: int) -> Peer | None:
+    def find_peer(self, serial: int) -> ServerProcess | None:
         return self._peers.get(serial)
 
-    def all(self) -> list[Peer]:
+    def all(self) -> list[ServerProcess]:
         return list(self._peers.values())
 
     # ------------------------------------------------------------ what happens
 
-    def process_started(self, peer: Peer, pid: int, started_s: float) -> None:
+    def process_started(self, peer: ServerProcess, pid: int, started_s: float) -> None:
         peer.pid, peer.started_s, peer.alive_since_s = pid, started_s, self._plan.now_s
         if peer.role == BROKER:
             self._introductions.introduce_broker(peer.serial)
@@ -149,7 +149,7 @@ class Peers:
 
     def worker_forked(self, serial: int, pid: int, started_s: float) -> None:
         """Gunicorn has forked a process that serves HTTP."""
-        peer = Peer(serial, HTTP, pid, started_s)
+        peer = ServerProcess(serial, HTTP, pid, started_s)
         self._peers[serial] = peer
         self._introduce(peer)
 
@@ -159,10 +159,10 @@ class Peers:
             error = Unavailable("the server is stopping")
             self._plan.enqueue(Send(serial, wire.CallResult(call, error.number, error.text, "")))
             return
-        self._peers[serial] = Peer(serial, GUEST)
+        self._peers[serial] = ServerProcess(serial, GUEST)
         self._plan.enqueue(AdmitGuest(serial))
 
-    def _introduce(self, peer: Peer) -> None:
+    def _introduce(self, peer: ServerProcess) -> None:
         # Gunicorn's workers are in the process group of their arbiter and die with it; a guest is
         # not this server's to kill; the announcer tells of the supervisor's death, and then ends.
         group = peer.pid if peer.role not in (HTTP, GUEST, *TELLING) else 0
@@ -170,7 +170,7 @@ class Peers:
             peer.serial, peer.role, peer.role, group, lambda: self._send_state(peer)
         )
 
-    def _send_state(self, peer: Peer) -> None:
+    def _send_state(self, peer: ServerProcess) -> None:
         peer.is_introduced = True
         if peer.role in CATALOGUE_ROLES:
             self._plan.enqueue(*(Send(peer.serial, news) for news in self._catalogue_messages()))
@@ -181,17 +181,17 @@ class Peers:
         if self.opening.has_reached(peer.role):
             self._send_listen(peer)
 
-    def process_frozen(self, peer: Peer) -> None:
+    def process_frozen(self, peer: ServerProcess) -> None:
         """Replace a process that was stopped by a signal."""
         text = f"the {peer.role} process {peer.pid} was stopped by a signal and is killed"
         self._plan.log("E", text)
         self.kill(peer)
 
-    def kill(self, peer: Peer) -> None:
+    def kill(self, peer: ServerProcess) -> None:
         """Kill a process, or leave a guest; Gunicorn's workers have the group of their arbiter."""
         self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
 
-    def process_ended(self, peer: Peer, reason: Reason) -> None:
+    def process_ended(self, peer: ServerProcess, reason: Reason) -> None:
         del self._peers[peer.serial]
         had_worked = self._has_worked(peer)
         if peer.role == BROKER:
@@ -219,7 +219,7 @@ class Peers:
             self._resting[peer.serial] = peer
             self._plan.call_later(peer.backoff.pause_s, lambda: self._replace(peer, reason))
 
-    def _has_worked(self, peer: Peer) -> bool:
+    def _has_worked(self, peer: ServerProcess) -> bool:
         """True if a process has done its work, so that its death is no sign of a start that fails.
 
         One that should open and has not has done nothing, however long that took.
@@ -242,12 +242,12 @@ class Peers:
             return False
         return not (self._is_finishing if role == BROKER else self.is_stopping)
 
-    def _replace(self, dead: Peer, reason: Reason) -> None:
+    def _replace(self, dead: ServerProcess, reason: Reason) -> None:
         del self._resting[dead.serial]
         if self._is_wanted(dead.role):
             serial, restarts = self._plan.new_serial(), dead.restarts + 1
             self._spawn(
-                Peer(
+                ServerProcess(
                     serial,
                     dead.role,
                     backoff=dead.backoff,
@@ -256,7 +256,7 @@ class Peers:
                 )
             )
 
-    def handle_message(self, peer: Peer, message: Any) -> None:
+    def handle_message(self, peer: ServerProcess, message: Any) -> None:
         if isinstance(message, wire.Synced):
             if message.number:
                 self._acknowledgements.acknowledge(peer.serial, message.number)
@@ -277,7 +277,7 @@ class Peers:
             if self.opening.is_complete:
                 self.port_sharing.begin()
 
-    def _take_result(self, peer: Peer, result: wire.CallResult) -> None:
+    def _take_result(self, peer: ServerProcess, result: wire.CallResult) -> None:
         if peer.role == METRICS:
             self.metrics_process.handle_result(result)
         else:
@@ -300,13 +300,13 @@ class Peers:
             if peer.is_introduced and peer.role != BROKER and is_meant(peer.role):
                 self._send_listen(peer)
 
-    def _send_listen(self, peer: Peer) -> None:
+    def _send_listen(self, peer: ServerProcess) -> None:
         self._plan.enqueue(Send(peer.serial, wire.Listen()))
         if peer.role in OPENING_ROLES and peer.opened_s is None:  # a local one may be early
             peer.opens_since_s = self._plan.now_s
             self._plan.call_later(OPEN_WITHIN_S, partial(self._report_silence, peer))
 
-    def _mark_open(self, peer: Peer) -> None:
+    def _mark_open(self, peer: ServerProcess) -> None:
         opened = [peer]
         if peer.role == HTTP:
             opened += [each for each in self._peers.values() if each.role == ARBITER]
@@ -315,7 +315,7 @@ class Peers:
             if each.opened_s is None:
                 each.opened_s = self._plan.now_s
 
-    def _silence(self, peer: Peer) -> str:
+    def _silence(self, peer: ServerProcess) -> str:
         """Return that a process is silent, in words; "" if it may yet answer or open in time."""
         if self.is_stopping or not peer.pid:  # a guest is a program of the user's
             return ""
@@ -327,7 +327,7 @@ class Peers:
         took_s = self._acknowledgements.unanswered_s(peer.serial)
         return f"{name} has not answered for {took_s:.0f} s" if took_s >= OPEN_WITHIN_S else ""
 
-    def _report_silence(self, peer: Peer) -> None:
+    def _report_silence(self, peer: ServerProcess) -> None:
         text = self._silence(peer) if peer.serial in self._peers else ""
         if text:
             self._plan.log("E", text)
@@ -345,7 +345,7 @@ class Peers:
         ]
         return [row for row in rows if row["text"]]
 
-    def _deaths(self, peer: Peer) -> str:
+    def _deaths(self, peer: ServerProcess) -> str:
         """Return that processes of this kind die again and again, in words, or ""."""
         if self.is_stopping or peer.backoff is None:
             return ""
@@ -381,7 +381,7 @@ class Peers:
         for peer in self._peers.values():
             self._stop(peer, within_ms)
 
-    def _stop(self, peer: Peer, within_ms: int) -> None:
+    def _stop(self, peer: ServerProcess, within_ms: int) -> None:
         if not peer.is_introduced and peer.role != BROKER:
             # It does not even know who it is and has nothing to finish.
             self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=True))

@@ -13,8 +13,8 @@ from functools import partial
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.instance import Instance
-from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton.supervisor.models.instance import StubPlace
+from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -28,7 +28,7 @@ ReadinessCallback = Callable[[bool], None]
 class _ReadinessCheck:
     """A question to one instance."""
 
-    def __init__(self, number: int, timer: Timer) -> None:
+    def __init__(self, number: int, timer: PlanTimer) -> None:
         self.number = number
         self.timer = timer
         self.callbacks: list[ReadinessCallback] = []
@@ -57,7 +57,7 @@ class ReadinessChecks:
 
     def check_generations(self, numbers: Iterable[int], then: ReadinessCallback) -> None:
         """Ask all present instances of these generations; the result is True if all are ready."""
-        instances: list[Instance] = []
+        instances: list[StubPlace] = []
         for number in numbers:
             generation = self._generations.get(number)
             if generation is None or not generation.readiness.ready_count:
@@ -79,7 +79,7 @@ class ReadinessChecks:
         for instance in instances:
             self._check_instance(instance, partial(record, instance.serial))
 
-    def _check_instance(self, instance: Instance, then: ReadinessCallback) -> None:
+    def _check_instance(self, instance: StubPlace, then: ReadinessCallback) -> None:
         serial = instance.serial
         question = self._open.get(serial)
         if question is None:
@@ -93,7 +93,7 @@ class ReadinessChecks:
         else:
             question.callbacks.append(then)
 
-    def _on_timeout(self, instance: Instance, serial: int) -> None:
+    def _on_timeout(self, instance: StubPlace, serial: int) -> None:
         text = f"'{instance.name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds"
         self._plan.log("W", text)
         self._open[serial].is_overdue = True

@@ -18,7 +18,7 @@ from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.model_config import ModelConfig
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.instance import StubInstance
 
 
 class Served:
@@ -41,7 +41,7 @@ class Served:
             1,
             json.dumps(options),
         )
-        this_process.current = Instance(load, lambda message: None)
+        this_process.current = StubInstance(load, lambda message: None)
         package = f"zmqtriton_extras.backends.{config.backend}"
         code = importlib.import_module(f"{package}.model")
         model.provide(package, str(addons.directory_of(package)))

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zmqtriton.broker.core import Core
+from zmqtriton.broker.core import BrokerCore
 from zmqtriton_floor import wire
 from zmqtriton_floor.settings.broker import BrokerSettings
 
@@ -206,7 +206,7 @@ class SimulationRun:
     ) -> None:
         """Set up; requests have this number of different values of AFFINITY, 0 for none."""
         self._outcome = SimulationResult()
-        self._core = Core()
+        self._core = BrokerCore()
         self._cost = cost
         self._chance, self._chance_of_values = random.Random(seed), random.Random(seed)
         self._values = values

@@ -17,7 +17,7 @@ from zmqtriton_extras.capture.frames import END, LENGTHS, REQUEST, RESPONSE, Fra
 from zmqtriton_extras.capture.step import Capture
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.entrance.ask import Ask, Content
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.request_trace import Observer
 
@@ -34,7 +34,7 @@ class World:
 
     def checked(self) -> CheckedRequest:
         body = RequestBody("7", {}, [], [Tensor("INPUT0", 11, [1], b"abcd")])
-        return prepare(self._catalogue, self._catalogue.find("m"), body, Options())
+        return prepare(self._catalogue, self._catalogue.find("m"), body, SchedulingOptions())
 
     def begin(self, checked: CheckedRequest | None = None) -> Observer | None:
         checked = checked or self.checked()

@@ -33,8 +33,8 @@ from zmqtriton_frontends.inference import (
     Classes,
     ModelVersion,
     OpenSequences,
-    Options,
     RegionSlice,
+    SchedulingOptions,
     check_parameter_name,
     classify,
     now_ns,
@@ -59,7 +59,7 @@ class DoorRequest(NamedTuple):
     model: str
     version: str
     body: RequestBody
-    options: Options
+    options: SchedulingOptions
     places: Mapping[str, RegionSlice]
     classes: Classes
     #: How many responses may be sent before the client grants more; None without such a limit.
@@ -169,7 +169,7 @@ def _parameters(members: Mapping[str, Any]) -> dict[str, Any]:
     return dict(members)
 
 
-def _options(fields: Fields) -> Options:
+def _options(fields: Fields) -> SchedulingOptions:
     flags = fields.flag("sequence_start") * SEQUENCE_START
     flags |= fields.flag("sequence_end") * SEQUENCE_END
     priority, timeout_us = fields.count("priority"), fields.count("timeout_us")
@@ -191,7 +191,7 @@ def _options(fields: Fields) -> Options:
         )
     if not (flags or priority or timeout_us or deadline_ns or sequence):
         return NO_OPTIONS
-    return Options(flags, priority, timeout_us, deadline_ns, sequence)
+    return SchedulingOptions(flags, priority, timeout_us, deadline_ns, sequence)
 
 
 class Asker(Protocol):

@@ -24,7 +24,7 @@ from zmqtriton_floor.errors import (
     Unavailable,
 )
 from zmqtriton_frontends.inference import OpenSequences
-from zmqtriton_frontends.process import Arrivals, Client, Ledger, Progress, Share
+from zmqtriton_frontends.process import Arrivals, ClientAccount, ClientProgress, Ledger, Share
 
 #: While so much is open, the next request waits.
 _MAX_OPEN = 1024
@@ -80,7 +80,7 @@ class Peer:
         self.name = f"user {user}"
         self._put = put
         self._shut_out = shut_out
-        self._client = client = Client(
+        self._client = client = ClientAccount(
             ledger,
             moved=lambda: self._read_bytes,
             owes=lambda: bool(self._answers.held or self._creditless),
@@ -104,7 +104,7 @@ class Peer:
         self._creditless = 0
         #: Streams that wait for room.
         self._stopped: deque[asyncio.Future[None]] = deque()
-        self._progress = Progress()
+        self._progress = ClientProgress()
         self._read_bytes = 0
         self.is_gone = False
 

@@ -23,8 +23,8 @@ from zmqtriton_frontends.http_api import (
     BOOLEAN,
     COUNT,
     STRING,
+    HttpRequest,
     Operation,
-    Request,
     Route,
     RouteDescriptions,
     array_of,
@@ -179,21 +179,21 @@ class _Asking:
     def __init__(self, gateway: Gateway) -> None:
         self._channel = Channel.of(gateway)
 
-    async def _ask(self, req: Request, verb: str, **more: Any) -> Answer:
+    async def _ask(self, req: HttpRequest, verb: str, **more: Any) -> Answer:
         document = {"verb": verb, "owner": owner_of(req), **more}
         answer = await self._channel.ask(document)
         check(answer.document)
         return answer
 
     async def _answer(
-        self, req: Request, resp: falcon.asgi.Response, verb: str, **more: Any
+        self, req: HttpRequest, resp: falcon.asgi.Response, verb: str, **more: Any
     ) -> None:
         answer = await self._ask(req, verb, **more)
         resp.data = json.dumps(answer.document).encode()
 
 
 class FileRoutes(_Asking):
-    async def create(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def create(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         if (req.header(b"content-encoding") or "identity").strip().lower() != "identity":
             await req.drop_body()
             raise falcon.HTTPError(415, description="a file must come without content-encoding")
@@ -206,7 +206,7 @@ class FileRoutes(_Asking):
         check(answer.document)
         resp.data = json.dumps(answer.document).encode()
 
-    async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def list_all(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         order = req.get_param("order") or "desc"
         if order not in ("asc", "desc"):
             raise RefusedField("'order' must be 'asc' or 'desc'", "order")
@@ -214,38 +214,38 @@ class FileRoutes(_Asking):
         purpose = req.get_param("purpose") or ""
         await self._answer(req, resp, "file list", **page, order=order, purpose=purpose)
 
-    async def show(self, req: Request, resp: falcon.asgi.Response, file: str) -> None:
+    async def show(self, req: HttpRequest, resp: falcon.asgi.Response, file: str) -> None:
         await self._answer(req, resp, "file show", id=_checked(_FILE_ID, file))
 
-    async def content(self, req: Request, resp: falcon.asgi.Response, file: str) -> None:
+    async def content(self, req: HttpRequest, resp: falcon.asgi.Response, file: str) -> None:
         answer = await self._ask(req, "file content", id=_checked(_FILE_ID, file))
         resp.content_type = "application/octet-stream"
         stream(resp, answer)
 
-    async def delete(self, req: Request, resp: falcon.asgi.Response, file: str) -> None:
+    async def delete(self, req: HttpRequest, resp: falcon.asgi.Response, file: str) -> None:
         await self._ask(req, "file show", id=_checked(_FILE_ID, file))
         await self._answer(req, resp, "file delete", id=file)
 
 
 class BatchRoutes(_Asking):
-    async def create(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def create(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         text = await req.read_body(_MAX_BODY_BYTES)
         own_id = f"batch_{new_id()}"
         await self._answer(req, resp, "batch create", id=own_id, **_request(text))
 
-    async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
+    async def list_all(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         page = _page(req, _BATCH_ID, _USUAL_BATCHES, _MAX_BATCHES)
         await self._answer(req, resp, "batch list", **page)
 
-    async def show(self, req: Request, resp: falcon.asgi.Response, batch: str) -> None:
+    async def show(self, req: HttpRequest, resp: falcon.asgi.Response, batch: str) -> None:
         await self._answer(req, resp, "batch show", id=_checked(_BATCH_ID, batch))
 
-    async def cancel(self, req: Request, resp: falcon.asgi.Response, batch: str) -> None:
+    async def cancel(self, req: HttpRequest, resp: falcon.asgi.Response, batch: str) -> None:
         await req.drop_body()
         await self._answer(req, resp, "batch cancel", id=_checked(_BATCH_ID, batch))
 
 
-async def _parts(req: Request) -> AsyncIterator[bytes]:
+async def _parts(req: HttpRequest) -> AsyncIterator[bytes]:
     """Iterate over the body as it comes, of which no more is held. Raises if it is not whole."""
     read = req.begin_body()
     while True:
@@ -270,7 +270,7 @@ def _checked(form: re.Pattern[str], name: str) -> str:
     return name
 
 
-def _page(req: Request, form: re.Pattern[str], usual: int, maximum: int) -> Document:
+def _page(req: HttpRequest, form: re.Pattern[str], usual: int, maximum: int) -> Document:
     """Return which part of a list a client asks for."""
     text, after = req.get_param("limit"), req.get_param("after")
     limit = usual if text is None else int(text) if text.isascii() and text.isdigit() else 0

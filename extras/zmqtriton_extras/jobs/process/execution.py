@@ -23,7 +23,7 @@ from zmqtriton_frontends.access.bearer_tokens import BearerTokens, check_target
 from zmqtriton_frontends.access.refusals import Forbidden, Unauthenticated
 from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import Access, build, routes
+from zmqtriton_frontends.http_api import AccessRules, build, routes
 from zmqtriton_frontends.inference import CheckedRequest, Stages
 
 #: Options of services whose routes this process does not serve.
@@ -134,7 +134,7 @@ class Execution:
         tokens = settings.access.tokens
         # keys of restricted APIs were checked when the job came, and are not kept
         unrestricted = settings.access._replace(tokens="", restrictions=())
-        access = Access(settings._replace(access=unrestricted))
+        access = AccessRules(settings._replace(access=unrestricted))
         if tokens:
             access.tokens = JobTokens(tokens)
             access.tokens.watch()

@@ -23,7 +23,7 @@ from zmqtriton_frontends.access.bearer_tokens import (
 from zmqtriton_frontends.gateway import trace_settings
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
-from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.call import RpcCall
 from zmqtriton_frontends.grpc_api.control.reading import read, read_load
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.process.peer_user import user_of
@@ -51,18 +51,18 @@ _FIELDS = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 _MESSAGES = {"system": "inference.SystemSharedMemory", "cuda": "inference.CudaSharedMemory"}
 
 
-class Repository:
+class RepositoryRpcs:
     """RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def index(self, data: bytes, call: Call) -> bytes:
+    async def index(self, data: bytes, call: RpcCall) -> bytes:
         request = _addressed(read(_INDEX_REQUEST, data))
         entries = await self._gateway.call("index", {"ready": request.ready})
         return serialize(_INDEX(models=visible_entries(entries, call.grant)))
 
-    async def load(self, data: bytes, call: Call) -> bytes:
+    async def load(self, data: bytes, call: RpcCall) -> bytes:
         request, large = await read_load(data, call)
         check_model(call.grant, _addressed(request).model_name)
         parameters, files = _load_parameters(request)
@@ -71,7 +71,7 @@ class Repository:
             await load(self._gateway, request.model_name, parameters, files)
         return serialize(_LOAD())
 
-    async def unload(self, data: bytes, call: Call) -> bytes:
+    async def unload(self, data: bytes, call: RpcCall) -> bytes:
         request = _addressed(read(_UNLOAD_REQUEST, data))
         check_model(call.grant, request.model_name)
         has_dependents = _unload_dependents(request)
@@ -120,19 +120,19 @@ def _unload_dependents(request: Any) -> bool:
     return bool(parameter.bool_param)
 
 
-class Settings:
+class SettingsRpcs:
     """LogSettings and TraceSetting; a request without settings changes nothing."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def log(self, data: bytes, _call: Call) -> bytes:
+    async def log(self, data: bytes, _call: RpcCall) -> bytes:
         changes = _log_changes(read(_LOG_REQUEST, data).settings)
         settings = await self._gateway.call("log.settings", {"changes": changes})
         shown = {key: {_FIELDS[type(value)]: value} for key, value in settings.items()}
         return serialize(_LOG(settings=shown))
 
-    async def trace(self, data: bytes, call: Call) -> bytes:
+    async def trace(self, data: bytes, call: RpcCall) -> bytes:
         request = read(_TRACE_REQUEST, data)
         check_target(call.grant, CONTROL, request.model_name)
         trace_settings.check_model(self._gateway, request.model_name)
@@ -178,7 +178,7 @@ def _trace_changes(settings: Any) -> dict[str, Any]:
     return changes
 
 
-class SharedMemory:
+class RegionRpcs:
     """The three RPCs of one kind: "system" or "cuda"."""
 
     def __init__(self, gateway: Gateway, kind: str) -> None:
@@ -186,11 +186,11 @@ class SharedMemory:
         self._kind = kind
         self._prefix = _MESSAGES[kind]
 
-    async def status(self, data: bytes, _call: Call) -> bytes:
+    async def status(self, data: bytes, _call: RpcCall) -> bytes:
         regions = await self._ask("status", self._parse("Status", data).name)
         return self._answer("Status", regions={region["name"]: region for region in regions})
 
-    async def register(self, data: bytes, call: Call) -> bytes:
+    async def register(self, data: bytes, call: RpcCall) -> bytes:
         request = self._parse("Register", data)
         if self._kind == "system":
             details = {"key": request.key, "offset": request.offset, "byte_size": request.byte_size}
@@ -202,7 +202,7 @@ class SharedMemory:
         await self._ask("register", request.name, **details)
         return self._answer("Register")
 
-    async def unregister(self, data: bytes, _call: Call) -> bytes:
+    async def unregister(self, data: bytes, _call: RpcCall) -> bytes:
         await self._ask("unregister", self._parse("Unregister", data).name)
         return self._answer("Unregister")
 

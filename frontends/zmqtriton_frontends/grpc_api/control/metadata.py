@@ -15,7 +15,7 @@ from google.protobuf.json_format import ParseDict
 from zmqtriton_frontends.access.bearer_tokens import check_model, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
-from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.call import RpcCall
 from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.response import field
@@ -60,23 +60,23 @@ class Health:
         #: What they were told last; None if they were told different things.
         self._last: bool | None = None
 
-    async def live(self, _data: bytes, _call: Call) -> bytes:
+    async def live(self, _data: bytes, _call: RpcCall) -> bytes:
         return serialize(_LIVE(live=not self._gateway.catalogue.is_repository_missing))
 
-    async def ready(self, _data: bytes, _call: Call) -> bytes:
+    async def ready(self, _data: bytes, _call: RpcCall) -> bytes:
         return serialize(_READY(ready=await self._readiness.of_server()))
 
-    async def model_ready(self, data: bytes, call: Call) -> bytes:
+    async def model_ready(self, data: bytes, call: RpcCall) -> bytes:
         request = read(_MODEL_READY_REQUEST, data)
         check_model(call.grant, request.name)
         ready = await self._readiness.of_model(request.name, request.version)
         return serialize(_MODEL_READY(ready=ready))
 
-    async def check(self, data: bytes, _call: Call) -> bytes:
+    async def check(self, data: bytes, _call: RpcCall) -> bytes:
         read(_CHECK_REQUEST, data)  # Triton ignores which service is asked for
         return _status(await self._readiness.of_server())
 
-    async def watch(self, data: bytes, _call: Call) -> AsyncIterator[bytes]:
+    async def watch(self, data: bytes, _call: RpcCall) -> AsyncIterator[bytes]:
         """Send the status now and at each change; end when the server stops."""
         read(_CHECK_REQUEST, data)
         last: bool | None = None
@@ -148,13 +148,13 @@ def _status(is_ready: bool) -> bytes:
     return serialize(_CHECK(status="SERVING" if is_ready else "NOT_SERVING"))
 
 
-class Models:
+class MetadataRpcs:
     """ServerMetadata, ModelMetadata, ModelConfig, ModelStatistics."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def server_metadata(self, _data: bytes, _call: Call) -> bytes:
+    async def server_metadata(self, _data: bytes, _call: RpcCall) -> bytes:
         settings = self._gateway.settings
         return serialize(
             _SERVER_METADATA(
@@ -164,21 +164,21 @@ class Models:
             )
         )
 
-    async def metadata(self, data: bytes, call: Call) -> bytes:
+    async def metadata(self, data: bytes, call: RpcCall) -> bytes:
         request = read(_METADATA_REQUEST, data)
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
         metadata = await attempt(lambda: catalogue.metadata(request.name, request.version))
         return serialize(_METADATA(**metadata))
 
-    async def config(self, data: bytes, call: Call) -> bytes:
+    async def config(self, data: bytes, call: RpcCall) -> bytes:
         request = read(_CONFIG_REQUEST, data)
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
         model = await attempt(lambda: catalogue.find(request.name, request.version))
         return field(_CONFIG, model.config_proto)
 
-    async def statistics(self, data: bytes, call: Call) -> bytes:
+    async def statistics(self, data: bytes, call: RpcCall) -> bytes:
         request = read(_STATISTICS_REQUEST, data)
         if request.name:
             check_model(call.grant, request.name)

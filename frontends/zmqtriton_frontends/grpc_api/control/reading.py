@@ -10,7 +10,7 @@ from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.staging import PREFIX
-from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.call import RpcCall
 from zmqtriton_frontends.grpc_api.inference.convert import parse
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import field_at, merge
 from zmqtriton_protos import message
@@ -39,7 +39,7 @@ def read(kind: type[Any], data: _Data) -> Any:
     return parse(kind, data)  # type: ignore[arg-type]  # any buffer will do
 
 
-async def read_load(data: _Data, call: Call) -> tuple[Any, dict[str, memoryview]]:
+async def read_load(data: _Data, call: RpcCall) -> tuple[Any, dict[str, memoryview]]:
     """Return a load without its large files, and these by their names, as views.
 
     Raises InvalidArgument if it is malformed or has too much besides them.

@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any
 
 from zmqtriton_floor.errors import NotFound, Unavailable, Unsupported, ZmqTritonError
-from zmqtriton_frontends.grpc_api.call import STOPPING, Call
+from zmqtriton_frontends.grpc_api.call import STOPPING, RpcCall
 from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
-from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
+from zmqtriton_frontends.grpc_api.inference.outbox import StreamOutbox
 from zmqtriton_protos import POOL, message
 
 _REQUEST = message("grpc.reflection.v1.ServerReflectionRequest")
@@ -24,7 +24,7 @@ _RESPONSE = message("grpc.reflection.v1.ServerReflectionResponse")
 _IS_OFF = "server reflection is off on this server; --grpc-reflection=true turns it on"
 
 
-async def refuse(_requests: AsyncIterator[bytes], _call: Call) -> AsyncGenerator[bytes, None]:
+async def refuse(_requests: AsyncIterator[bytes], _call: RpcCall) -> AsyncGenerator[bytes, None]:
     """Answer where reflection is off: somebody with grpcurl looks for the option."""
     raise Unsupported(_IS_OFF)
     yield b""  # makes it a stream of responses, as the other one is
@@ -35,13 +35,13 @@ class Reflection:
 
     def __init__(self, services: Iterable[str]) -> None:
         self._services = sorted(services)
-        self._open: set[Outbox] = set()
+        self._open: set[StreamOutbox] = set()
 
     async def answer(
-        self, requests: AsyncIterator[bytes], call: Call
+        self, requests: AsyncIterator[bytes], call: RpcCall
     ) -> AsyncGenerator[bytes, None]:
         """End with the requests, or with Unavailable when the server stops."""
-        outbox = Outbox(call.answers)
+        outbox = StreamOutbox(call.answers)
         self._open.add(outbox)
         reading = asyncio.get_running_loop().create_task(self._read(requests, outbox))
         try:
@@ -57,7 +57,7 @@ class Reflection:
         for outbox in self._open:
             outbox.end(Unavailable(STOPPING))
 
-    async def _read(self, requests: AsyncIterator[bytes], outbox: Outbox) -> None:
+    async def _read(self, requests: AsyncIterator[bytes], outbox: StreamOutbox) -> None:
         try:
             async for data in requests:
                 await outbox.send(serialize(self._respond(read(_REQUEST, data))))

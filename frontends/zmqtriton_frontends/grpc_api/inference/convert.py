@@ -16,7 +16,11 @@ from zmqtriton_floor.datatypes import DATATYPES
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor, make
 from zmqtriton_frontends.entrance.ask import Content
-from zmqtriton_frontends.inference.admission import NO_OPTIONS, Options, check_parameter_name
+from zmqtriton_frontends.inference.admission import (
+    NO_OPTIONS,
+    SchedulingOptions,
+    check_parameter_name,
+)
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
@@ -70,7 +74,7 @@ def serialize(built: Any) -> bytes:
 # ------------------------------------------------------------------ parameters
 
 
-def read_options(request: Any) -> tuple[dict[str, Any], Options]:
+def read_options(request: Any) -> tuple[dict[str, Any], SchedulingOptions]:
     """Return the parameters for the model and those for the scheduler."""
     plain: dict[str, Any] = {}
     reserved: dict[str, Any] = {}
@@ -100,7 +104,7 @@ def read_options(request: Any) -> tuple[dict[str, Any], Options]:
     return plain, _options(reserved)
 
 
-def _options(reserved: dict[str, Any]) -> Options:
+def _options(reserved: dict[str, Any]) -> SchedulingOptions:
     priority, timeout_us = reserved.get("priority", 0), reserved.get("timeout", 0)
     if priority < 0:
         raise InvalidArgument("invalid value for 'priority', expected value >= 0.")
@@ -115,7 +119,7 @@ def _options(reserved: dict[str, Any]) -> Options:
         )
     flags = SEQUENCE_START if reserved.get("sequence_start") else 0
     flags |= SEQUENCE_END if reserved.get("sequence_end") else 0
-    return Options(flags, min(priority, _MAX_COUNT), timeout_us, 0, correlation)
+    return SchedulingOptions(flags, min(priority, _MAX_COUNT), timeout_us, 0, correlation)
 
 
 # ---------------------------------------------------------------------- tensors

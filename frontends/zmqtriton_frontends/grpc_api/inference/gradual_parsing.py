@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.grpc_api.call import Call, NoRequestRoomError
+from zmqtriton_frontends.grpc_api.call import NoRequestRoomError, RpcCall
 from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_contents, supplied_twice
 from zmqtriton_protos import message
 
@@ -153,7 +153,7 @@ class LargeMessage(Exception):
         self._rest = rest
         self._raw = raw
 
-    async def read(self, call: Call) -> ParsedRequest:
+    async def read(self, call: RpcCall) -> ParsedRequest:
         """Read it for a client. Raises InvalidArgument and NoRequestRoomError."""
         reading = _Reading(self._rest, call)
         try:
@@ -169,7 +169,7 @@ class LargeMessage(Exception):
 
 
 class _Reading:
-    def __init__(self, data: bytes | bytearray | memoryview, call: Call) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview, call: RpcCall) -> None:
         self._data = memoryview(data)
         self._call = call
         self._begun = time.monotonic()

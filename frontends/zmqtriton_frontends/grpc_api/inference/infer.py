@@ -21,8 +21,8 @@ from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.grpc_api.call import (
     FREE_REQUEST_BYTES,
     Answer,
-    Call,
     NoRequestRoomError,
+    RpcCall,
     hold_answer,
     kept_bytes,
     source_of,
@@ -44,7 +44,7 @@ from zmqtriton_protos import message
 _REQUEST = message("inference.ModelInferRequest")
 
 
-def header_of(call: Call, name: bytes) -> str | None:
+def header_of(call: RpcCall, name: bytes) -> str | None:
     """Return the value of a client's metadata; values of one name have commas between them.
 
     None if there is no such text.
@@ -75,7 +75,7 @@ def parse_request(data: bytes | ParsedRequest) -> tuple[Any, Sequence[Any]]:
 def ask_of(
     request: Any,
     raw: Sequence[Any],
-    call: Call,
+    call: RpcCall,
     steps: tuple[Step, ...] = (),
     *,
     takes_streams: bool = False,
@@ -98,11 +98,11 @@ def ask_of(
     return make(Ask, parts)
 
 
-def _source(call: Call, is_stream: bool) -> Source:
+def _source(call: RpcCall, is_stream: bool) -> Source:
     return source_of(call, "ModelStreamInfer" if is_stream else "ModelInfer")
 
 
-class Inference:
+class ModelInfer:
     """ModelInfer."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -111,7 +111,7 @@ class Inference:
         self._entrance = Entrance(gateway, "GRPC_WAITREAD", "GRPC_SEND", pattern)
         self._reports = (Reports(gateway, "utf-8"),)
 
-    def begin(self, data: bytes, call: Call, answer: Answer) -> PendingGrpcInference:
+    def begin(self, data: bytes, call: RpcCall, answer: Answer) -> PendingGrpcInference:
         """Begin; the answer may be given before this returns. Raises InvalidArgument."""
         pending = PendingGrpcInference(self._gateway, answer, call, len(data))
         steps = self._reports if call.has_wishes else ()
@@ -134,7 +134,7 @@ class PendingGrpcInference(PendingRequest):
 
     SENDING = "GRPC_SEND"
 
-    def __init__(self, gateway: Gateway, answer: Answer, call: Call, size: int) -> None:
+    def __init__(self, gateway: Gateway, answer: Answer, call: RpcCall, size: int) -> None:
         """Set up for a message of this size."""
         super().__init__(gateway)
         self._answer = answer

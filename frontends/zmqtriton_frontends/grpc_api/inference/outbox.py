@@ -29,7 +29,7 @@ _STEP_BYTES = 32 << 10
 QUIET_S, _LOOK_S = 5.0, 0.2
 
 
-class Outbox:
+class StreamOutbox:
     """An async iterator of messages, which ends when it is told to and all are taken."""
 
     def __init__(self, share: Share, on_taken: Callable[[], None] = lambda: None) -> None:
@@ -150,7 +150,7 @@ class Outbox:
                 admitted.set_result(None)
         self._wake_reader()
 
-    def __aiter__(self) -> Outbox:
+    def __aiter__(self) -> StreamOutbox:
         return self
 
     async def __anext__(self) -> Message:

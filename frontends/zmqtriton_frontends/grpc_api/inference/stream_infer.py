@@ -52,15 +52,15 @@ from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
     FREE_REQUEST_BYTES,
     STOPPING,
-    Call,
     NoRequestRoomError,
     NoRoomError,
+    RpcCall,
     client_error,
     kept_bytes,
 )
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import LargeMessage, ParsedRequest
 from zmqtriton_frontends.grpc_api.inference.infer import ask_of, parse_request
-from zmqtriton_frontends.grpc_api.inference.outbox import Message, Outbox, QuietEnd
+from zmqtriton_frontends.grpc_api.inference.outbox import Message, QuietEnd, StreamOutbox
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -92,7 +92,7 @@ class Streaming:
         self._shares = RequestShares()
         self._exchanges: WeakSet[_Exchange] = WeakSet()
 
-    def infer(self, requests: AsyncIterator[bytes], call: Call) -> _Exchange:
+    def infer(self, requests: AsyncIterator[bytes], call: RpcCall) -> _Exchange:
         """Return the responses, which end when the requests have ended and all are answered.
 
         They raise the first error if the client wants that, and Unavailable if the server stops
@@ -114,9 +114,9 @@ class _Exchange:
     """One stream; its responses are iterated over until it is closed."""
 
     def __init__(
-        self, gateway: Gateway, entrance: Entrance, shares: RequestShares, call: Call
+        self, gateway: Gateway, entrance: Entrance, shares: RequestShares, call: RpcCall
     ) -> None:
-        self.outbox = Outbox(call.answers, self._go_on)
+        self.outbox = StreamOutbox(call.answers, self._go_on)
         #: For responses that have come and are not encoded.
         self._arrived = call.answers.another()
         self._gateway = gateway

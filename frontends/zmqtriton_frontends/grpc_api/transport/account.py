@@ -10,11 +10,11 @@ from typing import Any
 
 from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
-from zmqtriton_frontends.http2.connection import Connection
+from zmqtriton_frontends.http2.connection import Http2Connection
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process import client_progress
-from zmqtriton_frontends.process.client_progress import Progress
-from zmqtriton_frontends.process.ledger import Client, Ledger, Share
+from zmqtriton_frontends.process.client_progress import ClientProgress
+from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share
 
 #: How much a client may leave unread before it is no longer read from.
 HIGH_WATER = 1 << 18
@@ -64,7 +64,7 @@ class Account:
     ) -> None:
         """Set up; the functions are those of a Client, and of OpenSequences."""
         self.ledger = ledger
-        self.client = client = Client(ledger, address, moved, owes, end)
+        self.client = client = ClientAccount(ledger, address, moved, owes, end)
         self.requests = Unfinished(Share(ledger.requests, client), max_message)
         #: For what waits for the client to read it.
         self.answers = Share(ledger.answers, client)
@@ -74,11 +74,11 @@ class Account:
         self.headers = Share(ledger.streams, client)
         #: Those that the client has begun, of which its next connection may know nothing.
         self.sequences = OpenSequences(sequences_ended)
-        self._progress = Progress()
+        self._progress = ClientProgress()
         #: The number of a stream, and since when those up to it have been open.
         self._silent_before = 0, 0.0
 
-    def admits_streams(self, http2: Connection, size: int) -> bool:
+    def admits_streams(self, http2: Http2Connection, size: int) -> bool:
         """Return whether there is memory for streams that take so much together."""
         more = -(-size // _STEP_BYTES) * _STEP_BYTES - self.streams.held
         is_admitted = more <= 0 or self.streams.take(more)
@@ -92,13 +92,13 @@ class Account:
         self.headers.add(size)
         return True
 
-    def note_streams(self, http2: Connection) -> None:
+    def note_streams(self, http2: Http2Connection) -> None:
         """Note what streams take, and the beginning of a frame, whatever room there is."""
         size = http2.kept_bytes + http2.reading.held_bytes
         self.streams.hold(-(-size // _STEP_BYTES) * _STEP_BYTES)
         http2.room_bytes = self.streams.held
 
-    def expire_silent(self, now: float, http2: Connection) -> None:
+    def expire_silent(self, now: float, http2: Http2Connection) -> None:
         """End calls that were opened long ago and of whose request nothing has come."""
         oldest, since = self._silent_before
         if now - since > client_progress.STALL_S:
@@ -106,7 +106,7 @@ class Account:
                 stream.expire()
             self._silent_before = next(reversed(http2.streams), 0), now
 
-    def book(self, http2: Connection, transport: Any) -> None:
+    def book(self, http2: Http2Connection, transport: Any) -> None:
         """Note the client's unread bytes and the memory of streams; pause if much is unread."""
         if http2.is_over:
             return
@@ -127,7 +127,7 @@ class Account:
         if not self.answers.has_room(size):
             raise NoRoomError
 
-    def owes(self, http2: Connection) -> str:
+    def owes(self, http2: Http2Connection) -> str:
         """Return what the client has to go on with; "" if nothing waits for it."""
         if http2.reading.is_amid_frame:
             return "a frame"
@@ -137,11 +137,11 @@ class Account:
             return f"a message after {self.requests.ended}"
         return "reading" if self.answers.held else ""
 
-    def waits_for(self, http2: Connection) -> bool:
+    def waits_for(self, http2: Http2Connection) -> bool:
         """Return whether it is the client's turn."""
         return bool(self.owes(http2)) or all(s.is_silent for s in http2.streams.values())
 
-    def is_stalled(self, now: float, http2: Connection, received: int, sent: int) -> bool:
+    def is_stalled(self, now: float, http2: Http2Connection, received: int, sent: int) -> bool:
         """Return whether the client goes on too slowly."""
         owed = self.owes(http2)
         if owed == "reading":

@@ -36,7 +36,7 @@ _CONTENT_TYPE = re.compile(rb"application/grpc(?![^+;])")
 ENCODINGS = ("identity", "deflate", "gzip")
 
 
-class Opening(NamedTuple):
+class RpcHeaders(NamedTuple):
     """The headers of an RPC. The same ones may open many."""
 
     rpc: Rpc | None = None
@@ -62,12 +62,14 @@ class Opening(NamedTuple):
         )
 
 
-def refusal_of(code: int, text: str, more: bytes = b"") -> Opening:
+def refusal_of(code: int, text: str, more: bytes = b"") -> RpcHeaders:
     """Return an RPC that ends with its headers, and with more of them in the answer."""
-    return Opening(refusal=only_trailers(code, text) + more, refusal_code=code)
+    return RpcHeaders(refusal=only_trailers(code, text) + more, refusal_code=code)
 
 
-def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: Opening | None = None) -> Opening | None:
+def read_opening(
+    headers: Headers, rpcs: Rpcs, of_unknown: RpcHeaders | None = None
+) -> RpcHeaders | None:
     """Read headers; None if they are not those of a request.
 
     Calls of unknown RPCs are this one, or refused as Triton does it.
@@ -82,17 +84,17 @@ def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: Opening | None = None
     if b":path" not in fields or b":method" not in fields or b":scheme" not in fields:
         return None
     if not _CONTENT_TYPE.match(fields.get(b"content-type", b"")):
-        return Opening(refusal=status(415), refusal_code=UNKNOWN)
+        return RpcHeaders(refusal=status(415), refusal_code=UNKNOWN)
     if fields[b":method"] != b"POST":
         allowed = literal([(b"allow", b"POST")])
-        return Opening(refusal=status(405) + allowed, refusal_code=UNKNOWN)
+        return RpcHeaders(refusal=status(405) + allowed, refusal_code=UNKNOWN)
     rpc = rpcs.get(fields[b":path"])
     if rpc is None:
         return of_unknown or refusal_of(UNIMPLEMENTED, "")
-    return _with_fields(Opening(rpc, headers), fields)
+    return _with_fields(RpcHeaders(rpc, headers), fields)
 
 
-def _with_fields(opening: Opening, fields: dict[bytes, bytes]) -> Opening:
+def _with_fields(opening: RpcHeaders, fields: dict[bytes, bytes]) -> RpcHeaders:
     timeout_s, timeout = -1.0, fields.get(b"grpc-timeout")
     if timeout is not None:
         match = _TIMEOUT.fullmatch(timeout)

@@ -20,13 +20,13 @@ from zmqtriton_frontends.grpc_api.call import (
     FREE_REQUEST_BYTES,
     NoRequestRoomError,
     NoRoomError,
-    Pending,
+    PendingRpc,
     Response,
     hold_answer,
 )
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.grpc_api.transport.account import OK, Account, by_status
-from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, Opening
+from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
@@ -38,7 +38,7 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
     PATIENCE_S,
     CallContext,
     NativeCall,
-    Refused,
+    RefusedRpc,
     opened,
     packed,
     release,
@@ -105,7 +105,7 @@ class UnaryCall(OneRequest):
         #: The request, where it lies in the arena.
         self._gathered: ArenaBuffer | None = None
         #: What the handler has begun.
-        self._inference: Pending | None = None
+        self._inference: PendingRpc | None = None
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
         if type(message) is ArenaBuffer:
@@ -301,7 +301,7 @@ class ExchangeCall(NativeCall):
 
 
 def begin_of(
-    opening: Opening,
+    opening: RpcHeaders,
     answering: RpcLifecycle,
     account: Account,
     compression: str,
@@ -311,7 +311,7 @@ def begin_of(
     """Return a maker of the streams that answer RPCs with these headers."""
     rpc = opening.rpc
     if rpc is None:
-        return partial(Refused, opening)
+        return partial(RefusedRpc, opening)
     is_inference = rpc.category == INFERENCE
     has_wishes = any(name in REPORT_HEADERS for name, _ in opening.headers)
     if compression not in opening.accepts or not is_inference:

@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_frontends.grpc_api.transport.account import HIGH_WATER, Account
-from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
+from zmqtriton_frontends.grpc_api.transport.call_headers import RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.call_kinds import begin_of
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import RpcLifecycle
 from zmqtriton_frontends.http2 import frames
-from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
+from zmqtriton_frontends.http2.connection import Begin, Http2Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.process.ledger import Client, Share
+from zmqtriton_frontends.process.ledger import ClientAccount, Share
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.connections import IsMeant
 
@@ -73,7 +73,7 @@ class Times(NamedTuple):
     grace_s: float
 
 
-class Host(Protocol):
+class GrpcHost(Protocol):
     """The server, as its connections need it."""
 
     answering: RpcLifecycle
@@ -94,16 +94,16 @@ class Host(Protocol):
     def left(self, connection: ClientConnection, /) -> None:
         """Forget a connection that is closed."""
 
-    def read_opening(self, headers: Headers, /) -> Opening | None:
+    def read_opening(self, headers: Headers, /) -> RpcHeaders | None:
         """Read the headers that begin a call; None if they belong to no known RPC."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    def __init__(self, server: Host) -> None:
+    def __init__(self, server: GrpcHost) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
-        self._http2: Connection
+        self._http2: Http2Connection
         #: The socket's descriptor; -1 if what is written has to be encrypted.
         self._descriptor = -1
         self._is_receiving = False
@@ -119,7 +119,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: How often headers or data had been sent before the last of them.
         self._sent_count = 0
         self._account: Account
-        self.client: Client
+        self.client: ClientAccount
         self.received_bytes = 0
         #: The transport has bytes that the client has not read.
         self._is_backed_up = False
@@ -151,7 +151,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             end=self.abort,
             sequences_ended=lambda: self.leave() if self._is_to_leave else None,
         )
-        self._http2 = Connection(
+        self._http2 = Http2Connection(
             self._read_opening,
             self._wake,
             self._server.rules,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqtriton_frontends.http2 import frames
-from zmqtriton_frontends.http2.connection import Connection
+from zmqtriton_frontends.http2.connection import Http2Connection
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.turns import BYTE_S, READ_S, ROUND_S, Cost, Turns
 
@@ -23,7 +23,7 @@ class Inbox:
         turns: Turns,
         address: str,
         share: Share,
-        http2: Connection,
+        http2: Http2Connection,
         transport: Any,
         have_read: Callable[[], None],
     ) -> None:

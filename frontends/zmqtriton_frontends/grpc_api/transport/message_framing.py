@@ -22,7 +22,7 @@ PREFIX_BYTES = _PREFIX.size
 Message = bytes | bytearray | memoryview
 
 
-class TooLargeError(ZmqTritonError):
+class MessageTooLargeError(ZmqTritonError):
     """Raised for a message that is too large; gRPC has a status of its own for it."""
 
     grpc_status = 8
@@ -32,12 +32,12 @@ class TooLargeError(ZmqTritonError):
 prefix = _PREFIX.pack
 
 
-def too_large(size: int, limit: int) -> TooLargeError:
-    return TooLargeError(f"Received message larger than max ({size} vs. {limit})")
+def too_large(size: int, limit: int) -> MessageTooLargeError:
+    return MessageTooLargeError(f"Received message larger than max ({size} vs. {limit})")
 
 
-def _too_many() -> TooLargeError:
-    return TooLargeError("Too many large requests are being sent to this server")
+def _too_many() -> MessageTooLargeError:
+    return MessageTooLargeError("Too many large requests are being sent to this server")
 
 
 class Unfinished:
@@ -87,7 +87,7 @@ class Body(Protocol):
         """Drop it: the rest will not come."""
 
 
-class Gathering:
+class GatheredBody:
     """A body in memory of its own."""
 
     __slots__ = ("_data", "held_bytes")
@@ -238,7 +238,7 @@ class Assembly:
             if self._large is not None and not compressed and announced > self._large_bytes:
                 self._body = self._large(announced)
             else:
-                self._body = Gathering()
+                self._body = GatheredBody()
         return min(position + missing, len(data))
 
 
@@ -269,5 +269,5 @@ async def inflate(
     if whole is None:
         raise InternalError(f"the message is not compressed with {encoding}")
     if len(whole) > limit:
-        raise TooLargeError(f"Received message larger than max (> {limit})")
+        raise MessageTooLargeError(f"Received message larger than max (> {limit})")
     return whole

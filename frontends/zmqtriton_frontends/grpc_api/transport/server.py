@@ -17,7 +17,7 @@ from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.grpc_api.transport import account, call_headers
-from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
+from zmqtriton_frontends.grpc_api.transport.call_headers import RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     MAX_STREAMS,
@@ -25,9 +25,9 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     RpcLifecycle,
     compression_of,
 )
-from zmqtriton_frontends.grpc_api.transport.stream_call import Refused
+from zmqtriton_frontends.grpc_api.transport.stream_call import RefusedRpc
 from zmqtriton_frontends.http2.budget import PingRules
-from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
+from zmqtriton_frontends.http2.connection import Begin, Http2Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.process.handshakes import handshakes_of
 from zmqtriton_frontends.process.room import Room, max_connections
@@ -55,7 +55,7 @@ class PlainCalls:
     """
 
     def __init__(self) -> None:
-        self._http2 = Connection(self._read, lambda: None, Rules())
+        self._http2 = Http2Connection(self._read, lambda: None, Rules())
         self._answers = 0
 
     @property
@@ -73,12 +73,12 @@ class PlainCalls:
         opening = call_headers.read_opening(headers, {}, of_unknown=_TOLD)
         return None if opening is None else partial(self._refuse, opening)
 
-    def _refuse(self, opening: Opening, connection: Connection, number: int) -> Refused:
+    def _refuse(self, opening: RpcHeaders, connection: Http2Connection, number: int) -> RefusedRpc:
         self._answers += 1
         if self._answers == _MAX_ANSWERS:
             connection.leave()
             connection.refuse_streams()
-        return Refused(opening, connection, number)
+        return RefusedRpc(opening, connection, number)
 
 
 #: What is received at once. One buffer is enough, since its content is used at once, too.
@@ -182,7 +182,7 @@ class NativeServer(Service):
     def left(self, connection: ClientConnection) -> None:
         self._connections.remove(connection)
 
-    def read_opening(self, headers: Headers) -> call_headers.Opening | None:
+    def read_opening(self, headers: Headers) -> call_headers.RpcHeaders | None:
         return call_headers.read_opening(headers, self._rpcs)
 
 

@@ -20,7 +20,7 @@ from zmqtriton_frontends.grpc_api.transport.call_headers import (
     HEADS,
     TAIL,
     Metadata,
-    Opening,
+    RpcHeaders,
     metadata_block,
     only_trailers,
     trailers,
@@ -40,11 +40,11 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
     prefix,
 )
 from zmqtriton_frontends.http2 import frames
-from zmqtriton_frontends.http2.connection import Connection
-from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
+from zmqtriton_frontends.http2.connection import Http2Connection
+from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.ledger import Share
-from zmqtriton_frontends.process.peer_user import Place, place_of
+from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 
 #: How long a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
@@ -60,7 +60,7 @@ _LONG = 64 * 1024
 class CallContext(NamedTuple):
     """The common part of the RPCs that begin with the same headers on one connection."""
 
-    opening: Opening
+    opening: RpcHeaders
     rpc: Rpc
     answering: RpcLifecycle
     account: Account
@@ -76,12 +76,12 @@ class CallContext(NamedTuple):
     has_wishes: bool
 
 
-class Refused(Stream):
+class RefusedRpc(Http2Stream):
     """An RPC that ended with its headers."""
 
     __slots__ = ("_opening",)
 
-    def __init__(self, opening: Opening, connection: Connection, number: int) -> None:
+    def __init__(self, opening: RpcHeaders, connection: Http2Connection, number: int) -> None:
         super().__init__(connection, number)
         self._opening = opening
 
@@ -103,7 +103,7 @@ def release(*shares: Share | None) -> None:
             share.release()
 
 
-class NativeCall(Stream):
+class NativeCall(Http2Stream):
     """Any other RPC; subclasses treat the messages."""
 
     grant = None
@@ -126,7 +126,7 @@ class NativeCall(Stream):
         "sequences",
     )
 
-    def __init__(self, context: CallContext, connection: Connection, number: int) -> None:
+    def __init__(self, context: CallContext, connection: Http2Connection, number: int) -> None:
         super().__init__(connection, number)
         self.context = context
         self.sequences = context.account.sequences
@@ -192,7 +192,7 @@ class NativeCall(Stream):
         return self.context.opening.authorization
 
     @property
-    def ends(self) -> tuple[Place, Place]:
+    def ends(self) -> tuple[Endpoint, Endpoint]:
         info = self.context.info
         return place_of(info("peername")), place_of(info("sockname"))
 

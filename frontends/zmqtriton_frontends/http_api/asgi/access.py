@@ -24,8 +24,8 @@ from zmqtriton_frontends.access.bearer_tokens import (
 )
 from zmqtriton_frontends.access.refusals import AccessRefused, Source
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
-from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.inference.restrictions import Restriction, by_category
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest
+from zmqtriton_frontends.inference.restrictions import RequiredHeader, by_category
 from zmqtriton_frontends.process.hosts import AllowedHosts, host_name, host_refusal, is_address
 
 Responder = Callable[..., Awaitable[None]]
@@ -78,7 +78,7 @@ _log = logging.getLogger(__name__)
 _NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allowed-origin"
 
 
-class Access:
+class AccessRules:
     """The settings for each category; one object for a process."""
 
     def __init__(self, settings: FrontendSettings) -> None:
@@ -119,7 +119,7 @@ class Access:
         without the key or the token.
         """
 
-        async def refuse(req: Request, resp: falcon.asgi.Response, **_: Any) -> None:
+        async def refuse(req: HttpRequest, resp: falcon.asgi.Response, **_: Any) -> None:
             raise falcon.HTTPMethodNotAllowed(methods)
 
         restriction = self._restriction(route)
@@ -151,7 +151,7 @@ class Access:
         if tokens is None or need == OPEN:
             return responder
 
-        async def checked(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
+        async def checked(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
             try:
                 model = named.get("model", "")
                 req.grant = tokens.check(req.authorization, req.address, need, model)
@@ -162,7 +162,7 @@ class Access:
 
         return checked
 
-    def _restriction(self, route: Route) -> Restriction | None:
+    def _restriction(self, route: Route) -> RequiredHeader | None:
         own = self._restrictions.get(route.category)
         return own or self._restrictions.get(route.general_category)
 
@@ -230,7 +230,7 @@ def _is_own_page(origin: str, req: Headers) -> bool:
     return name is not None and (name == "localhost" or is_address(name))
 
 
-def _key_check(restriction: Restriction) -> Check:
+def _key_check(restriction: RequiredHeader) -> Check:
     name = restriction.name.encode()
     text = f"This API is restricted, expecting header '{restriction.header}'"
 
@@ -249,7 +249,7 @@ def _key_check(restriction: Restriction) -> Check:
 def _named(responder: Responder) -> Responder:
     """Return the responder of a change, for which the log names the client."""
 
-    async def named(req: Request, resp: falcon.asgi.Response, **parts: Any) -> None:
+    async def named(req: HttpRequest, resp: falcon.asgi.Response, **parts: Any) -> None:
         with on_behalf_of(describe_client(req.grant, req.address)):
             await responder(req, resp, **parts)
 
@@ -257,7 +257,7 @@ def _named(responder: Responder) -> Responder:
 
 
 def _checked(row: AccessCheck, responder: Responder) -> Responder:
-    async def checked(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
+    async def checked(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
         problem = row.check(req)
         if problem:
             await req.drop_body()

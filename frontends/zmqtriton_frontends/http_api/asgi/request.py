@@ -21,7 +21,7 @@ from zmqtriton_frontends.access.bearer_tokens import authorization_in
 from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import SHARE, Share
-from zmqtriton_frontends.process.peer_user import Place, place_of
+from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns
 
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
@@ -38,7 +38,7 @@ TIMEOUT_HEADER = b"x-request-timeout"
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
-class Pieces:
+class BodyPieces:
     """The part of a body that was read by now, as it arrived."""
 
     __slots__ = ("_share", "has_more", "is_refused", "pieces", "size")
@@ -65,7 +65,7 @@ class Pieces:
         self._share.release()
 
 
-class Request(falcon.asgi.Request):
+class HttpRequest(falcon.asgi.Request):
     """The request that responders get."""
 
     #: What the client's token is good for; None where no tokens are needed.
@@ -91,13 +91,15 @@ class Request(falcon.asgi.Request):
         pieces, _ = await self.read_pieces(limit)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def begin_body(self) -> Pieces:
+    def begin_body(self) -> BodyPieces:
         """Return the bytes that came with the headers, to be read on."""
         self.begun_ns = time.monotonic_ns()
         event: Any = self._first_event or {}
-        return Pieces(event, self.scope.get(SHARE))
+        return BodyPieces(event, self.scope.get(SHARE))
 
-    async def read_pieces(self, limit: int, read: Pieces | None = None) -> tuple[list[bytes], int]:
+    async def read_pieces(
+        self, limit: int, read: BodyPieces | None = None
+    ) -> tuple[list[bytes], int]:
         """Return all of the body as it arrived, and its size.
 
         Raises InvalidArgument if it has more bytes than the limit, Unavailable if there is no
@@ -112,7 +114,7 @@ class Request(falcon.asgi.Request):
             raise too_large("JSON", int(self.header(b"content-length") or read.size), limit)
         return read.pieces, read.size
 
-    async def read_piece(self, read: Pieces, limit: int) -> None:
+    async def read_piece(self, read: BodyPieces, limit: int) -> None:
         """Wait for more. Raises if the body stops half way.
 
         Falcon's own stream would return the half.
@@ -193,7 +195,7 @@ class Request(falcon.asgi.Request):
         return Source("http", self.address, f"{self.method} {self.path}")
 
     @property
-    def ends(self) -> tuple[Place, Place]:
+    def ends(self) -> tuple[Endpoint, Endpoint]:
         """Return the two ends of its connection: the client's and ours."""
         return place_of(self.scope.get("client")), place_of(self.scope.get("server"))
 

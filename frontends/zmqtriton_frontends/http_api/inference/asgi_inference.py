@@ -12,7 +12,7 @@ from typing import Any
 import falcon.asgi
 
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.inference import response_encoding
 from zmqtriton_frontends.http_api.inference.http_inference import (
     Answer,
@@ -29,7 +29,7 @@ class AsgiInference(HttpInference):
 
     __slots__ = ("_answered", "_connection")
 
-    def __init__(self, inference: Inference, head: InferenceHead, req: Request) -> None:
+    def __init__(self, inference: Inference, head: InferenceHead, req: HttpRequest) -> None:
         super().__init__(inference, head, req.begun_ns)
         self._connection = req.connection
         self._answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -57,7 +57,7 @@ class AsgiInferences:
         self._inference = inference
 
     async def infer(
-        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+        self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         # before anything is refused: an answer to half a body would be lost with the connection
         with await self._inference.receive(req) as body:

@@ -18,7 +18,7 @@ from zmqtriton_frontends.entrance.ask import Ask, Content, Reports, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
-from zmqtriton_frontends.http_api.asgi.request import Request, too_large
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest, too_large
 from zmqtriton_frontends.http_api.inference import infer_request, json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
@@ -93,7 +93,7 @@ class Inference:
 
     # ------------------------------------------------------------- requests that Falcon has
 
-    async def receive(self, req: Request) -> ArenaBuffer:
+    async def receive(self, req: HttpRequest) -> ArenaBuffer:
         """Receive a body, inflated, with its tensors where the model can read them."""
         read = req.begin_body()
         length = req.header(JSON_LENGTH)
@@ -120,7 +120,7 @@ class HttpEntrance(Entrance):
 
     async def infer(
         self,
-        req: Request,
+        req: HttpRequest,
         model: str,
         inputs: Mapping[str, Any],
         **more: Any,
@@ -139,7 +139,7 @@ class HttpEntrance(Entrance):
 
     async def stream(
         self,
-        req: Request,
+        req: HttpRequest,
         model: str,
         inputs: Mapping[str, Any],
         *,

@@ -13,7 +13,11 @@ from zmqtriton_floor.datatypes import BY_NAME, count_elements
 from zmqtriton_floor.errors import InvalidArgument, closest_match
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor, make
 from zmqtriton_frontends.http_api.inference.tensor_data import Tail, json_to_bytes
-from zmqtriton_frontends.inference.admission import MAX_NAME, Options, check_parameter_name
+from zmqtriton_frontends.inference.admission import (
+    MAX_NAME,
+    SchedulingOptions,
+    check_parameter_name,
+)
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 
@@ -25,7 +29,7 @@ MAX_SEQUENCE_ID = 128
 
 _MAX_COUNT = 2**63 - 1
 _RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout")
-_DEFAULT_OPTIONS = Options()
+_DEFAULT_OPTIONS = SchedulingOptions()
 
 
 class OutputForm(NamedTuple):
@@ -41,7 +45,7 @@ class OutputForm(NamedTuple):
 
 
 #: The request, the wishes to the scheduler, and the outputs as the client wants them.
-InferRequest = tuple[RequestBody, Options, OutputForm]
+InferRequest = tuple[RequestBody, SchedulingOptions, OutputForm]
 
 #: The outputs of a request that lists none, by whether they are sent as binary.
 _ALL_OUTPUTS = {is_binary: OutputForm({}, is_binary) for is_binary in (False, True)}
@@ -233,7 +237,7 @@ def _class_count(parameters: dict[str, Any]) -> int:
 # --------------------------------------------------------------- parameters
 
 
-def _parameters(members: Any) -> tuple[dict[str, Any], Options, bool]:
+def _parameters(members: Any) -> tuple[dict[str, Any], SchedulingOptions, bool]:
     """Return the parameters for the model, those for the scheduler.
 
     The default of binary outputs.
@@ -269,7 +273,7 @@ def _parameters(members: Any) -> tuple[dict[str, Any], Options, bool]:
     return parameters, options, default_binary
 
 
-def _options(members: dict[str, Any]) -> Options:
+def _options(members: dict[str, Any]) -> SchedulingOptions:
     flags = 0
     for key, flag in (("sequence_start", SEQUENCE_START), ("sequence_end", SEQUENCE_END)):
         value = members.get(key, False)
@@ -280,7 +284,7 @@ def _options(members: dict[str, Any]) -> Options:
         value = members.get(key, 0)
         if type(value) is not int or not 0 <= value <= _MAX_COUNT:
             raise _mismatch(key, "unsigned-integer")
-    return Options(
+    return SchedulingOptions(
         flags=flags,
         priority=members.get("priority", 0),
         timeout_us=members.get("timeout", 0),

@@ -17,7 +17,7 @@ from collections import defaultdict
 from typing import Any, Protocol
 
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
-from zmqtriton_frontends.process.ledger import Client
+from zmqtriton_frontends.process.ledger import ClientAccount
 from zmqtriton_frontends.process.turns import Cost, WorkTurn
 from zmqtriton_frontends.tensors.arena_body import ArenaBody
 
@@ -182,7 +182,7 @@ class Owner(Protocol):
     channel: Channel
     is_closed: bool
     #: The client, for what is held for it.
-    client: Client
+    client: ClientAccount
     #: What has been done for it lately.
     cost: Cost
     #: Its turns at the loop.

@@ -28,8 +28,8 @@ from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExch
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.inference.catalogue import STOPPING
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
-from zmqtriton_frontends.process.client_progress import Progress
-from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
+from zmqtriton_frontends.process.client_progress import ClientProgress
+from zmqtriton_frontends.process.ledger import Application, ClientAccount, Ledger, Share
 from zmqtriton_frontends.process.turns import Cost, Turns, WorkTurn
 from zmqtriton_frontends.serving.connections import IsMeant
 
@@ -47,7 +47,7 @@ _NOTHING = memoryview(b"")
 _STOPPING = json_documents.write({"error": STOPPING})
 
 
-class Host(Protocol):
+class HttpHost(Protocol):
     """The common part of all connections of a process."""
 
     ledger: Ledger
@@ -60,16 +60,16 @@ class Host(Protocol):
     def now(self) -> float:
         """Return the time, in seconds."""
 
-    def add(self, connection: Connection, /) -> None:
+    def add(self, connection: HttpConnection, /) -> None:
         """Add a connection that has been made."""
 
-    def remove(self, connection: Connection, /) -> None:
+    def remove(self, connection: HttpConnection, /) -> None:
         """Forget a connection that is closed."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     def __init__(
-        self, host: Host, application: Application, inferences: InferenceHeads | None = None
+        self, host: HttpHost, application: Application, inferences: InferenceHeads | None = None
     ) -> None:
         """Set up; without `inferences` every request is the application's."""
         self._host = host
@@ -96,10 +96,10 @@ class Connection(asyncio.Protocol):
         self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
         #: Since when nothing of an announced body has come, while the process ends.
         self._unsent_since = 0.0
-        self._progress = Progress()
+        self._progress = ClientProgress()
         #: The client, for what is held for it; what has been done for it lately; and where it is,
         #: or the proxy that it comes by.
-        self.client: Client
+        self.client: ClientAccount
         self.cost: Cost
         self.turn: WorkTurn
         self.sequences = OpenSequences()
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         self.cost = Cost(address, turns.clock())
         self.turn = WorkTurn(turns, self.cost)
         channel, reader = self.channel, self._reader
-        self.client = Client(
+        self.client = ClientAccount(
             self._host.ledger,
             address,
             moved=lambda: self.received_bytes + acknowledged_bytes(channel.info("socket")),
@@ -448,7 +448,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
     which would be copied there.
     """
 
-    def __init__(self, receiver: Connection) -> None:
+    def __init__(self, receiver: HttpConnection) -> None:
         self._receiver = receiver
         self._is_filling = False
 

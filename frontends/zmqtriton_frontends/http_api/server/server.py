@@ -34,7 +34,7 @@ from zmqtriton_frontends.serving.process import ServingProcess
 _HANG_S = 120
 
 
-class Server(BaseApplication):  # type: ignore[misc]
+class ListenerOwner(BaseApplication):  # type: ignore[misc]
     """The arbiter's side."""
 
     def __init__(

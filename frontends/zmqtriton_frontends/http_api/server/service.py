@@ -14,10 +14,10 @@ from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.http_api import app
-from zmqtriton_frontends.http_api.asgi.access import Access, Route
+from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
 from zmqtriton_frontends.http_api.extension import EndpointParts
 from zmqtriton_frontends.http_api.server import channel
-from zmqtriton_frontends.http_api.server.connection import Connection
+from zmqtriton_frontends.http_api.server.connection import HttpConnection
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.handshakes import handshakes_of
@@ -32,7 +32,7 @@ MAIN = "socket"
 
 
 def all_endpoints(
-    names: Collection[str], gateway: Gateway, application: Application, access: Access
+    names: Collection[str], gateway: Gateway, application: Application, access: AccessRules
 ) -> dict[str, Application]:
     """Return the application of each endpoint; they pass requests on to that of the main."""
     parts = EndpointParts(gateway, application, access, partial(app.build, gateway, access=access))
@@ -60,22 +60,22 @@ class Connections:
         self.turns = Turns(asyncio.get_running_loop().call_soon)
         self.now = now
         self.is_leaving = self.is_ending = False
-        self.room: Room[Connection] = Room(max_connections(), now)
+        self.room: Room[HttpConnection] = Room(max_connections(), now)
         #: Where they come from.
         self.listeners: list[Listener] = []
         self._is_full = False
 
-    def make(self, below: Any = None) -> Connection:
+    def make(self, below: Any = None) -> HttpConnection:
         """Make a connection for the loop, perhaps one whose transport encrypts for another."""
-        connection = Connection(self, self._application, self._inferences)
+        connection = HttpConnection(self, self._application, self._inferences)
         connection.below = below
         return connection
 
-    def make_other(self, application: Application, below: Any = None) -> Connection:
+    def make_other(self, application: Application, below: Any = None) -> HttpConnection:
         """Make a connection to another application, which answers all requests itself."""
-        return Connection(self, application)
+        return HttpConnection(self, application)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: HttpConnection) -> None:
         if self.room.is_full and not self._make_room():
             self._is_full = True
             for listener in self.listeners:
@@ -92,7 +92,7 @@ class Connections:
                 connection.channel.abort()
         return bool(still)
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         self.room.remove(connection)
         self._accept_again()
 
@@ -144,7 +144,7 @@ class Connections:
 
 
 #: Makes the application of a table of routes.
-Build = Callable[[Gateway, list[Route], Access], Any]
+Build = Callable[[Gateway, list[Route], AccessRules], Any]
 
 #: A connection on which nothing has been under way for so long is closed at the end: a client
 #: that asks more often is told so by an answer.
@@ -176,7 +176,7 @@ class HttpService(Service):
         is_passed = "http-arbiter" in settings.server.passed_sockets
         self.shares_port = is_passed or settings.http.reuse_port
         self.ledger = ledger = Ledger(settings.memory.client_bytes // processes)
-        table, self._access = app.routes(gateway), Access(settings)
+        table, self._access = app.routes(gateway), AccessRules(settings)
         access = self._access
         served = all_endpoints(bound, gateway, build(gateway, table, access), access)
         endpoints = {
@@ -210,7 +210,7 @@ class HttpService(Service):
     def count_connections(self) -> int:
         return len(self._connections.room)
 
-    def open_connections(self) -> Iterable[Connection]:
+    def open_connections(self) -> Iterable[HttpConnection]:
         return self._connections.room
 
     def name_of_token(self, values: Sequence[str]) -> str:

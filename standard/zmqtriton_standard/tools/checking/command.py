@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from zmqtriton.command_line import parse_words
-from zmqtriton.config import Host, Problem, backend_places
+from zmqtriton.config import ModelHost, Problem, backend_places
 from zmqtriton.findings import Finding, Severity
 from zmqtriton.options import HelpRequested, OptionError, Options
 from zmqtriton.store_places import is_remote
@@ -93,7 +93,7 @@ def check_all(options: Options) -> Report:
     rules = CheckOptions(
         config_name=options.model_config_name,
         auto_complete=not options.strict_model_config,
-        host=Host(visible_gpus(lowest), lowest),
+        host=ModelHost(visible_gpus(lowest), lowest),
         backend_places=backend_places(options.backend_directory),
         agent_directory=options.repoagent_directory,
         may_build=options.build_environments,

@@ -13,7 +13,7 @@ from zmqtriton.config import (
     PYTHON_FILE,
     BackendPlace,
     ConfigError,
-    Host,
+    ModelHost,
     Problem,
     chat_template,
     config_problems,
@@ -43,7 +43,7 @@ class CheckOptions:
 
     config_name: str = ""
     auto_complete: bool = True
-    host: Host = field(default_factory=Host)
+    host: ModelHost = field(default_factory=ModelHost)
     backend_places: Sequence[BackendPlace] = ()
     may_build: bool = False
     agent_directory: str = "/opt/tritonserver/repoagents"

@@ -24,8 +24,14 @@ from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub.api import InferenceResponse
 from zmqtriton_stub.broker import Bell, BlsClient, UnconfirmedAnswers
-from zmqtriton_stub.execution import OutcomeWithBody, Pending, ResponseCounter, Stream, state_lock
-from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.execution import (
+    OpenRequest,
+    OpenStream,
+    OutcomeWithBody,
+    ResponseCounter,
+    state_lock,
+)
+from zmqtriton_stub.instance import StubInstance
 
 #: Takes arrays by name and returns some, or an iterable of such for each response of a stream.
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any] | Iterable[Mapping[str, Any]]]
@@ -37,10 +43,10 @@ _Reply = tuple[wire.Reply, bytes]
 class Batch:
     """The requests of one batch; what they are answered with comes out of `answers`."""
 
-    def __init__(self, instance: Instance, controls: SequenceControls) -> None:
+    def __init__(self, instance: StubInstance, controls: SequenceControls) -> None:
         self.instance = instance
         self.is_closed = False
-        self.pending: dict[tuple[int, int], Pending] = {}
+        self.pending: dict[tuple[int, int], OpenRequest] = {}
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()
         self.poll_while_executing: Callable[[], None] = lambda: None
@@ -52,7 +58,7 @@ class Batch:
         #: The requests as they came, by their keys.
         self._requests: dict[tuple[int, int], tuple[wire.Request, bytes]] = {}
         #: What the model wants to execute once more.
-        self._again: list[Pending] = []
+        self._again: list[OpenRequest] = []
 
     def add(self, number: int, request: InferenceRequest, body: wire.RequestBody) -> None:
         """Add a request, which the model is to be given next."""
@@ -81,7 +87,7 @@ class Batch:
         with state_lock:  # a thread of the model may be between the two
             return not self.pending and self.answers.empty()
 
-    def take_rescheduled(self) -> list[Pending]:
+    def take_rescheduled(self) -> list[OpenRequest]:
         """Take the requests that the model wants to execute once more, ready for that."""
         again, self._again = self._again, []
         for pending in again:
@@ -114,7 +120,7 @@ class Batch:
         self.answers.put(item)
         outcome, _ = item
         stream = self.pending.get((outcome.peer, outcome.id))
-        if isinstance(stream, Stream):
+        if isinstance(stream, OpenStream):
             stream.grant(outcome.number + 1)
 
     def tell_tallies(self) -> None:
@@ -130,7 +136,7 @@ class Batch:
         """Do nothing: a reader never lags behind."""
 
 
-class _Noted(Pending):
+class _Noted(OpenRequest):
     """A request that notes the outputs of its responses."""
 
     __slots__ = ()
@@ -146,7 +152,7 @@ class _NotedPending(_Noted):
     __slots__ = ()
 
 
-class _NotedStream(_Noted, Stream):
+class _NotedStream(_Noted, OpenStream):
     __slots__ = ()
 
 

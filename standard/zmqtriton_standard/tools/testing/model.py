@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 from zmqtriton import addons
 from zmqtriton.broker.sequences.controls import SequenceControls
 from zmqtriton.config import (
-    Host,
+    ModelHost,
     apply_group_defaults,
     backend_places,
     find_model_file,
@@ -39,7 +39,7 @@ from zmqtriton.supervisor import visible_gpus
 from zmqtriton_floor import wire
 from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import InvalidArgument, NotFound, from_number
-from zmqtriton_floor.execution_progress import SIZE, Progress
+from zmqtriton_floor.execution_progress import SIZE, ProgressView
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 from zmqtriton_standard.tools.testing.batch import (
     Answer,
@@ -49,9 +49,9 @@ from zmqtriton_standard.tools.testing.batch import (
     check_tensors,
 )
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub.execution import Execution, Executions, OutcomeWithBody, Pending
-from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.model import Model, import_class
+from zmqtriton_stub.execution import Execution, Executions, OpenRequest, OutcomeWithBody
+from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.model import PythonModel, import_class
 
 
 class ModelFiles(NamedTuple):
@@ -61,7 +61,7 @@ class ModelFiles(NamedTuple):
     #: The configuration as the files say it.
     config: Any
     config_path: Path | None
-    host: Host
+    host: ModelHost
 
     def completed(self, reply: str) -> str:
         """Return the final configuration, given what `auto_complete_config` has returned."""
@@ -79,7 +79,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     scanned = scan_model(directory, directory.parent)
     if not scanned.versions:
         raise NotFound(_no_version_text(directory))
-    host = Host(visible_gpus())
+    host = ModelHost(visible_gpus())
     config = load_config(scanned.name, directory, scanned.config_path, host=host)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgument(f"model '{scanned.name}' is an ensemble: it has no code to be tested")
@@ -194,10 +194,10 @@ def load_model(
     files = read_model(Path(directory), version)
     imports = ModelImports(files.load.path)
     imports.begin()
-    outer, instance = this_process.current, Instance(files.load, _tell)
+    outer, instance = this_process.current, StubInstance(files.load, _tell)
     this_process.current = instance
     try:
-        model = Model(files.load, import_class(files.load))
+        model = PythonModel(files.load, import_class(files.load))
         config = files.completed(model.complete())
         instance.configure(config)
         model.initialize(config, instance)
@@ -220,8 +220,8 @@ class LoadedModel:
 
     def __init__(
         self,
-        instance: Instance,
-        model: Model,
+        instance: StubInstance,
+        model: PythonModel,
         config: dict[str, Any],
         called: CalledModels,
         model_file: str,
@@ -367,7 +367,7 @@ class LoadedModel:
             time.sleep(_LOOK_EVERY_S)
             gc.collect()  # a sender that is garbage ends its request
 
-    def _execute(self, executions: _Executions, batch: list[Pending]) -> None:
+    def _execute(self, executions: _Executions, batch: list[OpenRequest]) -> None:
         self._called.raised = None
         with self._current():
             executions.begin(next(self._numbers), batch)
@@ -469,12 +469,12 @@ def _check_sequence(model: str, request: InferenceRequest) -> None:
         )
 
 
-def _make_progress() -> Progress:
+def _make_progress() -> ProgressView:
     """Return a page that nobody else looks at."""
     descriptor = os.memfd_create("progress")
     try:
         os.ftruncate(descriptor, SIZE)
-        return Progress(descriptor)
+        return ProgressView(descriptor)
     finally:
         os.close(descriptor)
 

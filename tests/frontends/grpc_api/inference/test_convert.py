@@ -18,7 +18,7 @@ from zmqtriton_frontends.grpc_api.inference.convert import (
     read_options,
     read_wishes,
 )
-from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.inference.admission import SchedulingOptions
 from zmqtriton_frontends.inference.client_regions import RegionSlice
 from zmqtriton_protos import message
 
@@ -327,11 +327,11 @@ def test_parameters_of_the_scheduler_do_not_reach_the_model() -> None:
     plain, options = read_options(request)
 
     assert plain == {"a": -1, "b": False, "c": "", "d": 0.5}
-    assert options == Options(SEQUENCE_START | SEQUENCE_END, 2, 300, 0, 9)
+    assert options == SchedulingOptions(SEQUENCE_START | SEQUENCE_END, 2, 300, 0, 9)
 
 
 def test_without_parameters_only_the_deadline_is_asked_of_the_scheduler() -> None:
-    assert read_options(request_of()) == ({}, Options())
+    assert read_options(request_of()) == ({}, SchedulingOptions())
 
 
 @pytest.mark.parametrize(

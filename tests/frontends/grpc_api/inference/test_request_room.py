@@ -33,7 +33,7 @@ from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
     ParsedRequest,
     split_raw,
 )
-from zmqtriton_frontends.grpc_api.inference.infer import Inference, parse_request
+from zmqtriton_frontends.grpc_api.inference.infer import ModelInfer, parse_request
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
 from zmqtriton_frontends.process.ledger import Book, Share
@@ -108,10 +108,10 @@ async def test_nothing_is_held_for_a_stream_that_is_closed() -> None:
 async def test_what_lies_in_shared_memory_takes_no_room_of_requests() -> None:
     gateway, call = Silent(), FakeCall()
     answer: Any = None
-    Inference(gateway).begin(written("m", INLINE_BYTES // KIB + 1), call, answer)
+    ModelInfer(gateway).begin(written("m", INLINE_BYTES // KIB + 1), call, answer)
     assert 0 == call.requests.held
 
-    Inference(gateway).begin(written("m", 40), call, answer)
+    ModelInfer(gateway).begin(written("m", 40), call, answer)
     assert 40 * KIB <= call.requests.held <= 41 * KIB
 
 
@@ -123,7 +123,7 @@ async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
         gateway.catalogue.update(version_info("late"))
 
     gateway.catalogue.demand = OnDemandLoader(load, 60.0)
-    inference = Inference(gateway)
+    inference = ModelInfer(gateway)
     pending = inference.begin(written("late", 40), call, answer)
     await loop_turns()
     assert 40 * KIB <= call.requests.held <= 41 * KIB

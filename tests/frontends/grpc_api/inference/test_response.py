@@ -17,7 +17,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.inference import response as module
-from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
+from zmqtriton_frontends.grpc_api.inference.outbox import StreamOutbox
 from zmqtriton_frontends.grpc_api.inference.response import StreamEncoder, encode_in_pieces, varint
 from zmqtriton_frontends.process import ledger
 from zmqtriton_frontends.process.ledger import Book, Share
@@ -191,20 +191,22 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(coroutine, 10))
 
 
-def play(test: Callable[[Outbox], Awaitable[None]]) -> None:
+def play(test: Callable[[StreamOutbox], Awaitable[None]]) -> None:
     async def with_outbox() -> None:
-        await test(Outbox(Share(Book(LIMIT))))
+        await test(StreamOutbox(Share(Book(LIMIT))))
 
     run(with_outbox())
 
 
-async def fill(outbox: Outbox, message: bytes = b"x") -> None:
+async def fill(outbox: StreamOutbox, message: bytes = b"x") -> None:
     for _ in range(SIZE):
         await outbox.send(message)
 
 
 @scenario(play)
-async def test_messages_come_out_in_the_order_in_which_they_were_sent(outbox: Outbox, /) -> None:
+async def test_messages_come_out_in_the_order_in_which_they_were_sent(
+    outbox: StreamOutbox, /
+) -> None:
     for each in (b"a", b"b", b"c"):
         await outbox.send(each)
     outbox.end()
@@ -213,7 +215,7 @@ async def test_messages_come_out_in_the_order_in_which_they_were_sent(outbox: Ou
 
 
 @scenario(play)
-async def test_a_reader_waits_for_the_first_message(outbox: Outbox, /) -> None:
+async def test_a_reader_waits_for_the_first_message(outbox: StreamOutbox, /) -> None:
     reader = asyncio.ensure_future(anext(outbox))
     await loop_turns(5)
     assert not reader.done()
@@ -224,7 +226,9 @@ async def test_a_reader_waits_for_the_first_message(outbox: Outbox, /) -> None:
 
 
 @scenario(play)
-async def test_a_sender_waits_while_it_is_full_and_none_overtakes_it(outbox: Outbox, /) -> None:
+async def test_a_sender_waits_while_it_is_full_and_none_overtakes_it(
+    outbox: StreamOutbox, /
+) -> None:
     await fill(outbox)
     first = asyncio.ensure_future(outbox.send(b"first"))
     second = asyncio.ensure_future(outbox.send(b"second"))
@@ -242,7 +246,7 @@ async def test_a_sender_waits_while_it_is_full_and_none_overtakes_it(outbox: Out
 
 
 @scenario(play)
-async def test_large_messages_fill_it_sooner(outbox: Outbox, /) -> None:
+async def test_large_messages_fill_it_sooner(outbox: StreamOutbox, /) -> None:
     await outbox.send(bytes(4 << 20))
     waiting = asyncio.ensure_future(outbox.send(b"x"))
     await loop_turns(5)
@@ -253,7 +257,7 @@ async def test_large_messages_fill_it_sooner(outbox: Outbox, /) -> None:
 
 
 @scenario(play)
-async def test_a_sender_that_gives_up_sends_nothing(outbox: Outbox, /) -> None:
+async def test_a_sender_that_gives_up_sends_nothing(outbox: StreamOutbox, /) -> None:
     await fill(outbox)
     waiting = asyncio.ensure_future(outbox.send(b"gone"))
     await loop_turns(5)
@@ -266,7 +270,7 @@ async def test_a_sender_that_gives_up_sends_nothing(outbox: Outbox, /) -> None:
 
 
 @scenario(play)
-async def test_after_an_error_what_was_sent_before_still_comes_out(outbox: Outbox, /) -> None:
+async def test_after_an_error_what_was_sent_before_still_comes_out(outbox: StreamOutbox, /) -> None:
     await outbox.send(b"a")
     outbox.end(ValueError("broken"))
     outbox.end()
@@ -278,7 +282,7 @@ async def test_after_an_error_what_was_sent_before_still_comes_out(outbox: Outbo
 
 
 @scenario(play)
-async def test_the_end_lets_waiting_senders_go(outbox: Outbox, /) -> None:
+async def test_the_end_lets_waiting_senders_go(outbox: StreamOutbox, /) -> None:
     await fill(outbox)
     waiting = asyncio.ensure_future(outbox.send(b"never"))
     await loop_turns(5)
@@ -292,7 +296,7 @@ async def test_the_end_lets_waiting_senders_go(outbox: Outbox, /) -> None:
 @scenario(run)
 async def test_what_is_encoded_has_room_until_it_is_taken() -> None:
     book = Book(LIMIT)
-    outbox = Outbox(Share(book))
+    outbox = StreamOutbox(Share(book))
     await outbox.send(bytes(100_000))
     assert 90_000 < book.held < 140_000
 
@@ -308,7 +312,7 @@ async def test_who_encodes_waits_for_room_and_is_refused_after_long(
     monkeypatch.setattr(ledger, "WAIT_S", 0.01)
 
     book = Book(1 << 20)
-    other, outbox = Share(book), Outbox(Share(book))
+    other, outbox = Share(book), StreamOutbox(Share(book))
     other.add(book.limit)
     with pytest.raises(NoRoomError):
         await outbox.wait_for_room(500_000)

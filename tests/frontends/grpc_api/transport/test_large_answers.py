@@ -28,7 +28,7 @@ from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
-from zmqtriton_frontends.http2.stream import Stream
+from zmqtriton_frontends.http2.stream import Http2Stream
 from zmqtriton_frontends.process import client_progress
 from zmqtriton_protos import message
 
@@ -202,7 +202,7 @@ def test_others_have_their_turn_amid_a_very_large_answer() -> None:
             http2.get_buffer(-1)[: len(part)] = part
             http2.buffer_updated(len(part))
         connection = http2._http2
-        stream = connection.streams[1] = Stream(connection, 1)
+        stream = connection.streams[1] = Http2Stream(connection, 1)
         await asyncio.sleep(0)  # what was said so far is out
 
         connection.answer(stream, b"h", [memoryview(bytes(20 << 20))], b"t")

@@ -24,7 +24,7 @@ from zmqtriton_floor.token_file import digest
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Assembly,
     Message,
-    TooLargeError,
+    MessageTooLargeError,
     Unfinished,
     inflate,
     prefix,
@@ -79,7 +79,7 @@ def test_a_message_over_the_limit_is_refused_by_its_prefix() -> None:
     assert [] == Assembly(Unfinished(Share(Book(2 << 30)))).feed(
         memoryview(prefix(False, 2**31 - 1))
     )
-    with pytest.raises(TooLargeError, match=r"2147483648 vs\. 2147483647"):
+    with pytest.raises(MessageTooLargeError, match=r"2147483648 vs\. 2147483647"):
         Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(False, 2**31)))
 
 
@@ -126,7 +126,7 @@ def test_what_is_not_whole_is_bounded_over_all_clients() -> None:
     first.feed(memoryview(prefix(False, 600) + bytes(500)))
     second.feed(memoryview(prefix(False, 600) + bytes(450)))
 
-    with pytest.raises(TooLargeError):
+    with pytest.raises(MessageTooLargeError):
         second.feed(memoryview(bytes(60)))
     second.drop()
     assert 500 == book.held

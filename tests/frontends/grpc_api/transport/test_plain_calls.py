@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.transport import account
 from zmqtriton_frontends.grpc_api.transport.call_headers import (
-    Opening,
+    RpcHeaders,
     only_trailers,
     percent_encoded,
     read_opening,
@@ -127,13 +127,13 @@ HEADERS = {
 }
 
 
-def read_fields(fields: dict[bytes, bytes]) -> Opening:
+def read_fields(fields: dict[bytes, bytes]) -> RpcHeaders:
     opening = read_opening(tuple((HEADERS | fields).items()), {b"/a.B/C": RPC})
     assert opening is not None
     return opening
 
 
-def read(**more: str) -> Opening:
+def read(**more: str) -> RpcHeaders:
     return read_fields({k.replace("_", "-").encode(): v.encode() for k, v in more.items()})
 
 

@@ -31,7 +31,7 @@ from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.infer import inflate
 from zmqtriton_frontends.http_api.inference.infer_request import read
 from zmqtriton_frontends.http_api.inference.tensor_data import Tail
-from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.inference.admission import SchedulingOptions
 from zmqtriton_frontends.process.codecs import choose, deflate
 
 # ------------------------------------------------------------------------------ binary
@@ -405,7 +405,7 @@ def test_any_document_is_refused_or_becomes_what_the_wire_can_carry(
     check_wire(request, options)
 
 
-def check_wire(request: wire.RequestBody, options: Options) -> None:
+def check_wire(request: wire.RequestBody, options: SchedulingOptions) -> None:
     body = wire.decode_request(wire.encode_body(request))
     assert [bytes(t.data) for t in request.inputs] == [t.data for t in body.inputs]
     row = wire.Request(1, 1, "", -1, *options[:4], 0, 0, options.correlation)

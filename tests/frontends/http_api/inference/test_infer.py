@@ -16,7 +16,7 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import Cancelled, InternalError, Unavailable, UnknownError
 from zmqtriton_floor.wire import ANY_VERSION, RequestBody, ResponseBody, Tensor
-from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.inference.admission import SchedulingOptions
 
 FP32 = BY_NAME["FP32"].number
 TWO = np.array([1.5, 2.5], np.float32).tobytes()
@@ -98,7 +98,7 @@ def test_options_reach_the_scheduler_and_not_the_model(gateway: FakeGateway) -> 
     infer(gateway, document(parameters=parameters))
 
     request = gateway.requests[0]
-    assert request.options == Options(
+    assert request.options == SchedulingOptions(
         flags=3 | ANY_VERSION, priority=3, timeout_us=1000, correlation=7
     )
     assert request.body.parameters == {"own": 1.5}

@@ -21,7 +21,7 @@ from tests.support.scenarios import scenario
 from tests.support.streams import item
 from tests.support.waiting import value_at_rest
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.http_api.server.connection import Connection
+from zmqtriton_frontends.http_api.server.connection import HttpConnection
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.process.client_progress import STALL_S
 from zmqtriton_frontends.tensors import arena_body
@@ -296,13 +296,13 @@ async def test_little_of_a_body_is_copied(
     house: HttpHarness, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    usual = Connection.data_received
+    usual = HttpConnection.data_received
 
-    def count(self: Connection, data: bytes) -> None:
+    def count(self: HttpConnection, data: bytes) -> None:
         sizes.append(len(data))
         usual(self, data)
 
-    monkeypatch.setattr(Connection, "data_received", count)
+    monkeypatch.setattr(HttpConnection, "data_received", count)
 
     Arena(house)
     reader, writer = await house.connections.connect()
@@ -340,7 +340,7 @@ async def test_who_leaves_without_reading_leaves_nothing_behind(
     binary = HEADER.replace(b'"classification": 1', b'"binary_data": true')
     make = chunked if is_chunked else partial(raw_request, "POST", INFER)
     data = make(binary + VALUES, Inference_Header_Content_Length=str(len(binary)))
-    with freed_at_once(Connection):
+    with freed_at_once(HttpConnection):
         reader, writer = await house.connections.connect(data)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         writer.transport.abort()
@@ -353,7 +353,7 @@ async def test_who_leaves_amid_a_body_leaves_nothing_behind(
     house: HttpHarness, arena: Arena, /, is_chunked: bool
 ) -> None:
     data = ODD if is_chunked else LARGE
-    with freed_at_once(Connection, InferenceExchange):
+    with freed_at_once(HttpConnection, InferenceExchange):
         _, writer = await house.connections.connect(data[:400_000])
         writer.transport.abort()
         await house.connections.run_loop()

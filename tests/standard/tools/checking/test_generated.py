@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.config import Host, backend_places, load_config, merge_completion
+from zmqtriton.config import ModelHost, backend_places, load_config, merge_completion
 from zmqtriton.config.model_config import check_runnable
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.tools.checking.configurations import CheckOptions
@@ -47,7 +47,7 @@ def _config(backend: str, draw: random.Random) -> str:
 def test_a_generated_configuration_is_wrong_for_both_or_for_none(
     tmp_path: Path, backend: str, seed: int
 ) -> None:
-    draw, host = random.Random(seed), Host()
+    draw, host = random.Random(seed), ModelHost()
     rules = CheckOptions(host=host, backend_places=backend_places())
     wrong = []
     for number in range(60):

@@ -13,14 +13,14 @@ from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options import TraceOptions
 from zmqtriton.supervisor.control.verbs import ControlCall
-from zmqtriton.supervisor.features.settings import TraceSettings
+from zmqtriton.supervisor.features.settings import TraceSettingsFeature
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings.codec import decode, encode
 from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_floor.settings.tracing import Tracing
+from zmqtriton_floor.settings.tracing import TracingSettings
 
 # ---------------------------------------------------------------------- trace settings
 # Trace settings as the supervisor keeps them: one model's over those of all.
@@ -36,14 +36,16 @@ _FIRST = {
 }
 
 
-def trace(**options: Any) -> TraceSettings:
+def trace(**options: Any) -> TraceSettingsFeature:
     return announced_to(lambda tracing: None, **options)
 
 
-def announced_to(announce: Callable[[Tracing], None], **options: Any) -> TraceSettings:
+def announced_to(
+    announce: Callable[[TracingSettings], None], **options: Any
+) -> TraceSettingsFeature:
     introductions = SimpleNamespace(change_tracing=announce)
     info = SimpleNamespace(settings=SimpleNamespace(trace=TraceOptions(**options)))
-    return TraceSettings(core_parts(plan=Plan(), introductions=introductions, info=info))
+    return TraceSettingsFeature(core_parts(plan=Plan(), introductions=introductions, info=info))
 
 
 def test_a_models_own_setting_stands_until_it_is_undone() -> None:
@@ -108,7 +110,7 @@ def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
 
 
 def test_a_models_own_levels_are_told_over_those_of_all_and_each_limit_counts_anew() -> None:
-    announced: list[Tracing] = []
+    announced: list[TracingSettings] = []
     settings = announced_to(announced.append, file="/t")
 
     settings.update("m", {"trace_level": ["TENSORS"], "trace_count": "3"})
@@ -121,7 +123,7 @@ def test_a_models_own_levels_are_told_over_those_of_all_and_each_limit_counts_an
 
 
 def test_the_settings_show_how_many_traces_are_left() -> None:
-    told: list[Tracing] = []
+    told: list[TracingSettings] = []
     settings = announced_to(told.append, file="/t")
 
     def count(traced: int, counter: str) -> None:
@@ -164,11 +166,11 @@ def test_counts_that_are_none_are_refused(counts: Any) -> None:
 
 
 def test_without_a_place_for_them_no_traces_are_asked_for() -> None:
-    announced: list[Tracing] = []
+    announced: list[TracingSettings] = []
 
     announced_to(announced.append)
 
-    assert [Tracing()] == announced
+    assert [TracingSettings()] == announced
 
 
 @pytest.mark.parametrize("changes", [{"trace_rate": 5}, {"trace_level": "x"}, {"other": "1"}])

@@ -15,7 +15,7 @@ import pytest
 from tests.support.waiting import eventually
 from zmqtriton.supervisor.machine import log as module
 from zmqtriton.supervisor.machine.log import LogOutlet
-from zmqtriton.supervisor.machine.log_ring import LogLine, LogRing, ProcessLines, StubName
+from zmqtriton.supervisor.machine.log_ring import KeptLine, LogRing, ProcessLines, StubName
 from zmqtriton_floor import logs
 
 # ------------------------------------------------------------------------------ outlet
@@ -365,7 +365,7 @@ def test_of_an_instance_the_last_processes_are_kept(ring: LogRing) -> None:
 def test_processes_that_are_silent_for_the_longest_are_forgotten() -> None:
     processes = ProcessLines(max_processes=2)
     for pid, model in ((1, "a"), (2, "b"), (1, "a"), (3, "c")):
-        processes.add(LogLine(1, 0.0, "I", pid, model, 1, model, model, "x"))
+        processes.add(KeptLine(1, 0.0, "I", pid, model, 1, model, model, "x"))
 
     assert [1, 3] == [process["pid"] for process in processes.describe("")]
 

@@ -6,7 +6,7 @@ import pytest
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment
 from zmqtriton.supervisor.machine.log_ring import StubName
-from zmqtriton.supervisor.machine.processes.fork_server import ForkServer, StubSpec
+from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, StubSpec
 
 pytestmark = pytest.mark.slow
 
@@ -58,8 +58,8 @@ def spawner() -> FakeSpawner:
 
 
 @pytest.fixture
-def fork_server(spawner: FakeSpawner) -> ForkServer:
-    return ForkServer(spawner, lambda: spawner.now_s)
+def fork_server(spawner: FakeSpawner) -> ForkServerLife:
+    return ForkServerLife(spawner, lambda: spawner.now_s)
 
 
 def spec_of(serial: int, environment: Environment = SERVER_ENVIRONMENT) -> StubSpec:
@@ -67,7 +67,7 @@ def spec_of(serial: int, environment: Environment = SERVER_ENVIRONMENT) -> StubS
 
 
 def test_at_the_start_stubs_wait_until_the_fork_server_is_ready(
-    fork_server: ForkServer, spawner: FakeSpawner
+    fork_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     fork_server.started(FORK_SERVER)
     fork_server.start(spec_of(7))
@@ -81,7 +81,7 @@ def test_at_the_start_stubs_wait_until_the_fork_server_is_ready(
 
 
 @pytest.fixture
-def ready_server(fork_server: ForkServer) -> ForkServer:
+def ready_server(fork_server: ForkServerLife) -> ForkServerLife:
     """One that forks."""
     fork_server.started(FORK_SERVER)
     fork_server.ready()
@@ -89,7 +89,7 @@ def ready_server(fork_server: ForkServer) -> ForkServer:
 
 
 def test_another_environment_is_no_business_of_the_fork_server(
-    ready_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     ready_server.start(spec_of(7, Environment("/opt/python")))
 
@@ -97,7 +97,7 @@ def test_another_environment_is_no_business_of_the_fork_server(
 
 
 def test_without_a_fork_server_stubs_are_spawned(
-    fork_server: ForkServer, spawner: FakeSpawner
+    fork_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     fork_server.start(spec_of(7))
 
@@ -105,7 +105,7 @@ def test_without_a_fork_server_stubs_are_spawned(
 
 
 def test_what_a_dead_fork_server_owes_is_spawned(
-    ready_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     ready_server.start(spec_of(7))
     ready_server.start(spec_of(8))
@@ -118,7 +118,7 @@ def test_what_a_dead_fork_server_owes_is_spawned(
 
 
 def test_nobody_waits_for_the_next_fork_server(
-    ready_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     ready_server.ended()
 
@@ -132,7 +132,7 @@ def test_nobody_waits_for_the_next_fork_server(
 
 
 def test_who_waits_for_a_fork_server_that_never_comes_is_spawned(
-    fork_server: ForkServer, spawner: FakeSpawner
+    fork_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     fork_server.started(FORK_SERVER)
     fork_server.start(spec_of(7))
@@ -145,7 +145,7 @@ def test_who_waits_for_a_fork_server_that_never_comes_is_spawned(
 
 
 def test_a_fork_server_that_does_not_answer_is_killed_and_the_stub_spawned(
-    ready_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     ready_server.start(spec_of(7))
 
@@ -157,7 +157,7 @@ def test_a_fork_server_that_does_not_answer_is_killed_and_the_stub_spawned(
 
 
 def test_a_fork_server_that_cannot_fork_says_so_and_the_stub_is_spawned(
-    ready_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     ready_server.start(spec_of(7))
 
@@ -168,7 +168,7 @@ def test_a_fork_server_that_cannot_fork_says_so_and_the_stub_is_spawned(
 
 
 def test_a_stub_that_is_not_there_is_spawned(
-    ready_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     spawner.are_there = False
     ready_server.start(spec_of(7))
@@ -179,7 +179,7 @@ def test_a_stub_that_is_not_there_is_spawned(
 
 
 def test_where_descriptors_are_short_the_stub_is_spawned(
-    ready_server: ForkServer, spawner: FakeSpawner
+    ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     spawner.has_descriptors = False
 
@@ -190,7 +190,7 @@ def test_where_descriptors_are_short_the_stub_is_spawned(
 
 
 def test_at_the_end_nothing_is_kept_for_the_unborn(
-    fork_server: ForkServer, spawner: FakeSpawner
+    fork_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
     pages = [os.open("/dev/null", os.O_RDONLY) for _ in range(2)]
     fork_server.started(FORK_SERVER)

@@ -16,7 +16,7 @@ import pytest
 from zmqtriton.supervisor.machine import ports
 from zmqtriton.supervisor.machine.ports import describe_listener, is_shared_with, waits_in_systemd
 from zmqtriton.supervisor.machine.processes import process as processes
-from zmqtriton.supervisor.machine.processes.process import Process, spawn
+from zmqtriton.supervisor.machine.processes.process import ChildProcess, spawn
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.slow
 # ----------------------------------------------------------------------------- process
 
 
-def start(code: str, **how: object) -> Process:
+def start(code: str, **how: object) -> ChildProcess:
     return spawn([sys.executable, "-S", "-c", code], descriptors=(), **how)  # type: ignore[arg-type]
 
 
-def end_of(process: Process) -> str:
+def end_of(process: ChildProcess) -> str:
     """Return how it ended; waits for the pidfd as the loop does."""
     readable, _, _ = select.select([process.pidfd], [], [], 20)
     assert readable

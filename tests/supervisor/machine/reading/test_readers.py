@@ -20,7 +20,7 @@ from tests.supervisor.readings import DirectRunner
 from tests.support.server import MODELS_DIRECTORY
 from tests.support.waiting import eventually
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.model_config import Host, merge_completion
+from zmqtriton.config.model_config import ModelHost, merge_completion
 from zmqtriton.options import Options
 from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import ModelPlace, Promotion, VersionSelection
@@ -310,7 +310,7 @@ def test_where_a_model_adds_nothing_its_reader_has_finished_the_configuration(
     reading = read(tmp_path)
     assert [""] == merged
 
-    blueprint = blueprints.make_blueprint(reading, Host())
+    blueprint = blueprints.make_blueprint(reading, ModelHost())
     finished = blueprint.finalize_config("")
 
     assert [""] == merged
@@ -321,7 +321,7 @@ def test_where_a_model_adds_nothing_its_reader_has_finished_the_configuration(
 
 def test_an_error_that_its_reader_has_found_is_the_same(tmp_path: Path, merged: list[str]) -> None:
     reading = read(tmp_path, 'input { name: "I" data_type: TYPE_FP32 }')
-    blueprint = blueprints.make_blueprint(reading, Host())
+    blueprint = blueprints.make_blueprint(reading, ModelHost())
 
     with pytest.raises(InvalidArgument, match="'I' must specify 'dims'") as early:
         blueprint.finalize_config("")

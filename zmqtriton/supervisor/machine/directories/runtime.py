@@ -325,7 +325,7 @@ def find_candidates(parent: Path) -> Iterator[Path]:
             yield path
 
 
-def services_of(options: Options) -> dict[str, addons.Service]:
+def services_of(options: Options) -> dict[str, addons.AddOnService]:
     """Return the services that these options turn on, by name."""
     services = addons.services()
     return {name: service for name, service in services.items() if options.value(service.switch)}
@@ -355,7 +355,7 @@ def bind_local_services(
     return sockets
 
 
-def _group_of(options: Options, service: addons.Service, admitted: int | None) -> int | None:
+def _group_of(options: Options, service: addons.AddOnService, admitted: int | None) -> int | None:
     """Return the group whose members may connect; None for the server's own user alone."""
     name: str = service.group and options.value(service.group)
     if not name:
@@ -369,7 +369,9 @@ def _group_of(options: Options, service: addons.Service, admitted: int | None) -
     return group
 
 
-def _bind(name: str, service: addons.Service, directory: Path, group: int | None) -> socket.socket:
+def _bind(
+    name: str, service: addons.AddOnService, directory: Path, group: int | None
+) -> socket.socket:
     path = local_service_path(str(directory), name)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

@@ -13,7 +13,11 @@ from typing import Any, Protocol
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.supervisor.machine.processes.output import StubOutput
-from zmqtriton.supervisor.machine.processes.process import Process, is_frozen, take_stopped_children
+from zmqtriton.supervisor.machine.processes.process import (
+    ChildProcess,
+    is_frozen,
+    take_stopped_children,
+)
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.execution_progress import has_begun
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -28,7 +32,7 @@ class Child:
     pid: int = 0
     #: Set before the child is watched.
     lifeline: Lifeline = field(init=False)
-    process: Process | None = None
+    process: ChildProcess | None = None
     #: Set for a process that somebody else reaps.
     pidfd: int | None = None
     #: The process of a caller, by its credentials; 0 if that is not seen from here.

@@ -35,10 +35,10 @@ from zmqtriton.supervisor.machine.processes.child import (
     ReadinessLifelines,
     StreamSockets,
 )
-from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServer, StubSpec
+from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line, unblock
-from zmqtriton.supervisor.machine.processes.process import Process
+from zmqtriton.supervisor.machine.processes.process import ChildProcess
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
 from zmqtriton.supervisor.machine.quotas import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import (
@@ -61,7 +61,7 @@ def _start(
     inherited: Sequence[int],
     stub: StubName | None,
     **how: Any,
-) -> tuple[Process, int]:
+) -> tuple[ChildProcess, int]:
     """Return the process and the reading end of its output. Raises OSError."""
     with ExitStack() as ends, ExitStack() as own:
         if child.progress_page is not None:
@@ -140,7 +140,7 @@ class Children:
         self.pids: set[int] = set()
         max_segments = capacity.max_segments(capacity.descriptor_limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
-        self.fork_server = ForkServer(self)
+        self.fork_server = ForkServerLife(self)
         self.templates = Templates(self)
         self.guests = Guests(
             selector,
@@ -190,7 +190,7 @@ class Children:
             self._start_watching(child, process, reading, stub)
 
     def _start_watching(
-        self, child: Child, process: Process, reading: int, stub: StubName | None
+        self, child: Child, process: ChildProcess, reading: int, stub: StubName | None
     ) -> None:
         child.process, child.pid = process, process.pid
         self.pids.add(process.pid)
@@ -208,7 +208,7 @@ class Children:
                 self.templates.started(child.serial)
 
     def _watch_process(
-        self, child: Child, process: Process, reading: int, stub: StubName | None
+        self, child: Child, process: ChildProcess, reading: int, stub: StubName | None
     ) -> None:
         if child.cores:
             pin_to_cores(process.pid, child.cores)
@@ -331,7 +331,9 @@ class Children:
         return ForkedStub(
             child,
             reading,
-            lambda pid: self._start_watching(child, Process.from_orphan(pid), reading, spec.stub),
+            lambda pid: self._start_watching(
+                child, ChildProcess.from_orphan(pid), reading, spec.stub
+            ),
         )
 
     def _begin_thread(self, child: Child, thread: int, reading: int, spec: StubSpec) -> None:

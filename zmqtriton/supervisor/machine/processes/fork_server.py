@@ -2,7 +2,7 @@
 
 It has loaded what stubs on the server's own interpreter need, so it serves only those. At the
 server's start, stubs wait for it; later they do not, and a stub that it does not fork in time is
-spawned. So are the templates of models. Decides what to do; a `Spawner` does it.
+spawned. So are the templates of models. Decides what to do; a `ForkServerActions` does it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ForkedStub:
         os.close(self._reading)
 
 
-class Spawner(Protocol):
+class ForkServerActions(Protocol):
     """Acts on the decisions."""
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> PendingStub:
@@ -96,8 +96,10 @@ class _Request:
     until_s: float
 
 
-class ForkServer:
-    def __init__(self, spawner: Spawner, now_s: Callable[[], float] = time.monotonic) -> None:
+class ForkServerLife:
+    def __init__(
+        self, spawner: ForkServerActions, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._spawner = spawner
         self._now_s = now_s
         #: Its serial; 0 if there is none.

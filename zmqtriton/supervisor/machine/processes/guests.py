@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES, Quota
-from zmqtriton.environments.demand import Host
+from zmqtriton.environments.demand import GuestHost
 from zmqtriton.supervisor.actions import SpawnStub
 from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.guard import guarded
@@ -78,7 +78,7 @@ class Guests:
 
     # ------------------------------------------------------------- instances
 
-    def start_instance(self, host: Host, action: SpawnStub, page: int) -> None:
+    def start_instance(self, host: GuestHost, action: SpawnStub, page: int) -> None:
         """Have a guest run an instance; the page belongs to that from here on."""
         serial = action.serial
         guest = self._children.get(host.guest)

@@ -115,7 +115,7 @@ def _child_pids() -> list[int]:
         return []  # not every kernel has this file
 
 
-class Process:
+class ChildProcess:
     """A child from its start until it is reaped."""
 
     def __init__(self, pid: int, wait: Callable[[], int]) -> None:
@@ -127,7 +127,7 @@ class Process:
         self.pidfd = os.pidfd_open(pid)
 
     @classmethod
-    def from_orphan(cls, pid: int) -> Process:
+    def from_orphan(cls, pid: int) -> ChildProcess:
         """Open a process that the fork server has forked.
 
         An orphan, so that nobody else reaps it.
@@ -224,7 +224,7 @@ def spawn(
     dies_with_parent: bool = True,
     keeps_privileges: bool = False,
     user: StubUser | None = None,
-) -> Process:
+) -> ChildProcess:
     """Start a program. Raises OSError if it cannot be run.
 
     `output` takes its stdout and stderr; `environment` overrides the server's own, where None
@@ -265,14 +265,14 @@ def spawn(
     try:
         if user is None:
             _write_oom_score(str(popen.pid), oom_score)
-        return Process(popen.pid, popen.wait)
+        return ChildProcess(popen.pid, popen.wait)
     except OSError:
         popen.kill()
         popen.wait()
         raise
 
 
-def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[Process, Lifeline]:
+def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[ChildProcess, Lifeline]:
     """Start a copy of this process that does nothing but `run`. Raises OSError.
 
     It has this process's memory, and neither its descriptors, so that nothing that this one serves
@@ -301,7 +301,7 @@ def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[Process, Lif
             os._exit(status)
     theirs.close()
     try:
-        return Process.from_orphan(pid), Lifeline(ours)
+        return ChildProcess.from_orphan(pid), Lifeline(ours)
     except OSError:
         ours.close()
         os.kill(pid, signal.SIGKILL)

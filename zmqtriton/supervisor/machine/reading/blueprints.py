@@ -14,7 +14,7 @@ from typing import Any
 from zmqtriton.config.ensembles import complete_ensemble
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import ClientFiles, inherit_labels
-from zmqtriton.config.model_config import Host, merge_completion
+from zmqtriton.config.model_config import ModelHost, merge_completion
 from zmqtriton.config.pbtxt import from_bytes, to_json
 from zmqtriton.config.positions import PositionIndex, locate
 from zmqtriton.environments.demand import Environment
@@ -28,14 +28,14 @@ from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig, Scale
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 
-def make_blueprint(reading: ModelReading, host: Host) -> Blueprint:
+def make_blueprint(reading: ModelReading, host: ModelHost) -> Blueprint:
     """Return the blueprint with its functions."""
     config = from_bytes(reading.config)
     configuration = _Configuration(config, reading.files, reading.source, host, reading.finished)
     return _with_functions(reading.blueprint, configuration)
 
 
-def finish_reading(reading: ModelReading, host: Host) -> ModelReading:
+def finish_reading(reading: ModelReading, host: ModelHost) -> ModelReading:
     """Return it with the final configuration of a model that adds nothing to its own.
 
     That of an ensemble is final with those of its members.
@@ -61,7 +61,7 @@ class _Configuration:
     config: Any
     files: ClientFiles
     source: SourceText | None
-    host: Host
+    host: ModelHost
     #: As in a ModelReading.
     finished: FinalConfig | ZmqTritonError | None = None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from zmqtriton.config.model_config import Host
+from zmqtriton.config.model_config import ModelHost
 from zmqtriton.options import Options
 from zmqtriton.repository.scan import not_found, not_unique
 from zmqtriton.supervisor.actions import (
@@ -26,7 +26,12 @@ from zmqtriton.supervisor.machine.reading.blueprints import make_blueprint
 from zmqtriton.supervisor.machine.reading.plain import FoundModel, ModelReading
 from zmqtriton.supervisor.machine.reading.reader_process import ReaderTasks, start_reader
 from zmqtriton.supervisor.machine.reading.readers import Readers, Task, TaskRunner, Topic
-from zmqtriton.supervisor.machine.reading.repositories import Clock, Gathering, Place, Repositories
+from zmqtriton.supervisor.machine.reading.repositories import (
+    Clock,
+    Gathering,
+    PlaceReading,
+    Repositories,
+)
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
@@ -49,13 +54,13 @@ class _Lookup:
     def __init__(self, action: ReadModel, then: _Then) -> None:
         self.action = action
         self.then = then
-        self.tasks: dict[Place, Task] = {}
-        self.gathering: Gathering[Place] | None = None
+        self.tasks: dict[PlaceReading, Task] = {}
+        self.gathering: Gathering[PlaceReading] | None = None
 
 
 class ModelLookups:
     def __init__(
-        self, repositories: Repositories, runner: TaskRunner, call_later: Clock, host: Host
+        self, repositories: Repositories, runner: TaskRunner, call_later: Clock, host: ModelHost
     ) -> None:
         self._repositories = repositories
         self._runner = runner
@@ -106,7 +111,7 @@ class ModelLookups:
             )
         gathering.begin(self._call_later, PATIENCE_S)
 
-    def _decide(self, lookup: _Lookup, gathering: Gathering[Place]) -> bool:
+    def _decide(self, lookup: _Lookup, gathering: Gathering[PlaceReading]) -> bool:
         models: dict[str, FoundModel] = {}
         for place in self._repositories.places:  # of two names of one place the first counts
             answer = gathering.answers.get(place)
@@ -129,7 +134,9 @@ class ModelLookups:
         return True
 
     @staticmethod
-    def _can_do_without(lookup: _Lookup, gathering: Gathering[Place], is_found: bool) -> bool:
+    def _can_do_without(
+        lookup: _Lookup, gathering: Gathering[PlaceReading], is_found: bool
+    ) -> bool:
         """True if others have answered enough, and none of the rest has had the model."""
         rest = gathering.pending
         is_over = gathering.is_late or all(place.is_silent for place in rest)

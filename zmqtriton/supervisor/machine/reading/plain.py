@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from zmqtriton.config import known_parameters
 from zmqtriton.config.files import ClientFiles
 from zmqtriton.config.parameters import Quota
-from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
+from zmqtriton.environments.demand import Environment, EnvironmentSpec, GuestHost
 from zmqtriton.repository.decisions import Decision
 from zmqtriton.repository.scan import Promotion, VersionSelection
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
@@ -78,7 +78,7 @@ _TYPES = {
         FileSource,
         FinalConfig,
         FoundModel,
-        Host,
+        GuestHost,
         InstanceSlot,
         KeepDecisions,
         LoadOverride,

@@ -28,7 +28,7 @@ from zmqtriton.repository.scan import (
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.processes import process
-from zmqtriton.supervisor.machine.processes.process import Process
+from zmqtriton.supervisor.machine.processes.process import ChildProcess
 from zmqtriton.supervisor.machine.reading.plain import FoundModel, ModelReading, dumps, loads
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton_floor import wire
@@ -139,7 +139,7 @@ def _identity(place: ModelPlace) -> str:
     return str(place.code_file or place.directory.resolve())
 
 
-def start_reader(tasks: ReaderTasks) -> tuple[Process, Lifeline]:
+def start_reader(tasks: ReaderTasks) -> tuple[ChildProcess, Lifeline]:
     """Start a reader. Raises OSError."""
     return process.start_copy(_NAME, partial(serve, tasks=tasks.by_name))
 

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton.supervisor.machine import clock
-from zmqtriton.supervisor.machine.processes.process import Process, await_ends
+from zmqtriton.supervisor.machine.processes.process import ChildProcess, await_ends
 from zmqtriton.supervisor.machine.reading.plain import dumps, loads
-from zmqtriton.supervisor.plan import Timer
+from zmqtriton.supervisor.plan import PlanTimer
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, from_number
 from zmqtriton_floor.lifeline import Lifeline
@@ -69,7 +69,7 @@ class TaskRunner(Protocol):
 
 
 class _Reader:
-    def __init__(self, process: Process, line: Lifeline) -> None:
+    def __init__(self, process: ChildProcess, line: Lifeline) -> None:
         self.process = process
         self.line = line
         self.task: Task | None = None
@@ -97,8 +97,8 @@ class Readers:
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        start: Callable[[], tuple[Process, Lifeline]],
-        call_later: Callable[[float, Callable[[], None]], Timer],
+        start: Callable[[], tuple[ChildProcess, Lifeline]],
+        call_later: Callable[[float, Callable[[], None]], PlanTimer],
         pids: set[int],
     ) -> None:
         """Set up; `pids` are those that nobody else reaps, and get those of the readers."""
@@ -109,8 +109,8 @@ class Readers:
         self._readers: list[_Reader] = []
         self._waiting: list[Task] = []
         #: For tasks that wait for a reader, and for readers that wait for a task.
-        self._late_timer: Timer | None = None
-        self._idle_timer: Timer | None = None
+        self._late_timer: PlanTimer | None = None
+        self._idle_timer: PlanTimer | None = None
         self._is_closed = False
 
     def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...], then: Then) -> Task:

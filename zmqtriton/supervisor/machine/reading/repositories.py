@@ -28,7 +28,7 @@ from zmqtriton.supervisor.actions import (
 )
 from zmqtriton.supervisor.machine.reading.plain import FoundModel
 from zmqtriton.supervisor.machine.reading.readers import Task, TaskRunner, Then, Topic
-from zmqtriton.supervisor.plan import Timer
+from zmqtriton.supervisor.plan import PlanTimer
 from zmqtriton_floor.errors import AlreadyExists, InternalError, NotFound, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -46,7 +46,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 #: Calls later.
-Clock = Callable[[float, Callable[[], None]], Timer]
+Clock = Callable[[float, Callable[[], None]], PlanTimer]
 
 
 class Gathering(Generic[_Key]):
@@ -56,7 +56,7 @@ class Gathering(Generic[_Key]):
         self.pending = set(keys)
         self.answers: dict[_Key, Any] = {}
         self._decide = decide
-        self._timer: Timer | None = None
+        self._timer: PlanTimer | None = None
         #: The time for which all are waited for has passed.
         self.is_late = False
         self.is_over = False
@@ -87,7 +87,7 @@ class Gathering(Generic[_Key]):
             self.end()
 
 
-class Place:
+class PlaceReading:
     """A place that may have a model, with the tasks about it."""
 
     def __init__(self, path: Path, runner: TaskRunner) -> None:
@@ -125,7 +125,7 @@ class Place:
             _log.warning("'%s' does not answer; others go on without it", self.path)
 
 
-class FileModel(Place):
+class FileModel(PlaceReading):
     """One file that is a model."""
 
     def __init__(self, name: str, path: Path, runner: TaskRunner) -> None:
@@ -139,7 +139,7 @@ class FileModel(Place):
         return name == self._name
 
 
-class Repository(Place):
+class Repository(PlaceReading):
     """A directory of models."""
 
     def __init__(self, path: Path, names: Mapping[str, str], runner: TaskRunner) -> None:
@@ -263,7 +263,7 @@ class Repositories:
         }
         self._remote_urls = tuple(filter(is_remote, options.model_repository))
         #: Repositories whose files are looked at.
-        self._looked_at: set[Place] = set()
+        self._looked_at: set[PlaceReading] = set()
         #: How many readings of directories that loads have brought along are under way.
         self._staged_in_use: Counter[str] = Counter()
         self._staged_to_remove: set[str] = set()
@@ -276,11 +276,11 @@ class Repositories:
         return (*(each.absolute_path for each in self._repositories), *self._remote_urls)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[PlaceReading, ...]:
         """Return all that may have a model."""
         return (*self._repositories, *self._files.values())
 
-    def places_of(self, name: str) -> dict[Place, tuple[str, str]]:
+    def places_of(self, name: str) -> dict[PlaceReading, tuple[str, str]]:
         """Return where a model may be."""
         pairs = ((place, place.place_of(name)) for place in self.places)
         return {place: where for place, where in pairs if where is not None}
@@ -341,7 +341,7 @@ class Repositories:
 
     def look(self, names: Sequence[str], then: Callable[[FileReport], None]) -> None:
         """Look at the files of models; those of silent repositories are left out."""
-        by_place: dict[Place, dict[str, tuple[str, str]]] = {}
+        by_place: dict[PlaceReading, dict[str, tuple[str, str]]] = {}
         for name in names:
             for place, where in self.places_of(name).items():
                 by_place.setdefault(place, {})[name] = where
@@ -353,11 +353,13 @@ class Repositories:
             place.submit("the files", "fingerprints", (places,), done)
         gathering.begin(self._call_later, LISTING_PATIENCE_S)
 
-    def _looked(self, place: Place, gathering: Gathering[Place], answer: Any) -> None:
+    def _looked(self, place: PlaceReading, gathering: Gathering[PlaceReading], answer: Any) -> None:
         self._looked_at.discard(place)
         gathering.take(place, answer)
 
-    def _decide_look(self, gathering: Gathering[Place], then: Callable[[FileReport], None]) -> bool:
+    def _decide_look(
+        self, gathering: Gathering[PlaceReading], then: Callable[[FileReport], None]
+    ) -> bool:
         if gathering.pending and not gathering.is_late:
             return False
         for place in gathering.pending:

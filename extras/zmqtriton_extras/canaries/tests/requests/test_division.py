@@ -15,7 +15,7 @@ from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import RequestBody, TrafficSplit, VersionInfo
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.entrance import Entrance
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
 
@@ -56,7 +56,7 @@ def entrance_of(catalogue: Catalogue) -> Entrance:
 def ask(
     catalogue: Catalogue, version: str = "", correlation: int = 0, name: str = "", **headers: str
 ) -> CheckedRequest:
-    content = Content(RequestBody(name, {}, [], []), Options(correlation=correlation))
+    content = Content(RequestBody(name, {}, [], []), SchedulingOptions(correlation=correlation))
     by_name = {name.replace("_", "-").encode(): value for name, value in headers.items()}
     request = Ask(("m", version), lambda _: content, by_name.get)
     return entrance_of(catalogue).enter(request)

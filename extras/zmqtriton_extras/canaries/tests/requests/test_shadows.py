@@ -27,7 +27,7 @@ from zmqtriton_floor.wire import (
     encode_body,
 )
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.inference.admission import CheckedRequest, Copy, Options, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, Copy, SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import RegionContents
 
@@ -111,7 +111,7 @@ class Scene:
     def request(self, *inputs: Tensor, **options: int) -> CheckedRequest:
         """Return a request with its copy."""
         body, model = RequestBody("r", {}, [], list(inputs)), self.catalogue.find("m")
-        request = prepare(self.catalogue, model, body, Options(**options))
+        request = prepare(self.catalogue, model, body, SchedulingOptions(**options))
         assert model.trial is not None
         return request._replace(copy=self.shadows.copy(request, model.trial))
 
@@ -300,7 +300,7 @@ async def test_a_copy_asks_the_same_but_is_no_request_of_the_clients_token(scene
     await asyncio.sleep(0)
     [question] = scene.gateway.questions
     assert [input_of(b"abcd")] == question.body.inputs
-    assert Options(priority=2) == question.options
+    assert SchedulingOptions(priority=2) == question.options
     scene.gateway.answer(answer(1.0))
     await answering
     scene.gateway.copies[0].set_result(encode_body(answer(1.0)))
