@@ -101,7 +101,7 @@ def test_what_is_not_in_the_table_is_an_error_that_names_it() -> None:
                 "instance 'x'",
             ),
         )
-        == "instance 'x': ModelLoaded in state STOPPED"
+        == "instance 'x': InstanceLoaded in state STOPPED"
     )
 
 
