@@ -16,6 +16,7 @@ import pytest
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from tests.support.refusals import refusal
 from zmqtriton.supervisor import states
+from zmqtriton.supervisor.actions import ListRepository
 from zmqtriton.supervisor.backoff import (
     MAX_DEATHS,
     MAX_PAUSE_S,
@@ -222,7 +223,9 @@ def test_a_cancelled_timer_is_neither_called_nor_waited_for() -> None:
 def test_an_answer_is_taken_once_by_the_call_that_expects_it() -> None:
     plan = Plan()
     answers: list[str] = []
-    asked, forgotten = plan.expect(answers.append), plan.expect(answers.append)
+    for _ in range(2):
+        plan.ask(ListRepository).then(answers.append)
+    asked, forgotten = (a.ticket for a in plan.take_actions() if isinstance(a, ListRepository))
     assert asked != forgotten
 
     plan.forget(forgotten)
@@ -327,7 +330,11 @@ class Machine:
 
     def request(self, *serials: int) -> None:
         for serial in serials:
-            self.turns.request(serial, serial, partial(self.begun.append, serial))
+            turn = self.turns.request(serial, serial)
+            turn.then(partial(self._begin, serial))
+
+    def _begin(self, serial: int, _: None) -> None:
+        self.begun.append(serial)
 
     def advance(self, seconds: float) -> None:
         self.plan.advance_to(self.plan.now_s + seconds)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zmqtriton.supervisor.story import Change, Promise, Story
+from zmqtriton.supervisor.story import Change, Promise, Story, tell
 
 
 class Teller:
@@ -16,7 +16,7 @@ class Teller:
         self.first = Promise[str]()
         self.second = Promise[str]()
         self.done: list[str] = []
-        self.story = Story()
+        self.story = Story[None]()
         self.in_between: Callable[[], None] = lambda: None
 
     async def tell(self) -> None:
@@ -95,7 +95,7 @@ def test_an_error_reaches_whoever_brings_the_value() -> None:
 def test_a_condition_is_looked_at_when_something_has_changed() -> None:
     open_ones, change, done = {1, 2}, Change(), list[str]()
 
-    async def tell() -> None:
+    async def story() -> None:
         await change.until(lambda: not open_ones)
         done.append("first")
         await change.until(lambda: not open_ones)
@@ -104,7 +104,7 @@ def test_a_condition_is_looked_at_when_something_has_changed() -> None:
         await change.until(lambda: not open_ones)
         done.append("third")
 
-    Story().begin(tell())
+    tell(story())
     change()
     open_ones.discard(1)
     change()

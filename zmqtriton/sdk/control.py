@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import Change, Promise, Story, result_of
+from zmqtriton.supervisor.story import Change, Promise, Result, Story, all_of, kept, tell
 
 __all__ = [
     "Change",
@@ -14,9 +14,11 @@ __all__ = [
     "Feature",
     "Plan",
     "Promise",
+    "Result",
     "Story",
     "Verb",
     "Verbs",
-    "at_once",
-    "result_of",
+    "all_of",
+    "kept",
+    "tell",
 ]

@@ -12,10 +12,10 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "actions": "ChangeRepositories FileReport InBackground KeepDecisions LocalCopy LookAtFiles "
-    "RemoteListing RepositoriesInUse RepositoryListing Send Signal Spawn",
+    "RemoteListing RepositoriesInUse RepositoryListing RepositoryNames Send Signal Spawn",
     "control.load_calls": "HOW_TO_BE_EXPLICIT",
     "control.verbs": (
-        "ControlCall OWN_CALLER RepeatedCall Verb Verbs always at_once check_names "
+        "ControlCall OWN_CALLER RepeatedCall Verb Verbs always check_names "
         "optional_model_name required_model_name the_same"
     ),
     "features.feature": "CoreParts Feature HostServer",
@@ -28,7 +28,7 @@ _NAMES = {
     "machine.quotas": "NoControlGroups",
     "machine.start_checks": "find_problems",
     "models.blueprint": "Blueprint FileSource Scale",
-    "models.call_graph": "LoadCallback reaches",
+    "models.call_graph": "reaches",
     "models.generation": "Generation",
     "models.instance": "StubPlace",
     "models.model": "ServedModel",
@@ -42,7 +42,7 @@ _NAMES = {
     "server_processes.audience": "Audience",
     "server_processes.broker_counts": "BrokerCounts CountsReport",
     "service": "run",
-    "story": "Change Promise Story result_of",
+    "story": "Change Promise Result Story all_of kept tell",
     "states": "GenerationState InstanceState KillRequested TransitionError UNLOADED",
 }
 
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         RemoteListing,
         RepositoriesInUse,
         RepositoryListing,
+        RepositoryNames,
         Send,
         Signal,
         Spawn,
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
         Verb,
         Verbs,
         always,
-        at_once,
         check_names,
         optional_model_name,
         required_model_name,
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.machine.quotas import NoControlGroups
     from zmqtriton.supervisor.machine.start_checks import find_problems
     from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, Scale
-    from zmqtriton.supervisor.models.call_graph import LoadCallback, reaches
+    from zmqtriton.supervisor.models.call_graph import reaches
     from zmqtriton.supervisor.models.generation import Generation
     from zmqtriton.supervisor.models.instance import StubPlace
     from zmqtriton.supervisor.models.model import ServedModel
@@ -113,6 +113,6 @@ if TYPE_CHECKING:
         KillRequested,
         TransitionError,
     )
-    from zmqtriton.supervisor.story import Change, Promise, Story, result_of
+    from zmqtriton.supervisor.story import Change, Promise, Result, Story, all_of, kept, tell
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
@@ -21,7 +20,6 @@ from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.features.feature import CoreParts, Feature, Features
 from zmqtriton.supervisor.models.call_graph import (
-    LoadCallback,
     LoadOrder,
     LoadSlots,
     NestedLoads,
@@ -47,10 +45,7 @@ from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.settings import Policy
-from zmqtriton_floor.errors import ZmqTritonError
-
-#: What a server that takes over repeats before it has models.
-_WITHOUT_MODELS = ("regions.", "log.")
+from zmqtriton.supervisor.story import Promise, Result, tell
 
 
 class SupervisorCore:
@@ -93,7 +88,6 @@ class SupervisorCore:
             self._leaving,
             policy,
         )
-        self.startup = Startup(plan, policy, self, self._peers.publish)
         self.regions = RegionRegistry(
             plan,
             self._acknowledgements,
@@ -130,7 +124,29 @@ class SupervisorCore:
         self._notification = ServiceManager(
             plan, policy.watchdog_interval_s, self._probe_broker, self.status.summary
         )
-        succession = Succession(plan, self, self._notification, info.start)
+        loads = LoadCalls(
+            self,
+            self._peers,
+            self.staged_files,
+            NestedLoads(self.generations, self._context.load_slots),
+            next((why for each in self._features if (why := each.why_never_loaded)), None),
+            is_explicit=policy.control_mode == "explicit",
+        )
+        sources = (self._features, loads, self.regions)
+        self._succession = succession = Succession(
+            plan,
+            self,
+            self._notification,
+            info.start,
+            sources,
+            leaves_models=policy.one_by_one,
+        )
+        self._peers.opening.completed.then(lambda _: tell(succession.take_over()))
+        self.startup = Startup(
+            plan, policy, self, self._peers.publish, succession.end_of_predecessor
+        )
+        calls = self._control_calls(info, loads)
+        self.perform = calls.perform
         self.events = EventRouter(
             plan,
             self.models,
@@ -143,7 +159,7 @@ class SupervisorCore:
             stopping=self._stopping,
             status=self.status,
             succession=succession,
-            on_call=self._control_calls(info, succession).handle,
+            on_call=calls.handle,
             confirm=self._acknowledgements.sync,
         )
 
@@ -166,20 +182,11 @@ class SupervisorCore:
             policy=policy,
         )
 
-    def _control_calls(self, info: ServerInfo, succession: Succession) -> ControlCallHandler:
+    def _control_calls(self, info: ServerInfo, loads: LoadCalls) -> ControlCallHandler:
         """Put the table of control calls together, of the core's own and those of features."""
-        loads = LoadCalls(
-            self,
-            self._peers,
-            self.staged_files,
-            NestedLoads(self.generations, self._context.load_slots),
-            next((why for each in self._features if (why := each.why_never_loaded)), None),
-            is_explicit=self._policy.control_mode == "explicit",
-        )
         queries = Queries(self, info, self.status)
-        succession.sources = (self._features, loads, self.regions)
         tables = [
-            succession.verbs,
+            self._succession.verbs,
             loads.verbs,
             queries.verbs,
             self.status.verbs,
@@ -189,15 +196,7 @@ class SupervisorCore:
             self._peers.connection_calls.verbs,
         ]
         tables += [feature.verbs for feature in self._features]
-        calls = ControlCallHandler(self.plan, self, tables, succession)
-        self.perform = calls.perform
-        self._peers.opening.prepare = partial(succession.inherit, calls.perform)
-        if self._policy.one_by_one:
-            succession.leaves_later = lambda verb: not verb.startswith(_WITHOUT_MODELS)
-        succession.on_end_of_predecessor = self.startup.make_room
-        self.startup.finish_move = partial(succession.inherit_rest, calls.perform)
-        self._peers.opening.on_complete = succession.has_opened
-        return calls
+        return ControlCallHandler(self.plan, self, tables, self._succession)
 
     def take_actions(self) -> list[Action]:
         """Take the actions to perform now, in this order."""
@@ -219,7 +218,7 @@ class SupervisorCore:
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:
-            self._peers.opening.begin()
+            tell(self._open())
         self.startup.begin()
         self._features.tell(lambda each: each.start())
 
@@ -272,33 +271,25 @@ class SupervisorCore:
         """Return the model; make it known if it was not."""
         return self.models.setdefault(name, ServedModel(name, self._context))
 
-    def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
-        self.get_or_create_model(model).load(done, override=override, again=True)
+    def load(self, model: str, override: LoadOverride | None) -> Result:
+        return self.get_or_create_model(model).load(override, again=True)
 
-    def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
+    def unload(self, model: str, dependents: bool) -> Promise[None]:
         names = self._context.ensemble_members.unload_order(model) if dependents else [model]
-        left = [self.models[name] for name in names if name in self.models]
+        return tell(self._unload([self.models[name] for name in names if name in self.models]))
 
-        def unload_next(_: ZmqTritonError | None) -> None:
-            if left:
-                left.pop(0).unload(unload_next)
-            else:
-                done(None)
-
-        unload_next(None)
+    async def _unload(self, models: Iterable[ServedModel]) -> None:
+        for model in models:
+            await model.unload()
 
     def list_repository(
-        self,
-        then: Callable[[RepositoryListing], None],
-        *,
-        is_patient: bool = False,
-        is_urgent: bool = False,
-    ) -> None:
-        self._readings.list_models(then, is_patient=is_patient, is_urgent=is_urgent)
+        self, *, is_patient: bool = False, is_urgent: bool = False
+    ) -> Promise[RepositoryListing]:
+        return tell(self._readings.list_models(is_patient=is_patient, is_urgent=is_urgent))
 
-    def _probe_broker(self, then: Callable[[], None]) -> None:
-        if self._introductions.broker_serial:
-            self._acknowledgements.probe(self._introductions.broker_serial, then)
+    def _probe_broker(self) -> Promise[None]:
+        broker = self._introductions.broker_serial
+        return self._acknowledgements.probe(broker) if broker else Promise()
 
     def _all_news(self) -> Iterable[Any]:
         yield from self.startup.news()
@@ -311,9 +302,16 @@ class SupervisorCore:
         return next(filter(None, self._features.ask(lambda each: each.start_problem(ready))), "")
 
     def accept_clients(self) -> None:
-        """Let clients connect."""
+        """Let clients connect, once this server has what the one before was told."""
         if not self.is_stopping:
-            self._peers.opening.begin()
+            tell(self._open())
+
+    async def _open(self) -> None:
+        await self._succession.inherit(self.perform)
+        self._peers.opening.begin()
+
+    async def finish_move(self) -> None:
+        await self._succession.inherit_rest(self.perform)
 
     def leave_to_successor(self) -> None:
         """End the server in order; another has its sockets."""

@@ -23,6 +23,7 @@ from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.states import InstanceState
+from zmqtriton.supervisor.story import Promise, tell
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -53,7 +54,7 @@ class EventRouter:
         status: ServerStatus,
         succession: Succession,
         on_call: Callable[[int, wire.Call], None],
-        confirm: Callable[[Iterable[int], Callable[[], None]], None],
+        confirm: Callable[[Iterable[int]], Promise[None]],
     ) -> None:
         self._plan = plan
         self._models = models
@@ -249,9 +250,9 @@ class LostConnections:
         introductions: Introductions,
         find_instance: Callable[[int], StubPlace | None],
         tell_stub: Callable[[int, states.Event], None],
-        confirm: Callable[[Iterable[int], Callable[[], None]], None],
+        confirm: Callable[[Iterable[int]], Promise[None]],
     ) -> None:
-        """Set up; `confirm` calls back when these processes have answered, or are dead."""
+        """Set up; `confirm` promises that these processes have answered, or are dead."""
         self._plan = plan
         self._peers = peers
         self._introductions = introductions
@@ -265,14 +266,14 @@ class LostConnections:
 
     def on_lost(self, serial: int) -> None:
         """The broker has lost its connection to this process."""
-        broker = self._introductions.broker_serial
         self._open.add(serial)
-        ask = partial(self._ask, serial, broker)
-        # A busy supervisor sees the time before the death; by the broker's answer it has seen both.
-        self._plan.call_later(_DEATH_WITHIN_S, lambda: self._confirm([broker], ask))
+        tell(self._ask(serial, self._introductions.broker_serial))
 
-    def _ask(self, serial: int, broker: int) -> None:
-        """Ask a process that has not died yet whether it lives."""
+    async def _ask(self, serial: int, broker: int) -> None:
+        """Ask a process that has not died in time whether it lives."""
+        await self._plan.pause(_DEATH_WITHIN_S)
+        # a busy supervisor sees the time before the death; by the broker's answer it has seen both
+        await self._confirm([broker])
         instance = self._find_instance(serial)
         is_over = broker != self._introductions.broker_serial
         if instance is not None and not is_over:
@@ -282,7 +283,7 @@ class LostConnections:
             self._open.discard(serial)
             self._judge()
             return
-        self._confirm([serial], partial(self._resolve, peer, broker))
+        self._confirm([serial]).then(lambda _: self._resolve(peer, broker))
         self._plan.call_later(_ANSWER_WITHIN_S, partial(self._end_silent, peer, broker))
 
     def _kill_stub(self, serial: int, instance: StubPlace) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import Promise
 
 #: How often to look which of those that have begun still compute.
 _LOOK_S = 0.05
@@ -31,18 +32,20 @@ class FinalizeTurns:
         self._plan = plan
         self._max_computing = max_computing
         self._find_use = find_use
-        #: By serial, the process and the beginning of each that waits, in their order.
-        self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
+        #: By serial, the process and the turn of each that waits, in their order.
+        self._waiting: dict[int, tuple[int, Promise[None]]] = {}
         #: Of those that have begun: the process, and its ticks at the last look.
         self._begun: dict[int, tuple[int, int]] = {}
         #: Those of them that count as computing.
         self._computing: set[int] = set()
         self._is_looking = False
 
-    def request(self, serial: int, pid: int, begin: Callable[[], None]) -> None:
-        """Have an instance finalize, now or when it is its turn."""
-        self._waiting[serial] = (pid, begin)
+    def request(self, serial: int, pid: int) -> Promise[None]:
+        """Return the turn of an instance to finalize."""
+        turn = Promise[None]()
+        self._waiting[serial] = (pid, turn)
         self._begin_next()
+        return turn
 
     def leave(self, serial: int) -> None:
         """Forget an instance whose process has ended."""
@@ -54,10 +57,10 @@ class FinalizeTurns:
     def _begin_next(self) -> None:
         while self._waiting and len(self._computing) < self._max_computing:
             serial = next(iter(self._waiting))
-            pid, begin = self._waiting.pop(serial)
+            pid, turn = self._waiting.pop(serial)
             self._begun[serial] = (pid, self._find_use(pid).ticks)
             self._computing.add(serial)
-            begin()
+            turn()
         if self._waiting and not self._is_looking:
             self._is_looking = True
             self._plan.call_later(_LOOK_S, self._look)

@@ -11,11 +11,10 @@ import itertools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor.actions import Action, Log
-from zmqtriton.supervisor.story import result_of
+from zmqtriton.supervisor.story import Promise
 
 #: What keeps the error of a named block where it happened.
 Guard = Callable[[str], AbstractContextManager[Any]]
@@ -49,8 +48,8 @@ class Plan:
         self._serials = itertools.count(1)
         self._generations = itertools.count(1)
         self._tickets = itertools.count(1)
-        #: Who waits for the answer to an action, by its ticket.
-        self._expecting: dict[int, Callable[[Any], None]] = {}
+        #: The answers to actions that are awaited, by ticket.
+        self._expected: dict[int, Promise[Any]] = {}
 
     def enqueue(self, *actions: Action) -> None:
         self._actions.extend(actions)
@@ -83,24 +82,25 @@ class Plan:
         actions, self._actions = self._actions, []
         return actions
 
-    def expect(self, then: Callable[[Any], None], ticket: int = 0) -> int:
-        """Return a ticket for an action that has an answer; `then` gets the answer.
+    def ask(self, make: Callable[[int], Action], ticket: int = 0) -> Promise[Any]:
+        """Enqueue an action that has an answer, made for a ticket; return the answer.
 
-        One whose answer was taken may be used again.
+        A ticket whose answer was taken may be used again.
         """
         ticket = ticket or self.new_ticket()
-        self._expecting[ticket] = then
-        return ticket
+        answer = self._expected[ticket] = Promise()
+        self.enqueue(make(ticket))
+        return answer
 
     def forget(self, ticket: int) -> None:
         """Expect the answer no more."""
-        self._expecting.pop(ticket, None)
+        self._expected.pop(ticket, None)
 
     def answer(self, ticket: int, result: Any) -> None:
         """Take the answer to an action, which may be expected no more."""
-        then = self._expecting.pop(ticket, None)
-        if then is not None:
-            then(result)
+        answer = self._expected.pop(ticket, None)
+        if answer is not None:
+            answer(result)
 
     def new_ticket(self) -> int:
         return next(self._tickets)
@@ -110,9 +110,11 @@ class Plan:
         heapq.heappush(self._timers, (self.now_s + delay_s, next(self._order), timer))
         return timer
 
-    async def pause(self, seconds: float) -> None:
-        """Let a story wait."""
-        await result_of(partial(self.call_later, seconds))
+    def pause(self, seconds: float) -> Promise[None]:
+        """Return a promise that is kept after this time."""
+        over = Promise[None]()
+        self.call_later(seconds, over)
+        return over
 
     def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:
         """Set the time, and make due calls; each call in a guard of its own."""

@@ -7,41 +7,64 @@ loop, no thread and no I/O: the plan has the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, Generic, TypeVar
+
+from zmqtriton_floor.errors import ZmqTritonError
 
 Value = TypeVar("Value")
 
 
 class Promise(Generic[Value]):
-    """A value that a story awaits. The value's source calls it; only the first call counts."""
+    """A value that is there now or later. Its source calls it; only the first call counts."""
 
     def __init__(self) -> None:
         self._values: list[Value] = []
-        self._waiting: Callable[[], None] | None = None
+        self._waiting: list[Callable[[Value], object]] = []
 
     def __call__(self, value: Value = None) -> None:  # type: ignore[assignment]
         if not self._values:
             self._values.append(value)
-            waiting, self._waiting = self._waiting, None
-            if waiting is not None:
-                waiting()
+            waiting, self._waiting = self._waiting, []
+            for call in waiting:
+                call(value)
 
     def __await__(self) -> Generator[Promise[Value], None, Value]:
         if not self._values:
             yield self
         return self._values[0]
 
-    def wake(self, waiting: Callable[[], None] | None) -> None:
-        """Call this when the value is there; None: the story waits no more."""
-        self._waiting = waiting
+    @property
+    def is_kept(self) -> bool:
+        return bool(self._values)
+
+    def then(self, call: Callable[[Value], object]) -> None:
+        """Call this with the value: now, or when it is there."""
+        if self._values:
+            call(self._values[0])
+        else:
+            self._waiting.append(call)
 
 
-async def result_of(ask: Callable[[Promise[Value]], object]) -> Value:
-    """Return what a function passes to the callback that it takes."""
-    outcome = Promise[Value]()
-    ask(outcome)
-    return await outcome
+#: None, or why it has failed.
+Result = Promise[ZmqTritonError | None]
+
+
+def kept(value: Value) -> Promise[Value]:
+    """Return a promise whose value is there."""
+    promise = Promise[Value]()
+    promise(value)
+    return promise
+
+
+def all_of(promises: Iterable[Promise[Any]]) -> Promise[None]:
+    """Return a promise that is kept once all of these are."""
+    return tell(_await_all([*promises]))
+
+
+async def _await_all(promises: Iterable[Promise[Any]]) -> None:
+    for each in promises:
+        await each
 
 
 class Change:
@@ -63,34 +86,44 @@ class Change:
             await self._outcome
 
 
-class Story:
-    """Runs one coroutine: at once, until that awaits something that is not there."""
+class Story(Promise[Value]):
+    """Runs one coroutine: at once, until that awaits something that is not there.
+
+    Its value is what the coroutine returns.
+    """
 
     def __init__(self) -> None:
-        self._steps: Coroutine[Promise[Any], None, None]
-        self._awaited: Promise[Any] | None = None
-        self._is_cancelled = False
+        super().__init__()
+        self._steps: Coroutine[Promise[Any], None, Value]
+        self._is_waiting = self._is_cancelled = False
 
-    def begin(self, steps: Coroutine[Promise[Any], None, None]) -> None:
+    def begin(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
         self._steps = steps
         self._go_on()
+        return self
 
-    def _go_on(self) -> None:
-        self._awaited = None
+    def _go_on(self, _: object = None) -> None:
+        self._is_waiting = False
+        if self._is_cancelled:  # while it waited
+            return
         try:
             awaited = self._steps.send(None)
-        except StopIteration:
+        except StopIteration as end:
+            self(end.value)
             return
         if self._is_cancelled:  # by what it has caused itself
             self._steps.close()
         else:
-            self._awaited = awaited
-            awaited.wake(self._go_on)
+            self._is_waiting = True
+            awaited.then(self._go_on)
 
     def cancel(self) -> None:
         """End it where it waits; while it runs, where it waits next."""
         self._is_cancelled = True
-        awaited, self._awaited = self._awaited, None
-        if awaited is not None:
-            awaited.wake(None)
+        if self._is_waiting:
             self._steps.close()
+
+
+def tell(steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
+    """Begin a story that nobody cancels."""
+    return Story[Value]().begin(steps)

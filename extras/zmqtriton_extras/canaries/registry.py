@@ -23,6 +23,7 @@ from zmqtriton.supervisor import (
     Feature,
     KeepDecisions,
     Plan,
+    Promise,
     RepeatedCall,
     ServedModel,
     Verb,
@@ -60,8 +61,8 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.reasons import Kind, Reason
 
-#: Gets the description of the canary, or an error.
-Answer = Callable[[Any], None]
+#: The description of the canary, or an error.
+Answer = Promise[Any]
 _LOOK_S = 1.0
 CHECK_INTERVAL_S = 1.0
 
@@ -93,9 +94,7 @@ class CanaryRegistry(Feature):
 
     # ---------------------------------------------------- what operators ask
 
-    def start_canary(
-        self, name: str, values: Mapping[str, Any], answer: Answer, stable: int = 0
-    ) -> None:
+    def start_canary(self, name: str, values: Mapping[str, Any], stable: int = 0) -> Answer:
         """Load a version beside the one that serves and give it its share.
 
         `stable` is the one that serves at the server before, whatever serves here. Raises
@@ -119,7 +118,7 @@ class CanaryRegistry(Feature):
         override = model.history.override
         if override is not None and (override.directory or override.host):
             raise InvalidArgument(f"the files of model '{name}' came with its load: no versions")
-        self._waiting[name] = answer
+        answer = self._waiting[name] = Answer()
         self._begin(name, stable, settings)
 
         def fail_without_load(error: ZmqTritonError | None) -> None:
@@ -127,9 +126,10 @@ class CanaryRegistry(Feature):
             if error is not None and canary.phase is Phase.LOADING:
                 self._fail(canary, error.text.strip())
 
-        model.load(fail_without_load, override=override, again=True)
+        model.load(override, again=True).then(fail_without_load)
+        return answer
 
-    def change(self, name: str, values: Mapping[str, Any], answer: Answer) -> None:
+    async def change(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Change the settings of a running canary. Raises InvalidArgument and NotFound."""
         canary = self._undecided(name)
         settings = canary.settings.changed(values)
@@ -139,23 +139,27 @@ class CanaryRegistry(Feature):
                 raise InvalidArgument(problem)
         canary.settings = settings
         self._plan.log("I", f"the canary of model '{name}' has changed: {settings.describe()}")
-        self._divide(canary, lambda: answer(self.describe_canaries(name)[0]))
+        self._divide(canary)
+        await self._audience.confirm()
+        return self.describe_canaries(name)[0]
 
-    def promote(self, name: str, answer: Answer) -> None:
+    def promote(self, name: str) -> Answer:
         """Let the canary serve all requests. Raises NotFound and Unavailable."""
         canary = self._undecided(name)
         if canary.phase is Phase.LOADING:
             raise Unavailable(f"version {canary.version} of model '{name}' is still loading")
-        self._waiting[name] = answer
+        answer = self._waiting[name] = Answer()
         reason = _with_slowness("an operator has promoted it", canary)
         self._decide(canary, Phase.PROMOTING, reason, is_automatic=False)
+        return answer
 
-    def abort(self, name: str, answer: Answer) -> None:
+    def abort(self, name: str) -> Answer:
         """Let the stable version serve all requests again. Raises NotFound."""
         canary, reason = self._undecided(name), "an operator has aborted it"
         self._waiting.refuse(name, reason)
-        self._waiting[name] = answer
+        answer = self._waiting[name] = Answer()
         self._decide(canary, Phase.ABORTING, reason, is_automatic=False)
+        return answer
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         return {"canaries": {"models": self.describe_canaries(), **self._totals.describe()}}
@@ -292,7 +296,8 @@ class CanaryRegistry(Feature):
             f"version {canary.version} of model '{canary.model}' is tried beside version "
             f"{canary.stable}: {canary.settings.describe()}",
         )
-        self._divide(canary, partial(self._waiting.answer, canary, self._plan))
+        self._divide(canary)
+        self._answer_when_known(canary)
         self._watch.begin()
 
     def _reconfigure(self, canary: Canary, settings: CanarySettings) -> None:
@@ -325,7 +330,8 @@ class CanaryRegistry(Feature):
         decisions = keep_decision(self._models[canary.model], canary)
         if is_kept:
             self._plan.enqueue(KeepDecisions(canary.model, canary.directory, decisions))
-        self._divide(canary, partial(self._release, canary))
+        self._divide(canary)
+        self._audience.confirm().then(lambda _: self._release(canary))
 
     def _release(self, canary: Canary) -> None:
         """Unload the version that gets no new requests: every frontend and the broker know."""
@@ -337,17 +343,18 @@ class CanaryRegistry(Feature):
             self._last_executions.limit(canary)
         if version is not None and version.is_serving and not stays:
             model.unload_version(version)
-        self._audience.confirm(partial(self._waiting.answer, canary, self._plan))
+        self._answer_when_known(canary)
+
+    def _answer_when_known(self, canary: Canary) -> None:
+        self._audience.confirm().then(lambda _: self._waiting.answer(canary, self._plan))
 
     # ------------------------------------------------------------ the others
 
-    def _divide(self, canary: Canary, then: Callable[[], None] | None = None) -> None:
-        """Tell everybody how requests are divided now; `then` is called when all know."""
+    def _divide(self, canary: Canary) -> None:
+        """Tell everybody how requests are divided now."""
         message = canary.split()
         self._audience.tell_broker(message)
         self._audience.tell_frontends(message)
-        if then is not None:
-            self._audience.confirm(then)
 
 
 class LastExecutions:
@@ -370,7 +377,7 @@ class LastExecutions:
 
     def _look(self, canary: Canary, within_s: float) -> None:
         if canary.phase is Phase.ABORTING:
-            self._counts.request(partial(self._end, canary, within_s))
+            self._counts.request().then(partial(self._end, canary, within_s))
 
     def _end(self, canary: Canary, within_s: float, report: CountsReport) -> None:
         if canary.phase is not Phase.ABORTING:
@@ -418,7 +425,7 @@ class CanaryWatch:
             self._look()
 
     def _look(self) -> None:
-        self._counts.request(self._on_counts)
+        self._counts.request().then(self._on_counts)
 
     def _on_counts(self, report: CountsReport) -> None:
         entries = {(entry["model"], entry["version"]): entry for entry in report["counts"] or ()}
@@ -477,9 +484,9 @@ class WaitingCallers(dict[str, Answer]):
 def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) -> Verbs:
     """Return the verbs; each is answered when it has taken effect."""
 
-    def show(call: ControlCall) -> None:
+    def show(call: ControlCall) -> list[dict[str, Any]]:
         name = required_model_name(call.arguments) if "model" in call.arguments else ""
-        call.answer(canaries.describe_canaries(name))
+        return canaries.describe_canaries(name)
 
     def start_elsewhere(call: ControlCall) -> dict[str, Any]:
         # other versions may serve there
@@ -487,36 +494,30 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) ->
         stable = 0 if model is None else stable_beside(model, call.arguments.get("version"))
         return {**call.arguments, "stable": stable}
 
-    def take_comparisons(call: ControlCall) -> None:
-        canaries.compared(call.arguments)
-        call.answer(None)
-
     return {
         "canary.start": Verb(
-            lambda call: canaries.start_canary(
-                _model_name(call), _values(call), call.answer, _stable(call)
-            ),
+            lambda call: canaries.start_canary(_model_name(call), _values(call), _stable(call)),
             needs_repository=True,
             changes=always,
             goes_over=start_elsewhere,
         ),
         "canary.change": Verb(
-            lambda call: canaries.change(_model_name(call), _values(call), call.answer),
+            lambda call: canaries.change(_model_name(call), _values(call)),
             changes=always,
             goes_over=the_same,
         ),
         "canary.promote": Verb(
-            lambda call: canaries.promote(_model_name(call), call.answer),
+            lambda call: canaries.promote(_model_name(call)),
             changes=always,
             goes_over=the_same,
         ),
         "canary.abort": Verb(
-            lambda call: canaries.abort(_model_name(call), call.answer),
+            lambda call: canaries.abort(_model_name(call)),
             changes=always,
             goes_over=the_same,
         ),
         "canary.status": Verb(show),
-        "canary.compared": Verb(take_comparisons),
+        "canary.compared": Verb(lambda call: canaries.compared(call.arguments)),
     }
 
 

@@ -6,7 +6,7 @@ later are told by the core. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,11 @@ from zmqtriton.supervisor import (
     CoreParts,
     CountsReport,
     Feature,
+    Promise,
     RepeatedCall,
     Verb,
     Verbs,
     always,
-    at_once,
     check_names,
     optional_model_name,
     the_same,
@@ -56,7 +56,8 @@ class _Drained:
         self.key = key
         self.target = target
         self.drain = drain
-        self.waiting: list[Callable[[Any], None]] = []
+        #: What those who wait are answered.
+        self.result = Promise[Any]()
         #: What became of it, once it is over.
         self.outcome = ""
 
@@ -75,9 +76,8 @@ class _Drained:
         return {**status, "is_late": True} if drain.is_late else status
 
     def answer(self, result: Any) -> None:
-        waiting, self.waiting = self.waiting, []
-        for tell in waiting:
-            tell(result)
+        answered, self.result = self.result, Promise()
+        answered(result)
 
 
 class Draining(Feature):
@@ -117,7 +117,7 @@ class Draining(Feature):
                 goes_over=lambda call: _to_repeat(call.arguments),
             ),
             "undrain": Verb(self._undrain, of_operators=True, changes=always, goes_over=the_same),
-            "drain.state": Verb(at_once(lambda arguments: self._state(_key(arguments)))),
+            "drain.state": Verb(lambda call: self._state(_key(call.arguments))),
         }
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
@@ -135,7 +135,7 @@ class Draining(Feature):
             self._set(_SERVER, DrainWish(Follow.STOP, seconds, seconds))
         return bool(seconds)
 
-    def _begin(self, call: ControlCall) -> None:
+    def _begin(self, call: ControlCall) -> Any:
         """Begin a drain; the answer comes when it has drained, unless the call says not to wait."""
         arguments, key = call.arguments, _key(call.arguments)
         check_names("a drain", arguments, _SETTINGS)
@@ -148,10 +148,7 @@ class Draining(Feature):
         if isinstance(target, InstanceTarget):
             target.check(wish.follow)
         drained = self._set(key, wish, target)
-        if does_wait:
-            drained.waiting.append(call.answer)
-        else:
-            call.answer(drained.describe(self._plan.now_s))
+        return drained.result if does_wait else drained.describe(self._plan.now_s)
 
     def _target(self, key: Key) -> Target:
         model, instance = key
@@ -181,30 +178,30 @@ class Draining(Feature):
         self._poll()
         return drained
 
-    def _undrain(self, call: ControlCall) -> None:
-        key, answer = _key(call.arguments), call.answer
+    def _undrain(self, call: ControlCall) -> Any:
+        key = _key(call.arguments)
         check_names("an undrain", call.arguments, _KEY_SETTINGS)
         drained = self._drained.get(key)
         if drained is None:
             if key != _SERVER:
                 self._check_model(key[0])
-            answer(_SERVING)
-        elif drained.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
+            return _SERVING
+        if drained.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
             raise Unavailable(_under_way(drained))
-        else:
-            del self._drained[key]
-            drained.drain.handle(DrainEvent.UNDRAINED)
-            self._past[key] = _SERVING
-            drained.answer(Unavailable(f"{drained.target.name} was undrained"))
-            self._plan.log("I", f"undrained {drained.target.name}")
-            if key[1]:  # its place is filled again
-                drained.drain = Drain(DrainWish(Follow.RESTART, None, 0.0), self._plan.now_s)
-                drained.waiting.append(answer)
-                self._drained[key] = drained
-                self._follow(drained)
-            else:
-                drained.target.accept(lambda _: None)
-                answer(_SERVING)
+        del self._drained[key]
+        drained.drain.handle(DrainEvent.UNDRAINED)
+        self._past[key] = _SERVING
+        drained.answer(Unavailable(f"{drained.target.name} was undrained"))
+        self._plan.log("I", f"undrained {drained.target.name}")
+        if not key[1]:
+            drained.target.accept()
+            return _SERVING
+        # its place is filled again
+        drained.drain = Drain(DrainWish(Follow.RESTART, None, 0.0), self._plan.now_s)
+        self._drained[key] = drained
+        restarted = drained.result
+        self._follow(drained)
+        return restarted
 
     def _state(self, key: Key) -> dict[str, Any]:
         drained = self._drained.get(key)
@@ -230,7 +227,7 @@ class Draining(Feature):
         """Ask for the open requests, as long as something drains."""
         if not self._is_polling and self._has_draining():
             self._is_polling = True
-            self._counts.request(self._observe)
+            self._counts.request().then(self._observe)
 
     def _has_draining(self) -> bool:
         return any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values())
@@ -261,8 +258,8 @@ class Draining(Feature):
     def _follow(self, drained: _Drained) -> None:
         drain = drained.drain
         drain.handle(DrainEvent.FOLLOWED)
-        done = partial(self._end, drained)
-        drained.target.follow(drain.wish.follow, is_late=drain.is_late, done=done)
+        done = drained.target.follow(drain.wish.follow, is_late=drain.is_late)
+        done.then(partial(self._end, drained))
 
     def _end(self, drained: _Drained, error: ZmqTritonError | None) -> None:
         follow = drained.drain.wish.follow
@@ -271,7 +268,7 @@ class Draining(Feature):
             del self._drained[drained.key]
             # whatever becomes of the model: what is loaded next is ready
             if not drained.key[1]:
-                drained.target.accept(lambda _: None)
+                drained.target.accept()
         target = drained.target
         drained.outcome = target.ended_as if target.has_ended else _OUTCOMES[follow]
         status = drained.describe(self._plan.now_s)

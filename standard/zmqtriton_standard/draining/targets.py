@@ -7,7 +7,7 @@ answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -19,11 +19,13 @@ from zmqtriton.supervisor import (
     HostServer,
     InstanceState,
     KillRequested,
-    LoadCallback,
     Plan,
+    Result,
     ServedModel,
     StubPlace,
+    kept,
     serving_generations,
+    tell,
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
@@ -153,7 +155,7 @@ class Replacement:
         self._leaving = list(instances)
         self._slots = [instance.slot for instance in instances]
         self._new: list[StubPlace] | None = None
-        self._then: Callable[[ZmqTritonError | None], None] | None = None
+        self._result: Result | None = None
         for instance in self._leaving:
             generation.remove_instance(instance)
 
@@ -173,12 +175,13 @@ class Replacement:
             if instance.state is InstanceState.DRAINING:
                 self._generation.handle(instance, KillRequested(reason))
 
-    def start(self, then: Callable[[ZmqTritonError | None], None]) -> None:
-        """Start others once the old ones have left; `then` is called when they are ready."""
-        self._then = then
+    def start(self) -> Result:
+        """Start others once the old ones have left; kept when they are ready."""
+        self._result = Result()
+        return self._result
 
     def advance(self) -> None:
-        if self._then is None:
+        if self._result is None:
             return
         if self.is_void:
             self._finish(None)
@@ -195,9 +198,9 @@ class Replacement:
                 self._finish(None)
 
     def _finish(self, error: ZmqTritonError | None) -> None:
-        then, self._then = self._then, None
-        if then is not None:
-            then(error)
+        result, self._result = self._result, None
+        if result is not None:
+            result(error)
 
 
 #: An entry of the broker's counts.
@@ -220,8 +223,8 @@ class Target(Protocol):
     def avoid(self) -> None:
         """Send clients elsewhere."""
 
-    def accept(self, done: LoadCallback) -> None:
-        """Let clients come again; `done` is called when they can."""
+    def accept(self) -> None:
+        """Let clients come again."""
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
         """Return the open requests, None if nobody knows, and the time of the last one."""
@@ -229,7 +232,7 @@ class Target(Protocol):
     def can_follow(self) -> bool:
         """True unless something else has to end before."""
 
-    def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
+    def follow(self, follow: Follow, *, is_late: bool) -> Result:
         """Take the step after the drain."""
 
     @property
@@ -261,10 +264,9 @@ class ServerTarget:
         self._audience.send_elsewhere()
         self._audience.tell_frontends(wire.ServerDraining(1))
 
-    def accept(self, done: LoadCallback) -> None:
+    def accept(self) -> None:
         self._audience.take_back()
         self._audience.tell_frontends(wire.ServerDraining(0))
-        done(None)
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
         return _sum(counts)
@@ -272,9 +274,9 @@ class ServerTarget:
     def can_follow(self) -> bool:
         return True
 
-    def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
-        done(None)  # while there is somebody to be answered
+    def follow(self, follow: Follow, *, is_late: bool) -> Result:
         self._server.stop()
+        return kept(None)
 
     def advance(self) -> None:
         """Do nothing: the server ends by itself."""
@@ -298,9 +300,8 @@ class ModelTarget:
     def avoid(self) -> None:
         self._change(is_draining=True)
 
-    def accept(self, done: LoadCallback) -> None:
+    def accept(self) -> None:
         self._change(is_draining=False)
-        done(None)
 
     def _change(self, *, is_draining: bool) -> None:
         others = [reason for reason in self._model.avoidances if reason != _DRAINING]
@@ -316,41 +317,31 @@ class ModelTarget:
     def can_follow(self) -> bool:
         return not self._model.is_loading
 
-    def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
-        if follow is Follow.UNLOAD:
-            self._unload(done, is_late=is_late)
-        else:
-            self._restart(done, is_late=is_late)
+    def follow(self, follow: Follow, *, is_late: bool) -> Result:
+        step = self._unload if follow is Follow.UNLOAD else self._restart
+        return tell(step(is_late=is_late))
 
-    def _unload(self, done: LoadCallback, *, is_late: bool) -> None:
+    async def _unload(self, *, is_late: bool) -> None:
         ending = [one.generation for one in self._model.versions.values() if one.generation]
-        self._server.unload(self._model.name, False, done)
+        unloaded = self._server.unload(self._model.name, False)
         if is_late:
             for generation in ending:
                 self._plan.call_later(GRACE_S, partial(generation.abort, _LATE))
+        await unloaded
 
-    def _restart(self, done: LoadCallback, *, is_late: bool) -> None:
+    async def _restart(self, *, is_late: bool) -> ZmqTritonError | None:
         serving = serving_generations(self._model.versions)
         self._replacements = [
             Replacement(one, list(one.instances)) for one in serving if one.instances
         ]
-        left = len(self._replacements)
-        errors: list[ZmqTritonError] = []
-
-        def ended(error: ZmqTritonError | None) -> None:
-            # each version comes back by itself, also if another one does not
-            nonlocal left
-            left -= 1
-            errors.extend([error] if error is not None else [])
-            if not left:
-                done(errors[0] if errors else None)
-
+        results: list[Result] = []
         for replacement in self._replacements:
             if is_late:
                 self._plan.call_later(GRACE_S, partial(replacement.end_now, _LATE))
-            replacement.start(ended)
-        if not left:
-            done(None)
+            results.append(replacement.start())
+        # each version comes back by itself, also if another one does not
+        errors = [await result for result in results]
+        return next(filter(None, errors), None)
 
     def advance(self) -> None:
         for replacement in self._replacements:
@@ -405,8 +396,8 @@ class InstanceTarget:
         self._replacement = Replacement(self._generation, [self._instance])
         self._model.publish(self._version)
 
-    def accept(self, done: LoadCallback) -> None:
-        self.follow(Follow.RESTART, is_late=False, done=done)
+    def accept(self) -> None:
+        self.follow(Follow.RESTART, is_late=False)
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
         assert self._replacement is not None
@@ -415,11 +406,11 @@ class InstanceTarget:
     def can_follow(self) -> bool:
         return True
 
-    def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
+    def follow(self, follow: Follow, *, is_late: bool) -> Result:
         assert self._replacement is not None
         if is_late:
             self._plan.call_later(GRACE_S, partial(self._replacement.end_now, _LATE))
-        self._replacement.start(done)
+        return self._replacement.start()
 
     def advance(self) -> None:
         if self._replacement is not None:

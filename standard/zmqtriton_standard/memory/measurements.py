@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from zmqtriton.supervisor import (
     NvmlError,
     Plan,
     Policy,
+    Promise,
     available_bytes,
 )
 from zmqtriton_floor.reasons import Reason
@@ -97,12 +98,9 @@ class ModelProcesses(HelperOwner):
         self._pids.pop(serial, None)
 
     def measure(
-        self,
-        generations: Iterable[Generation],
-        gpus: Iterable[int],
-        then: Callable[[MemoryReport], None],
-    ) -> None:
-        """Have the processes of these measured; `then` gets the sums."""
+        self, generations: Iterable[Generation], gpus: Iterable[int]
+    ) -> Promise[MemoryReport]:
+        """Have the processes of these measured, and return the sums."""
         model_by_pid: dict[int, str] = {}
         models_by_gpu: dict[int, set[str]] = {gpu: set() for gpu in gpus}
         forks: dict[str, list[int]] = {}
@@ -118,4 +116,4 @@ class ModelProcesses(HelperOwner):
                 if one.is_alive and one.slot.kind == "GPU" and one.slot.device in models_by_gpu:
                     models_by_gpu[one.slot.device].add(name)
         question = MemoryQuestion(model_by_pid, models_by_gpu, forks)
-        self._plan.enqueue(InBackground(self._plan.expect(then), question))
+        return self._plan.ask(lambda ticket: InBackground(ticket, question))

@@ -7,7 +7,7 @@ was unloaded by name is not loaded. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from zmqtriton.supervisor import (
     Change,
     ControlCall,
     CoreParts,
-    CountsReport,
     Feature,
     HelperOwner,
     PlanTimer,
@@ -25,11 +24,11 @@ from zmqtriton.supervisor import (
     Verb,
     Verbs,
     required_model_name,
-    result_of,
+    tell,
 )
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
-from zmqtriton_standard.memory.measurements import MemoryReport, ModelProcesses
+from zmqtriton_standard.memory.measurements import ModelProcesses
 from zmqtriton_standard.on_demand.evictions import TOO_MUCH, Evictor
 
 #: The text of the index for a model that was never requested.
@@ -44,23 +43,22 @@ SLEEP_WITHIN_S = 30.0
 IDLE_WITHIN_S = 10.0
 MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
-#: Gets True when the model is loaded, False if there is none to load, or an error.
-Respond = Callable[[Any], None]
-
 
 class _PendingLoad:
-    """A requested model, and those who wait for it."""
+    """A requested model."""
 
-    def __init__(self, name: str, answer: Respond, until_s: float, *, wakes: bool = False) -> None:
+    def __init__(self, name: str, until_s: float, *, wakes: bool = False) -> None:
         self.name = name
-        self.responders = [answer]
+        #: The number of those who wait for it.
+        self.waiting = 0
         #: True for a loaded model that waits for room to wake up.
         self.wakes = wakes
         #: The time by which others must have become idle.
         self.until_s = until_s
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
-        self.story = Story()
+        #: Comes to True when the model is loaded, False if there is none to load, or an error.
+        self.story = Story[bool | ZmqTritonError]()
         #: Something has happened that it may wait for.
         self.change = Change()
         #: It has begun to load, and ends by itself.
@@ -83,8 +81,8 @@ class OnDemandLoader(Feature):
         self._counts = core.counts
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
-        #: Calls for models that another server has as yet.
-        self._moving: list[ControlCall] = []
+        #: Kept at the next event.
+        self._next_event = Promise[None]()
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing, self._listing_error = False, ""
@@ -93,9 +91,9 @@ class OnDemandLoader(Feature):
         self._gpu_problem = ""
         #: The models that are asked to sleep, and for how long.
         self._falling_asleep: dict[str, PlanTimer] = {}
-        #: What to call after the current refresh, and after the next one.
-        self._refresh_callbacks: list[Callable[[], None]] | None = None
-        self._then_look: list[Callable[[], None]] = []
+        self._is_refreshing = False
+        #: Kept after the refresh that begins next.
+        self._refreshed: list[Promise[None]] = []
         self._timer: PlanTimer | None = None
 
     # ----------------------------------------------------------- what is asked
@@ -115,27 +113,28 @@ class OnDemandLoader(Feature):
     def load_ended(self, name: str) -> None:
         self._evictions.sleepers.forget(name)  # its instances are new ones, and awake
 
-    def _demand(self, call: ControlCall) -> None:
+    async def _demand(self, call: ControlCall) -> bool | ZmqTritonError:
         """Load a model on demand."""
-        name, answer = required_model_name(call.arguments), call.answer
-        models, failure = self._server.models, self._failures.get(name)
-        load, model = self._pending_loads.get(name), models.get(name)
-        if self._server.is_stopping:
-            answer(Unavailable("Server exiting"))
-        elif load is not None:
-            load.responders.append(answer)
-        elif model is not None and model.serving_configs:
-            answer(True)
-        elif self._server.is_moving:
-            self._moving.append(call)
-        elif not self._is_on or (model is not None and not model.is_on_demand):
-            answer(False)
-        elif failure is not None and self._plan.now_s < failure.retry_at_s:
-            answer(failure.error)
-        else:
-            self._begin(_PendingLoad(name, answer, self._plan.now_s + IDLE_WITHIN_S))
+        name = required_model_name(call.arguments)
+        while True:
+            load, model = self._pending_loads.get(name), self._server.models.get(name)
+            if self._server.is_stopping:
+                raise Unavailable("Server exiting")
+            if load is not None:
+                return await self._outcome(load)
+            if model is not None and model.serving_configs:
+                return True
+            if not self._server.is_moving:
+                break
+            await self._next_event  # another server has it as yet
+        failure = self._failures.get(name)
+        if not self._is_on or (model is not None and not model.is_on_demand):
+            return False
+        if failure is not None and self._plan.now_s < failure.retry_at_s:
+            return failure.error
+        return await self._begin(_PendingLoad(name, self._plan.now_s + IDLE_WITHIN_S))
 
-    def _await_room(self, call: ControlCall) -> None:
+    async def _await_room(self, call: ControlCall) -> bool | ZmqTritonError:
         """Answer an instance that is about to wake up, when others have made room.
 
         One that was loaded by name is not held back, as its load is not.
@@ -143,27 +142,25 @@ class OnDemandLoader(Feature):
         name = required_model_name(call.arguments)
         load, model = self._pending_loads.get(name), self._server.models.get(name)
         if self._server.is_stopping:
-            call.answer(Unavailable("Server exiting"))
-        elif load is not None:
-            load.responders.append(call.answer)
-        elif model is None or not (self._evictions.has_budget and model.is_on_demand):
-            call.answer(True)
-        elif name in self._falling_asleep:
-            call.answer(True)  # this instance does not sleep again before it had its request
-        else:
-            until_s = self._plan.now_s + IDLE_WITHIN_S
-            self._begin(_PendingLoad(name, call.answer, until_s, wakes=True))
+            raise Unavailable("Server exiting")
+        if load is not None:
+            return await self._outcome(load)
+        if model is None or not (self._evictions.has_budget and model.is_on_demand):
+            return True
+        if name in self._falling_asleep:
+            return True  # this instance does not sleep again before it had its request
+        until_s = self._plan.now_s + IDLE_WITHIN_S
+        return await self._begin(_PendingLoad(name, until_s, wakes=True))
 
-    def _note_sleep(self, call: ControlCall) -> None:
+    def _note_sleep(self, call: ControlCall) -> bool:
         at_s = call.arguments.get("at_s")
         since_s = at_s if isinstance(at_s, float) else self._plan.now_s
         self._evictions.slept(required_model_name(call.arguments), since_s)
-        call.answer(True)
+        return True
 
     def advance(self) -> None:
-        moving, self._moving = self._moving, []
-        for call in moving:
-            self._demand(call)
+        event, self._next_event = self._next_event, Promise()
+        event()
         self._tell_loads()
 
     def _tell_loads(self) -> None:
@@ -174,21 +171,26 @@ class OnDemandLoader(Feature):
     def stop(self) -> None:
         for load in [each for each in self._pending_loads.values() if not each.is_loading]:
             load.story.cancel()
-            self._end(load, Unavailable("Server exiting"))
+            load.story(Unavailable("Server exiting"))
 
     # --------------------------------------------------------------- the load
 
-    def _begin(self, load: _PendingLoad) -> None:
+    def _begin(self, load: _PendingLoad) -> Promise[bool | ZmqTritonError]:
         self._pending_loads[load.name] = load
         load.story.begin(self._tell(load))
+        return self._outcome(load)
 
-    async def _tell(self, load: _PendingLoad) -> None:
-        result: Any
+    def _outcome(self, load: _PendingLoad) -> Promise[bool | ZmqTritonError]:
+        load.waiting += 1
+        return load.story
+
+    async def _tell(self, load: _PendingLoad) -> bool | ZmqTritonError:
         try:
-            result = await self._bring(load)
+            return await self._bring(load)
         except ZmqTritonError as error:
-            result = error
-        self._end(load, result)
+            return error
+        finally:
+            del self._pending_loads[load.name]
 
     async def _bring(self, load: _PendingLoad) -> bool:
         """Load a model, or let it wake up, when there is room for it.
@@ -219,7 +221,7 @@ class OnDemandLoader(Feature):
 
         Raises Unavailable if none of them becomes idle in time.
         """
-        await result_of(self._refresh_usage)
+        await self._refresh_usage()
         if not self._falling_asleep:
             try:
                 room = self._evictions.make_room(load.name, wakes=load.wakes)
@@ -241,7 +243,7 @@ class OnDemandLoader(Feature):
             if self._plan.now_s - self._listed_s < MIN_LISTING_INTERVAL_S:
                 return False
             self._is_listing, self._listed_s = True, self._plan.now_s
-            self._server.list_repository(self._on_listed)
+            self._server.list_repository().then(self._on_listed)
         await load.change.until(lambda: not self._is_listing)
         if self._listing_error:
             raise Unavailable(self._listing_error)
@@ -279,9 +281,7 @@ class OnDemandLoader(Feature):
         load.is_loading = True
         self._evictions.reserve(name)
         self._plan.log("I", f"loading '{name}', which is asked for")
-        loaded = Promise[ZmqTritonError | None]()
-        self._server.get_or_create_model(name).load_on_demand(loaded)
-        error = await loaded
+        error = await self._server.get_or_create_model(name).load_on_demand()
         self._evictions.load_ended(name, error)
         if error is not None:
             failure = Unavailable(error.text)
@@ -297,11 +297,6 @@ class OnDemandLoader(Feature):
         failure.retry_at_s = self._plan.now_s + failure.pause_s
         failure.pause_s = min(2 * failure.pause_s, MAX_RETRY_PAUSE_S)
 
-    def _end(self, load: _PendingLoad, result: Any) -> None:
-        del self._pending_loads[load.name]
-        for answer in load.responders:
-            answer(result)
-
     # ------------------------------------------------------------------- sleep
 
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
@@ -311,7 +306,7 @@ class OnDemandLoader(Feature):
         for name, end in ended.items():
             self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, partial(end, late))
         for name, end in ended.items():
-            self._server.perform("sleep", {"model": name}, end)
+            self._server.perform("sleep", {"model": name}).then(end)
 
     def _on_sleep_ended(self, name: str, why: str, result: Any) -> None:
         timer = self._falling_asleep.pop(name, None)
@@ -328,7 +323,7 @@ class OnDemandLoader(Feature):
             return
         self._tell_loads()
         if why == TOO_MUCH and error is not None:
-            self._refresh_usage(self._enforce_limits)  # the next one, or this one goes
+            tell(self._enforce_limits())  # the next one, or this one goes
 
     # ------------------------------------------------------------- looking
 
@@ -345,44 +340,40 @@ class OnDemandLoader(Feature):
 
     def _on_check_due(self) -> None:
         self._timer = None
-        self._refresh_usage(self._enforce_limits)
+        tell(self._enforce_limits())
 
-    def _enforce_limits(self) -> None:
+    async def _enforce_limits(self) -> None:
+        await self._refresh_usage()
         if not (self._server.is_stopping or self._falling_asleep):
             self._put_to_sleep(self._evictions.enforce_limits().sleepers, TOO_MUCH)
         self._watch()
 
-    def _refresh_usage(self, then: Callable[[], None]) -> None:
-        """Refresh use and memory, then call `then`."""
-        self._then_look.append(then)
-        if self._refresh_callbacks is None:
-            self._start_refresh()
+    def _refresh_usage(self) -> Promise[None]:
+        """Refresh use and memory, by a look that is still to begin."""
+        refreshed = Promise[None]()
+        self._refreshed.append(refreshed)
+        tell(self._refresh())
+        return refreshed
 
-    def _start_refresh(self) -> None:
-        self._refresh_callbacks, self._then_look = self._then_look, []
-        self._counts.request(self._on_counts)
+    async def _refresh(self) -> None:
+        while self._refreshed and not self._is_refreshing:
+            refreshed, self._refreshed = self._refreshed, []
+            self._is_refreshing = True
+            report = await self._counts.request()
+            self._evictions.usage.record_counts(report["counts"])
+            if self._evictions.has_budget:
+                await self._measure_memory()
+            self._is_refreshing = False
+            for each in refreshed:
+                each()
 
-    def _on_counts(self, report: CountsReport) -> None:
-        self._evictions.usage.record_counts(report["counts"])
-        if not self._evictions.has_budget:
-            self._finish_refresh()
-            return
+    async def _measure_memory(self) -> None:
         generations = self._server.generations.values()
-        self._processes.measure(generations, self._evictions.gpus, self._on_memory_measured)
-
-    def _on_memory_measured(self, memory: MemoryReport) -> None:
+        memory = await self._processes.measure(generations, self._evictions.gpus)
         if memory.gpu_problem not in ("", self._gpu_problem):
             self._plan.log("W", f"--gpu-memory-budget has no effect: {memory.gpu_problem}")
         self._gpu_problem = memory.gpu_problem
         self._evictions.record_memory(memory.by_model)
-        self._finish_refresh()
-
-    def _finish_refresh(self) -> None:
-        looked, self._refresh_callbacks = self._refresh_callbacks or [], None
-        for then in looked:
-            then()
-        if self._then_look and self._refresh_callbacks is None:
-            self._start_refresh()
 
     # --------------------------------------------------------------- showing
 
@@ -390,7 +381,7 @@ class OnDemandLoader(Feature):
         """Describe it for the status; empty if loading on demand is off."""
         if not self._is_on:
             return {}
-        waiting = {name: len(load.responders) for name, load in self._pending_loads.items()}
+        waiting = {name: load.waiting for name, load in self._pending_loads.items()}
         return {"on_demand": {**self._evictions.describe(), "waiting": waiting}}
 
     @property

@@ -7,9 +7,9 @@ clients control what is loaded; elsewhere the command line decides what is serve
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton.supervisor import (
     HOW_TO_BE_EXPLICIT,
@@ -27,7 +27,6 @@ from zmqtriton.supervisor import (
     Verb,
     Verbs,
     always,
-    at_once,
     optional_model_name,
     required_model_name,
     the_same,
@@ -47,14 +46,6 @@ _RECOVERING_STATES = frozenset({InstanceState.STARTING, InstanceState.BACKOFF})
 def dump_stacks(serial: int) -> Signal:
     """Return the signal that makes a stub write its stacks and interrupts no call of a model."""
     return Signal(serial, int(DUMP_STACKS_SIGNAL), thread=SIGNAL_THREAD)
-
-
-class _PendingChange(NamedTuple):
-    log_text: str
-    respond: Callable[[Any], None]
-    path: str
-    #: What a client calls it, the folder of its model, and the name of that; None if nothing.
-    row: tuple[str, str, str] | None
 
 
 class RepositoryRegistry(Feature):
@@ -82,7 +73,7 @@ class RepositoryRegistry(Feature):
                 partial(self._change, is_registration=False), changes=always, goes_over=the_same
             ),
             # lists the repositories that were registered with a key
-            "repository.keys": Verb(lambda call: call.answer(self._known_keys())),
+            "repository.keys": Verb(lambda call: self._known_keys()),
         }
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
@@ -99,7 +90,7 @@ class RepositoryRegistry(Feature):
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         return {"repositories": self._paths}
 
-    def _change(self, call: ControlCall, *, is_registration: bool) -> None:
+    async def _change(self, call: ControlCall, *, is_registration: bool) -> list[str]:
         """Add or remove a directory; the answer is all directories in use, or the error."""
         arguments = call.arguments
         if not self._is_explicit:
@@ -112,22 +103,20 @@ class RepositoryRegistry(Feature):
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
             raise InvalidArgument("a repository is named by its absolute path")
         names = _names(arguments) if is_registration else {}
-        text = f"Model repository {'registered' if is_registration else 'unregistered'}: {path}"
-        key = arguments.get("key")
-        is_keyed = is_registration and isinstance(key, str) and bool(names)
-        row = (str(key), *next(iter(names.items()))) if is_keyed else None
-        change = _PendingChange(text, call.answer, path, row)
-        ticket = self._plan.expect(partial(self._on_changed, change))
-        self._plan.enqueue(ChangeRepositories(ticket, path, is_registration, names))
-
-    def _on_changed(self, change: _PendingChange, in_use: RepositoriesInUse) -> None:
+        in_use: RepositoriesInUse = await self._plan.ask(
+            lambda ticket: ChangeRepositories(ticket, path, is_registration, names)
+        )
         self._paths, error = in_use
-        if error is None:
-            self._plan.log("I", change.log_text)
-            self._forget(self._keys.pop(change.path, None))
-            if change.row is not None:
-                self._keys[change.path] = change.row
-        change.respond(error or list(self._paths))
+        if error is not None:
+            raise error
+        verb = "registered" if is_registration else "unregistered"
+        self._plan.log("I", f"Model repository {verb}: {path}")
+        self._forget(self._keys.pop(path, None))
+        key = arguments.get("key")
+        if is_registration and isinstance(key, str) and names:
+            folder, model = next(iter(names.items()))
+            self._keys[path] = key, folder, model
+        return list(self._paths)
 
     def _forget(self, row: tuple[str, str, str] | None) -> None:
         """Forget a model that nobody else names, once it is unloaded."""
@@ -159,19 +148,19 @@ class Operations(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "stacks": Verb(at_once(self._dump_stacks)),
+            "stacks": Verb(self._dump_stacks),
             "restart": Verb(
                 self._restart, needs_repository=True, of_operators=True, changes=always
             ),
         }
 
-    def _dump_stacks(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    def _dump_stacks(self, call: ControlCall) -> list[dict[str, Any]]:
         """Have the model's stubs write the Python stacks of their threads.
 
         Each writes them to its output, and so to the log, whatever it is doing.
         """
         rows: list[dict[str, Any]] = []
-        for _, instance in self._instances(optional_model_name(arguments)):
+        for _, instance in self._instances(optional_model_name(call.arguments)):
             if instance.pid:
                 if not any(row["pid"] == instance.pid for row in rows):  # they may be threads
                     self._plan.enqueue(dump_stacks(instance.serial))
@@ -179,37 +168,39 @@ class Operations(Feature):
                 rows.append({"instance": instance.name, "pid": instance.pid, "state": state})
         return rows
 
-    def _restart(self, call: ControlCall) -> None:
+    async def _restart(self, call: ControlCall) -> int:
         """End the stubs, which then come back; load the model if no stub serves or will.
 
         A load that is under way may hang, and everything else that is asked of the model waits for
         it: it is ended and begun again, and what serves meanwhile is left alone. The answer is the
         number of ended stubs, or the load's error; with `wait` false a load is not waited for.
         """
-        name, answer = required_model_name(call.arguments), call.answer
+        name = required_model_name(call.arguments)
         model = self._server.models.get(name)
         instances = list(self._instances(name))
         if only := call.arguments.get("instance", ""):
-            self._restart_one(name, only, instances, answer)
-            return
+            return self._restart_one(name, only, instances)
         alive = [(g, i) for g, i in instances if i.state in _LIVING_STATES]
         is_loading = model is not None and model.cancel_load(_REASON)
         if alive and not is_loading:
             for generation, instance in alive:
                 generation.handle(instance, KillRequested(_REASON))
-            answer(len(alive))
-        elif not is_loading and any(i.state in _RECOVERING_STATES for _, i in instances):
-            answer(0)
-        else:
-            self._load(name, answer, waits=call.arguments.get("wait", True))
+            return len(alive)
+        if not is_loading and any(i.state in _RECOVERING_STATES for _, i in instances):
+            return 0
+        loaded = self._server.load(name, None)
+        if call.arguments.get("wait", True) or loaded.is_kept:
+            error = await loaded
+            if error is not None:
+                raise error
+        return 0
 
     def _restart_one(
         self,
         model: str,
         name: str,
         instances: Sequence[tuple[Generation, StubPlace]],
-        answer: Callable[[Any], None],
-    ) -> None:
+    ) -> int:
         """End one instance, which comes back, and leave the others of its model alone."""
         named = [(g, i) for g, i in instances if i.name == name]
         if not named:
@@ -218,15 +209,7 @@ class Operations(Feature):
         alive = [(g, i) for g, i in named if i.state in _LIVING_STATES]
         for generation, instance in alive:
             generation.handle(instance, KillRequested(_REASON))
-        answer(len(alive))
-
-    def _load(self, name: str, answer: Callable[[Any], None], *, waits: bool) -> None:
-        if waits:
-            self._server.load(name, None, lambda error: answer(0 if error is None else error))
-            return
-        errors: list[Any] = []
-        self._server.load(name, None, errors.append)
-        answer(next(filter(None, errors), 0))
+        return len(alive)
 
     def _instances(self, model: str) -> Iterator[tuple[Generation, StubPlace]]:
         for generation in list(self._server.generations.values()):

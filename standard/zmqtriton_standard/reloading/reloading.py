@@ -6,7 +6,7 @@ neither what a request has brought along or unloaded, nor what was never asked f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,12 @@ from zmqtriton.supervisor import (
     Feature,
     FileReport,
     LookAtFiles,
-    RepositoryListing,
+    Promise,
+    RepositoryNames,
     ServedModel,
     Verb,
     Verbs,
+    all_of,
     always,
     find_gone,
     is_silent,
@@ -51,13 +53,14 @@ class Reloader(Feature):
         models = self._server.models
         names = tuple(name for name, model in models.items() if _follows_files(model))
         if not self._server.is_stopping:
-            self._plan.enqueue(LookAtFiles(self._plan.expect(self._on_looked), names))
+            looked = self._plan.ask(lambda ticket: LookAtFiles(ticket, names))
+            looked.then(self._on_looked)
 
     def _on_looked(self, report: FileReport) -> None:
         for name in self._watch.observe(report.fingerprints):
             model = self._server.models.get(name)
             if model is not None and not self._server.is_stopping:
-                model.poll(0.0, partial(self._tell, model))
+                model.poll(0.0).then(partial(self._tell, model))
         pause_s = SETTLE_S if self._watch.is_changing else LOOK_S
         self._plan.call_later(max(pause_s, report.took_s * _SHARE), self._look)
 
@@ -132,24 +135,22 @@ class ReloadCalls(Feature):
             )
         }
 
-    def _reload(self, call: ControlCall) -> None:
+    async def _reload(self, call: ControlCall) -> dict[str, Any]:
         """Load a model, or without a name all that have changed; answer what became of each.
 
         What has failed and has not changed is tried again if it is named.
         """
-        model, answer = optional_model_name(call.arguments), call.answer
-        if not model:
-            self._server.list_repository(partial(self._reload_listed, answer))
-            return
-        report, named = _Report(answer), self._server.get_or_create_model(model)
-        report.expect([model])
-        self._server.load(model, None, partial(report.record_load, named))
-
-    def _reload_listed(self, answer: Callable[[Any], None], listing: RepositoryListing) -> None:
+        if name := optional_model_name(call.arguments):
+            report, model = _Report(), self._server.get_or_create_model(name)
+            report.record_load(model, await self._server.load(name, None))
+            return report.document
+        listing = await self._server.list_repository()
         if isinstance(listing, ZmqTritonError):
-            answer(listing)
-            return
-        report = _Report(answer)
+            raise listing
+        return await self._reload_listed(listing)
+
+    async def _reload_listed(self, listing: RepositoryNames) -> dict[str, Any]:
+        report = _Report()
         gone = find_gone(self._server.models, listing)
         if self._is_explicit:
             # only who has loaded them unloads them
@@ -162,13 +163,17 @@ class ReloadCalls(Feature):
                 report.failures[model.name] = problem.text
             else:
                 reloaded.append(model)
-        report.expect(model.name for model in [*gone, *reloaded])
+        ends: list[Promise[Any]] = []
         for model in gone:
             model.history.record_gone()
-            model.unload(partial(report.record, model.name, "unloaded"))
+            ends.append(model.unload())
+            ends[-1].then(partial(report.record, model.name, "unloaded"))
         for model in reloaded:
             model.history.is_directory_gone = False
-            model.poll(0.0, partial(report.record_load, model))
+            ends.append(model.poll(0.0))
+            ends[-1].then(partial(report.record_load, model))
+        await all_of(ends)
+        return report.document
 
     def _choose(self, names: Iterable[str]) -> list[ServedModel]:
         """Return the models to look at: all, or in mode explicit those that are loaded.
@@ -187,19 +192,13 @@ def _is_in_use(model: ServedModel) -> bool:
 
 
 class _Report:
-    """The answer, which is sent once every model has been looked at."""
+    """The outcome for each model."""
 
-    def __init__(self, answer: Callable[[Any], None]) -> None:
-        self._answer = answer
-        self._left: set[str] = set()
+    def __init__(self) -> None:
         self.outcomes: dict[str, list[str]] = {
             kind: [] for kind in ("loaded", "unchanged", "unloaded", "gone")
         }
         self.failures: dict[str, str] = {}
-
-    def expect(self, names: Iterable[str]) -> None:
-        self._left = set(names)
-        self._answer_if_complete()
 
     def record_load(self, model: ServedModel, error: ZmqTritonError | None) -> None:
         self.record(model.name, "unchanged" if model.history.is_unchanged else "loaded", error)
@@ -209,9 +208,7 @@ class _Report:
             self.outcomes[outcome].append(name)
         else:
             self.failures[name] = error.text
-        self._left.discard(name)
-        self._answer_if_complete()
 
-    def _answer_if_complete(self) -> None:
-        if not self._left:
-            self._answer({**self.outcomes, "failed": self.failures})
+    @property
+    def document(self) -> dict[str, Any]:
+        return {**self.outcomes, "failed": self.failures}

@@ -216,7 +216,7 @@ class Autoscaler(Feature):
         for name, scaled in self._scaled.items():
             if not scaled.is_asked:
                 scaled.is_asked = True
-                self._counts.request(partial(self._on_counts, name), name)
+                self._counts.request(name).then(partial(self._on_counts, name))
         if self._scaled:
             self._plan.call_later(INTERVAL_S, self._look)
 
@@ -254,11 +254,11 @@ class Autoscaler(Feature):
             self._scale(model, scaled, instances, reason)
         elif instances > present and self._plan.now_s >= scaled.retry_at_s:
             scaled.is_changing = True
-            then = partial(self._on_memory_measured, model, scaled, instances, reason)
             generations = self._server.generations.values()
             # under a budget all models share it
             counted = [g for g in generations if self._budgets or g.blueprint.name == model.name]
-            self._processes.measure(counted, budgeted_gpus(self._budgets), then)
+            measured = self._processes.measure(counted, budgeted_gpus(self._budgets))
+            measured.then(partial(self._on_memory_measured, model, scaled, instances, reason))
 
     def _on_memory_measured(
         self,
@@ -314,7 +314,7 @@ class Autoscaler(Feature):
             if error is not None:
                 self._postpone(model, scaled, error.text)
 
-        model.scale(Scale(instances), done)
+        model.scale(Scale(instances)).then(done)
 
     def _postpone(self, model: ServedModel, scaled: _ScaledModel, obstacle: str) -> None:
         """Start no more instances for a while."""
@@ -368,13 +368,11 @@ class ScalingCalls:
         #: The last number that was asked for, by model and group.
         self._last: dict[tuple[str, str], Scale] = {}
 
-    def handle(self, call: ControlCall) -> None:
-        """Scale a model; the answer is its instances, now or later, or the error."""
+    async def handle(self, call: ControlCall) -> dict[str, Any]:
+        """Scale a model, or only show it; the answer is its instances."""
         model = self._find(call.arguments)
-        if is_change(call.arguments):
-            self._scale(model, call.arguments, call.answer)
-        else:
-            call.answer(self._describe(model))
+        scaled = await self._scale(model, call.arguments) if is_change(call.arguments) else {}
+        return self._describe(model) | scaled
 
     def _describe(self, model: ServedModel) -> dict[str, Any]:
         return describe_instances(model) | self._describe_scaled(model)
@@ -385,9 +383,8 @@ class ScalingCalls:
             raise NotFound(f"there is no model '{name}'")
         return self._models[name]
 
-    def _scale(
-        self, model: ServedModel, arguments: dict[str, Any], answer: Callable[[Any], None]
-    ) -> None:
+    async def _scale(self, model: ServedModel, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Scale a model; return what the answer has beside its instances."""
         check_names("a scale", arguments, ("model", "count", "group"))
         count, group = arguments["count"], arguments.get("group", "")
         if type(count) is not int or type(group) is not str:
@@ -402,16 +399,13 @@ class ScalingCalls:
 
         key, scale = (model.name, group), Scale(count, group)
         self._last[key] = scale
-
-        def done(error: ZmqTritonError | None) -> None:
-            later = self._last.get(key)
-            if later is None or later is scale:
-                self._last.pop(key, None)
-                answer(error or self._describe(model))
-            else:
-                answer(error or {**self._describe(model), "overtaken_by": later.instances})
-
-        model.scale(scale, done)
+        error = await model.scale(scale)
+        later = self._last.get(key, scale)
+        if later is scale:
+            self._last.pop(key, None)
+        if error is not None:
+            raise error
+        return {} if later is scale else {"overtaken_by": later.instances}
 
 
 def limits_of(model: ServedModel) -> AutoscaleLimits | None:

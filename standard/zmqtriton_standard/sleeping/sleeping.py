@@ -7,7 +7,7 @@ told to or has a request. So a sleeping model is ready, and nothing holds its re
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from zmqtriton.supervisor import (
     Feature,
     HelperOwner,
     InstanceState,
+    Promise,
     Send,
     ServedModel,
     Verb,
@@ -33,15 +34,14 @@ SLEEP, WAKE = "sleep", "wake"
 #: The numbers of these calls; below are others that stubs answer.
 _FIRST = 1 << 48
 
-#: Gets the number of instances that have done it, or the first error.
-Done = Callable[[int | ZmqTritonError], None]
-
 
 class _Turn:
     """A question to several instances at once."""
 
-    def __init__(self, word: str, model: str, at_s: float, done: Done) -> None:
-        self.word, self.model, self.at_s, self.done = word, model, at_s, done
+    def __init__(self, word: str, model: str, at_s: float) -> None:
+        self.word, self.model, self.at_s = word, model, at_s
+        #: The number of instances that have done it, or the first error.
+        self.result = Promise[int | ZmqTritonError]()
         self.waiting: dict[tuple[int, int], str] = {}
         self.count = 0
         self.error: ZmqTritonError | None = None
@@ -69,21 +69,19 @@ class Sleeping(Feature, HelperOwner):
 
     # ------------------------------------------------------------- what is asked
 
-    def _answer(self, word: str, call: ControlCall) -> None:
+    async def _answer(self, word: str, call: ControlCall) -> dict[str, Any]:
         name = required_model_name(call.arguments)
         model = self._server.models.get(name)
         if model is None:
             raise NotFound(f"there is no model '{name}'")
+        result = await self._ask(word, model)
+        if isinstance(result, ZmqTritonError):
+            raise result
+        return {"model": name, "instances": result}
 
-        def done(result: int | ZmqTritonError) -> None:
-            count = {"model": name, "instances": result}
-            call.answer(result if isinstance(result, ZmqTritonError) else count)
-
-        self._ask(word, model, done)
-
-    def _ask(self, word: str, model: ServedModel, done: Done) -> None:
-        """Ask all instances of a model; `done` is called when all have answered."""
-        turn = _Turn(word, model.name, self._plan.now_s, done)
+    def _ask(self, word: str, model: ServedModel) -> Promise[int | ZmqTritonError]:
+        """Ask all instances of a model."""
+        turn = _Turn(word, model.name, self._plan.now_s)
         generations = serving_generations(model.versions)
         instances = (one for generation in generations for one in generation.instances)
         for instance in [one for one in instances if one.state is InstanceState.READY]:
@@ -93,6 +91,7 @@ class Sleeping(Feature, HelperOwner):
         if not turn.waiting:
             raise Unavailable(f"model '{model.name}' has no instance that is ready")
         self._turns.append(turn)
+        return turn.result
 
     # -------------------------------------------------------------- what is heard
 
@@ -123,10 +122,10 @@ class Sleeping(Feature, HelperOwner):
         if turn.word == SLEEP and not turn.error:
             self._since_s[turn.model] = turn.at_s
             slept = {"model": turn.model, "at_s": turn.at_s}
-            self._server.perform("slept", slept, lambda _: None)
+            self._server.perform("slept", slept)
         else:
             self._since_s.pop(turn.model, None)
-        turn.done(turn.error or turn.count)
+        turn.result(turn.error or turn.count)
 
     # ---------------------------------------------------------- what is shown
 

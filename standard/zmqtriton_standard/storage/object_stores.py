@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zmqtriton.store_places import is_remote
@@ -21,9 +20,12 @@ from zmqtriton.supervisor import (
     LocalCopy,
     ModelSource,
     PreparationStatus,
+    Promise,
     RemoteListing,
     Send,
     Spawn,
+    Story,
+    tell,
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
@@ -37,8 +39,6 @@ _POLLED_S = 10.0
 #: The problem of a model whose store could not be reached: another try may find it.
 _UNREACHABLE = "unreachable"
 _COPIES = "it is copied from the store"
-
-ResultCallback = Callable[[Any], None]
 
 
 class ObjectStores(Feature, HelperOwner):
@@ -54,14 +54,14 @@ class ObjectStores(Feature, HelperOwner):
         #: The serial of the process; 0 if there is none.
         self._serial = 0
         self._process: dict[str, Any] = {}
-        #: Callbacks for its answers, by the number of the question, which for a copy is the ticket.
-        self._pending_calls: dict[int, ResultCallback] = {}
+        #: Its answers, by the number of the question, which for a copy is the ticket.
+        self._pending_calls: dict[int, Promise[Any]] = {}
         #: The models that are being copied, by ticket.
         self._copying: dict[int, str] = {}
         #: How far they are, once something is fetched.
         self._copy_status: dict[int, PreparationStatus] = {}
-        #: Callers that wait for a listing.
-        self._waiting: list[Callable[[RemoteListing], None]] = []
+        #: The listing that is under way.
+        self._listing: Story[None] | None = None
         self._listed_s = float("-inf")
         #: By repository, as last seen: names with digests, and names that cannot be used.
         self._models: dict[str, dict[str, str]] = {}
@@ -84,28 +84,16 @@ class ObjectStores(Feature, HelperOwner):
 
     # ---------------------------------------------------------- what is asked
 
-    def fetch(
-        self,
-        ticket: int,
-        model: str,
-        then: Callable[[LocalCopy | None], None],
-        *,
-        is_patient: bool,
-        is_poll: bool,
-    ) -> None:
-        """Copy a model, now or later; `then` gets None if no store can have it."""
+    async def fetch(
+        self, ticket: int, model: str, *, is_patient: bool, is_poll: bool
+    ) -> LocalCopy | None:
+        """Copy a model; None if no store can have it."""
         if not self._urls or not _can_be_asked_for(model):
-            then(None)
-            return
+            return None
         copy = self._known_copy(model) if is_poll else None
-        if copy is not None:
-            then(copy)
-            return
-        self._copy(ticket, model, then, {"is_patient": is_patient})
+        return copy or await self._copy(ticket, model, {"is_patient": is_patient})
 
-    def complete(
-        self, ticket: int, model: str, source: FileSource, then: Callable[[LocalCopy], None]
-    ) -> None:
+    async def complete(self, ticket: int, model: str, source: FileSource) -> LocalCopy:
         """Copy the files of a model's source and of its own directory, which win."""
         copy = self._last_copies.get(model)
         # the files of a revision never change
@@ -115,35 +103,22 @@ class ObjectStores(Feature, HelperOwner):
             and copy.digest.startswith(f"{source.fingerprint} ")
             and copy.directory in self._local_copies
         ):
-            then(copy._replace(is_whole=True))
-            return
+            return copy._replace(is_whole=True)
         try:
             self._directory = self._directory or self._claim_storage(source.url)
         except ZmqTritonError as error:
-            then(LocalCopy((), "", _UNREACHABLE, error.text))
-            return
-
-        def answer(copy: LocalCopy) -> None:
-            is_there = copy.directory or copy.problem
-            problem = copy.problem if is_there else f"{source.url} has no files"
-            then(copy._replace(problem=problem, is_whole=True))
-
+            return LocalCopy((), "", _UNREACHABLE, error.text)
         own = {"urls": [source.url], "own": (source.directory, source.fingerprint)}
-        self._copy(ticket, model, answer, {"is_patient": False, **own})
+        copy = await self._copy(ticket, model, {"is_patient": False, **own})
+        is_there = copy.directory or copy.problem
+        problem = copy.problem if is_there else f"{source.url} has no files"
+        return copy._replace(problem=problem, is_whole=True)
 
-    def _copy(
-        self,
-        ticket: int,
-        model: str,
-        then: Callable[[LocalCopy], None],
-        details: Mapping[str, Any],
-    ) -> None:
+    async def _copy(self, ticket: int, model: str, details: Mapping[str, Any]) -> LocalCopy:
         arguments = {"model": model, "directory": self._directory, **details}
-        self._call_process(ticket, "copy", arguments, partial(self._on_copied, model, then))
+        answer = self._call_process(ticket, "copy", arguments)
         self._copying[ticket] = model
-
-    def _on_copied(self, model: str, then: Callable[[LocalCopy], None], answer: Any) -> None:
-        then(self._record_copy(model, answer))
+        return self._record_copy(model, await answer)
 
     def fetch_phase(self, model: str) -> str:
         """Return the step of the model's copy to this machine, in words, or ""."""
@@ -159,14 +134,14 @@ class ObjectStores(Feature, HelperOwner):
             self._end_copy(ticket)
             self._send_call("abandon", {"id": ticket})
 
-    def list_remote(self, then: Callable[[RemoteListing], None]) -> None:
-        """Pass the models of all stores to `then`."""
-        if not self._urls or self._plan.now_s - self._listed_s < _FRESH_S:
-            self._list(then)
-            return
-        self._waiting.append(then)
-        if len(self._waiting) == 1:
-            self._call_process(self._plan.new_ticket(), "names", {}, self._stores_listed)
+    async def list_remote(self) -> RemoteListing:
+        """Return the models of all stores."""
+        if self._urls and self._plan.now_s - self._listed_s >= _FRESH_S:
+            if self._listing is None:
+                self._listing = Story()
+                self._listing.begin(self._list_stores())
+            await self._listing
+        return self._known_names()
 
     def _known_copy(self, model: str) -> LocalCopy | None:
         """Return what a poll would find, if that is known without asking."""
@@ -200,7 +175,9 @@ class ObjectStores(Feature, HelperOwner):
             self._local_copies[copied.directory] = model
         return copied
 
-    def _stores_listed(self, listing: Any) -> None:
+    async def _list_stores(self) -> None:
+        listing = await self._call_process(self._plan.new_ticket(), "names", {})
+        self._listing = None
         answers: list[dict[str, Any]]
         if isinstance(listing, ZmqTritonError):
             answers = [{"error": listing.text}] * len(self._urls)
@@ -214,31 +191,26 @@ class ObjectStores(Feature, HelperOwner):
             self._errors[url] = error
             if not error:
                 self._models[url], self._unusable_models[url] = answer["models"], answer["odd"]
-        waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            self._list(then)
 
-    def _list(self, then: Callable[[RemoteListing], None]) -> None:
+    def _known_names(self) -> RemoteListing:
         missing = [url for url in self._urls if url not in self._models]
         if missing and not self._may_start_without:
-            then(InternalError(self._errors[missing[0]]))
-            return
+            return InternalError(self._errors[missing[0]])
         # What could not be listed is assumed to be unchanged.
         names: list[tuple[str, str]] = []
         for url in self._urls:
             names += [(name, "") for name in self._models.get(url, {})]
             names += self._unusable_models.get(url, {}).items()
         self._may_start_without = True
-        then(tuple(names))
+        return tuple(names)
 
     # --------------------------------------------------------------- the process
 
-    def _call_process(
-        self, number: int, verb: str, arguments: dict[str, Any], then: ResultCallback
-    ) -> None:
-        self._pending_calls[number] = then
+    def _call_process(self, number: int, verb: str, arguments: dict[str, Any]) -> Promise[Any]:
+        answer = self._pending_calls[number] = Promise()
         repositories = {"urls": self._urls, "revisions": self._revisions}
         self._send_call(verb, {**repositories, **arguments}, number)
+        return answer
 
     def _send_call(self, verb: str, arguments: dict[str, Any], number: int = 0) -> None:
         if not self._serial:
@@ -249,7 +221,7 @@ class ObjectStores(Feature, HelperOwner):
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Take note of a started process, which may be the one that asks stores."""
         if serial == self._serial:
-            self._introductions.guard_process_group(serial, ROLE, ROLE, pid)
+            tell(self._introductions.guard_process_group(serial, ROLE, ROLE, pid))
             self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
 
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
@@ -267,14 +239,13 @@ class ObjectStores(Feature, HelperOwner):
         if serial != self._serial:
             return False
         self._end_copy(answer.id)
-        then = self._pending_calls.pop(answer.id, None)
-        if then is not None:
-            if answer.code:
-                then(from_number(answer.code, answer.text))
-                return True
+        asked = self._pending_calls.pop(answer.id, None)
+        if asked is not None and answer.code:
+            asked(from_number(answer.code, answer.text))
+        elif asked is not None:
             said = json.loads(answer.result)
             self._keep_revisions(said["revisions"])
-            then(said["result"])
+            asked(said["result"])
         return True
 
     def _keep_revisions(self, revisions: dict[str, str]) -> None:
@@ -292,8 +263,8 @@ class ObjectStores(Feature, HelperOwner):
         self._copying.clear()
         self._copy_status.clear()
         calls, self._pending_calls = self._pending_calls, {}
-        for then in calls.values():
-            then(InternalError(f"the process that asks stores has died: {reason.text}"))
+        for answer in calls.values():
+            answer(InternalError(f"the process that asks stores has died: {reason.text}"))
 
     def describe_processes(self) -> list[dict[str, Any]]:
         """Describe the process, for the status."""

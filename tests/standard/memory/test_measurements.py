@@ -125,10 +125,10 @@ def test_the_template_of_forks_is_measured_and_models_are_known_by_gpu() -> None
     for serial, pid in ((m.instances[0].serial, 11), (900, 12), (n.instances[0].serial, 13)):
         processes.process_started(serial, pid, 0.0)
 
-    processes.measure([m, n], [0, 1], lambda report: None)
+    processes.measure([m, n], [0, 1])
     m.template = None
     processes.process_ended(n.instances[0].serial, because("it has ended"), "")
-    processes.measure([m, n], [], lambda report: None)
+    processes.measure([m, n], [])
     world.run_until_idle()
 
     assert [

@@ -12,6 +12,7 @@ from tests.standard.memory.world_memory import WorldMemory
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.supervisor.models.blueprint import EnsembleBlueprint, FinalConfig
+from zmqtriton.supervisor.story import kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_standard.on_demand.evictions import GRACE_S, IDLE_PARAMETER
@@ -301,7 +302,7 @@ def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
 def budgeted(*names: str, budget: int = 100, **sizes: int) -> SupervisorHarness:
     """A server whose models cannot sleep."""
     world = demanding(*names, memory_budget_bytes=budget * MIB)
-    world.core.perform = lambda verb, arguments, answer: answer(InternalError("no sleep()"))
+    world.core.perform = lambda verb, arguments: kept(InternalError("no sleep()"))
     WorldMemory(world).by_model = {name: sizes.get(name, 40) * MIB for name in names}
     return world
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -23,15 +22,13 @@ def world() -> SupervisorHarness:
 def test_the_stubs_of_one_model_are_asked_where_they_are(world: SupervisorHarness) -> None:
     stub, plan = world.instance("m"), Plan()
     operations = Operations(core_parts(plan=plan, server=world.core))
-    answers: list[list[dict[str, Any]]] = []
 
-    call = ControlCall(0, {"model": "m"}, answers.append)
-    operations.verbs["stacks"].handle(call)
+    answer = operations.verbs["stacks"].handle(ControlCall(0, {"model": "m"}))
 
-    assert [[{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}]] == answers
+    assert [{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}] == answer
     # Who has not prepared for it does not die of this one.
     assert [dump_stacks(stub.serial)] == plan.take_actions()
-    assert answers == [world.call("stacks", {"model": "m"}).result]
+    assert answer == world.call("stacks", {"model": "m"}).result
     assert [] == world.call("stacks", {"model": "nobody"}).result
 
 

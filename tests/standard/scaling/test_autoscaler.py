@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from tests.standard.memory.world_memory import WorldMemory
 from tests.standard.scaling.service_station import ServiceStation
 from tests.supervisor.model_directory import ModelDirectory, load
 from tests.supervisor.world import HANGS, SupervisorHarness
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_standard.memory.measurements import HOST, MemoryReport, ModelProcesses, Sizes
 from zmqtriton_standard.scaling import autoscaler
@@ -287,11 +287,12 @@ class Measurements:
     """Measurements of memory that are over when a test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun: list[Callable[[MemoryReport], None]] = []
-        begun = self.begun
-        monkeypatch.setattr(
-            ModelProcesses, "measure", lambda processes, of, gpus, then: begun.append(then)
-        )
+        self.begun: list[Promise[MemoryReport]] = []
+        monkeypatch.setattr(ModelProcesses, "measure", lambda *_: self._begin())
+
+    def _begin(self) -> Promise[MemoryReport]:
+        self.begun.append(Promise())
+        return self.begun[-1]
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from zmqtriton.supervisor.models.blueprint import FileSource, ReadFailure
 from zmqtriton.supervisor.models.preparations import ModelReadings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.settings import Policy
+from zmqtriton.supervisor.story import Story, tell
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_standard.storage.object_stores import ObjectStores
@@ -53,6 +54,10 @@ class Watched:
 
     def __init__(self, *repositories: str, exit_on_error: bool = True) -> None:
         self.plan = Plan()
+        #: The tickets of the plan so far, and the readings by theirs.
+        self.tickets: list[int] = []
+        self.stories: dict[int, Story[Any]] = {}
+        self.plan.new_ticket = self._new_ticket  # type: ignore[method-assign]
         storage = "/copies" if any(map(is_remote, repositories)) else ""
         policy = Policy(
             repositories=repositories, storage_directory=storage, exit_on_error=exit_on_error
@@ -94,10 +99,23 @@ class Watched:
                 actions.append(action)
         return actions
 
-    def read(self, model: str, *, is_poll: bool = False) -> int:
-        return self.readings.request_read(
-            model, None, self.outcomes.append, is_patient=True, is_poll=is_poll
-        )
+    def read(
+        self, model: str, override: LoadOverride | None = None, *, is_poll: bool = False
+    ) -> int:
+        """Begin to read a model; return the ticket of the reading."""
+        reading = self.readings.read(model, override, is_patient=True, is_poll=is_poll)
+        before = len(self.tickets)
+        story = tell(reading)
+        story.then(self.outcomes.append)
+        self.stories[self.tickets[before]] = story
+        return self.tickets[before]
+
+    def list_models(self) -> None:
+        tell(self.readings.list_models()).then(self.listings.append)
+
+    def _new_ticket(self) -> int:
+        self.tickets.append(len(self.tickets) + 1)
+        return self.tickets[-1]
 
     def answer(self, result: Any, revisions: dict[str, str] | None = None) -> list[Any]:
         """To the question that was asked last."""
@@ -116,7 +134,7 @@ class Watched:
     def listing(self, *answers: dict[str, Any]) -> Any:
         """Return what a listing comes to."""
         self.plan.advance_to(self.plan.now_s + 5)
-        self.readings.list_models(self.listings.append)
+        self.list_models()
         remote = [a.remote_models for a in self.answer([*answers]) if isinstance(a, ListRepository)]
         return remote[0] if remote else self.listings[-1]
 
@@ -141,7 +159,7 @@ def test_where_all_are_directories_nobody_is_asked() -> None:
     watched = Watched("/models")
 
     watched.read("m")
-    watched.readings.list_models(watched.listings.append)
+    watched.list_models()
 
     assert [ReadModel(1, "m", None), ListRepository(2)] == watched.act()
     assert [] == watched.questions
@@ -151,7 +169,7 @@ def test_files_that_a_load_brings_along_are_read_at_once() -> None:
     watched = Watched(URL)
 
     files = LoadOverride("{}", "/files")
-    ticket = watched.readings.request_read("m", files, print, is_patient=False, is_poll=False)
+    ticket = watched.read("m", files)
 
     assert [ReadModel(ticket, "m", files)] == watched.act()
 
@@ -179,7 +197,7 @@ def test_a_model_that_nobody_wants_any_more_is_not_read() -> None:
     watched = Watched(URL)
     ticket = watched.read("m")
 
-    watched.readings.cancel_read(ticket)
+    watched.stories[ticket].cancel()
 
     assert ["copy", "abandon"] == watched.verbs
     assert [] == watched.act()
@@ -190,7 +208,7 @@ def test_what_was_read_is_told_once_to_whom_it_was_read_for_and_still_wants_it()
     first, second, third = (watched.read("m") for _ in range(3))
     nothing, something = ReadFailure(because("nothing")), ReadFailure(because("something"))
 
-    watched.readings.cancel_read(second)
+    watched.stories[second].cancel()
     watched.plan.answer(second, nothing)
     watched.plan.answer(third, something)
     watched.plan.answer(third, nothing)
@@ -237,7 +255,7 @@ def test_an_error_is_logged_once_until_it_is_another() -> None:
     logged = []
     for error in ("down", "down", "", "down", "other"):
         watched.plan.advance_to(watched.plan.now_s + 5)
-        watched.readings.list_models(watched.listings.append)
+        watched.list_models()
         actions = watched.answer([{"error": error} if error else names()])
         logged += [action.text for action in actions if isinstance(action, Log)]
 
@@ -418,7 +436,7 @@ def test_a_cancelled_load_abandons_the_copy() -> None:
     ticket = watched.read("m")
     answer_read(watched, ticket, PART)
 
-    watched.readings.cancel_read(ticket)
+    watched.stories[ticket].cancel()
 
     assert ["copy", "abandon"] == watched.verbs
     assert [] == watched.outcomes

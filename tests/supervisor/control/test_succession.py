@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,6 +17,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
+from zmqtriton.supervisor.story import Promise, kept, tell
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unsupported
 
@@ -33,26 +33,24 @@ class Leaving:
 
 
 def _succession(plan: Plan, start: Start, beat_s: float | None = None) -> Succession:
-    manager = ServiceManager(plan, beat_s, lambda then: then(), str)
-    return Succession(plan, Leaving(), manager, start)
+    manager = ServiceManager(plan, beat_s, lambda: kept(None), str)
+    return Succession(plan, Leaving(), manager, start, (), leaves_models=False)
 
 
 def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
     plan, names, ends = Plan(0.0), list[str](), list[bool]()
 
-    def refuse(verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+    def refuse(verb: str, arguments: dict[str, Any]) -> Promise[Any]:
         names.append(arguments["name"])
-        answer(Unsupported("not here"))
+        return kept(Unsupported("not here"))
 
     succession = _succession(plan, Start())
     succession.follow(7)
-    succession.inherit(refuse, lambda: ends.append(True))
+    tell(succession.inherit(refuse)).then(lambda _: ends.append(True))
     [question] = [each for each in plan.take_actions() if isinstance(each, Send)]
     calls = [("regions.register", {"name": str(number)}) for number in range(2000)]
     answer = wire.CallResult(question.message.id, 0, "", json.dumps(calls))
     succession.take_answer(7, answer)
-    for moment in range(len(calls) + 1):
-        plan.advance_to(float(moment))
 
     assert [str(number) for number in range(2000)] == names
     assert [True] == ends
@@ -73,7 +71,7 @@ def test_what_systemd_runs_is_replaced_within_its_service(
 ) -> None:
     plan = Plan()
     verbs = _succession(plan, Start(invocation=ours, reload="reload it"), beat_s).verbs
-    call = ControlCall(7, {"invocation": theirs}, lambda result: None)
+    call = ControlCall(7, {"invocation": theirs})
 
     with pytest.raises(Unsupported, match="reload it") if is_refused else nullcontext():
         verbs["succession.start"].handle(call)

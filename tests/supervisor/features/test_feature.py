@@ -9,7 +9,7 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
+from zmqtriton.supervisor.control.verbs import Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.models.blueprint import Blueprint
@@ -29,10 +29,10 @@ class Witness(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "look": Verb(at_once(lambda arguments: sorted(self.core.server.models))),
-            "look.operators": Verb(at_once(lambda arguments: "seen"), of_operators=True),
-            "look.models": Verb(at_once(lambda arguments: "seen"), of_models=True),
-            "look.repository": Verb(at_once(lambda arguments: "seen"), needs_repository=True),
+            "look": Verb(lambda call: sorted(self.core.server.models)),
+            "look.operators": Verb(lambda call: "seen", of_operators=True),
+            "look.models": Verb(lambda call: "seen", of_models=True),
+            "look.repository": Verb(lambda call: "seen", needs_repository=True),
         }
 
     @property

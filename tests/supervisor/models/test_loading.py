@@ -689,9 +689,9 @@ def test_what_an_ended_load_had_asked_for_is_not_taken_for_the_next_ones(
     answers: list[Any] = []
 
     # All in one turn: nothing is read before the last of them.
-    world.core.load("m", None, answers.append)
-    world.core.models["m"].unload(lambda error: None)
-    world.core.load("m", override, answers.append)
+    world.core.load("m", None).then(answers.append)
+    world.core.models["m"].unload()
+    world.core.load("m", override).then(answers.append)
     world.run_until_idle()
 
     assert [True, False] == [error is not None for error in answers]
@@ -704,7 +704,7 @@ def test_an_error_of_the_server_s_own_ends_one_load_and_not_the_next(
     answers: list[ZmqTritonError | None] = []
     with monkeypatch.context() as broken:
         broken.setattr(NewVersions, "choose", lambda *_: 1 // 0)
-        empty.core.load("m", None, answers.append)
+        empty.core.load("m", None).then(answers.append)
         with pytest.raises(ZeroDivisionError):
             empty.run_until_idle()
 

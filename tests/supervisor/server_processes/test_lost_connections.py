@@ -325,10 +325,10 @@ class World:
         self.done: list[str] = []
 
     def sync(self, name: str, *peers: int) -> None:
-        self.acknowledgements.sync(peers, lambda: self.done.append(name))
+        self.acknowledgements.sync(peers).then(lambda _: self.done.append(name))
 
     def probe(self, name: str, peer: int) -> None:
-        self.acknowledgements.probe(peer, lambda: self.done.append(name))
+        self.acknowledgements.probe(peer).then(lambda _: self.done.append(name))
 
     def asked(self) -> list[tuple[int, int]]:
         """Return the processes that were asked since the last call, with the numbers."""

@@ -6,14 +6,14 @@ Passes well-formed calls on to what the table names for their verb. Knows no ver
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Awaitable, Iterable
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
-from zmqtriton.supervisor.control.verbs import OWN_CALLER, ControlCall, Verb, Verbs
+from zmqtriton.supervisor.control.verbs import BY_ACTION, OWN_CALLER, ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import Promise, kept, tell
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
@@ -59,42 +59,43 @@ class ControlCallHandler:
 
     def handle(self, caller: int, message: wire.Call) -> None:
         """Answer the caller, now or later, exactly once."""
-        answer = self._responder(caller, message.id)
-        try:
-            arguments = _parse(message.arguments)
-            model = self._server.model_of(caller)
-            verb = self._find(model, message.verb)
-            if verb.changes(arguments):
-                client = f"model '{model}'" if model else message.client
-                text = _describe(message.verb, arguments, client)
-                self._plan.log(
-                    "I", text, model=str(arguments.get("model") or ""), is_of_client=True
-                )
-            call = ControlCall(caller, arguments, answer, message.id)
-            self._perform(message.verb, verb, call, is_models=bool(model))
-        except ZmqTritonError as error:
-            answer(error)
+        tell(self._answer(caller, message))
 
-    def _perform(self, name: str, verb: Verb, call: ControlCall, *, is_models: bool) -> None:
-        """Answer a call; what it changes, the other server of a take-over is told, too."""
+    async def _answer(self, caller: int, message: wire.Call) -> None:
+        result = await _outcome_of(self._perform(caller, message))
+        if result is BY_ACTION:
+            return
+        if isinstance(result, ZmqTritonError):
+            result = wire.CallResult(message.id, result.number, result.text[:_MAX_TEXT], "null")
+        elif not isinstance(result, wire.CallResult):
+            result = wire.CallResult(message.id, 0, "", json.dumps(result))
+        self._plan.enqueue(Send(caller, result._replace(id=message.id)))
+
+    async def _perform(self, caller: int, message: wire.Call) -> Any:
+        """Perform a call; what it changes, the other server of a take-over is told, too."""
+        arguments, name = _parse(message.arguments), message.verb
+        model = self._server.model_of(caller)
+        verb = self._find(model, name)
+        if verb.changes(arguments):
+            text = _describe(name, arguments, f"model '{model}'" if model else message.client)
+            self._plan.log("I", text, model=str(arguments.get("model") or ""), is_of_client=True)
+        call = ControlCall(caller, arguments, message.id)
         succession, there = self._succession, verb.goes_over(call)
         if there is None:
-            verb.handle(call)
-        elif succession.is_other(call.caller):
-            succession.perform_in_turn(partial(self.perform, name, call.arguments, call.answer))
-        elif succession.is_for_other_alone(name) and not is_models:
-            succession.ask_other(name, there, call.answer)
-        else:
-            verb.handle(call._replace(answer=succession.telling(name, there, call.answer)))
+            return await _result_of(verb, call)
+        if succession.is_other(caller):
+            await succession.turn()
+            return await self.perform(name, arguments)
+        if succession.is_for_other_alone(name) and not model:
+            return await succession.ask_other(name, there)
+        return await succession.tell_other(name, there, await _outcome_of(_result_of(verb, call)))
 
-    def perform(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
-        """Perform a call of this server's own."""
-        try:
-            if verb not in self._verbs:
-                raise InvalidArgument(f"unknown control call '{verb}'")
-            self._verbs[verb].handle(ControlCall(OWN_CALLER, arguments, answer))
-        except ZmqTritonError as error:
-            answer(error)
+    def perform(self, verb: str, arguments: dict[str, Any]) -> Promise[Any]:
+        """Perform a call of this server's own; return its result, or the error."""
+        if verb not in self._verbs:
+            return kept(InvalidArgument(f"unknown control call '{verb}'"))
+        call = ControlCall(OWN_CALLER, arguments)
+        return tell(_outcome_of(_result_of(self._verbs[verb], call)))
 
     def _find(self, model: str, name: str) -> Verb:
         """Return the verb. Raises ZmqTritonError if the caller may not use it now."""
@@ -113,15 +114,18 @@ class ControlCallHandler:
             raise Unavailable("Server exiting")
         return verb
 
-    def _responder(self, caller: int, call_id: int) -> Callable[[Any], None]:
-        def answer(result: Any) -> None:
-            if isinstance(result, ZmqTritonError):
-                result = wire.CallResult(call_id, result.number, result.text[:_MAX_TEXT], "null")
-            elif not isinstance(result, wire.CallResult):
-                result = wire.CallResult(call_id, 0, "", json.dumps(result))
-            self._plan.enqueue(Send(caller, result._replace(id=call_id)))
 
-        return answer
+async def _result_of(verb: Verb, call: ControlCall) -> Any:
+    result = verb.handle(call)
+    return await result if isinstance(result, Awaitable) else result
+
+
+async def _outcome_of(steps: Awaitable[Any]) -> Any:
+    """Return the result, or the error."""
+    try:
+        return await steps
+    except ZmqTritonError as error:
+        return error
 
 
 def _describe(verb: str, arguments: dict[str, Any], client: str) -> str:

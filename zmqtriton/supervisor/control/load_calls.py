@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from zmqtriton.environments.demand import GuestHost
@@ -26,14 +25,15 @@ from zmqtriton.supervisor.control.verbs import (
     required_model_name,
     the_same,
 )
-from zmqtriton.supervisor.models.call_graph import LoadCallback, NestedLoads
+from zmqtriton.supervisor.models.call_graph import NestedLoads
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.roles import GUEST, LOCAL_SERVICES
+from zmqtriton.supervisor.story import Promise, Result
 from zmqtriton_floor import staging
-from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.reasons import Reason
 
 #: Triton's text, in whichever mode the server is.
@@ -111,19 +111,14 @@ class LoadingServer(Protocol):
     def is_stopping(self) -> bool:
         """True once nothing new may begin."""
 
-    def list_repository(
-        self, then: Callable[[RepositoryListing], None], *, is_urgent: bool
-    ) -> None:
-        """Pass the names of the repositories' models to `then`, if urgent in a moment."""
+    def list_repository(self, *, is_urgent: bool) -> Promise[RepositoryListing]:
+        """Return the names of the repositories' models, if urgent in a moment."""
 
-    def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
-        """Load a model; `done` gets the outcome."""
+    def load(self, model: str, override: LoadOverride | None) -> Result:
+        """Load a model."""
 
-    def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
-        """Unload a model; `done` is called when it can no longer be asked.
-
-        Nor can the models that depend on it.
-        """
+    def unload(self, model: str, dependents: bool) -> Promise[None]:
+        """Unload a model; kept when neither it nor, with these, its dependents can be asked."""
 
 
 class LoadCalls:
@@ -190,46 +185,38 @@ class LoadCalls:
         directory = self._staged_files.place(call.caller, call.arguments.get("files", {}))
         return {**call.arguments, **({"files": {_COPIED: directory}} if directory else {})}
 
-    def _index(self, call: ControlCall) -> None:
+    async def _index(self, call: ControlCall) -> list[dict[str, Any]]:
         is_urgent = bool(call.arguments.get("urgent"))
-        self._server.list_repository(partial(self._answer_index, call), is_urgent=is_urgent)
-
-    def _answer_index(self, call: ControlCall, listing: RepositoryListing) -> None:
+        listing = await self._server.list_repository(is_urgent=is_urgent)
         entries = repository_index(listing, self._server.models, self._why_never_loaded)
         if call.arguments.get("ready"):
             entries = [entry for entry in entries if entry.get("state") == "READY"]
         if not call.arguments.get("reasons"):  # only programs of ours read more than the text
             for entry in entries:
                 entry.pop("why", None)
-        call.answer(entries)
+        return entries
 
-    def _load(self, call: ControlCall) -> None:
+    async def _load(self, call: ControlCall) -> str | None:
+        """Load a model; return only that there was nothing to load."""
         caller, arguments = call.caller, call.arguments
         files, source = arguments.get("files", {}), ""
         if caller == OWN_CALLER and isinstance(files, dict) and _COPIED in files:
             source, directory = files[_COPIED], self._staged_files.claim_copy()
         else:
             directory = self._staged_files.claim(caller, files)
-
-        def done(error: ZmqTritonError | None) -> None:
-            self._staged_files.load_ended(directory)
-            call.answer(error or self._outcome(arguments))
-
         try:
             host = self._host(caller, arguments.get("binding"))
             self._check_allowed(is_bound=host is not None or self._is_of_service(call))
             model = required_model_name(arguments)
             override = _override(arguments, directory, host, source)
-            ended = self._nested_loads.register(caller, model, done)
-        except ZmqTritonError as error:
-            done(error)
-        else:
-            self._server.load(model, override, ended)
-
-    def _outcome(self, arguments: dict[str, Any]) -> str | None:
-        """Return the answer to a load that did not fail: only that there was nothing to load."""
-        model = self._server.models.get(required_model_name(arguments))
-        return "unchanged" if model is not None and model.history.is_unchanged else None
+            with self._nested_loads.waiting(caller, model):
+                error = await self._server.load(model, override)
+        finally:
+            self._staged_files.load_ended(directory)
+        if error is not None:
+            raise error
+        served = self._server.models.get(model)
+        return "unchanged" if served is not None and served.history.is_unchanged else None
 
     def _host(self, caller: int, binding: Any) -> GuestHost | None:
         """Parse who is to run the model; None if that is the server itself."""
@@ -240,7 +227,7 @@ class LoadCalls:
             raise InvalidArgument("only a process that takes part in the server can bind a model")
         return GuestHost(caller, binding)
 
-    def _unload(self, call: ControlCall) -> None:
+    async def _unload(self, call: ControlCall) -> None:
         arguments = call.arguments
         model = self._server.models.get(optional_model_name(arguments))
         is_bound = model is not None and call.caller in model.guests
@@ -248,7 +235,7 @@ class LoadCalls:
         dependents = arguments.get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
-        self._server.unload(required_model_name(arguments), dependents, call.answer)
+        await self._server.unload(required_model_name(arguments), dependents)
 
     def _is_of_service(self, call: ControlCall) -> bool:
         """Return whether a process of the server asks for itself, and not for a client."""

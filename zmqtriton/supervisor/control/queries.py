@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.control.server_status import ServerStatus
-from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once, optional_model_name
+from zmqtriton.supervisor.control.verbs import Verb, Verbs, optional_model_name
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import code_of, is_ready, serving_config
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
@@ -36,18 +36,18 @@ class Queries:
     def verbs(self) -> Verbs:
         info, status = self._info, self._status
         return {
-            "ready": Verb(at_once(self._is_ready), of_models=True),
-            "is_open": Verb(at_once(lambda arguments: self._server.is_open)),
-            "takes_gpu": Verb(at_once(self._takes_gpu), of_models=True),
-            "is_hashed": Verb(at_once(self._is_hashed), of_models=True),
-            "config": Verb(at_once(self._config)),
-            "code": Verb(at_once(self._code)),
-            "options": Verb(at_once(lambda arguments: info.options)),
-            "processes": Verb(at_once(lambda arguments: status.processes())),
-            "loads": Verb(at_once(lambda arguments: status.loads())),
-            "logs": Verb(at_once(lambda arguments: info.log_lines(*_log_range(arguments)))),
+            "ready": Verb(lambda call: self._is_ready(call.arguments), of_models=True),
+            "is_open": Verb(lambda call: self._server.is_open),
+            "takes_gpu": Verb(lambda call: self._takes_gpu(call.arguments), of_models=True),
+            "is_hashed": Verb(lambda call: self._is_hashed(call.arguments), of_models=True),
+            "config": Verb(lambda call: self._config(call.arguments)),
+            "code": Verb(lambda call: self._code(call.arguments)),
+            "options": Verb(lambda call: info.options),
+            "processes": Verb(lambda call: status.processes()),
+            "loads": Verb(lambda call: status.loads()),
+            "logs": Verb(lambda call: info.log_lines(*_log_range(call.arguments))),
             "logs.processes": Verb(
-                at_once(lambda arguments: info.process_lines(optional_model_name(arguments)))
+                lambda call: info.process_lines(optional_model_name(call.arguments))
             ),
         }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from zmqtriton.supervisor.control.verbs import (
 )
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.story import Promise, all_of, tell
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,
@@ -34,9 +35,6 @@ from zmqtriton_floor.errors import (
     Unsupported,
     ZmqTritonError,
 )
-
-#: Gets the result or an error.
-Respond = Callable[[Any], None]
 
 _DISABLED = (
     "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
@@ -164,7 +162,6 @@ def open_error(key: str) -> InternalError:
 class RegisteredRegion:
     number: int
     request: RegionRequest
-    respond: Respond
     is_open: bool = False
     #: By stubs.
     can_be_mapped: bool = False
@@ -186,7 +183,7 @@ class UnregisteredRegion:
 
     request: RegionRequest
     frontends: set[int]
-    on_released: list[Callable[[], None]] = field(default_factory=list)
+    released: Promise[None] = field(default_factory=Promise)
 
 
 class RegionRegistry:
@@ -226,7 +223,7 @@ class RegionRegistry:
         return {
             "regions.register": Verb(self._handle_register, goes_over=the_same),
             "regions.unregister": Verb(self._handle_unregister, goes_over=the_same),
-            "regions.status": Verb(lambda call: call.answer(self._status(*_kind(call)))),
+            "regions.status": Verb(lambda call: self._status(*_kind(call))),
         }
 
     def _check_allowed(self, caller: int) -> None:
@@ -240,17 +237,17 @@ class RegionRegistry:
                 self._plan.log("W", f"refused to register a client's memory. {_DISABLED}")
             raise Unsupported(_DISABLED)
 
-    def _handle_register(self, call: ControlCall) -> None:
+    async def _handle_register(self, call: ControlCall) -> None:
         self._check_allowed(call.caller)
         name, is_on_gpu = _kind(call)
         if is_on_gpu and not self._gpus:
             text = f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
             raise InvalidArgument(text)
-        self._register(call.arguments, is_on_gpu, call.answer)
+        await self._register(call.arguments, is_on_gpu)
 
-    def _handle_unregister(self, call: ControlCall) -> None:
+    def _handle_unregister(self, call: ControlCall) -> Promise[None]:
         self._check_allowed(call.caller)
-        self._unregister(*_kind(call), call.answer)
+        return self._unregister(*_kind(call))
 
     def _status(self, name: str, is_on_gpu: bool) -> list[dict[str, Any]]:
         listed = [r for r in self._regions.values() if r.is_open and name in ("", r.request.name)]
@@ -265,7 +262,7 @@ class RegionRegistry:
             raise NotFound(f"Unable to find {kinds[0].lower()} shared memory region: '{name}'")
         return rows
 
-    def _register(self, arguments: dict[str, Any], is_on_gpu: bool, answer: Respond) -> None:
+    async def _register(self, arguments: dict[str, Any], is_on_gpu: bool) -> None:
         name = read_name(arguments)
         if name in self._regions:
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
@@ -275,29 +272,26 @@ class RegionRegistry:
                 f"failed to register shared memory region '{name}': there are {MAX_REGIONS} already"
             )
         self._last_number = number = self._last_number + 1
-        ticket = self._plan.expect(partial(self._on_opened, number))
-        self._regions[name] = RegisteredRegion(number, request, answer)
+        region = self._regions[name] = RegisteredRegion(number, request)
         _, key, offset, size, _, file, handle, user, _ = request
-        place = key, file, offset, size
-        self._plan.enqueue(OpenRegion(ticket, number, name, *place, user, handle))
-
-    def _on_opened(self, number: int, opened: ZmqTritonError | bool) -> None:
-        error = opened if isinstance(opened, ZmqTritonError) else None
-        region = next((r for r in self._regions.values() if r.number == number), None)
-        if region is None:  # unregistered in the meantime
-            self._plan.enqueue(CloseRegion(number))
-        elif error is not None or region.request.problem is not None:
-            del self._regions[region.request.name]
-            if error is None:
+        opened = await self._plan.ask(
+            lambda ticket: OpenRegion(ticket, number, name, key, file, offset, size, user, handle)
+        )
+        problem = opened if isinstance(opened, ZmqTritonError) else request.problem
+        if self._regions.get(name) is not region:
+            problem = NotFound(f"shared memory region '{name}' was unregistered")
+        elif problem is not None:
+            del self._regions[name]
+        if problem is not None:
+            if not isinstance(opened, ZmqTritonError):
                 self._plan.enqueue(CloseRegion(number))
-            region.respond(error or region.request.problem)
-        else:
-            region.is_open, region.can_be_mapped = True, opened is True
-            frontends = self._frontend_serials()
-            self._plan.enqueue(*(Send(serial, region.to_message()) for serial in frontends))
-            self._acknowledgements.sync(frontends, lambda: region.respond(None))
+            raise problem
+        region.is_open, region.can_be_mapped = True, opened is True
+        frontends = self._frontend_serials()
+        self._plan.enqueue(*(Send(serial, region.to_message()) for serial in frontends))
+        await self._acknowledgements.sync(frontends)
 
-    def _unregister(self, name: str, is_on_gpu: bool, answer: Respond) -> None:
+    def _unregister(self, name: str, is_on_gpu: bool) -> Promise[None]:
         """Unregister a region, or all without a name.
 
         As in Triton, an unknown region counts as unregistered already.
@@ -310,21 +304,8 @@ class RegionRegistry:
             del self._regions[region.request.name]
             if region.is_open:
                 self._begin_release(region)
-            else:
-                region.respond(NotFound(f"shared memory region '{name}' was unregistered"))
-        waiting = [each for each in self._unregistered.values() if is_named(each.request)]
-        left = len(waiting)
-
-        def one_has_ended() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                answer(None)
-
-        for leaving in waiting:
-            leaving.on_released.append(one_has_ended)
-        if not waiting:
-            answer(None)
+        leaving = [each for each in self._unregistered.values() if is_named(each.request)]
+        return all_of(each.released for each in leaving)
 
     def _begin_release(self, region: RegisteredRegion) -> None:
         users = set(self._frontend_serials())
@@ -348,20 +329,19 @@ class RegionRegistry:
             return
         # not before: a stub opens it when the first request that refers to it is executed
         if leaving.request.is_on_gpu:
-            # its client may free it only when nobody has it open
-            ticket = self._plan.expect(partial(self._on_closed, number))
-            self._plan.enqueue(CloseRegion(number, ticket))
+            tell(self._close_on_gpu(number))
         else:
             self._plan.enqueue(CloseRegion(number))
             self._end_release(number)
 
-    def _on_closed(self, number: int, readers: Iterable[int]) -> None:
-        """Wait until the processes of models have closed memory of a GPU."""
-        self._acknowledgements.sync(readers, lambda: self._end_release(number))
+    async def _close_on_gpu(self, number: int) -> None:
+        """Close memory that its client may free only when no process of a model has it open."""
+        readers = await self._plan.ask(partial(CloseRegion, number))
+        await self._acknowledgements.sync(readers)
+        self._end_release(number)
 
     def _end_release(self, number: int) -> None:
-        for answer in self._unregistered.pop(number).on_released:
-            answer()
+        self._unregistered.pop(number).released()
 
     def frontend_died(self, serial: int) -> None:
         """Drop a dead frontend."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import Features
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import shorten
@@ -80,9 +80,9 @@ class ServerStatus:
     @property
     def verbs(self) -> Verbs:
         return {
-            "status": Verb(lambda call: self._request(call.answer)),
+            "status": Verb(lambda call: self._status()),
             # of the supervisor alone, whatever the broker does
-            "identity": Verb(at_once(lambda _: self._identity())),
+            "identity": Verb(lambda call: self._identity()),
             # by which a frontend tells of its clients
             "clients": Verb(self._take_clients),
             # by which it tells of its loop
@@ -109,13 +109,11 @@ class ServerStatus:
 
     def _take_clients(self, call: ControlCall) -> None:
         self._clients.take(call.caller, call.arguments)
-        call.answer(None)
 
     def _take_turns(self, call: ControlCall) -> None:
         peer = self._peers.find_peer(call.caller)
         if peer is not None and peer.role != GUEST:
             self._turns.take(peer.serial, peer.role, call.arguments)
-        call.answer(None)
 
     def messages_malformed(self, messages: int) -> None:
         """Messages were dropped: they did not decode, or made no sense from where they came."""
@@ -126,33 +124,29 @@ class ServerStatus:
         started_s = self._started_s[0] + self._server.clock_step_s()
         return {**server, "pid": self._pid, "started_s": started_s}
 
-    def _request(self, done: Callable[[dict[str, Any]], None]) -> None:
-        """`done` gets the status once the broker has sent its counts."""
-
-        def describe(report: dict[str, Any]) -> None:
-            unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
-            ages_ns = report.pop("execution_ages_ns")
-            self._take_own_turns(report.pop("turns"))
-            counts = report["counts"] or ()
-            document = self._describe(counts)
-            usual_ns = {}
-            for row in counts:
-                usual_ns[row["model"], row["version"]] = row.get("usual_execution_ns", 0)
-                for name in _OF_COMPARISONS:
-                    row.pop(name, None)
-            for process in document["processes"]:
-                serial = process.get("serial", 0)
-                never_connects = process["role"] not in BROKERED_ROLES
-                process["is_connected"] = never_connects or serial not in unconnected
-                if process["role"] == "stub":
-                    process["in_flight"] = in_flight.get(str(serial), 0)
-                    age_ns = ages_ns.get(str(serial), 0)
-                    of_others_ns = usual_ns.get((process["model"], process["version"]), 0)
-                    process["executing_s"] = round(age_ns / 1e9, 3)
-                    process["is_overlong"] = 0 < _OVERLONG * of_others_ns < age_ns
-            done({**document, **report})
-
-        self._counts.request(describe)
+    async def _status(self) -> dict[str, Any]:
+        report = await self._counts.request()
+        unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
+        ages_ns = report.pop("execution_ages_ns")
+        self._take_own_turns(report.pop("turns"))
+        counts = report["counts"] or ()
+        document = self._describe(counts)
+        usual_ns = {}
+        for row in counts:
+            usual_ns[row["model"], row["version"]] = row.get("usual_execution_ns", 0)
+            for name in _OF_COMPARISONS:
+                row.pop(name, None)
+        for process in document["processes"]:
+            serial = process.get("serial", 0)
+            never_connects = process["role"] not in BROKERED_ROLES
+            process["is_connected"] = never_connects or serial not in unconnected
+            if process["role"] == "stub":
+                process["in_flight"] = in_flight.get(str(serial), 0)
+                age_ns = ages_ns.get(str(serial), 0)
+                of_others_ns = usual_ns.get((process["model"], process["version"]), 0)
+                process["executing_s"] = round(age_ns / 1e9, 3)
+                process["is_overlong"] = 0 < _OVERLONG * of_others_ns < age_ns
+        return {**document, **report}
 
     def _take_own_turns(self, of_broker: dict[str, Any]) -> None:
         """Take the turns of those that need not call the supervisor."""

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.actions import GiveOutput, GiveSockets, PrintError, Send
 from zmqtriton.supervisor.control.verbs import (
+    BY_ACTION,
     ControlCall,
     RepeatedCall,
     Verb,
@@ -29,16 +29,19 @@ from zmqtriton.supervisor.control.verbs import (
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
+from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported, ZmqTritonError
 
-#: Performs a call of this server's own, and passes the result or the error on.
-Perform = Callable[[str, dict[str, Any], Callable[[Any], None]], None]
-#: Gets the other server's answer; None if it has ended.
-Answered = Callable[[wire.CallResult | None], None]
+#: Performs a call of this server's own; returns the result or the error.
+Perform = Callable[[str, dict[str, Any]], Promise[Any]]
+#: The other server's answer; None if it has ended.
+Answer = Promise[wire.CallResult | None]
 
 #: What others build on comes first: where models come from, and that they serve.
 _FIRST = ("repository.", "load", "unload")
+#: What a server that takes over repeats before it has models.
+_WITHOUT_MODELS = ("regions.", "log.")
 #: No state shows it: files that are read anew.
 _FORGOTTEN = "reload"
 #: Requests that were begun at the old server refer to them.
@@ -72,8 +75,16 @@ class LeavingServer(Protocol):
 
 class Succession:
     def __init__(
-        self, plan: Plan, server: LeavingServer, manager: ServiceManager, start: Start
+        self,
+        plan: Plan,
+        server: LeavingServer,
+        manager: ServiceManager,
+        start: Start,
+        sources: Iterable[ToldPart],
+        *,
+        leaves_models: bool,
     ) -> None:
+        """Set up with the parts whose calls are repeated: those on models later, if so wanted."""
         self._plan = plan
         self._server = server
         self._manager = manager
@@ -87,18 +98,15 @@ class Succession:
         self._forgotten: list[RepeatedCall] = []
         self._ids = itertools.count(_FIRST_ID)
         #: Calls of the server before that wait for the end of the repetition; None when it is over.
-        self._held: list[Callable[[], None]] | None = None
-        #: Who waits until it has taken over.
-        self._waiters: list[ControlCall] = []
-        #: Who waits for an answer of the other server.
-        self._waiting: dict[int, Answered] = {}
-        #: Whether a call is repeated only by inherit_rest(), and those that are.
-        self.leaves_later: Callable[[str], bool] = lambda verb: False
+        self._held: list[Promise[None]] | None = None
+        self._has_taken_over = Promise[None]()
+        #: Questions to the other server.
+        self._waiting: dict[int, Answer] = {}
+        self._leaves_models = leaves_models
+        #: The calls that inherit_rest() repeats.
         self._later: list[RepeatedCall] = []
-        #: Called when the server before has ended.
-        self.on_end_of_predecessor: Callable[[], None] = lambda: None
-        #: The parts whose calls are repeated.
-        self.sources: Iterable[ToldPart] = ()
+        self.end_of_predecessor = Promise[None]()
+        self._sources = sources
 
     @property
     def verbs(self) -> Verbs:
@@ -112,16 +120,17 @@ class Succession:
 
     # ------------------------------------------------------------ the old server
 
-    def _give_start(self, call: ControlCall) -> None:
+    def _give_start(self, call: ControlCall) -> object:
         self._check_service(call)
         if self._start.obstacle:
             raise Unsupported(self._start.obstacle)
         self._plan.enqueue(GiveOutput(call.caller, call.id, json.dumps(self._start._asdict())))
+        return BY_ACTION
 
-    def _wait(self, call: ControlCall) -> None:
+    def _wait(self, call: ControlCall) -> Promise[None]:
         """Answer when another server has taken over."""
-        self._waiters.append(call)
         self._manager.is_being_replaced = True
+        return self._has_taken_over
 
     def _check_service(self, call: ControlCall) -> None:
         """Raise Unsupported if systemd runs this server, and not the caller in the same service."""
@@ -129,25 +138,24 @@ class Succession:
         if self._manager.is_there and ours and call.arguments.get("invocation") != ours:
             raise Unsupported(f"systemd runs this server: `systemctl {reload}` replaces it")
 
-    def _give_sockets(self, call: ControlCall) -> None:
+    def _give_sockets(self, call: ControlCall) -> object:
         self._check_service(call)
         if self._other:
             raise Unavailable("another server is about to take over from it")
         self._other = call.caller
         self._plan.enqueue(GiveSockets(call.caller, call.id))
+        return BY_ACTION
 
-    def _tell_calls(self, call: ControlCall) -> None:
+    def _tell_calls(self, call: ControlCall) -> list[RepeatedCall]:
         self._hears_changes = self.is_other(call.caller)
-        calls = [call for source in self.sources for call in source.repeated_calls()]
-        call.answer([*sorted(calls, key=_place), *self._forgotten])
+        calls = [call for source in self._sources for call in source.repeated_calls()]
+        return [*sorted(calls, key=_place), *self._forgotten]
 
     def _leave(self, call: ControlCall) -> None:
         self._plan.log("I", "Another server has taken over; this one leaves.")
         self._manager.hand_over(call.arguments.get("pid", 0))
-        call.answer(None)
         self._has_left = self.is_other(call.caller)
-        for waiter in self._waiters:
-            waiter.answer(None)
+        self._has_taken_over()
         self._server.leave_to_successor()
 
     # ------------------------------------------------------------ the next server
@@ -157,64 +165,51 @@ class Succession:
         self._other, self._is_predecessor, self._held = predecessor, True, []
         self._manager.wait_for_turn()
 
-    def inherit(self, perform: Perform, then: Callable[[], None]) -> None:
-        """Repeat what the server before was told, if there is one."""
+    async def inherit(self, perform: Perform) -> None:
+        """Repeat what the server before was told, if there is one; not on if this one stops."""
         if not self._is_predecessor:
-            then()
             return
+        result = await self._ask("succession.calls", {})
+        calls = [] if result is None or result.code else json.loads(result.result)
+        self._later = [call for call in calls if self._leaves_later(call[0])]
+        lost = [arguments["model"] for _, arguments in self._later if arguments.get("files")]
+        if lost:
+            self._plan.enqueue(PrintError(f"error: {_WITH_FILES}: {', '.join(lost)}"))
+            self._server.stop(1)
+        await self._repeat([call for call in calls if not self._leaves_later(call[0])], perform)
+        held, self._held = self._held or [], None
+        for turn in held:
+            turn()
+        self._hears_changes = self._other != 0
 
-        def repeat_all(result: wire.CallResult | None) -> None:
-            calls = [] if result is None or result.code else json.loads(result.result)
-            self._later = [call for call in calls if self.leaves_later(call[0])]
-            now = (call for call in calls if not self.leaves_later(call[0]))
-            lost = [arguments["model"] for _, arguments in self._later if arguments.get("files")]
-            if lost:
-                self._plan.enqueue(PrintError(f"error: {_WITH_FILES}: {', '.join(lost)}"))
-                self._server.stop(1)
-            else:
-                self._repeat(now, perform, end)
+    def _leaves_later(self, verb: str) -> bool:
+        return self._leaves_models and not verb.startswith(_WITHOUT_MODELS)
 
-        def end() -> None:
-            held, self._held = self._held or [], None
-            for each in held:
-                each()
-            self._hears_changes = self._other != 0
-            then()
-
-        self._ask("succession.calls", {}, repeat_all)
-
-    def inherit_rest(self, perform: Perform, then: Callable[[], None]) -> None:
+    async def inherit_rest(self, perform: Perform) -> None:
         """Repeat the calls that are about models."""
         later, self._later = self._later, []
-        self._repeat(iter(later), perform, then)
+        await self._repeat(later, perform)
 
-    def _repeat(
-        self, calls: Iterator[RepeatedCall], perform: Perform, then: Callable[[], None]
-    ) -> None:
-        if self._server.is_stopping:
-            return
+    async def _repeat(self, calls: Iterable[RepeatedCall], perform: Perform) -> None:
         for verb, arguments in calls:
+            await self._goes_on()
+            result = await perform(verb, arguments)
+            if isinstance(result, ZmqTritonError):
+                what = f"{verb} {arguments.get('name') or arguments.get('model') or ''}"
+                self._plan.log("W", f"not taken over: {what.rstrip()}: {result.text}")
+        await self._goes_on()
 
-            def done(result: Any, verb: str = verb, arguments: Any = arguments) -> None:
-                if isinstance(result, ZmqTritonError):
-                    what = f"{verb} {arguments.get('name') or arguments.get('model') or ''}"
-                    self._plan.log("W", f"not taken over: {what.rstrip()}: {result.text}")
-                # not from here: a thousand that are answered at once would be a thousand deep
-                self._plan.call_later(0.0, partial(self._repeat, calls, perform, then))
+    async def _goes_on(self) -> None:
+        """Never return if this server stops: nothing of it is to open."""
+        if self._server.is_stopping:
+            await Promise[None]()
 
-            perform(verb, arguments, done)
-            return
-        then()
-
-    def has_opened(self) -> None:
-        """This server serves, so the one before may leave."""
+    async def take_over(self) -> None:
+        """Have the server before leave: this one serves."""
         if self._is_predecessor:
             self._plan.log("I", "This server serves; the one before is told to leave.")
-            self._ask(
-                "succession.leave",
-                {"pid": self._start.pid},
-                lambda _: self._manager.become_main(),
-            )
+            await self._ask("succession.leave", {"pid": self._start.pid})
+            self._manager.become_main()
 
     # ------------------------------------------------------------------- changes
 
@@ -226,65 +221,53 @@ class Succession:
     def is_other(self, caller: int) -> bool:
         return caller == self._other and caller != 0
 
-    def perform_in_turn(self, handle: Callable[[], None]) -> None:
-        """Perform what the other server was told, behind what it was told before."""
-        if self._held is None:
-            handle()
-        else:
-            self._held.append(handle)
+    async def turn(self) -> None:
+        """Let what the other server was told before come first."""
+        if self._held is not None:
+            turn = Promise[None]()
+            self._held.append(turn)
+            await turn
 
     def is_for_other_alone(self, verb: str) -> bool:
         """True if this server leaves, and the call is for the one that stays."""
         return self._has_left and not verb.startswith(_OF_BOTH)
 
-    def ask_other(
-        self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
-    ) -> None:
-        """Have the other server perform a call, and pass on its answer."""
-        ended = Unavailable("Server exiting")
-        self._ask(verb, arguments, lambda result: answer(ended if result is None else result))
+    async def ask_other(self, verb: str, arguments: dict[str, Any]) -> Any:
+        """Have the other server perform a call; return its answer."""
+        result = await self._ask(verb, arguments)
+        return Unavailable("Server exiting") if result is None else result
 
-    def telling(
-        self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
-    ) -> Callable[[Any], None]:
-        """Return what answers a call of this server after the other one has been told."""
-
-        def tell(result: Any) -> None:
-            is_error = isinstance(result, ZmqTritonError)
-            if is_error and self.is_for_other_alone(verb):  # it was under way
-                self.ask_other(verb, arguments, answer)
-            elif is_error or not self._other:
-                answer(result)
-            elif self._hears_changes:
-                self._ask(verb, arguments, partial(finish, result))
-            else:
-                if verb == _FORGOTTEN and not self._is_predecessor:
-                    self._forgotten.append((verb, arguments))
-                answer(result)
-
-        def finish(result: Any, there: wire.CallResult | None) -> None:
+    async def tell_other(self, verb: str, arguments: dict[str, Any], result: Any) -> Any:
+        """Tell the other server of a call with this result here; return the answer to it."""
+        is_error = isinstance(result, ZmqTritonError)
+        if is_error and self.is_for_other_alone(verb):  # it was under way
+            return await self.ask_other(verb, arguments)
+        if is_error or not self._other:
+            return result
+        if self._hears_changes:
+            there = await self._ask(verb, arguments)
             if there is not None and there.code:
                 other = "before" if self._is_predecessor else "that takes over"
                 self._plan.log("W", f"not done by the server {other}: {verb}: {there.text}")
-            answer(result)
+        elif verb == _FORGOTTEN and not self._is_predecessor:
+            self._forgotten.append((verb, arguments))
+        return result
 
-        return tell
-
-    def _ask(self, verb: str, arguments: dict[str, Any], then: Answered) -> None:
+    def _ask(self, verb: str, arguments: dict[str, Any]) -> Answer:
         if not self._other:
-            then(None)
-            return
+            return kept(None)
         number = next(self._ids)
-        self._waiting[number] = then
+        answer = self._waiting[number] = Answer()
         client = "the server that takes over" if self._is_predecessor else "the server before"
         call = wire.Call(number, verb, json.dumps(arguments), client)
         self._plan.enqueue(Send(self._other, call))
+        return answer
 
     def take_answer(self, caller: int, answer: wire.CallResult) -> None:
         """Take an answer, which is the other server's if anybody has asked it."""
-        then = self._waiting.pop(answer.id, None) if self.is_other(caller) else None
-        if then is not None:
-            then(answer)
+        waiting = self._waiting.pop(answer.id, None) if self.is_other(caller) else None
+        if waiting is not None:
+            waiting(answer)
 
     def caller_ended(self, caller: int) -> None:
         """A caller has ended; if it is the other server, this one is alone."""
@@ -292,10 +275,10 @@ class Succession:
             return
         self._other, self._hears_changes, self._forgotten = 0, False, []
         waiting, self._waiting = self._waiting, {}
-        for then in waiting.values():
-            then(None)
+        for answer in waiting.values():
+            answer(None)
         if self._is_predecessor:
-            self.on_end_of_predecessor()
+            self.end_of_predecessor()
 
 
 def _place(call: RepeatedCall) -> int:

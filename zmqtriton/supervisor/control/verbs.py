@@ -13,6 +13,8 @@ from zmqtriton_floor.errors import InvalidArgument
 
 #: A verb and its arguments, by which a server that takes over has what this one was told.
 RepeatedCall = tuple[str, dict[str, Any]]
+#: Returned for a call that an action answers.
+BY_ACTION = object()
 #: The server itself, in place of the serial of a process.
 OWN_CALLER = 0
 
@@ -59,8 +61,6 @@ class ControlCall(NamedTuple):
     #: The serial of the calling process, or of the caller on the control socket.
     caller: int
     arguments: dict[str, Any]
-    #: To be called once, now or later, with the result or a ZmqTritonError.
-    answer: Callable[[Any], None]
     #: The number that the caller has given it.
     id: int = 0
 
@@ -93,8 +93,9 @@ def has_changes(arguments: dict[str, Any]) -> bool:
 
 
 class Verb(NamedTuple):
-    #: Answers a call. Raises ZmqTritonError in place of an answer.
-    handle: Callable[[ControlCall], None]
+    #: Returns the answer to a call, or a promise or coroutine with it, or BY_ACTION. Raises or
+    #: returns a ZmqTritonError in place of an answer.
+    handle: Callable[[ControlCall], Any]
     #: It is refused while the server waits for its repository.
     needs_repository: bool = False
     #: The code of a model may call it.
@@ -108,12 +109,3 @@ class Verb(NamedTuple):
 
 
 Verbs = Mapping[str, Verb]
-
-
-def at_once(result_of: Callable[[dict[str, Any]], Any]) -> Callable[[ControlCall], None]:
-    """Return what answers a call with the result of a function of its arguments."""
-
-    def handle(call: ControlCall) -> None:
-        call.answer(result_of(call.arguments))
-
-    return handle

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
 from zmqtriton.supervisor.models.blueprint import Blueprint
-from zmqtriton.supervisor.models.call_graph import LoadCallback
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.preparations import HelperOwner, ModelSource
@@ -24,6 +23,7 @@ from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
 from zmqtriton.supervisor.settings import Policy
+from zmqtriton.supervisor.story import Promise, Result
 from zmqtriton_floor.reasons import Reason
 
 _Answer = TypeVar("_Answer")
@@ -49,17 +49,17 @@ class HostServer(Protocol):
     def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; make it known if it was not."""
 
-    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
-        """Pass the names of the repositories' models to `then`."""
+    def list_repository(self) -> Promise[RepositoryListing]:
+        """Return the names of the repositories' models."""
 
-    def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
-        """Load a model; `done` gets the outcome."""
+    def load(self, model: str, override: LoadOverride | None) -> Result:
+        """Load a model."""
 
-    def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
-        """Unload a model; `done` is called when it can no longer be asked."""
+    def unload(self, model: str, dependents: bool) -> Promise[None]:
+        """Unload a model; kept when it can no longer be asked."""
 
-    def perform(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
-        """Perform a control call, of the core or a feature; `answer` gets what its caller would."""
+    def perform(self, verb: str, arguments: dict[str, Any]) -> Promise[Any]:
+        """Perform a control call, of the core or a feature; return its result, or the error."""
 
     def stop(self, status: int = 0) -> None:
         """End the server in order."""

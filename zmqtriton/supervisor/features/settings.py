@@ -11,10 +11,10 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import ConfigureLogging
 from zmqtriton.supervisor.control.verbs import (
+    ControlCall,
     RepeatedCall,
     Verb,
     Verbs,
-    at_once,
     changes_of,
     has_changes,
     optional_model_name,
@@ -59,7 +59,7 @@ class LogSettingsFeature(Feature):
     def verbs(self) -> Verbs:
         return {
             "log.settings": Verb(
-                at_once(lambda arguments: self.update(changes_of(arguments))),
+                lambda call: self.update(changes_of(call.arguments)),
                 changes=has_changes,
                 goes_over=the_same_changes,
             )
@@ -152,10 +152,8 @@ class TraceSettingsFeature(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "trace.settings": Verb(
-                at_once(self._handle), changes=has_changes, goes_over=the_same_changes
-            ),
-            "trace.counted": Verb(at_once(self._count)),
+            "trace.settings": Verb(self._handle, changes=has_changes, goes_over=the_same_changes),
+            "trace.counted": Verb(self._count),
         }
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
@@ -167,12 +165,12 @@ class TraceSettingsFeature(Feature):
             if changes:
                 yield "trace.settings", {"model": model, "changes": changes}
 
-    def _handle(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return self.update(optional_model_name(arguments), changes_of(arguments))
+    def _handle(self, call: ControlCall) -> dict[str, Any]:
+        return self.update(optional_model_name(call.arguments), changes_of(call.arguments))
 
-    def _count(self, arguments: dict[str, Any]) -> None:
+    def _count(self, call: ControlCall) -> None:
         """Note what the process that stores traces has counted."""
-        counts = arguments.get("counts")
+        counts = call.arguments.get("counts")
         if type(counts) is not dict or not all(type(count) is int for count in counts.values()):
             raise InvalidArgument("'counts' must be the numbers of traces")
         for counter, count in counts.items():

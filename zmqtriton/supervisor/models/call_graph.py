@@ -9,18 +9,17 @@ those that call it, whose requests may need it. Does no I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.load_history import Dependencies
 from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.states import GenerationState
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-
-#: Gets an error, or None if all is well.
-LoadCallback = Callable[[ZmqTritonError | None], None]
+from zmqtriton.supervisor.story import Promise, all_of
+from zmqtriton_floor.errors import InvalidArgument
 
 
 class LoadSlots:
@@ -33,14 +32,16 @@ class LoadSlots:
         self._plan = plan
         self._free = max(1, count)
         self._patience_s = patience_s
-        self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[str, Promise[None]]] = deque()
         #: The models that have a slot, with the timer that takes it from a slow one.
         self._holders: dict[str, PlanTimer] = {}
 
-    def acquire(self, model: str, then: Callable[[], None]) -> None:
-        """Call `then` when it is the model's turn."""
-        self._waiting.append((model, then))
+    def acquire(self, model: str) -> Promise[None]:
+        """Return the model's turn."""
+        turn = Promise[None]()
+        self._waiting.append((model, turn))
         self._fill()
+        return turn
 
     def release(self, model: str) -> None:
         """Release a slot, or a place among the waiting. May be called again."""
@@ -54,11 +55,11 @@ class LoadSlots:
 
     def _fill(self) -> None:
         while self._free and self._waiting:
-            model, then = self._waiting.popleft()
+            model, turn = self._waiting.popleft()
             self._free -= 1
             late = partial(self.release, model)
             self._holders[model] = self._plan.call_later(self._patience_s, late)
-            then()
+            turn()
 
 
 #: Maps a model's name to the models that it needs.
@@ -70,8 +71,8 @@ class Callee(Protocol):
 
     dependencies: Dependencies
 
-    def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
-        """Call `then` once the model was loaded, or tried."""
+    def load_as_dependency(self, *, again: bool) -> Promise[Any]:
+        """Load the model if it is not loaded; kept once it was, or was tried."""
 
 
 def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
@@ -93,30 +94,19 @@ class LoadOrder:
     def __init__(self, models: Mapping[str, Callee], make: Callable[[str], Callee]) -> None:
         self._models = models
         self._make = make
-        #: By model, what to call when those who wait need not wait any more.
-        self._waiting: dict[str, Callable[[], None]] = {}
+        #: By model that waits for its callees, what lets it go on.
+        self._waiting: dict[str, Promise[None]] = {}
 
-    def load_callees(
-        self, name: str, callees: Iterable[str], then: Callable[[], None], *, again: bool
-    ) -> None:
-        """Call `then` when each callee was loaded, or tried."""
-        left = {c for c in callees if c != name and not reaches(c, name, self._needs)}
-
-        def go_on() -> None:
+    async def load_callees(self, name: str, callees: Iterable[str], *, again: bool) -> None:
+        """Load each callee, or try to; one that waits for this model is not waited for."""
+        names = sorted(c for c in set(callees) - {name} if not reaches(c, name, self._needs))
+        go_on = self._waiting[name] = Promise()
+        try:
+            all_of(self._make(each).load_as_dependency(again=again) for each in names).then(go_on)
+            await go_on
+        finally:
             if self._waiting.get(name) is go_on:
                 del self._waiting[name]
-                then()
-
-        def tried(callee: str) -> None:
-            left.discard(callee)
-            if not left:
-                go_on()
-
-        self._waiting[name] = go_on
-        for callee in sorted(left):
-            self._make(callee).load_as_dependency(partial(tried, callee), again=again)
-        if not left:
-            go_on()
 
     def break_wait_cycles(self, name: str) -> None:
         """Release the models that this one needs and that wait for it.
@@ -145,7 +135,7 @@ class RetirementQueue:
     def retire_after_callers(
         self,
         generation: Generation,
-        confirm_frontends: Callable[[Callable[[], None]], None] = lambda then: then(),
+        frontends_know: Promise[None] | None = None,
     ) -> None:
         """Retire a generation once frontends have taken note, and those that call it have ended.
 
@@ -153,8 +143,9 @@ class RetirementQueue:
         """
         number = generation.number
         self._waiting[number] = generation
-        self._served.add(number)
-        confirm_frontends(lambda: self._served.discard(number))
+        if frontends_know is not None:
+            self._served.add(number)
+            frontends_know.then(lambda _: self._served.discard(number))
 
     def retire_unneeded(self) -> None:
         while self._waiting:
@@ -213,14 +204,13 @@ class NestedLoads:
         #: (who asks, its model, the model that it waits for)
         self._waiting: list[tuple[int, str, str]] = []
 
-    def register(self, caller: int, model: str, done: LoadCallback) -> LoadCallback:
-        """Register a load; return what to call when it has ended.
-
-        Raises InvalidArgument if it would never end.
-        """
+    @contextmanager
+    def waiting(self, caller: int, model: str) -> Iterator[None]:
+        """Keep in mind who waits for a load. Raises InvalidArgument if it would never end."""
         asking = self._loading(caller)
         if asking is None:
-            return done
+            yield
+            return
         name = asking.blueprint.name
         if self._waits_for(model, name):
             raise InvalidArgument(
@@ -230,12 +220,10 @@ class NestedLoads:
         self._slots.release(name)
         entry = (caller, name, model)
         self._waiting.append(entry)
-
-        def ended(error: ZmqTritonError | None) -> None:
+        try:
+            yield
+        finally:
             self._waiting.remove(entry)
-            done(error)
-
-        return ended
 
     def _loading(self, serial: int) -> Generation | None:
         loading = (

@@ -7,8 +7,7 @@ of them. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from zmqtriton.config.ensembles import check_cycle, no_loaded_version_text, version_not_loaded_text
 from zmqtriton.supervisor import states
@@ -19,6 +18,7 @@ from zmqtriton.supervisor.models.load_history import Dependencies
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.story import Promise, all_of
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -41,8 +41,8 @@ class Member(Protocol):
     def why_not_loaded(self) -> Reason:
         """Return the reason of the first version that does not serve; the text has all."""
 
-    def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
-        """Call `then` once the model was loaded, or tried."""
+    def load_as_dependency(self, *, again: bool) -> Promise[Any]:
+        """Load the model if it is not loaded; kept once it was, or was tried."""
 
     def member_changed(self, name: str) -> None:
         """Take note that a model that it may call has changed."""
@@ -59,19 +59,10 @@ class EnsembleMembers:
 
     # ---------------------------------------------------------------- loading
 
-    def load_members(
-        self, ensemble: EnsembleBlueprint, then: Callable[[], None], *, again: bool
-    ) -> None:
-        """Call `then` when each member was loaded, or tried; `again` retries those that failed."""
-        left = set(ensemble.member_names)
-
-        def tried(name: str) -> None:
-            left.discard(name)
-            if not left:
-                then()
-
-        for name in ensemble.member_names:
-            self._make(name).load_as_dependency(partial(tried, name), again=again)
+    def load_members(self, ensemble: EnsembleBlueprint, *, again: bool) -> Promise[None]:
+        """Load each member, or try to; `again` retries those that failed."""
+        members = map(self._make, ensemble.member_names)
+        return all_of(member.load_as_dependency(again=again) for member in members)
 
     def check_acyclic(self, name: str) -> None:
         """Raise ConfigError if an ensemble calls itself through others."""

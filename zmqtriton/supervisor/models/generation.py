@@ -24,11 +24,12 @@ from zmqtriton.supervisor.models.instance import (
     describe_giving_up,
     shorten,
 )
-from zmqtriton.supervisor.models.instance_changes import ChangeCallback, InstanceGroupChange, Roll
+from zmqtriton.supervisor.models.instance_changes import InstanceGroupChange, Roll
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
+from zmqtriton.supervisor.story import Result
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.reasons import Reason
@@ -199,23 +200,19 @@ class Generation:
 
     # ------------------------------------------------------ other instances
 
-    def change_instance_groups(self, blueprint: Blueprint, then: ChangeCallback) -> None:
-        """Change the instances; `then` is called when that is done or has failed.
-
-        Raises ZmqTritonError if it cannot be done.
-        """
+    def change_instance_groups(self, blueprint: Blueprint) -> Result:
+        """Change the instances. Raises ZmqTritonError if it cannot be done."""
         finished = blueprint.final_config or blueprint.finalize_config(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
-        self._change = InstanceGroupChange(self, blueprint, finished, claim, then)
+        change = self._change = InstanceGroupChange(self, blueprint, finished, claim)
         self._proceed()
+        return change.ended
 
-    def roll(self, blueprint: Blueprint, then: ChangeCallback) -> None:
-        """Replace the instances one by one; `then` is called when that is done or has failed.
-
-        Raises NeedsNewGeneration.
-        """
+    def roll(self, blueprint: Blueprint) -> Result:
+        """Replace the instances one by one. Raises NeedsNewGeneration."""
         self._end_template()  # it has the old code
-        self._change = Roll(self, blueprint, then)
+        roll = self._change = Roll(self, blueprint)
+        return roll.ended
 
     def _proceed(self) -> None:
         change = self._change
@@ -397,14 +394,10 @@ class Generation:
     def _introduce(self, instance: StubPlace) -> None:
         place = instance.slot
         load = self._load_of(place, is_asked=self._is_to_complete_config(instance))
-        self._introductions.introduce(
-            instance.serial,
-            "stub",
-            place.name,
-            # the broker kills this group if the supervisor dies; a guest is not ours
-            0 if self.environment.host else instance.pid,
-            lambda: self._plan.enqueue(Send(instance.serial, load)),
-        )
+        # the broker kills this group if the supervisor dies; a guest is not ours
+        group = 0 if self.environment.host else instance.pid
+        introduced = self._introductions.introduce(instance.serial, "stub", place.name, group)
+        introduced.then(lambda _: self._plan.enqueue(Send(instance.serial, load)))
 
     def _is_to_complete_config(self, instance: StubPlace) -> bool:
         """True if the model in this instance is asked for the configuration."""

@@ -323,7 +323,8 @@ class StubPlace:
             self._schedule_event(self.retry_after_s, states.BackoffElapsed())
 
     def _finish(self, _: states.DrainFinished) -> None:
-        self._finalize_turns.request(self.serial, self.pid, self._finalize)
+        turn = self._finalize_turns.request(self.serial, self.pid)
+        turn.then(lambda _: self._finalize())
 
     def _finalize(self) -> None:
         self._plan.enqueue(Send(self.serial, wire.Finalize()))

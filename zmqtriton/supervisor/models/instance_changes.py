@@ -19,10 +19,9 @@ from typing import Protocol
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.instance import InstanceSet, InstanceSlot, StubPlace
 from zmqtriton.supervisor.states import InstanceState
+from zmqtriton.supervisor.story import Result
 from zmqtriton_floor.errors import ZmqTritonError
 
-#: Gets an error, or None once the instances are those of the blueprint.
-ChangeCallback = Callable[[ZmqTritonError | None], None]
 #: Claims the rate limiter's resources for these slots. Raises ZmqTritonError if one of them could
 #: never execute.
 ClaimResources = Callable[[Sequence[InstanceSlot]], None]
@@ -56,14 +55,13 @@ class InstanceGroupChange:
         blueprint: Blueprint,
         finished: FinalConfig,
         claim: ClaimResources,
-        then: ChangeCallback,
     ) -> None:
         """Begin the change. Raises what `claim` raises, before anything is changed."""
         self._generation = generation
         self._blueprint = blueprint
         self._finished = finished
         self._claim = claim
-        self._then = then
+        self.ended = Result()
         # one that an earlier change removes may still be answering
         present = generation.instances.staying
         self._before = [instance.slot for instance in present]
@@ -80,7 +78,7 @@ class InstanceGroupChange:
             for instance in self._new:
                 self._generation.remove_instance(instance)
             self._claim(self._before)
-            self._then(failed.load_failure())
+            self.ended(failed.load_failure())
             return True
         if not all(i.state is InstanceState.READY for i in self._new):
             return False
@@ -90,7 +88,7 @@ class InstanceGroupChange:
         for instance in self._surplus:
             self._generation.remove_instance(instance)
         self._claim(self._finished.slots)
-        self._then(None)
+        self.ended(None)
         return True
 
 
@@ -131,13 +129,11 @@ class NeedsNewGeneration(ZmqTritonError):
 
 
 class Roll:
-    def __init__(
-        self, generation: ChangedGeneration, blueprint: Blueprint, then: ChangeCallback
-    ) -> None:
+    def __init__(self, generation: ChangedGeneration, blueprint: Blueprint) -> None:
         """Begin the roll. Raises NeedsNewGeneration."""
         self._generation = generation
         self._blueprint = blueprint
-        self._then = then
+        self.ended = Result()
         #: Known once a new instance has completed it, if it is to be completed.
         self._finished = blueprint.final_config
         if self._finished is not None:
@@ -186,7 +182,7 @@ class Roll:
             return False
         assert self._finished is not None
         self._generation.replace_blueprint(self._blueprint, self._finished)
-        self._then(None)
+        self.ended(None)
         return True
 
     def _find_death(self) -> StubPlace | None:
@@ -204,4 +200,4 @@ class Roll:
         starting, self._starting = self._starting, None
         if starting is not None:
             self._generation.remove_instance(starting)
-        self._then(error)
+        self.ended(error)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
@@ -28,13 +27,10 @@ from zmqtriton.supervisor.models.blueprint import (
     ReadFailure,
     Scale,
 )
-from zmqtriton.supervisor.models.call_graph import (
-    LoadCallback,
-)
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
 from zmqtriton.supervisor.models.new_versions import NewVersions
 from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, LoadState
-from zmqtriton.supervisor.story import Promise, Story, result_of
+from zmqtriton.supervisor.story import Result, Story
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
@@ -60,10 +56,6 @@ _PHASES = {
 }
 
 
-def ignore_result(_: ZmqTritonError | None) -> None:
-    """Ignore a result that nobody asked for; the log and the index have the errors."""
-
-
 class LoadRequest(NamedTuple):
     """The request for a load, as it was made."""
 
@@ -87,24 +79,13 @@ class LoadOwner(LoadedModel, Protocol):
 
 
 class Load:
-    """Calls `done` exactly once."""
-
-    def __init__(
-        self,
-        model: LoadOwner,
-        around: ModelContext,
-        done: LoadCallback,
-        request: LoadRequest,
-    ) -> None:
+    def __init__(self, model: LoadOwner, around: ModelContext, request: LoadRequest) -> None:
         self.state = LoadState.ASKED
+        self.ended = Result()
         self._model = model
         self._context = around
-        self._done = done
         self._request = request
-        self._story = Story()
-        #: The pending reading, or the last one; and the pending preparation, or 0.
-        self._reading = self._preparation = 0
-        self._prepared = Promise[Environment | ZmqTritonError]()
+        self._story = Story[None]()
         #: The versions that it builds; None before.
         self._new: NewVersions | None = None
 
@@ -118,8 +99,8 @@ class Load:
         """The phase that it is in, in words: what it waits for."""
         if self.state in _PHASES:
             return self._context.readings.phase(self._model.name) or _PHASES[self.state]
-        if self._preparation:
-            return self._context.preparations.phase(self._preparation)
+        if phase := self._context.preparations.phase(self._model.name):
+            return phase
         return _IS_TOLD if self.state is LoadState.ANNOUNCING else _INITIALIZES
 
     # ---------------------------------------------------------------- the story
@@ -207,7 +188,7 @@ class Load:
 
     async def _slot(self) -> None:
         """Wait for one of the server's slots."""
-        await result_of(partial(self._context.load_slots.acquire, self._model.name))
+        await self._context.load_slots.acquire(self._model.name)
 
     def _scaled(self, scale: Scale) -> Blueprint:
         """Return the serving versions with another number of instances. Raises ZmqTritonError."""
@@ -225,17 +206,14 @@ class Load:
         around, request, last_fingerprint = self._context, self._request, ""
         while True:
             self._take(states.SlotGranted())
-            read = Promise[Blueprint | ReadFailure]()
-            self._reading = around.readings.request_read(
+            reading = await around.readings.read(
                 self._model.name,
                 request.override,
-                read,
                 # whoever asks for a load has put everything in place
                 is_patient=not request.retry_failed_members,
                 is_poll=request.is_poll,
                 selection=self._model.selection,
             )
-            reading = await read
             if isinstance(reading, Blueprint):
                 reading = self._model.history.keep_scale(reading)
             fingerprint = reading.fingerprint
@@ -282,8 +260,7 @@ class Load:
         if blueprint.callees:
             around, again = self._context, self._request.retry_failed_members
             around.load_slots.release(self._model.name)
-            load = partial(around.load_order.load_callees, blueprint.name, blueprint.callees)
-            await result_of(partial(load, again=again))
+            await around.load_order.load_callees(blueprint.name, blueprint.callees, again=again)
             await self._slot()
 
     async def _load_members(
@@ -299,7 +276,7 @@ class Load:
         try:
             members.check_acyclic(blueprint.name)
             again = self._request.retry_failed_members
-            await result_of(partial(members.load_members, ensemble, again=again))
+            await members.load_members(ensemble, again=again)
             return members.finalize_config(blueprint)
         except ZmqTritonError as error:
             return error
@@ -311,7 +288,7 @@ class Load:
         self._take(states.AnnouncementBegun())
         for news in self._model.version_infos():
             self._context.audience.tell_frontends(news)
-        await result_of(self._context.audience.confirm_frontends)
+        await self._context.audience.confirm_frontends()
         # Triton's words for it; the table has others.
         raise InvalidArgument(f"load failed for model '{name}': {no_version_text(name)}\n")
 
@@ -334,11 +311,7 @@ class Load:
             return demand or SERVER_ENVIRONMENT
         if not new.needs_environment:
             return SERVER_ENVIRONMENT
-        begin = self._context.preparations.begin
-        self._preparation = begin(self._model.name, demand, self._prepared)
-        environment = await self._prepared
-        self._preparation = 0
-        return environment
+        return await self._context.preparations.prepare(self._model.name, demand)
 
     # ----------------------------------------------------------------- the end
 
@@ -348,8 +321,6 @@ class Load:
         Versions of a load that has failed by this are not loaded, so that the next one may begin.
         """
         self._story.cancel()
-        self._context.preparations.cancel(self._preparation)
-        self._context.readings.cancel_read(self._reading)
         numbers = self._new.abort(why, has_failed=has_failed) if self._new is not None else []
         name = self._model.name
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)
@@ -361,9 +332,8 @@ class Load:
         new = self._new
         if new is None or not new.drop(number):
             return
-        if self._preparation and not new.needs_environment:
-            self._context.preparations.cancel(self._preparation)
-            self._prepared(SERVER_ENVIRONMENT)
+        if not new.needs_environment:
+            self._context.preparations.give_up(self._model.name)
 
     def _record_success(self, blueprint: Blueprint) -> None:
         self._model.record_loaded(blueprint)
@@ -398,4 +368,4 @@ class Load:
         self._take(event or (states.LoadGivenUp() if error else states.LoadSucceeded()))
         self._model.load_ended(self)
         self._context.listener.load_ended(self._model.name)
-        self._done(error)
+        self.ended(error)

@@ -6,20 +6,19 @@ Owns generations from the moment that they serve; before that their load owns th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 from zmqtriton.repository.scan import NO_EXCEPTIONS
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
-from zmqtriton.supervisor.models.call_graph import LoadCallback
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
-from zmqtriton.supervisor.models.load import Load, LoadRequest, ignore_result
+from zmqtriton.supervisor.models.load import Load, LoadRequest
 from zmqtriton.supervisor.models.load_history import Dependencies, LoadHistory, members_of
 from zmqtriton.supervisor.models.version import ServedVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
+from zmqtriton.supervisor.story import Promise, Result, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -38,7 +37,8 @@ class ServedModel(GenerationOwner):
         self.dependencies = Dependencies(self.versions, self.history)
         #: The running load, and those that wait for their turn.
         self._loads: deque[Load] = deque()
-        self._end_callbacks: list[Callable[[], None]] = []
+        #: Kept when it has no load any more.
+        self._loads_ended = Promise[None]()
         #: Exceptions from its version policy, for a version that is tried.
         self.selection = NO_EXCEPTIONS
         #: It was loaded on request, not only for an ensemble that calls it.
@@ -50,47 +50,41 @@ class ServedModel(GenerationOwner):
 
     # ------------------------------------------------------- what is asked
 
-    def load(
-        self,
-        done: LoadCallback,
-        *,
-        override: LoadOverride | None = None,
-        again: bool = False,
-    ) -> None:
+    def load(self, override: LoadOverride | None = None, *, again: bool = False) -> Result:
         """Load the model; `again` retries even failed members of an ensemble."""
         self.was_explicitly_loaded, self.was_explicitly_unloaded = True, False
-        self._request(done, LoadRequest(override, retry_failed_members=again))
+        return self._request(LoadRequest(override, retry_failed_members=again))
 
-    def load_on_demand(self, done: LoadCallback) -> None:
+    def load_on_demand(self) -> Result:
         """Load the model for requests that wait; it may be evicted."""
-        self._request(done, LoadRequest(retry_failed_members=True))
+        return self._request(LoadRequest(retry_failed_members=True))
 
-    def poll(self, settle_s: float, done: LoadCallback = ignore_result) -> None:
+    def poll(self, settle_s: float) -> Result:
         """Load models that have changed and then stayed the same for this long.
 
         What has failed and has not changed is not retried, unless a process was lost.
         """
-        self._request(done, LoadRequest(is_poll=True, settle_s=settle_s))
+        return self._request(LoadRequest(is_poll=True, settle_s=settle_s))
 
-    def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
-        """Load the model for an ensemble: `then` is called once it was loaded, or tried."""
+    def load_as_dependency(self, *, again: bool) -> Promise[Any]:
+        """Load the model for an ensemble, if it is not loaded."""
         if self.is_loading:
-            self._end_callbacks.append(then)
-        elif any(version.is_serving for version in self.versions.values()):
-            then()
-        else:
-            self.was_explicitly_unloaded = False
-            request = LoadRequest(is_poll=not again, retry_failed_members=again)
-            self._request(lambda _: then(), request)
+            return self._loads_ended
+        if any(version.is_serving for version in self.versions.values()):
+            return kept(None)
+        self.was_explicitly_unloaded = False
+        return self._request(LoadRequest(is_poll=not again, retry_failed_members=again))
 
-    def scale(self, scale: Scale, done: LoadCallback) -> None:
+    def scale(self, scale: Scale) -> Result:
         """Give the serving versions this number of instances; it stays over reloads."""
-        self._request(done, LoadRequest(scale=scale))
+        return self._request(LoadRequest(scale=scale))
 
-    def _request(self, done: LoadCallback, request: LoadRequest) -> None:
-        self._loads.append(Load(self, self._context, done, request))
+    def _request(self, request: LoadRequest) -> Result:
+        load = Load(self, self._context, request)
+        self._loads.append(load)
         if len(self._loads) == 1:
-            self._loads[0].begin()
+            load.begin()
+        return load.ended
 
     def load_ended(self, load: Load) -> None:
         if self._loads and self._loads[0] is load:
@@ -98,9 +92,8 @@ class ServedModel(GenerationOwner):
             if self._loads:
                 self._loads[0].begin()
         if not self._loads:
-            callbacks, self._end_callbacks = self._end_callbacks, []
-            for then in callbacks:
-                then()
+            ended, self._loads_ended = self._loads_ended, Promise()
+            ended()
 
     def cancel_loads(self, why: Reason) -> None:
         """Cancel every load: a model that hangs in its initialize must be stoppable."""
@@ -115,10 +108,10 @@ class ServedModel(GenerationOwner):
             self._loads[0].cancel(why, has_failed=True)
         return is_loading
 
-    def unload(self, done: LoadCallback) -> None:
+    def unload(self) -> Promise[None]:
         """Unload the model; requests that it has are finished.
 
-        `done` is called when nobody can ask for it any more.
+        Kept when nobody can ask for it any more.
         """
         self.was_explicitly_loaded, self.was_explicitly_unloaded = False, True
         self.cancel_loads(UNLOADED)
@@ -127,7 +120,7 @@ class ServedModel(GenerationOwner):
         if self.history.has_no_version and not self.versions:
             self.history.has_no_version = False
             around.audience.tell_frontends(wire.ForgetModel(self.name))
-        around.audience.confirm(lambda: done(None))
+        return around.audience.confirm()
 
     def evict(self, why: Reason) -> None:
         """Unload the serving versions, in order; the index shows the reason."""
@@ -147,7 +140,8 @@ class ServedModel(GenerationOwner):
             generation.retire()  # nobody can call it, and it must not come back
         elif generation is not None:
             around = self._context
-            around.retirements.retire_after_callers(generation, around.audience.confirm_frontends)
+            told = around.audience.confirm_frontends()
+            around.retirements.retire_after_callers(generation, told)
         elif version.state is ModelState.UNLOADING:
             self._finish_unload(version)
 
@@ -190,7 +184,8 @@ class ServedModel(GenerationOwner):
 
     def generation_revived(self, generation: Generation) -> None:
         # the broker first, so that it knows the requests that will come
-        self._context.audience.confirm_broker(partial(self._serve_again, generation))
+        told = self._context.audience.confirm_broker()
+        told.then(lambda _: self._serve_again(generation))
 
     def _serve_again(self, generation: Generation) -> None:
         version = self.versions[generation.version]

@@ -17,17 +17,17 @@ from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
-from zmqtriton.supervisor.models.instance_changes import ChangeCallback, NeedsNewGeneration
+from zmqtriton.supervisor.models.instance_changes import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
-from zmqtriton.supervisor.story import Change
+from zmqtriton.supervisor.story import Change, Promise, Result, all_of, kept, tell
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
 #: A setting that each backend gets.
 _LARGEST_BATCH = "default-max-batch-size"
 #: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
-InstanceChange = Callable[[Blueprint, ChangeCallback], None]
+InstanceChange = Callable[[Blueprint], Result]
 
 
 class NewVersions(GenerationOwner):
@@ -52,9 +52,9 @@ class NewVersions(GenerationOwner):
         self._changes: dict[int, InstanceChange] = {}
         #: The versions whose generation is being loaded, or whose instances are being changed.
         self._outstanding: set[int] = set()
-        #: Versions that serve what is new, while not every frontend knows.
-        self._unacknowledged: set[int] = set()
-        #: One of these sets has changed.
+        #: Of versions that serve what is new: kept once every frontend knows.
+        self._told: list[Promise[None]] = []
+        #: A version is not outstanding any more.
         self._news = Change()
         self._retries: dict[int, int] = {}
         self.failures: dict[int, Reason] = {}
@@ -107,36 +107,31 @@ class NewVersions(GenerationOwner):
         changes, self._changes = self._changes, {}
         self._outstanding = set(changes)
         for number, change in changes.items():
-            then = partial(self._on_instances_changed, number)
             try:
-                change(self._blueprint, then)
+                changed = change(self._blueprint)
             except ZmqTritonError as error:
-                then(error)
+                changed = kept(error)
+            changed.then(partial(self._on_instances_changed, number))
         await self._news.until(lambda: not self._outstanding)
 
     async def swap_in(self) -> None:
         """Have the new generations serve; go on when every frontend knows."""
         for generation in list(self._generations.values()):
             self._swap_in(generation)
-        await self._news.until(lambda: not self._unacknowledged)
+        await all_of(self._told)
 
     def _swap_in(self, generation: Generation) -> None:
         number = generation.version
         del self._generations[number]
-        self._unacknowledged.add(number)
         version = self._model.versions[number]
         old, version.generation = version.generation, generation
         generation.owner = self._model
         version.transition(states.GenerationServing())
         self._model.publish(version)
-        then = partial(self._on_version_acknowledged, number, old)
-        self._context.audience.confirm_frontends(then)
-
-    def _on_version_acknowledged(self, number: int, old: Generation | None) -> None:
+        told = self._context.audience.confirm_frontends()
         if old is not None:
-            old.retire()
-        self._unacknowledged.discard(number)
-        self._news()
+            told.then(partial(_retire, old))
+        self._told.append(told)
 
     def drop_loaded(self) -> None:
         """End the generations that will not serve, since another version cannot."""
@@ -196,14 +191,15 @@ class NewVersions(GenerationOwner):
             self._fail(number, error)
             return
         self._outstanding.discard(number)
-        self._unacknowledged.add(number)
         version.transition(states.GenerationServing())
         self._model.publish(version)
-        ended = partial(self._on_version_acknowledged, number, None)
-        # a broker that has just taken over would still give requests to the old instances
-        then = partial(self._context.introductions.after_retirements, ended)
-        self._context.audience.confirm(then)
+        self._told.append(tell(self._confirm_change()))
         self._news()
+
+    async def _confirm_change(self) -> None:
+        await self._context.audience.confirm()
+        # a broker that has just taken over would still give requests to the old instances
+        await self._context.introductions.after_retirements()
 
     def _add_generation(self, number: int) -> Generation:
         around = self._context
@@ -260,7 +256,8 @@ class NewVersions(GenerationOwner):
         So that it knows the requests that will come.
         """
         generation.announce()
-        self._context.audience.confirm_broker(partial(self._on_announced, generation))
+        told = self._context.audience.confirm_broker()
+        told.then(lambda _: self._on_announced(generation))
 
     def _on_announced(self, generation: Generation) -> None:
         is_wanted = self._generations.get(generation.version) is generation
@@ -297,6 +294,10 @@ class NewVersions(GenerationOwner):
         self.has_failed |= not self._blueprint.is_tried(number)
         self._refuse(number, reason)
         self._news()
+
+
+def _retire(generation: Generation, _: None) -> None:
+    generation.retire()
 
 
 def _serving_generation(version: ServedVersion) -> Generation | None:

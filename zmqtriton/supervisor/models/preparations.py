@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton.environments.demand import Environment, EnvironmentSpec
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
 from zmqtriton.long_steps import StepProgress
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton.supervisor.actions import (
@@ -33,6 +32,7 @@ from zmqtriton.supervisor.actions import (
 from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.story import Promise, tell
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
@@ -40,8 +40,6 @@ from zmqtriton_floor.reasons import Kind, Reason
 _ROLE = "environment"
 #: How long one that was cancelled may take; what is left then the next one removes.
 _REMOVED_WITHIN_S = 30.0
-#: Gets the environment, or why there is none.
-EnvironmentCallback = Callable[[Environment | ZmqTritonError], None]
 
 
 class HelperOwner:
@@ -97,7 +95,7 @@ class PreparationStatus:
 class _Preparation(NamedTuple):
     model: str
     demand: EnvironmentSpec
-    then: EnvironmentCallback
+    outcome: Promise[Environment | ZmqTritonError]
     status: PreparationStatus
 
 
@@ -108,16 +106,18 @@ class EnvironmentPreparations(HelperOwner):
         self._waiting: dict[int, _Preparation] = {}
         self._processes: dict[int, dict[str, Any]] = {}
 
-    def begin(self, model: str, demand: EnvironmentSpec, then: EnvironmentCallback) -> int:
-        """Begin a preparation and return its number.
-
-        `then` is called once, unless it is cancelled.
-        """
+    async def prepare(self, model: str, demand: EnvironmentSpec) -> Environment | ZmqTritonError:
+        """Return the environment for a load of this model, or why there is none."""
         serial = self._plan.new_serial()
         status = PreparationStatus(model, self._plan.now_s, f"preparing {demand}")
-        self._waiting[serial] = _Preparation(model, demand, then, status)
+        outcome = Promise[Environment | ZmqTritonError]()
+        self._waiting[serial] = _Preparation(model, demand, outcome, status)
         self._plan.enqueue(PrepareEnvironment(serial, model, demand))
-        return serial
+        try:
+            return await outcome
+        except GeneratorExit:  # the load is cancelled
+            self._cancel(serial)
+            raise
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Take note that the process runs."""
@@ -131,11 +131,11 @@ class EnvironmentPreparations(HelperOwner):
                 "started_s": started_s,
                 "state": f"preparing {demand}",
             }
-            go_on = partial(self._send_prepare, serial)
-            self._introductions.guard_process_group(serial, _ROLE, demand.kind, pid, go_on)
+            tell(self._let_begin(serial, demand, pid))
 
-    def _send_prepare(self, serial: int) -> None:
+    async def _let_begin(self, serial: int, demand: EnvironmentSpec, pid: int) -> None:
         """Let the process begin; what it starts from now on ends with the server."""
+        await self._introductions.guard_process_group(serial, _ROLE, demand.kind, pid)
         if serial in self._waiting:
             self._plan.enqueue(Send(serial, wire.Call(0, "prepare", "{}")))
 
@@ -147,16 +147,22 @@ class EnvironmentPreparations(HelperOwner):
         """Describe how far each is, for the status."""
         return [each.status.describe(self._plan.now_s) for each in self._waiting.values()]
 
-    def phase(self, serial: int) -> str:
-        """Return the present step of a preparation that has not ended, in words."""
-        return self._waiting[serial].status.phase
+    def phase(self, model: str) -> str:
+        """Return the present step of the preparation for a model, in words; "" without one."""
+        phases = (each.status.phase for each in self._waiting.values() if each.model == model)
+        return next(phases, "")
 
-    def cancel(self, serial: int) -> None:
+    def give_up(self, model: str) -> None:
+        """Go on without the environment that is prepared for a model: nothing needs it."""
+        for serial in [s for s, each in self._waiting.items() if each.model == model]:
+            self._cancel(serial).outcome(SERVER_ENVIRONMENT)
+
+    def _cancel(self, serial: int) -> _Preparation:
         """Cancel a preparation: its process removes the incomplete environment and ends."""
-        if self._waiting.pop(serial, None) is not None:
-            self._plan.enqueue(Signal(serial, int(signal.SIGTERM), group=True))
-            kill = Signal(serial, int(signal.SIGKILL), group=True)
-            self._plan.call_later(_REMOVED_WITHIN_S, lambda: self._plan.enqueue(kill))
+        self._plan.enqueue(Signal(serial, int(signal.SIGTERM), group=True))
+        kill = Signal(serial, int(signal.SIGKILL), group=True)
+        self._plan.call_later(_REMOVED_WITHIN_S, lambda: self._plan.enqueue(kill))
+        return self._waiting.pop(serial)
 
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
         """Take note of how far a preparation is, if it is one of these."""
@@ -169,11 +175,11 @@ class EnvironmentPreparations(HelperOwner):
         """Take an answer; False if it was not awaited here."""
         if serial not in self._waiting:
             return False
-        then = self._waiting.pop(serial).then
+        outcome = self._waiting.pop(serial).outcome
         if answer.code:
-            then(from_number(answer.code, answer.text, answer.reason))
+            outcome(from_number(answer.code, answer.text, answer.reason))
         else:
-            then(Environment(*json.loads(answer.result)))
+            outcome(Environment(*json.loads(answer.result)))
         return True
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
@@ -182,29 +188,21 @@ class EnvironmentPreparations(HelperOwner):
             self._introductions.report_death(serial, reason.text)
         if serial not in self._waiting:
             return
-        _, demand, then, _ = self._waiting.pop(serial)
+        _, demand, outcome, _ = self._waiting.pop(serial)
         words = f": {last_words}" if last_words else ""
         problem = f"{demand} cannot be prepared ({reason.text}){words}"
-        then(InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem))
+        outcome(InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem))
 
 
 class ModelSource(Protocol):
     """Brings models to this machine."""
 
-    def fetch(
-        self,
-        ticket: int,
-        model: str,
-        then: Callable[[LocalCopy | None], None],
-        *,
-        is_patient: bool,
-        is_poll: bool,
-    ) -> None:
-        """Copy a model, now or later; `then` gets None if the source cannot have it."""
+    async def fetch(
+        self, ticket: int, model: str, *, is_patient: bool, is_poll: bool
+    ) -> LocalCopy | None:
+        """Copy a model; None if the source cannot have it."""
 
-    def complete(
-        self, ticket: int, model: str, source: FileSource, then: Callable[[LocalCopy], None]
-    ) -> None:
+    async def complete(self, ticket: int, model: str, source: FileSource) -> LocalCopy:
         """Copy a model whose own directory has only some of its files."""
 
     def cancel_fetch(self, ticket: int) -> None:
@@ -213,8 +211,8 @@ class ModelSource(Protocol):
     def fetch_phase(self, model: str) -> str:
         """Return the step of the model's copy, in words, or ""."""
 
-    def list_remote(self, then: Callable[[RemoteListing], None]) -> None:
-        """Pass the source's models to `then`."""
+    async def list_remote(self) -> RemoteListing:
+        """Return the source's models."""
 
 
 class ModelReadings:
@@ -222,81 +220,58 @@ class ModelReadings:
         self._plan = plan
         self._source = source
 
-    def request_read(
+    async def read(
         self,
         model: str,
         override: LoadOverride | None,
-        then: Callable[[Blueprint | ReadFailure], None],
         *,
         is_patient: bool,
         is_poll: bool,
         selection: VersionSelection = NO_EXCEPTIONS,
-    ) -> int:
-        """Read a model, now or when it is on this machine; return a ticket for cancel_read()."""
-        source = self._source
+    ) -> Blueprint | ReadFailure:
+        """Read a model, now or when it is on this machine."""
+        plan, source, ticket = self._plan, self._source, self._plan.new_ticket()
 
-        def take(reading: Blueprint | ReadFailure) -> None:
-            others = reading.source if isinstance(reading, ReadFailure) else None
-            if others is None or source is None:
-                then(reading)
-                return
-            self._plan.expect(then, ticket)
-            source.complete(ticket, model, others, read_whole)
+        def read(copy: LocalCopy | None) -> Promise[Blueprint | ReadFailure]:
+            return plan.ask(lambda _: ReadModel(ticket, model, override, copy, selection), ticket)
 
-        def read_whole(copy: LocalCopy) -> None:
+        try:
+            if source is None or (override is not None and bool(override.directory)):
+                return await read(None)
+            fetched = source.fetch(ticket, model, is_patient=is_patient, is_poll=is_poll)
+            reading = await read(await fetched)
+            if isinstance(reading, Blueprint) or reading.source is None:
+                return reading
+            copy = await source.complete(ticket, model, reading.source)
             if copy.problem:
-                failure = ReadFailure(InternalError(copy.problem).reason, copy.digest)
-                self._plan.answer(ticket, failure)
-            else:
-                read(copy)
-
-        ticket = self._plan.expect(take)
-
-        def read(copy: LocalCopy | None) -> None:
-            self._plan.enqueue(ReadModel(ticket, model, override, copy, selection))
-
-        if self._source is None or (override is not None and bool(override.directory)):
-            read(None)
-        else:
-            self._source.fetch(ticket, model, read, is_patient=is_patient, is_poll=is_poll)
-        return ticket
-
-    def cancel_read(self, ticket: int) -> None:
-        """Cancel a reading."""
-        self._plan.forget(ticket)
-        self._plan.enqueue(CancelReading(ticket))
-        if self._source is not None:
-            self._source.cancel_fetch(ticket)
+                return ReadFailure(InternalError(copy.problem).reason, copy.digest)
+            return await read(copy)
+        except GeneratorExit:  # the load is cancelled
+            plan.forget(ticket)
+            plan.enqueue(CancelReading(ticket))
+            if source is not None:
+                source.cancel_fetch(ticket)
+            raise
 
     def phase(self, model: str) -> str:
         """Return the step that brings the model to this machine, in words, or ""."""
         return self._source.fetch_phase(model) if self._source is not None else ""
 
-    def list_models(
-        self,
-        then: Callable[[RepositoryListing], None],
-        *,
-        is_patient: bool = False,
-        is_urgent: bool = False,
-    ) -> None:
-        """Pass the names of all models to `then`, each with a problem or None.
+    async def list_models(
+        self, *, is_patient: bool = False, is_urgent: bool = False
+    ) -> RepositoryListing:
+        """Return the names of all models, each with a problem or None.
 
         A problem holds for all versions of the model. Without patience, a repository that does not
         answer is left out, or has what it had when it was listed the last time.
         """
-        listed = partial(self._list, then, (is_patient, is_urgent))
-        if self._source is None:
-            listed(())
-        else:
-            self._source.list_remote(listed)
-
-    def _list(
-        self,
-        then: Callable[[RepositoryListing], None],
-        patience: tuple[bool, bool],
-        remote: RemoteListing,
-    ) -> None:
+        remote: RemoteListing = ()
+        if self._source is not None:
+            remote = await self._source.list_remote()
         if isinstance(remote, ZmqTritonError):
-            then(remote)
-        else:
-            self._plan.enqueue(ListRepository(self._plan.expect(then), remote, *patience))
+            return remote
+        make = partial(
+            ListRepository, remote_models=remote, is_patient=is_patient, is_urgent=is_urgent
+        )
+        listing: RepositoryListing = await self._plan.ask(make)
+        return listing

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryListing, RepositoryNames, ShowTables
-from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS, ignore_result
+from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import is_silent, table_rows
 from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import ModelState
-from zmqtriton.supervisor.story import Change, Promise, Story, result_of
+from zmqtriton.supervisor.story import Change, Promise, Story
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -40,16 +40,17 @@ class StartupServer(Protocol):
     def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; make it known if it was not."""
 
-    def list_repository(
-        self, then: Callable[[RepositoryListing], None], *, is_patient: bool = False
-    ) -> None:
-        """Pass the names of the repositories' models to `then`; with patience, of all of them."""
+    def list_repository(self, *, is_patient: bool = False) -> Promise[RepositoryListing]:
+        """Return the names of the repositories' models; with patience, of all of them."""
 
     def start_problem(self, ready: Sequence[str]) -> str:
         """Return why a server with these models cannot begin to serve; "" if it can."""
 
     def accept_clients(self) -> None:
         """Let clients connect."""
+
+    async def finish_move(self) -> None:
+        """Do what the server before was told about its models."""
 
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
@@ -62,12 +63,13 @@ class Startup:
         policy: Policy,
         served: StartupServer,
         publish: Callable[[wire.RepositoryState | wire.ForgetModel], None],
+        end_of_predecessor: Promise[None],
     ) -> None:
         self._plan = plan
         self._publish = publish
         self._policy = policy
         self._server = served
-        self._story = Story()
+        self._story = Story[None]()
         self._left: set[str] = set()
         self._is_tried = Change()
         self._failed: list[str] = []
@@ -77,9 +79,7 @@ class Startup:
         self.is_moving = policy.one_by_one
         #: What is loaded when that has ended; None before it is known, or after.
         self._moving: tuple[str, ...] | None = None
-        self._has_room = Promise[None]()
-        #: Does what has to wait for the models, and goes on.
-        self.finish_move: Callable[[Callable[[], None]], None] = lambda then: then()
+        self._end_of_predecessor = end_of_predecessor
         #: The repository cannot be listed, and the server waits for it.
         self.is_repository_missing = False
 
@@ -90,10 +90,6 @@ class Startup:
         """Begin nothing new."""
         self._progress.end()
         self._story.cancel()
-
-    def make_room(self) -> None:
-        """Load what the server before had: it has ended."""
-        self._has_room()
 
     async def _tell(self) -> None:
         """Load the models, let clients connect, and poll if so wanted."""
@@ -109,7 +105,7 @@ class Startup:
         if not self._may_serve():
             return
         if policy.one_by_one:
-            await result_of(self.finish_move)
+            await self._server.finish_move()
             self.is_moving = False
             self._publish(wire.RepositoryState(0))
         else:
@@ -123,9 +119,7 @@ class Startup:
         As Triton does it serves nothing meanwhile, unless it is to end.
         """
         while True:
-            listing: RepositoryListing = await result_of(
-                partial(self._server.list_repository, is_patient=True)
-            )
+            listing = await self._server.list_repository(is_patient=True)
             if not isinstance(listing, ZmqTritonError):
                 if self.is_repository_missing:
                     text = "the model repository can be listed; its models are loaded"
@@ -146,14 +140,15 @@ class Startup:
         self._publish(wire.RepositoryState(0, 1))
         self._moving = names
         self._server.accept_clients()
-        await self._has_room
+        await self._end_of_predecessor
         self._moving = None
         self._plan.log("I", "The server before has ended; its models are loaded here.")
 
     async def _load(self, names: Sequence[str]) -> None:
         self._left = set(names)
         for name in names:
-            self._server.get_or_create_model(name).load(partial(self._on_load_attempted, name))
+            loaded = self._server.get_or_create_model(name).load()
+            loaded.then(partial(self._on_load_attempted, name))
         await self._is_tried.until(lambda: not self._left)
         self.is_over = True
         self._progress.end()
@@ -235,7 +230,7 @@ class Startup:
         while True:
             due_s = self._plan.now_s + self._policy.poll_s
             self._plan.log("V", "Polling model repository")
-            self._compare(await result_of(self._server.list_repository))
+            self._compare(await self._server.list_repository())
             await self._plan.pause(max(due_s - self._plan.now_s, 0.0))
 
     def _compare(self, listing: RepositoryListing) -> None:
@@ -252,7 +247,7 @@ class Startup:
                 model.poll(min(SETTLE_S, self._policy.poll_s))
         for model in find_gone(self._server.models, listing):
             model.history.record_gone()
-            model.unload(ignore_result)
+            model.unload()
 
 
 def find_gone(models: Mapping[str, ServedModel], listing: Container[str]) -> list[ServedModel]:

@@ -8,27 +8,28 @@ because it does not serve anybody either.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.plan import Plan, PlanTimer
+from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import wire
 
 ACKNOWLEDGEMENT_TIMEOUT_S = 30.0
 
 
 class _PendingSync:
-    def __init__(self, peers: set[int], then: Callable[[], None]) -> None:
+    def __init__(self, peers: set[int]) -> None:
         self.peers = peers
-        self.then = then
+        self.over = Promise[None]()
         self.timer: PlanTimer | None = None
 
 
 class _Probe(NamedTuple):
     peer: int
     number: int
-    then: Callable[[], None]
+    answered: Promise[None]
 
 
 class Acknowledgements:
@@ -40,19 +41,19 @@ class Acknowledgements:
         #: The oldest question that a process has not answered, and when it was asked, by peer.
         self._unanswered: dict[int, tuple[int, float]] = {}
 
-    def sync(self, peers: Iterable[int], then: Callable[[], None]) -> None:
-        """Call `then` when all have acknowledged; at once if there is nobody to ask."""
+    def sync(self, peers: Iterable[int]) -> Promise[None]:
+        """Return a promise that is kept when all have acknowledged."""
         number = next(self._numbers)
-        wait = _PendingSync(set(peers), then)
+        wait = _PendingSync(set(peers))
         if not wait.peers:
-            then()
-            return
+            return kept(None)
         self._waits[number] = wait
         wait.timer = self._plan.call_later(
             ACKNOWLEDGEMENT_TIMEOUT_S, lambda: self._on_timeout(number)
         )
         for peer in sorted(wait.peers):
             self._ask(peer, number)
+        return wait.over
 
     def _ask(self, peer: int, number: int) -> None:
         self._unanswered.setdefault(peer, (number, self._plan.now_s))
@@ -63,11 +64,13 @@ class Acknowledgements:
         _, since_s = self._unanswered.get(peer, (0, self._plan.now_s))
         return self._plan.now_s - since_s
 
-    def probe(self, peer: int, then: Callable[[], None]) -> None:
-        """Call `then` when the process itself answers; until then it is not asked again."""
+    def probe(self, peer: int) -> Promise[None]:
+        """Return a promise of the process's own answer; until then it is not asked again."""
         if self._probe is None or self._probe.peer != peer:
-            self._probe = _Probe(peer, next(self._numbers), then)
+            self._probe = _Probe(peer, next(self._numbers), Promise())
             self._plan.enqueue(Send(peer, wire.Sync(self._probe.number)))
+            return self._probe.answered
+        return Promise()
 
     def acknowledge(self, peer: int, number: int) -> None:
         """Take an answer, which also covers the earlier questions to the same process."""
@@ -78,7 +81,7 @@ class Acknowledgements:
         probe = self._probe
         if probe is not None and probe.peer == peer and probe.number <= number:
             self._probe = None
-            probe.then()
+            probe.answered()
 
     def transfer(self, before: int, peer: int) -> None:
         """Ask another process in place of a dead one, after it was told the same."""
@@ -106,7 +109,7 @@ class Acknowledgements:
         del self._waits[number]
         if wait.timer is not None:
             wait.timer.cancel()
-        wait.then()
+        wait.over()
 
     def _on_timeout(self, number: int) -> None:
         wait = self._waits[number]

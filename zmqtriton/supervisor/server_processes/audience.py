@@ -5,12 +5,12 @@ Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.story import Promise
 
 
 class Audience:
@@ -37,15 +37,15 @@ class Audience:
         """Have new connections come to this server, too."""
         self._peers.port_sharing.take_back()
 
-    def confirm_broker(self, then: Callable[[], None]) -> None:
-        """Call `then` when the broker has taken note of everything so far."""
-        self._acknowledgements.sync([self._introductions.broker_serial], then)
+    def confirm_broker(self) -> Promise[None]:
+        """Return a promise that the broker has taken note of everything so far."""
+        return self._acknowledgements.sync([self._introductions.broker_serial])
 
-    def confirm_frontends(self, then: Callable[[], None]) -> None:
-        """Call `then` when all frontends have."""
-        self._acknowledgements.sync(self._peers.serving_serials(), then)
+    def confirm_frontends(self) -> Promise[None]:
+        """Return a promise that all frontends have."""
+        return self._acknowledgements.sync(self._peers.serving_serials())
 
-    def confirm(self, then: Callable[[], None]) -> None:
-        """Call `then` when the broker and all frontends have taken note of everything so far."""
+    def confirm(self) -> Promise[None]:
+        """Return a promise that the broker and all frontends have."""
         serials = {self._introductions.broker_serial, *self._peers.serving_serials()}
-        self._acknowledgements.sync(serials - {0}, then)
+        return self._acknowledgements.sync(serials - {0})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 from typing import Any
 
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 
 #: A broker that needs longer is shown without counts.
@@ -43,14 +43,15 @@ class BrokerCounts:
         self._plan = plan
         self._introductions = introductions
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Callable[[CountsReport], None]] = {}
+        self._waiting: dict[int, Promise[CountsReport]] = {}
 
-    def request(self, then: Callable[[CountsReport], None], model: str = "") -> None:
-        """Ask for the counts of a model, or of all; `then` gets them."""
+    def request(self, model: str = "") -> Promise[CountsReport]:
+        """Ask for the counts of a model, or of all."""
         number = next(self._numbers)
-        self._waiting[number] = then
+        report = self._waiting[number] = Promise()
         self._introductions.send_to_broker(wire.AskStatistics(number, model, -1))
         self._plan.call_later(_WITHIN_S, lambda: self._answer(number, None, {}))
+        return report
 
     def handle_statistics(self, message: wire.Statistics) -> None:
         document = json.loads(message.result) if not message.code else {}
@@ -59,13 +60,13 @@ class BrokerCounts:
         self._answer(message.id, counts, document.get("zmqtriton", {}))
 
     def _answer(self, number: int, counts: Any, own: dict[str, Any]) -> None:
-        then = self._waiting.pop(number, None)
-        if then is not None:
+        report = self._waiting.pop(number, None)
+        if report is not None:
             tables = {name: own.get(name, []) for name in ("resources", "unconnected")}
             tables |= {
                 name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns", "turns")
             }
-            then({"counts": counts, **tables})
+            report({"counts": counts, **tables})
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, check_names
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.roles import GRPC, HTTP
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -30,10 +31,10 @@ WITHIN_S = 5.0
 
 @dataclass
 class _Question:
-    call: ControlCall
     #: Serials of the processes that have not answered.
     missing: set[int]
     rows: list[dict[str, Any]] = field(default_factory=list)
+    answer: Promise[dict[str, Any]] = field(default_factory=Promise)
 
 
 class ConnectionCalls:
@@ -48,10 +49,10 @@ class ConnectionCalls:
     def verbs(self) -> Verbs:
         return {_VERB: Verb(self._ask, changes=lambda arguments: bool(arguments.get("end")))}
 
-    def _ask(self, call: ControlCall) -> None:
+    def _ask(self, call: ControlCall) -> Promise[dict[str, Any]]:
         _check(call.arguments)
         number = next(self._numbers)
-        question = _Question(call, {*self._find_serials(ROLES)})
+        question = _Question({*self._find_serials(ROLES)})
         self._open[number] = question
         document = json.dumps(call.arguments)
         self._plan.enqueue(
@@ -60,6 +61,7 @@ class ConnectionCalls:
         self._plan.call_later(WITHIN_S, partial(self._answer, number))
         if not question.missing:
             self._answer(number)
+        return question.answer
 
     def handle_result(self, serial: int, result: wire.CallResult) -> None:
         question = self._open.get(result.id)
@@ -75,7 +77,7 @@ class ConnectionCalls:
         question = self._open.pop(number, None)
         if question is not None:
             silent = len(question.missing)
-            question.call.answer({"connections": question.rows, "silent_processes": silent})
+            question.answer({"connections": question.rows, "silent_processes": silent})
 
 
 def _check(arguments: dict[str, Any]) -> None:

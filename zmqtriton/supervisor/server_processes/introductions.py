@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.config.parameters import QuotaUse
@@ -24,6 +23,7 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES, CATALOGUE_ROLES
 from zmqtriton.supervisor.settings import Settings, bytecode_directory
+from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec
@@ -254,15 +254,16 @@ class Introductions:
         self.finalize_turns = FinalizeTurns(plan, server.max_finalizing, server.processor_use)
         #: The number of brokers so far.
         self._epoch = 0
-        self._waiting: dict[int, Callable[[], None]] = {}
+        #: By serial, of each process that waits to be introduced, or guarded.
+        self._waiting: dict[int, Promise[None]] = {}
         #: The serial of the last broker, dead or alive; messages to a dead one are lost. 0 before
         #: the first.
         self.broker_serial = 0
         self._is_broker_ready = False
         #: Every process has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
-        #: Those that wait until the broker has been told what retires.
-        self._awaiting_retirements: list[Callable[[], None]] = []
+        #: Kept when the broker has been told what retires.
+        self._retirements_told: list[Promise[None]] = []
 
     def introduce_broker(self, serial: int) -> None:
         """Introduce a broker; a successor is told its predecessor."""
@@ -284,12 +285,11 @@ class Introductions:
         if not self._is_broker_settled:
             self._announce(epoch, BROKERED_ROLES)
             # By then all have repeated what the old one had; a while later that has arrived.
-            self._acknowledgements.sync(
-                self._alive(CATALOGUE_ROLES), lambda: self._settle_soon(epoch)
-            )
+            told = self._acknowledgements.sync(self._alive(CATALOGUE_ROLES))
+            told.then(lambda _: self._settle_soon(epoch))
         waiting, self._waiting = self._waiting, {}
-        for introduce in waiting.values():
-            introduce()
+        for ready in waiting.values():
+            ready()
 
     def bytecode_directory(self, generation: int) -> str:
         """Return where stubs of a generation keep bytecode."""
@@ -337,58 +337,47 @@ class Introductions:
             self._plan.enqueue(
                 *(Send(self.broker_serial, message) for message in self._replay.retirements())
             )
-            waiting, self._awaiting_retirements = self._awaiting_retirements, []
-            for then in waiting:
-                self._acknowledgements.sync(
-                    [self.broker_serial], partial(self.after_retirements, then)
-                )
+            waiting, self._retirements_told = self._retirements_told, []
+            for told in waiting:
+                told()
 
-    def after_retirements(self, then: Callable[[], None]) -> None:
-        """Call `then` when no retirement is withheld from the broker any more.
+    async def after_retirements(self) -> None:
+        """Go on when no retirement is withheld from the broker any more.
 
         Until then it gives requests to instances that are to end.
         """
-        if self._is_broker_settled:
-            then()
-        else:
-            self._awaiting_retirements.append(then)
+        while not self._is_broker_settled:
+            told = Promise[None]()
+            self._retirements_told.append(told)
+            await told
+            await self._acknowledgements.sync([self.broker_serial])
 
-    def introduce(
-        self, serial: int, role: str, label: str, pid: int, then: Callable[[], None]
-    ) -> None:
-        """Introduce a process and call `then` after its Bootstrap.
+    def introduce(self, serial: int, role: str, label: str, pid: int) -> Promise[None]:
+        """Introduce a process, now or when the broker is ready; kept after its Bootstrap."""
 
-        Later, if the broker is not ready yet.
-        """
-
-        def now() -> None:
+        def now(_: None) -> None:
             token = self._server.new_token()
             self.send_to_broker(wire.ExpectPeer(serial, token, role, label, pid))
             self._plan.enqueue(Send(serial, self._bootstrap(serial, token, role)))
-            then()
 
-        self._when_ready(serial, now)
+        ready = self._broker_ready(serial)
+        ready.then(now)
+        return ready
 
-    def guard_process_group(
-        self, serial: int, role: str, label: str, pid: int, then: Callable[[], None] | None = None
-    ) -> None:
+    async def guard_process_group(self, serial: int, role: str, label: str, pid: int) -> None:
         """Have the broker kill this process group if the supervisor is killed.
 
-        The broker never meets the process otherwise. Calls `then` when the broker knows.
+        The broker never meets the process otherwise. Goes on when the broker knows.
         """
+        await self._broker_ready(serial)
+        self.send_to_broker(wire.ExpectPeer(serial, self._server.new_token(), role, label, pid))
+        await self._acknowledgements.sync([self.broker_serial])
 
-        def now() -> None:
-            self.send_to_broker(wire.ExpectPeer(serial, self._server.new_token(), role, label, pid))
-            if then is not None:
-                self._acknowledgements.sync([self.broker_serial], then)
-
-        self._when_ready(serial, now)
-
-    def _when_ready(self, serial: int, now: Callable[[], None]) -> None:
+    def _broker_ready(self, serial: int) -> Promise[None]:
         if self._is_broker_ready:
-            now()
-        else:
-            self._waiting[serial] = now
+            return kept(None)
+        ready = self._waiting[serial] = Promise()
+        return ready
 
     def report_death(self, serial: int, reason: str) -> None:
         """Tell the broker of a death."""

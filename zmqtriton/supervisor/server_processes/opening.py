@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from zmqtriton.supervisor.actions import PrepareToListen, TellOpen
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.roles import ARBITER, GRPC, HTTP, OPENING_ROLES
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 
 #: These open after gRPC, as in Triton: a client that finds the server ready over HTTP may use gRPC.
@@ -34,16 +35,11 @@ class Opening:
         self._has_begun = self._includes_last = False
         self._services: set[wire.ServiceAddress] = set()
         self._tell_to_listen = tell_to_listen
-        #: Calls what it is given when clients may connect.
-        self.prepare: Callable[[Callable[[], None]], None] = lambda then: then()
-        #: Called when they can connect to every service.
-        self.on_complete: Callable[[], None] = lambda: None
+        #: Kept when clients can connect to every service.
+        self.completed = Promise[None]()
 
     def begin(self) -> None:
-        """Let clients connect, after the preparation."""
-        self.prepare(self._begin)
-
-    def _begin(self) -> None:
+        """Let clients connect."""
         self._has_begun = True
         self._plan.enqueue(PrepareToListen())
         self._tell_to_listen(lambda role: role not in _OPENING_LAST)
@@ -71,7 +67,7 @@ class Opening:
         self._opened.add(role)
         if self.is_complete and not was_complete:
             self._plan.enqueue(TellOpen())
-            self.on_complete()
+            self.completed()
         if role == GRPC:
             self._open_last()
 

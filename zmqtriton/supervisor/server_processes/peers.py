@@ -39,6 +39,7 @@ from zmqtriton.supervisor.server_processes.roles import (
     SERVING_ROLES,
     TELLING,
 )
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported
 from zmqtriton_floor.reasons import Reason
@@ -52,8 +53,6 @@ _WITHIN_S = 5.0
 _NONE = "there is no process that keeps a history: the server runs with --allow-metrics=false"
 _SILENT = "the metrics process does not answer"
 
-#: Gets its answer, or why there is none.
-AnswerCallback = Callable[[Any], None]
 #: Seconds after which a process that has not opened is named in the log and in the status.
 OPEN_WITHIN_S = 10.0
 
@@ -166,9 +165,8 @@ class Peers:
         # Gunicorn's workers are in the process group of their arbiter and die with it; a guest is
         # not this server's to kill; the announcer tells of the supervisor's death, and then ends.
         group = peer.pid if peer.role not in (HTTP, GUEST, *TELLING) else 0
-        self._introductions.introduce(
-            peer.serial, peer.role, peer.role, group, lambda: self._send_state(peer)
-        )
+        introduced = self._introductions.introduce(peer.serial, peer.role, peer.role, group)
+        introduced.then(lambda _: self._send_state(peer))
 
     def _send_state(self, peer: ServerProcess) -> None:
         peer.is_introduced = True
@@ -411,14 +409,14 @@ class MetricsProcess:
         self._is_there = METRICS in roles
         self._find_serials = serials
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, AnswerCallback] = {}
+        self._waiting: dict[int, Promise[Any]] = {}
 
     @property
     def verbs(self) -> Verbs:
         """The calls that it answers: about the last hour, and about the last few seconds."""
         return {verb: Verb(partial(self._ask, verb)) for verb in ("history", "latest")}
 
-    def _ask(self, verb: str, call: ControlCall) -> None:
+    def _ask(self, verb: str, call: ControlCall) -> Promise[Any]:
         """Ask it; the answer is its CallResult, or an error. Raises if nobody can be asked."""
         if not self._is_there:
             raise Unsupported(_NONE)
@@ -426,9 +424,10 @@ class MetricsProcess:
         if not serials:
             raise Unavailable(_SILENT)
         number = next(self._numbers)
-        self._waiting[number] = call.answer
+        answer = self._waiting[number] = Promise()
         self._plan.enqueue(Send(serials[0], wire.Call(number, verb, json.dumps(call.arguments))))
         self._plan.call_later(_WITHIN_S, lambda: self._settle(number, Unavailable(_SILENT)))
+        return answer
 
     def handle_result(self, result: wire.CallResult) -> None:
         self._settle(result.id, result)

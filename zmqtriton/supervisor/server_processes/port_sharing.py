@@ -29,7 +29,7 @@ class PortSharing:
 
     def _look(self) -> None:
         # who came first has to be known when one of the servers leaves
-        self._plan.enqueue(LookAtPorts(self._plan.expect(self._looked)))
+        self._plan.ask(LookAtPorts).then(self._looked)
 
     def _looked(self, is_enough: bool) -> None:
         if not is_enough:

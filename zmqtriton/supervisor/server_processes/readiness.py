@@ -7,22 +7,19 @@ limit an instance counts as not ready until it has answered. Does no I/O.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.plan import Plan, PlanTimer
+from zmqtriton.supervisor.story import Promise, all_of, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
 _VERB = "is_ready"
 ANSWER_TIMEOUT_S = 5.0
-
-#: Gets the combined answer of one or several instances.
-ReadinessCallback = Callable[[bool], None]
 
 
 class _ReadinessCheck:
@@ -31,7 +28,7 @@ class _ReadinessCheck:
     def __init__(self, number: int, timer: PlanTimer) -> None:
         self.number = number
         self.timer = timer
-        self.callbacks: list[ReadinessCallback] = []
+        self.answer = Promise[bool]()
         #: Nobody waits for it any more.
         self.is_overdue = False
 
@@ -48,38 +45,29 @@ class ReadinessChecks:
     def verbs(self) -> Verbs:
         return {_VERB: Verb(self._handle)}
 
-    def _handle(self, call: ControlCall) -> None:
+    def _handle(self, call: ControlCall) -> Promise[bool]:
         """Answer a frontend's call: whether each of these generations is ready."""
         numbers = call.arguments.get("generations")
         if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
             raise InvalidArgument("readiness is asked for by numbers of generations")
-        self.check_generations(numbers, call.answer)
+        return self.check_generations(numbers)
 
-    def check_generations(self, numbers: Iterable[int], then: ReadinessCallback) -> None:
+    def check_generations(self, numbers: Iterable[int]) -> Promise[bool]:
         """Ask all present instances of these generations; the result is True if all are ready."""
         instances: list[StubPlace] = []
         for number in numbers:
             generation = self._generations.get(number)
             if generation is None or not generation.readiness.ready_count:
-                then(False)
-                return
+                return kept(False)
             instances += generation.readiness.with_is_ready()
-        left = {instance.serial for instance in instances}
-        if not left:
-            then(True)
-            return
+        answers = {each.serial: self._check_instance(each) for each in instances}
+        are_ready = Promise[bool]()
+        for answer in answers.values():  # one says no for all
+            answer.then(lambda is_ready: None if is_ready else are_ready(False))
+        all_of(answers.values()).then(lambda _: are_ready(True))
+        return are_ready
 
-        def record(serial: int, is_ready: bool) -> None:
-            if serial in left:
-                left.discard(serial)
-                if not is_ready or not left:
-                    left.clear()
-                    then(is_ready)
-
-        for instance in instances:
-            self._check_instance(instance, partial(record, instance.serial))
-
-    def _check_instance(self, instance: StubPlace, then: ReadinessCallback) -> None:
+    def _check_instance(self, instance: StubPlace) -> Promise[bool]:
         serial = instance.serial
         question = self._open.get(serial)
         if question is None:
@@ -88,10 +76,7 @@ class ReadinessChecks:
             )
             question = self._open[serial] = _ReadinessCheck(next(self._numbers), timer)
             self._plan.enqueue(Send(serial, wire.Call(question.number, _VERB, "{}")))
-        if question.is_overdue:
-            then(False)
-        else:
-            question.callbacks.append(then)
+        return kept(False) if question.is_overdue else question.answer
 
     def _on_timeout(self, instance: StubPlace, serial: int) -> None:
         text = f"'{instance.name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds"
@@ -117,6 +102,4 @@ class ReadinessChecks:
     @staticmethod
     def _resolve(question: _ReadinessCheck, is_ready: bool) -> None:
         question.timer.cancel()
-        waiting, question.callbacks = question.callbacks, []
-        for then in waiting:
-            then(is_ready)
+        question.answer(is_ready)

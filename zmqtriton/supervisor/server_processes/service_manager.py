@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from zmqtriton.supervisor.actions import NotifyServiceManager
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import Promise
 
 #: A start may take this many beats longer; each beat says so again.
 _BEATS_AHEAD = 6
@@ -21,12 +22,12 @@ class ServiceManager:
         self,
         plan: Plan,
         beat_s: float | None,
-        probe_broker: Callable[[Callable[[], None]], None],
+        probe_broker: Callable[[], Promise[None]],
         describe: Callable[[], str],
     ) -> None:
         """Set up the notifications; without `beat_s` none are sent.
 
-        `probe_broker` calls back when the broker answers; `describe` returns a short status text.
+        `probe_broker` promises the broker's answer; `describe` returns a short status text.
         """
         self._plan = plan
         self._beat_s = beat_s
@@ -78,7 +79,7 @@ class ServiceManager:
             # The shutdown has a limit of its own, and the broker is among the processes that end.
             self._notify("WATCHDOG=1")
         else:
-            self._probe_broker(lambda: self._report_alive(beat_s))
+            self._probe_broker().then(lambda _: self._report_alive(beat_s))
         self._plan.call_later(beat_s, lambda: self._beat(beat_s))
 
     def _report_alive(self, beat_s: float) -> None:

@@ -126,9 +126,8 @@ class ShutdownSequence:
     def _report(self) -> None:
         left_s = self._left_s
         if self.phase in _WAITING:
-            self._counts.request(
-                lambda report: self._tell_in_flight(left_s, report["counts"] or [])
-            )
+            report = self._counts.request()
+            report.then(lambda report: self._tell_in_flight(left_s, report["counts"] or []))
             return
         alive = list(self._alive())
         text = f"Found {len(alive)} live models and 0 in-flight non-inference requests"

@@ -20,7 +20,11 @@ from zmqtriton_standard.tools.explaining.causes import (
     reason_of,
 )
 from zmqtriton_standard.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
-from zmqtriton_standard.tools.explaining.requests import find_in_requests, find_slowest_step
+from zmqtriton_standard.tools.explaining.requests import (
+    find_in_requests,
+    find_slowest_step,
+    find_waits,
+)
 
 #: A start that takes longer is worth a look.
 _LONG_LOAD_S = 30.0
@@ -43,6 +47,7 @@ def find_all(facts: Facts) -> list[Finding]:
         *_mismatch_findings(facts),
         *find_in_requests(facts),
         *_growth_findings(facts),
+        *find_waits(facts),
         *_quota_findings(facts),
         *chain.from_iterable(module.findings(facts, read) for module, read in facts.of_add_ons),
         *_directory_findings(facts),

@@ -93,6 +93,10 @@ def find_in_requests(facts: Facts) -> Iterator[Finding]:
     for row in counts:
         yield from _overdue_findings(facts, row)
         yield from _refusal_findings(facts, row)
+
+
+def find_waits(facts: Facts) -> Iterator[Finding]:
+    for row in facts.rows("counts"):
         yield from _waiting_findings(facts, row)
 
 

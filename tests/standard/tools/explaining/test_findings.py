@@ -573,6 +573,19 @@ def test_a_leak_that_is_bounded_is_told_with_the_bound() -> None:
     assert leak.advice.endswith("An instance is replaced at 1 GiB (max_memory_bytes).")
 
 
+def test_a_leak_comes_before_a_wait_and_behind_a_failure() -> None:
+    grown = {"executions": 256, "before": 220 << 20, "after": 732 << 20}
+    figures = {"succeeded": 10, "executions": 10, "success_ns": 9e9, "busy_s": 0.5}
+    entry = counts(**figures, executed=10, queue_ns=8.5e9, failed=4, faults=4)
+    status = {"processes": [stub(growth=grown)], "counts": [entry]}
+
+    failure, leak, wait = find_all(Facts("m", index=[READY], status=status))
+
+    assert "4 of 14 requests" in failure.text
+    assert "it leaks memory" in leak.text
+    assert "in the queue" in wait.text
+
+
 def test_code_that_differs_from_its_configuration_is_told_once() -> None:
     stubs = [stub(mismatches=["sent 'Z'"]), stub(mismatches=["sent 'Z'", "sent 'W'"])]
 

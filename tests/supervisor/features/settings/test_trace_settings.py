@@ -127,7 +127,7 @@ def test_the_settings_show_how_many_traces_are_left() -> None:
     settings = announced_to(told.append, file="/t")
 
     def count(traced: int, counter: str) -> None:
-        call = ControlCall(1, {"counts": {counter: traced, "[]": 1}}, lambda result: None)
+        call = ControlCall(1, {"counts": {counter: traced, "[]": 1}})
         settings.verbs["trace.counted"].handle(call)
 
     def left(model: str = "") -> str:
