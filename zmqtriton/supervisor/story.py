@@ -125,5 +125,5 @@ class Story(Promise[Value]):
 
 
 def tell(steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
-    """Begin a story that nobody cancels."""
+    """Begin a story; it is not to be cancelled."""
     return Story[Value]().begin(steps)

@@ -56,7 +56,7 @@ class _Drained:
         self.key = key
         self.target = target
         self.drain = drain
-        #: What those who wait are answered.
+        #: The answer to those who wait.
         self.result = Promise[Any]()
         #: What became of it, once it is over.
         self.outcome = ""

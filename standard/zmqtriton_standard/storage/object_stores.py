@@ -239,13 +239,13 @@ class ObjectStores(Feature, HelperOwner):
         if serial != self._serial:
             return False
         self._end_copy(answer.id)
-        asked = self._pending_calls.pop(answer.id, None)
-        if asked is not None and answer.code:
-            asked(from_number(answer.code, answer.text))
-        elif asked is not None:
+        call = self._pending_calls.pop(answer.id, None)
+        if call is not None and answer.code:
+            call(from_number(answer.code, answer.text))
+        elif call is not None:
             said = json.loads(answer.result)
             self._keep_revisions(said["revisions"])
-            asked(said["result"])
+            call(said["result"])
         return True
 
     def _keep_revisions(self, revisions: dict[str, str]) -> None:

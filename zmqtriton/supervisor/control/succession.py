@@ -40,7 +40,7 @@ Answer = Promise[wire.CallResult | None]
 
 #: What others build on comes first: where models come from, and that they serve.
 _FIRST = ("repository.", "load", "unload")
-#: What a server that takes over repeats before it has models.
+#: The calls that a server that takes over repeats before it has models.
 _WITHOUT_MODELS = ("regions.", "log.")
 #: No state shows it: files that are read anew.
 _FORGOTTEN = "reload"

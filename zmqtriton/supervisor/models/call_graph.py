@@ -94,11 +94,11 @@ class LoadOrder:
     def __init__(self, models: Mapping[str, Callee], make: Callable[[str], Callee]) -> None:
         self._models = models
         self._make = make
-        #: By model that waits for its callees, what lets it go on.
+        #: The models that wait for their callees, each with what lets it go on.
         self._waiting: dict[str, Promise[None]] = {}
 
     async def load_callees(self, name: str, callees: Iterable[str], *, again: bool) -> None:
-        """Load each callee, or try to; one that waits for this model is not waited for."""
+        """Load each callee, or try to. Goes on without one that waits for this model."""
         names = sorted(c for c in set(callees) - {name} if not reaches(c, name, self._needs))
         go_on = self._waiting[name] = Promise()
         try:

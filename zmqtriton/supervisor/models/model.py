@@ -111,7 +111,7 @@ class ServedModel(GenerationOwner):
     def unload(self) -> Promise[None]:
         """Unload the model; requests that it has are finished.
 
-        Kept when nobody can ask for it any more.
+        Kept when clients cannot ask for it any more.
         """
         self.was_explicitly_loaded, self.was_explicitly_unloaded = False, True
         self.cancel_loads(UNLOADED)
@@ -140,8 +140,8 @@ class ServedModel(GenerationOwner):
             generation.retire()  # nobody can call it, and it must not come back
         elif generation is not None:
             around = self._context
-            told = around.audience.confirm_frontends()
-            around.retirements.retire_after_callers(generation, told)
+            frontends_know = around.audience.confirm_frontends()
+            around.retirements.retire_after_callers(generation, frontends_know)
         elif version.state is ModelState.UNLOADING:
             self._finish_unload(version)
 
@@ -184,8 +184,8 @@ class ServedModel(GenerationOwner):
 
     def generation_revived(self, generation: Generation) -> None:
         # the broker first, so that it knows the requests that will come
-        told = self._context.audience.confirm_broker()
-        told.then(lambda _: self._serve_again(generation))
+        broker_knows = self._context.audience.confirm_broker()
+        broker_knows.then(lambda _: self._serve_again(generation))
 
     def _serve_again(self, generation: Generation) -> None:
         version = self.versions[generation.version]

@@ -52,7 +52,7 @@ class NewVersions(GenerationOwner):
         self._changes: dict[int, InstanceChange] = {}
         #: The versions whose generation is being loaded, or whose instances are being changed.
         self._outstanding: set[int] = set()
-        #: Of versions that serve what is new: kept once every frontend knows.
+        #: Promises that every frontend knows of a version that serves what is new.
         self._told: list[Promise[None]] = []
         #: A version is not outstanding any more.
         self._news = Change()
@@ -128,10 +128,10 @@ class NewVersions(GenerationOwner):
         generation.owner = self._model
         version.transition(states.GenerationServing())
         self._model.publish(version)
-        told = self._context.audience.confirm_frontends()
+        frontends_know = self._context.audience.confirm_frontends()
         if old is not None:
-            told.then(partial(_retire, old))
-        self._told.append(told)
+            frontends_know.then(partial(_retire, old))
+        self._told.append(frontends_know)
 
     def drop_loaded(self) -> None:
         """End the generations that will not serve, since another version cannot."""
@@ -256,8 +256,8 @@ class NewVersions(GenerationOwner):
         So that it knows the requests that will come.
         """
         generation.announce()
-        told = self._context.audience.confirm_broker()
-        told.then(lambda _: self._on_announced(generation))
+        broker_knows = self._context.audience.confirm_broker()
+        broker_knows.then(lambda _: self._on_announced(generation))
 
     def _on_announced(self, generation: Generation) -> None:
         is_wanted = self._generations.get(generation.version) is generation

@@ -107,7 +107,7 @@ class EnvironmentPreparations(HelperOwner):
         self._processes: dict[int, dict[str, Any]] = {}
 
     async def prepare(self, model: str, demand: EnvironmentSpec) -> Environment | ZmqTritonError:
-        """Return the environment for a load of this model, or why there is none."""
+        """Return the environment for a load, or the error that prevents it."""
         serial = self._plan.new_serial()
         status = PreparationStatus(model, self._plan.now_s, f"preparing {demand}")
         outcome = Promise[Environment | ZmqTritonError]()

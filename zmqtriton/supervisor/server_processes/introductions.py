@@ -254,7 +254,7 @@ class Introductions:
         self.finalize_turns = FinalizeTurns(plan, server.max_finalizing, server.processor_use)
         #: The number of brokers so far.
         self._epoch = 0
-        #: By serial, of each process that waits to be introduced, or guarded.
+        #: The processes that wait to be introduced, or guarded, by serial.
         self._waiting: dict[int, Promise[None]] = {}
         #: The serial of the last broker, dead or alive; messages to a dead one are lost. 0 before
         #: the first.
@@ -285,8 +285,8 @@ class Introductions:
         if not self._is_broker_settled:
             self._announce(epoch, BROKERED_ROLES)
             # By then all have repeated what the old one had; a while later that has arrived.
-            told = self._acknowledgements.sync(self._alive(CATALOGUE_ROLES))
-            told.then(lambda _: self._settle_soon(epoch))
+            repeated = self._acknowledgements.sync(self._alive(CATALOGUE_ROLES))
+            repeated.then(lambda _: self._settle_soon(epoch))
         waiting, self._waiting = self._waiting, {}
         for ready in waiting.values():
             ready()
@@ -338,8 +338,8 @@ class Introductions:
                 *(Send(self.broker_serial, message) for message in self._replay.retirements())
             )
             waiting, self._retirements_told = self._retirements_told, []
-            for told in waiting:
-                told()
+            for each in waiting:
+                each()
 
     async def after_retirements(self) -> None:
         """Go on when no retirement is withheld from the broker any more.
@@ -347,9 +347,9 @@ class Introductions:
         Until then it gives requests to instances that are to end.
         """
         while not self._is_broker_settled:
-            told = Promise[None]()
-            self._retirements_told.append(told)
-            await told
+            retirement = Promise[None]()
+            self._retirements_told.append(retirement)
+            await retirement
             await self._acknowledgements.sync([self.broker_serial])
 
     def introduce(self, serial: int, role: str, label: str, pid: int) -> Promise[None]:
