@@ -7,6 +7,7 @@ a small one that only one other needs. What must hold stands in tests/repo.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -213,6 +214,41 @@ def _is_protocol(node: ast.ClassDef) -> bool:
     return any(ast.unparse(base).startswith("Protocol") for base in node.bases)
 
 
+# ---------------------------------------------------- what a reader has to keep in mind
+
+_SUPERVISOR = "zmqtriton.supervisor"
+
+
+def callbacks() -> Iterator[tuple[int, str]]:
+    """Functions of the supervisor that call a parameter back, by their lines."""
+    for name, node in _functions_of(_SUPERVISOR):
+        parameters = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        types = (ast.unparse(each.annotation) for each in parameters if each.annotation)
+        if any(re.search(r"Callable\[.*, (None|object)\]", each) for each in types):
+            yield node.lineno, name
+
+
+def guards() -> Iterator[tuple[int, str]]:
+    """Functions of the supervisor that return at once where it is over by now, by their lines."""
+    for name, node in _functions_of(_SUPERVISOR):
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        guard = body[0] if len(body) > 1 else None
+        if (
+            isinstance(guard, ast.If)
+            and not guard.orelse
+            and [*map(ast.unparse, guard.body)] == ["return"]
+        ):
+            yield node.lineno, name
+
+
+def _functions_of(package: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for source in sources():
+        if source.module.startswith(package):
+            for node in source.nodes:
+                if isinstance(node, _Function):
+                    yield f"{source.module}.{node.name}", node
+
+
 # ---------------------------------------------------------------------- the page
 
 _LISTS = (
@@ -226,6 +262,8 @@ _LISTS = (
     ("functions that pass on", pass_through_functions, False),
     ("protocols, by classes that have their methods", single_protocols, False),
     ("classes made at one place, by methods", classes_made_once, False),
+    ("functions of the supervisor that call back, by lines", callbacks, False),
+    ("functions of the supervisor that begin with a guard, by lines", guards, False),
 )
 
 

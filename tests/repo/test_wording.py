@@ -163,9 +163,9 @@ HABITS = {
 }
 #: How many are left. These numbers may only fall.
 HABITS_LEFT = {
-    "a relative clause as the head": 251,
+    "a relative clause as the head": 250,
     "a preposition as the head": 177,
-    "nobody": 233,
+    "nobody": 232,
     "so many": 159,
 }
 _COMMENT = re.compile(r"(?:^|\n) *#:? ([^\n]*(?:\n *#:? [^\n]*)*)")

@@ -20,10 +20,11 @@ from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
 from zmqtriton.supervisor.machine.reading.model_files import ModelLookups
 from zmqtriton.supervisor.machine.reading.plain import loads
 from zmqtriton.supervisor.machine.reading.reader_process import ReaderTasks, answer
-from zmqtriton.supervisor.machine.reading.readers import Task, Then, Topic
+from zmqtriton.supervisor.machine.reading.readers import Task, Topic
 from zmqtriton.supervisor.machine.reading.repositories import Repositories
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import tell
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError, from_number
 
@@ -34,15 +35,18 @@ class DirectRunner:
     def __init__(self, tasks: ReaderTasks) -> None:
         self._tasks = tasks
 
-    def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...], then: Then) -> Task:
-        task = Task(topic, name, arguments, then)
-        result = answer(wire.Call(0, name, task.text), self._tasks.by_name)
+    def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...]) -> Task:
+        task = Task(topic, name, arguments)
+        self.perform(task)
+        return task
+
+    def perform(self, task: Task) -> None:
+        result = answer(wire.Call(0, task.name, task.text), self._tasks.by_name)
         assert not (result.code and result.result), result.result
         if result.code:
-            then(from_number(result.code, result.text, result.reason))
+            task.answer(from_number(result.code, result.text, result.reason))
         else:
-            then(loads(result.result))
-        return task
+            task.answer(loads(result.result))
 
     def cancel(self, task: Task) -> None:
         raise AssertionError("it has been answered")
@@ -64,13 +68,14 @@ class Readings:
         selection: VersionSelection = NO_EXCEPTIONS,
     ) -> Blueprint | ReadFailure:
         answers: list[Blueprint | ReadFailure] = []
-        self._lookups.read(ReadModel(1, name, override, copied, selection), answers.append)
+        action = ReadModel(1, name, override, copied, selection)
+        self._lookups.read(action).then(answers.append)
         [reading] = answers
         return reading
 
     def list_names(self) -> RepositoryNames:
         answers: list[RepositoryNames | ZmqTritonError] = []
-        self.repositories.list(ListRepository(1), answers.append)
+        tell(self.repositories.list(ListRepository(1))).then(answers.append)
         [listing] = answers
         if isinstance(listing, ZmqTritonError):
             raise listing
@@ -78,14 +83,14 @@ class Readings:
 
     def keep_decisions(self, action: KeepDecisions) -> None:
         problems: list[str] = []
-        self.repositories.keep_decisions(action, problems.append)
+        tell(self.repositories.keep_decisions(action)).then(problems.append)
         assert [""] == problems
 
     def register(self, path: str, names: Mapping[str, str] | None = None) -> None:
-        self.repositories.register(path, names or {}, _raise_error)
+        tell(self.repositories.register(path, names or {})).then(_raise_error)
 
     def unregister(self, path: str) -> None:
-        self.repositories.unregister(path, _raise_error)
+        _raise_error(self.repositories.unregister(path))
 
 
 def _raise_error(in_use: RepositoriesInUse) -> None:

@@ -225,7 +225,7 @@ class SupervisorService:
         own_process.warn(self._options)
         # the models of a program that has started this server come from the program
         if self._options.owner_descriptor < 0 or self._options.model_control_mode != "explicit":
-            self._model_files.repositories.find_warnings(partial(_log.warning, "%s"))
+            self._model_files.repositories.log_hints()
         self._core.start(own_process.now_s())
         self.runner.run_all()
         self._turns.watch()

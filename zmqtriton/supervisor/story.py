@@ -45,6 +45,11 @@ class Promise(Generic[Value]):
         else:
             self._waiting.append(call)
 
+    def forget(self, call: Callable[[Value], object]) -> None:
+        """Do not call this any more."""
+        if call in self._waiting:
+            self._waiting.remove(call)
+
 
 #: None, or why it has failed.
 Result = Promise[ZmqTritonError | None]

@@ -22,6 +22,7 @@ from zmqtriton.supervisor.machine.reading.model_files import ModelFiles
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.models.model_report import serving_config
+from zmqtriton.supervisor.story import Promise, kept, tell
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -138,31 +139,30 @@ class ActionRunner:
     def _signal(self, action: actions.Signal) -> None:
         self._children.signal(*action)
 
-    def _answer(self, ticket: int) -> Callable[[Any], None]:
-        return partial(self._core.plan.answer, ticket)
+    def _answer(self, action: Any, answer: Promise[Any]) -> None:
+        answer.then(partial(self._core.plan.answer, action.ticket))
 
     def _read_model(self, action: actions.ReadModel) -> None:
-        self._lookups.read(action, self._answer(action.ticket))
+        self._answer(action, self._lookups.read(action))
 
     def _call_in_background(self, action: actions.InBackground) -> None:
-        self._background.submit(action.call, self._answer(action.ticket))
+        self._answer(action, self._background.submit(action.call))
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         if not self._core.is_stopping:  # else it goes with the runtime directory
             self._repositories.remove_directory(action.path)
 
     def _list_repository(self, action: actions.ListRepository) -> None:
-        self._repositories.list(action, self._answer(action.ticket))
+        self._answer(action, tell(self._repositories.list(action)))
 
     def _look_at_files(self, action: actions.LookAtFiles) -> None:
-        self._repositories.look(action.models, self._answer(action.ticket))
+        self._answer(action, tell(self._repositories.look(action.models)))
 
     def _change_repositories(self, action: actions.ChangeRepositories) -> None:
-        answer = self._answer(action.ticket)
         if action.is_registration:
-            self._repositories.register(action.path, action.names, answer)
+            self._answer(action, tell(self._repositories.register(action.path, action.names)))
         else:
-            self._repositories.unregister(action.path, answer)
+            self._answer(action, kept(self._repositories.unregister(action.path)))
 
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_address_reuse(self._listeners)
@@ -250,9 +250,9 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Signal: ActionRunner._signal,
     actions.ReadModel: ActionRunner._read_model,
     actions.CancelReading: lambda runner, action: runner._lookups.cancel(action.ticket),
-    actions.KeepDecisions: lambda runner, action: runner._repositories.keep_decisions(
-        action, _warn_of_decision
-    ),
+    actions.KeepDecisions: lambda runner, action: tell(
+        runner._repositories.keep_decisions(action)
+    ).then(_warn_of_decision),
     actions.InBackground: ActionRunner._call_in_background,
     actions.RemoveDirectory: ActionRunner._remove_files,
     actions.ListRepository: ActionRunner._list_repository,

@@ -11,6 +11,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
+from zmqtriton.supervisor.story import Promise
+
 _log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
@@ -34,12 +36,14 @@ class Worker:
         self._ours: socket.socket
         self._theirs: socket.socket
 
-    def submit(self, task: Callable[[], _Answer], then: Callable[[_Answer], None]) -> None:
-        """Have the task run; `then` gets its answer, in the loop of the selector."""
+    def submit(self, task: Callable[[], _Answer]) -> Promise[_Answer]:
+        """Have the task run; its answer comes in the loop of the selector."""
+        answer = Promise[_Answer]()
         if self._thread is None and not self._begin():
-            then(task())
+            answer(task())
         else:
-            self._tasks.put(lambda: partial(then, task()))
+            self._tasks.put(lambda: partial(answer, task()))
+        return answer
 
     def _begin(self) -> bool:
         """Begin the thread; return False where none can begin, the next task tries again."""

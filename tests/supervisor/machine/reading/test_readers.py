@@ -38,7 +38,7 @@ from zmqtriton.supervisor.machine.reading import blueprints, reader_process, rea
 from zmqtriton.supervisor.machine.reading.model_files import PATIENCE_S, ModelLookups
 from zmqtriton.supervisor.machine.reading.plain import FoundModel, ModelReading, dumps, loads
 from zmqtriton.supervisor.machine.reading.reader_process import ReaderTasks
-from zmqtriton.supervisor.machine.reading.readers import PER_GROUP, Readers, Task, Then, Topic
+from zmqtriton.supervisor.machine.reading.readers import PER_GROUP, Readers, Task, Topic
 from zmqtriton.supervisor.machine.reading.repositories import (
     LISTING_PATIENCE_S,
     URGENT_PATIENCE_S,
@@ -47,6 +47,7 @@ from zmqtriton.supervisor.machine.reading.repositories import (
 )
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import tell
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
 from zmqtriton_floor.reasons import Kind
 
@@ -140,7 +141,8 @@ class Asked:
         self._loop = loop
         self.answers: list[Any] = []
         topic = about or Topic("g", str(id(self)))
-        self.task: Task = loop.readers.submit(topic, name, arguments, self.answers.append)
+        self.task: Task = loop.readers.submit(topic, name, arguments)
+        self.task.answer.then(self.answers.append)
 
     def answer(self) -> Any:
         self._loop.turn_until(lambda: self.answers)
@@ -406,11 +408,11 @@ class Runner(DirectRunner):
         self.silent: set[str] = set()
         self.held: list[tuple[Task, Callable[[], Any]]] = []
 
-    def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...], then: Then) -> Task:
+    def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...]) -> Task:
         if topic.group not in self.silent:
-            return super().submit(topic, name, arguments, then)
-        task = Task(topic, name, arguments, then)
-        self.held.append((task, lambda: super(Runner, self).submit(topic, name, arguments, then)))
+            return super().submit(topic, name, arguments)
+        task = Task(topic, name, arguments)
+        self.held.append((task, lambda: self.perform(task)))
         return task
 
     def cancel(self, task: Task) -> None:
@@ -446,13 +448,14 @@ class Repository:
 
     def listing(self, *, is_patient: bool = False, is_urgent: bool = False) -> list[Any]:
         answers: list[Any] = []
-        self.repositories.list(ListRepository(1, (), is_patient, is_urgent), answers.append)
+        listing = self.repositories.list(ListRepository(1, (), is_patient, is_urgent))
+        tell(listing).then(answers.append)
         return answers
 
     def read(self, name: str, override: LoadOverride | None = None) -> list[Any]:
         answers: list[Blueprint | ReadFailure] = []
         self._tickets += 1
-        self.lookups.read(ReadModel(self._tickets, name, override), answers.append)
+        self.lookups.read(ReadModel(self._tickets, name, override)).then(answers.append)
         return answers
 
 
@@ -623,17 +626,17 @@ def test_an_unknown_name_is_suggested_one_of_those_that_are_known(files: Reposit
 
 def test_a_look_at_files_leaves_silent_repositories_out(files: Repository) -> None:
     reports: list[FileReport] = []
-    files.repositories.look(("m", "n", "nobody"), reports.append)
+    tell(files.repositories.look(("m", "n", "nobody"))).then(reports.append)
     files.silence("two")
-    files.repositories.look(("m", "n"), reports.append)
+    tell(files.repositories.look(("m", "n"))).then(reports.append)
     assert 1 == len(reports)
     files.wait(LISTING_PATIENCE_S)
-    files.repositories.look(("m", "n"), reports.append)
+    tell(files.repositories.look(("m", "n"))).then(reports.append)
 
     assert [{"m", "n"}, {"m"}, {"m"}] == [set(report.fingerprints) for report in reports]
     assert ["fingerprints", "list_models"] == [task.name for task, _ in files.runner.held]
     files.runner.speak()
-    files.repositories.look(("m", "n"), reports.append)
+    tell(files.repositories.look(("m", "n"))).then(reports.append)
     assert reports[0].fingerprints == reports[-1].fingerprints
 
 
@@ -642,7 +645,7 @@ def test_a_reading_comes_after_the_decisions_about_its_model(files: Repository) 
     problems: list[str] = []
     decision = Decision(1, "other", is_promotion=True)
     action = KeepDecisions("m", f"{files.directory}/one/m", (decision,))
-    files.repositories.keep_decisions(action, problems.append)
+    tell(files.repositories.keep_decisions(action)).then(problems.append)
 
     calls, other = files.read("m"), files.read("n")
     assert ([], 1) == (calls, len(other))
@@ -670,8 +673,8 @@ def test_a_registration_waits_for_its_own_directory_alone(files: Repository) -> 
     files.runner.silent.add("registration")
     changes: list[RepositoriesInUse] = []
 
-    files.repositories.register(f"{files.directory}/three", {}, changes.append)
-    files.repositories.register(f"{files.directory}/three", {}, changes.append)
+    tell(files.repositories.register(f"{files.directory}/three", {})).then(changes.append)
+    tell(files.repositories.register(f"{files.directory}/three", {})).then(changes.append)
     assert ["m", "n"] == list(files.listing()[0])
     files.runner.speak()
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import selectors
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from zmqtriton.config.model_config import ModelHost
 from zmqtriton.options import Options
@@ -19,13 +18,12 @@ from zmqtriton.supervisor.actions import (
     ListRepository,
     LocalCopy,
     ReadModel,
-    RepositoryListing,
 )
 from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
 from zmqtriton.supervisor.machine.reading.blueprints import make_blueprint
 from zmqtriton.supervisor.machine.reading.plain import FoundModel, ModelReading
 from zmqtriton.supervisor.machine.reading.reader_process import ReaderTasks, start_reader
-from zmqtriton.supervisor.machine.reading.readers import Readers, Task, TaskRunner, Topic
+from zmqtriton.supervisor.machine.reading.readers import Readers, TaskRunner, Topic
 from zmqtriton.supervisor.machine.reading.repositories import (
     Clock,
     Gathering,
@@ -33,6 +31,7 @@ from zmqtriton.supervisor.machine.reading.repositories import (
     Repositories,
 )
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.story import Promise, Story, tell
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 #: Readers have nothing to lose; one that cannot be killed must not hold up the server's end.
@@ -44,19 +43,6 @@ PATIENCE_S = 10.0
 #: The topics of copies and of files that a load has brought along.
 _COPIES = "copies"
 
-#: Gets a blueprint, or why there is none.
-_Then = Callable[[Blueprint | ReadFailure], None]
-
-
-class _Lookup:
-    """A reading from its request to its answer."""
-
-    def __init__(self, action: ReadModel, then: _Then) -> None:
-        self.action = action
-        self.then = then
-        self.tasks: dict[PlaceReading, Task] = {}
-        self.gathering: Gathering[PlaceReading] | None = None
-
 
 class ModelLookups:
     def __init__(
@@ -67,51 +53,57 @@ class ModelLookups:
         self._call_later = call_later
         self._host = host
         #: Those that several repositories are asked for, by ticket.
-        self._lookups: dict[int, _Lookup] = {}
+        self._lookups: dict[int, Story[Blueprint | ReadFailure]] = {}
 
-    def read(self, action: ReadModel, then: _Then) -> None:
-        """Read a model; `then` gets the blueprint that a load would build now, or why not."""
-        lookup = _Lookup(action, then)
+    def read(self, action: ReadModel) -> Promise[Blueprint | ReadFailure]:
+        """Read a model: the blueprint that a load would build now, or why not."""
         override, copy = action.override, action.local_copy
         if copy is not None and copy.is_whole:
-            then_made = partial(self._pass_on, lookup)
-            self._read_directory(action, copy.directory, copy.digest, then_made)
-            return
-        if override is None or not override.directory:
-            begin = partial(self._begin, lookup)
-            self._lookups[action.ticket] = lookup
-            self._repositories.after_decisions(action.model, begin)
-            return
-        self._repositories.use_directory(override.directory)
+            return tell(self._read_directory(action, copy.directory, copy.digest))
+        if override is not None and override.directory:
+            return tell(self._read_brought(action, override.directory))
+        lookup = self._lookups[action.ticket] = Story()
+        return lookup.begin(self._look_up(action))
 
-        def read(answer: Any) -> None:
-            self._repositories.release_directory(override.directory)
-            then(self._made(answer))
-
-        self._read_directory(action, override.directory, "", read)
+    async def _read_brought(self, action: ReadModel, directory: str) -> Blueprint | ReadFailure:
+        """Read files that came with the load."""
+        self._repositories.use_directory(directory)
+        reading = await self._read_directory(action, directory, "")
+        self._repositories.release_directory(directory)
+        return reading
 
     def cancel(self, ticket: int) -> None:
         """Want no answer any more."""
         lookup = self._lookups.pop(ticket, None)
-        if lookup is not None and lookup.gathering is not None:
-            lookup.gathering.end()
-            for task in lookup.tasks.values():
-                self._runner.cancel(task)
+        if lookup is not None:
+            lookup.cancel()
 
-    def _begin(self, lookup: _Lookup) -> None:
-        action = lookup.action
-        if action.ticket not in self._lookups:
-            return  # it was cancelled while decisions were kept
+    async def _look_up(self, action: ReadModel) -> Blueprint | ReadFailure:
+        """Ask each place that may have the model."""
+        await self._repositories.decisions_kept(action.model)
         places = self._repositories.places_of(action.model)
-        lookup.gathering = gathering = Gathering(places, partial(self._decide, lookup))
-        for place, where in places.items():
-            arguments = action.model, where, action.override, action.selection
-            lookup.tasks[place] = place.find(
-                action.model, arguments, partial(gathering.take, place)
+        more = action.override, action.selection
+        tasks = {p: p.find(action.model, (action.model, places[p], *more)) for p in places}
+        gathering = Gathering({place: task.answer for place, task in tasks.items()})
+        is_enough = partial(self._is_enough, action.model, gathering)
+        try:
+            await gathering.until(is_enough, self._call_later, PATIENCE_S)
+        except GeneratorExit:  # it is cancelled
+            for task in tasks.values():
+                self._runner.cancel(task)
+            raise
+        for place in gathering.pending:
+            _log.warning(
+                "'%s' is loaded without a look into '%s', which does not answer",
+                action.model,
+                place.path,
             )
-        gathering.begin(self._call_later, PATIENCE_S)
+            self._runner.cancel(tasks[place])
+            place.become_silent()
+        del self._lookups[action.ticket]
+        return await self._chosen(action, self._found(gathering))
 
-    def _decide(self, lookup: _Lookup, gathering: Gathering[PlaceReading]) -> bool:
+    def _found(self, gathering: Gathering[PlaceReading]) -> list[FoundModel]:
         models: dict[str, FoundModel] = {}
         for place in self._repositories.places:  # of two names of one place the first counts
             answer = gathering.answers.get(place)
@@ -119,60 +111,38 @@ class ModelLookups:
                 answer = FoundModel(str(place.path), ReadFailure(answer.reason, "unreadable"))
             if answer is not None:
                 models.setdefault(answer.place, answer)
-        if gathering.pending and not self._can_do_without(lookup, gathering, bool(models)):
-            return False
-        for place in gathering.pending:
-            _log.warning(
-                "'%s' is loaded without a look into '%s', which does not answer",
-                lookup.action.model,
-                place.path,
-            )
-            self._runner.cancel(lookup.tasks[place])
-            place.become_silent()
-        self._lookups.pop(lookup.action.ticket, None)
-        self._answer(lookup, list(models.values()))
-        return True
+        return list(models.values())
 
-    @staticmethod
-    def _can_do_without(
-        lookup: _Lookup, gathering: Gathering[PlaceReading], is_found: bool
-    ) -> bool:
-        """True if others have answered enough, and none of the rest has had the model."""
+    def _is_enough(self, name: str, gathering: Gathering[PlaceReading]) -> bool:
+        """True if all have answered, or enough, and none of the rest has had the model."""
         rest = gathering.pending
+        if not rest:
+            return True
         is_over = gathering.is_late or all(place.is_silent for place in rest)
-        return is_found and is_over and not any(p.has_had(lookup.action.model) for p in rest)
+        return is_over and bool(self._found(gathering)) and not any(p.has_had(name) for p in rest)
 
-    def _answer(self, lookup: _Lookup, models: list[FoundModel]) -> None:
-        action = lookup.action
+    async def _chosen(self, action: ReadModel, models: list[FoundModel]) -> Blueprint | ReadFailure:
         copied = action.local_copy or LocalCopy()
         urls = copied.repository_urls
         if len(models) + len(urls) > 1:
-            lookup.then(
-                ReadFailure(not_unique(action.model).reason, "duplicate", is_duplicate=True)
-            )
-        elif models:
-            lookup.then(self._made(models[0].reading))
-        elif copied.problem:
-            lookup.then(ReadFailure(InternalError(copied.problem).reason, copied.digest))
-        elif urls:
-            then = partial(self._pass_on, lookup)
-            self._read_directory(action, copied.directory, copied.digest, then)
-        else:
-            self._repositories.list(ListRepository(0), partial(self._suggest, lookup))
-
-    def _read_directory(
-        self, action: ReadModel, directory: str, digest: str, then: Callable[[Any], None]
-    ) -> None:
-        arguments = action.model, directory, action.override, action.selection, digest
-        self._runner.submit(Topic(_COPIES, directory), "read_model", arguments, then)
-
-    def _pass_on(self, lookup: _Lookup, answer: Any) -> None:
-        lookup.then(self._made(answer))
-
-    def _suggest(self, lookup: _Lookup, listing: RepositoryListing) -> None:
-        """Answer that no repository has the model, with the name that was probably meant."""
+            return ReadFailure(not_unique(action.model).reason, "duplicate", is_duplicate=True)
+        if models:
+            return self._made(models[0].reading)
+        if copied.problem:
+            return ReadFailure(InternalError(copied.problem).reason, copied.digest)
+        if urls:
+            return await self._read_directory(action, copied.directory, copied.digest)
+        # none has it: name the one that was probably meant
+        listing = await self._repositories.list(ListRepository(0))
         names = () if isinstance(listing, ZmqTritonError) else listing
-        lookup.then(ReadFailure(not_found(lookup.action.model, names).reason))
+        return ReadFailure(not_found(action.model, names).reason)
+
+    async def _read_directory(
+        self, action: ReadModel, directory: str, digest: str
+    ) -> Blueprint | ReadFailure:
+        arguments = action.model, directory, action.override, action.selection, digest
+        task = self._runner.submit(Topic(_COPIES, directory), "read_model", arguments)
+        return self._made(await task.answer)
 
     def _made(self, answer: ModelReading | ReadFailure | ZmqTritonError) -> Blueprint | ReadFailure:
         if isinstance(answer, ZmqTritonError):

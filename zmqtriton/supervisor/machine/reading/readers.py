@@ -20,6 +20,7 @@ from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.processes.process import ChildProcess, await_ends
 from zmqtriton.supervisor.machine.reading.plain import dumps, loads
 from zmqtriton.supervisor.plan import PlanTimer
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, from_number
 from zmqtriton_floor.lifeline import Lifeline
@@ -35,9 +36,6 @@ _IDLE_S = 30.0
 #: Between two attempts to begin one, where the machine lets nobody.
 _RETRY_S = 1.0
 
-#: Gets the answer, or a ZmqTritonError.
-Then = Callable[[Any], None]
-
 
 class Topic(NamedTuple):
     """The subject of a task."""
@@ -49,11 +47,12 @@ class Topic(NamedTuple):
 class Task:
     """A task from its submission to its answer."""
 
-    def __init__(self, topic: Topic, name: str, arguments: tuple[Any, ...], then: Then) -> None:
+    def __init__(self, topic: Topic, name: str, arguments: tuple[Any, ...]) -> None:
         self.topic = topic
         self.name = name
         self.text = dumps(arguments)
-        self.then = then
+        #: Comes to a ZmqTritonError if the task fails.
+        self.answer = Promise[Any]()
         #: It was lost with its reader once.
         self.is_retried = False
 
@@ -61,8 +60,8 @@ class Task:
 class TaskRunner(Protocol):
     """Has tasks done, somewhere else."""
 
-    def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...], then: Then) -> Task:
-        """Have a task done; `then` is called later with its answer."""
+    def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...]) -> Task:
+        """Have a task done."""
 
     def cancel(self, task: Task) -> None:
         """Want no answer any more, and end the work if that is possible."""
@@ -113,8 +112,8 @@ class Readers:
         self._idle_timer: PlanTimer | None = None
         self._is_closed = False
 
-    def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...], then: Then) -> Task:
-        task = Task(topic, name, arguments, then)
+    def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...]) -> Task:
+        task = Task(topic, name, arguments)
         self._waiting.append(task)
         self._advance()
         return task
@@ -251,9 +250,9 @@ class Readers:
         if result.code and result.result:
             _log.error("%s has failed\n%s", task.name, result.result)
         if result.code:
-            task.then(from_number(result.code, result.text, result.reason))
+            task.answer(from_number(result.code, result.text, result.reason))
         else:
-            task.then(loads(result.result))
+            task.answer(loads(result.result))
 
     def _lose(self, reader: _Reader) -> None:
         """Have a task done by another reader that was lost with this one, once."""
@@ -265,7 +264,7 @@ class Readers:
             task = None
         self._advance()
         if task is not None:
-            task.then(InternalError("the process that read the files has died"))
+            task.answer(InternalError("the process that read the files has died"))
 
     def _end(self, reader: _Reader) -> None:
         if not reader.is_ended:

@@ -27,8 +27,9 @@ from zmqtriton.supervisor.actions import (
     RepositoryNames,
 )
 from zmqtriton.supervisor.machine.reading.plain import FoundModel
-from zmqtriton.supervisor.machine.reading.readers import Task, TaskRunner, Then, Topic
+from zmqtriton.supervisor.machine.reading.readers import Task, TaskRunner, Topic
 from zmqtriton.supervisor.plan import PlanTimer
+from zmqtriton.supervisor.story import Change, Promise, Result, kept
 from zmqtriton_floor.errors import AlreadyExists, InternalError, NotFound, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -50,41 +51,38 @@ Clock = Callable[[float, Callable[[], None]], PlanTimer]
 
 
 class Gathering(Generic[_Key]):
-    """The answers by key. `decide` is called when it may be over, until it says so."""
+    """The answers by key, as far as they are there."""
 
-    def __init__(self, keys: Iterable[_Key], decide: Callable[[Gathering[_Key]], bool]) -> None:
-        self.pending = set(keys)
+    def __init__(self, answers: Mapping[_Key, Promise[Any]]) -> None:
+        self.pending = set(answers)
         self.answers: dict[_Key, Any] = {}
-        self._decide = decide
-        self._timer: PlanTimer | None = None
         #: The time for which all are waited for has passed.
         self.is_late = False
-        self.is_over = False
+        self._change = Change()
+        self._takes = [(answer, partial(self._take, key)) for key, answer in answers.items()]
 
-    def begin(self, call_later: Clock, patience_s: float) -> None:
-        """Decide for the first time: with nobody to wait for, it is over at once."""
-        self._timer = call_later(patience_s, self._on_late)
-        self._look()
+    async def until(
+        self, is_enough: Callable[[], bool], call_later: Clock, patience_s: float
+    ) -> None:
+        """Gather answers until they are enough, and take none that comes later."""
+        timer = call_later(patience_s, self._on_late)
+        try:
+            for answer, take in self._takes:
+                answer.then(take)
+            await self._change.until(is_enough)
+        finally:
+            timer.cancel()
+            for answer, take in self._takes:
+                answer.forget(take)
 
-    def take(self, key: _Key, answer: Any) -> None:
-        if key in self.pending:
-            self.pending.discard(key)
-            self.answers[key] = answer
-            self._look()
-
-    def end(self) -> None:
-        """Decide no more."""
-        self.is_over = True
-        if self._timer is not None:
-            self._timer.cancel()
+    def _take(self, key: _Key, answer: Any) -> None:
+        self.pending.discard(key)
+        self.answers[key] = answer
+        self._change()
 
     def _on_late(self) -> None:
         self.is_late = True
-        self._look()
-
-    def _look(self) -> None:
-        if not self.is_over and self._timer is not None and self._decide(self):
-            self.end()
+        self._change()
 
 
 class PlaceReading:
@@ -104,19 +102,19 @@ class PlaceReading:
         """True if the model was there when it was last looked for."""
         raise NotImplementedError
 
-    def find(self, name: str, arguments: tuple[Any, ...], then: Then) -> Task:
+    def find(self, name: str, arguments: tuple[Any, ...]) -> Task:
         """Have a model looked for, and read."""
-        return self.submit(f"model {name}", "find_model", arguments, then)
+        return self.submit(f"model {name}", "find_model", arguments)
 
-    def submit(self, subject: str, task: str, arguments: tuple[Any, ...], then: Then) -> Task:
-        topic = Topic(str(self.path), subject)
-        return self._runner.submit(topic, task, arguments, partial(self._take, then))
+    def submit(self, subject: str, name: str, arguments: tuple[Any, ...]) -> Task:
+        task = self._runner.submit(Topic(str(self.path), subject), name, arguments)
+        task.answer.then(lambda _: self._note_answer())
+        return task
 
-    def _take(self, then: Then, answer: Any) -> None:
+    def _note_answer(self) -> None:
         if self.is_silent:
             self.is_silent = False
             _log.info("'%s' answers again", self.path)
-        then(answer)
 
     def become_silent(self) -> None:
         """Wait for it no more until it has answered."""
@@ -151,9 +149,9 @@ class Repository(PlaceReading):
         self._listed: list[tuple[str, str]] | None = None
         #: Where models were found since.
         self._seen: dict[str, str] = {}
-        #: Who waits for the listing under way, and for the one after it.
-        self._waiting: list[Then] = []
-        self._waiting_next: list[Then] = []
+        #: The listing that is under way, and the one after it; to the error, or None.
+        self._listing: Result | None = None
+        self._next_listing: Result | None = None
 
     @property
     def absolute_path(self) -> str:
@@ -195,58 +193,49 @@ class Repository(PlaceReading):
     def has_had(self, name: str) -> bool:
         return name in dict(self.models)
 
-    def find(self, name: str, arguments: tuple[Any, ...], then: Then) -> Task:
-        return super().find(name, arguments, partial(self._see, name, then))
+    def find(self, name: str, arguments: tuple[Any, ...]) -> Task:
+        task = super().find(name, arguments)
+        task.answer.then(partial(self._see, name))
+        return task
 
-    def _see(self, name: str, then: Then, answer: FoundModel | ZmqTritonError | None) -> None:
+    def _see(self, name: str, answer: FoundModel | ZmqTritonError | None) -> None:
         if isinstance(answer, FoundModel):
             self._seen[name] = answer.place
         elif answer is None:
             self._seen.pop(name, None)
             if self._listed is not None:
                 self._listed = [entry for entry in self._listed if entry[0] != name]
-        then(answer)
 
     # ----------------------------------------------------------------- listing
 
-    def list(self, then: Then) -> None:
-        """Have it listed as it is from now on; `then` gets the error, or None."""
-        if self._waiting:
-            self._waiting_next.append(then)
-        else:
-            self._waiting = [then]
+    def list(self) -> Result:
+        """Have it listed as it is from now on."""
+        if self._listing is None:
+            self._listing = listing = Result()
             self._begin_listing()
-
-    def forget(self, then: Then) -> None:
-        """Do not call back; the listing goes on, and shows that it answers again."""
-        for waiting in (self._waiting, self._waiting_next):
-            if then in waiting:
-                waiting[waiting.index(then)] = _ignore
-        self._waiting_next = [one for one in self._waiting_next if one is not _ignore]
+            return listing
+        self._next_listing = self._next_listing or Result()
+        return self._next_listing
 
     def become_silent(self) -> None:
-        if not self._waiting:
-            self.list(_ignore)
+        if self._listing is None:
+            self.list()
         super().become_silent()
 
     def _begin_listing(self) -> None:
-        self.submit("the list", "list_models", (str(self.path),), self._listing_ended)
+        task = self.submit("the list", "list_models", (str(self.path),))
+        task.answer.then(self._listing_ended)
 
     def _listing_ended(self, answer: dict[str, str] | ZmqTritonError) -> None:
         error = answer if isinstance(answer, ZmqTritonError) else None
         if not isinstance(answer, ZmqTritonError):
             self._listed = [(self._names.get(name, name), place) for name, place in answer.items()]
             self._seen = {}
-        waiting, self._waiting = self._waiting, self._waiting_next
-        self._waiting_next = []
-        if self._waiting:
+        ended, self._listing, self._next_listing = self._listing, self._next_listing, None
+        if self._listing is not None:
             self._begin_listing()
-        for then in waiting:
-            then(error)
-
-
-def _ignore(_: object) -> None:
-    """Want to know no more than whether it answers."""
+        if ended is not None:
+            ended(error)
 
 
 class Repositories:
@@ -267,8 +256,8 @@ class Repositories:
         #: How many readings of directories that loads have brought along are under way.
         self._staged_in_use: Counter[str] = Counter()
         self._staged_to_remove: set[str] = set()
-        #: Calls that wait until the decisions about a model are kept.
-        self._keeping: dict[str, list[Callable[[], None]]] = {}
+        #: Decisions that are about to be kept, by model.
+        self._keeping: dict[str, Promise[None]] = {}
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -287,41 +276,25 @@ class Repositories:
 
     # ------------------------------------------------------------------- lists
 
-    def list(self, action: ListRepository, then: Callable[[RepositoryListing], None]) -> None:
+    async def list(self, action: ListRepository) -> RepositoryListing:
         """List the models of all repositories and of object stores, each with its problem."""
-
-        def decide(gathering: Gathering[Repository]) -> bool:
-            is_over = self._decide_listing(gathering, action, then)
-            for repository in gathering.pending if is_over else ():
-                repository.forget(takes[repository])
-            return is_over
-
-        gathering = Gathering(self._repositories, decide)
-        takes = {each: partial(gathering.take, each) for each in self._repositories}
-        for repository, take in takes.items():
-            repository.list(take)
-        patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
-        gathering.begin(self._call_later, patience_s)
-
-    def _decide_listing(
-        self,
-        gathering: Gathering[Repository],
-        action: ListRepository,
-        then: Callable[[RepositoryListing], None],
-    ) -> bool:
+        repositories = self._repositories
+        gathering = Gathering({each: each.list() for each in repositories})
         silent = gathering.pending
-        if silent and not gathering.is_late and not all(each.is_silent for each in silent):
-            return False
-        if action.is_patient and not all(each.is_known for each in silent):
-            return False
+
+        def is_enough() -> bool:
+            if action.is_patient and not all(each.is_known for each in silent):
+                return False
+            return gathering.is_late or all(each.is_silent for each in silent)
+
+        patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
+        await gathering.until(is_enough, self._call_later, patience_s)
         if action.is_urgent:  # who takes longer than a moment may answer all the same
             silent = {each for each in silent if each.is_silent}
         for repository in silent:
             repository.become_silent()
-        errors = [gathering.answers.get(each) for each in self._repositories]
-        error = next((error for error in errors if error is not None), None)
-        then(error or self._names(action.remote_models, silent))
-        return True
+        errors = filter(None, map(gathering.answers.get, repositories))
+        return next(errors, None) or self._names(action.remote_models, silent)
 
     def _names(self, remote: Iterable[tuple[str, str]], silent: set[Repository]) -> RepositoryNames:
         listing: RepositoryNames = {}
@@ -339,29 +312,16 @@ class Repositories:
 
     # ------------------------------------------------------------------- looks
 
-    def look(self, names: Sequence[str], then: Callable[[FileReport], None]) -> None:
+    async def look(self, names: Sequence[str]) -> FileReport:
         """Look at the files of models; those of silent repositories are left out."""
         by_place: dict[PlaceReading, dict[str, tuple[str, str]]] = {}
         for name in names:
             for place, where in self.places_of(name).items():
                 by_place.setdefault(place, {})[name] = where
         free = {place: names for place, names in by_place.items() if place not in self._looked_at}
-        gathering = Gathering(free, partial(self._decide_look, then=then))
-        for place, places in free.items():
-            self._looked_at.add(place)
-            done = partial(self._looked, place, gathering)
-            place.submit("the files", "fingerprints", (places,), done)
-        gathering.begin(self._call_later, LISTING_PATIENCE_S)
-
-    def _looked(self, place: PlaceReading, gathering: Gathering[PlaceReading], answer: Any) -> None:
-        self._looked_at.discard(place)
-        gathering.take(place, answer)
-
-    def _decide_look(
-        self, gathering: Gathering[PlaceReading], then: Callable[[FileReport], None]
-    ) -> bool:
-        if gathering.pending and not gathering.is_late:
-            return False
+        gathering = Gathering({place: self._look_at(place, free[place]) for place in free})
+        enough = lambda: gathering.is_late or not gathering.pending  # noqa: E731
+        await gathering.until(enough, self._call_later, LISTING_PATIENCE_S)
         for place in gathering.pending:
             place.become_silent()
         seen: dict[str, dict[str, str]] = {}
@@ -377,46 +337,41 @@ class Repositories:
             for name, by_place in seen.items()
             if len(by_place) == 1
         }
-        then(FileReport(fingerprints, took_s))
-        return True
+        return FileReport(fingerprints, took_s)
+
+    def _look_at(self, place: PlaceReading, names: dict[str, tuple[str, str]]) -> Promise[Any]:
+        self._looked_at.add(place)
+        answer = place.submit("the files", "fingerprints", (names,)).answer
+        answer.then(lambda _: self._looked_at.discard(place))
+        return answer
 
     # --------------------------------------------------------------- decisions
 
-    def keep_decisions(self, action: KeepDecisions, then: Callable[[str], None]) -> None:
-        """Keep decisions about a model; readings of it come after that."""
-        name, places = action.model, list(self.places_of(action.model).values())
-        waiting = self._keeping.setdefault(name, [])
+    async def keep_decisions(self, action: KeepDecisions) -> str:
+        """Keep decisions about a model, and return why not, or ""; readings come after that."""
+        name, places = action.model, [*self.places_of(action.model).values()]
+        are_kept = self._keeping.setdefault(name, Promise())
+        topic = Topic(_DECISIONS, name)
+        answer = await self._runner.submit(topic, "keep_decisions", (action, places)).answer
+        if self._keeping.get(name) is are_kept:
+            del self._keeping[name]
+        are_kept()
+        return answer.text if isinstance(answer, ZmqTritonError) else answer
 
-        def done(answer: str | ZmqTritonError) -> None:
-            if self._keeping.get(name) is waiting:
-                del self._keeping[name]
-            then(answer.text if isinstance(answer, ZmqTritonError) else answer)
-            for call in waiting:
-                call()
-
-        self._runner.submit(Topic(_DECISIONS, name), "keep_decisions", (action, places), done)
-
-    def after_decisions(self, name: str, call: Callable[[], None]) -> None:
-        """Call when the decisions about a model are kept that are known now."""
-        if name in self._keeping:
-            self._keeping[name].append(call)
-        else:
-            call()
+    def decisions_kept(self, name: str) -> Promise[None]:
+        """Return a promise that the decisions about a model are kept that are known now."""
+        return self._keeping.get(name) or kept(None)
 
     # ------------------------------------------------------------- registration
 
-    def register(
-        self, path: str, names: Mapping[str, str], then: Callable[[RepositoriesInUse], None]
-    ) -> None:
+    async def register(self, path: str, names: Mapping[str, str]) -> RepositoriesInUse:
         """Add a directory, with other names for some of its models, by their folders."""
-
-        def checked(answer: ZmqTritonError | None) -> None:
-            error = answer or self._refusal(path, names)
-            if error is None:
-                self._repositories.append(Repository(Path(path), names, self._runner))
-            then(RepositoriesInUse(self.paths, error))
-
-        self._runner.submit(Topic(_REGISTRATION, path), "check_directory", (path,), checked)
+        topic = Topic(_REGISTRATION, path)
+        problem = await self._runner.submit(topic, "check_directory", (path,)).answer
+        error = problem or self._refusal(path, names)
+        if error is None:
+            self._repositories.append(Repository(Path(path), names, self._runner))
+        return RepositoriesInUse(self.paths, error)
 
     def _refusal(self, path: str, names: Mapping[str, str]) -> ZmqTritonError | None:
         if os.path.abspath(path) in self.paths:
@@ -427,7 +382,7 @@ class Repositories:
             return AlreadyExists(text)
         return None
 
-    def unregister(self, path: str, then: Callable[[RepositoriesInUse], None]) -> None:
+    def unregister(self, path: str) -> RepositoriesInUse:
         """Remove a directory; models that were loaded from it stay."""
         directory, error = os.path.abspath(path), None
         if directory in self.paths:
@@ -435,17 +390,13 @@ class Repositories:
             self._repositories = left
         else:
             error = NotFound(f"failed to unregister '{path}', repository not found")
-        then(RepositoriesInUse(self.paths, error))
+        return RepositoriesInUse(self.paths, error)
 
-    def find_warnings(self, then: Callable[[str], None]) -> None:
-        """Find warnings about the repositories themselves, as far as they can be read."""
-
-        def tell(answer: list[str] | ZmqTritonError) -> None:
-            for text in answer if isinstance(answer, list) else ():
-                then(text)
-
+    def log_hints(self) -> None:
+        """Log warnings about the repositories themselves, as far as they can be read."""
         for repository in self._repositories:
-            repository.submit("the form", "hint", (str(repository.path),), tell)
+            task = repository.submit("the form", "hint", (str(repository.path),))
+            task.answer.then(_log_hints)
 
     # ------------------------------------------------------- staged directories
 
@@ -466,4 +417,9 @@ class Repositories:
         if path in self._staged_in_use:
             self._staged_to_remove.add(path)
         else:
-            self._runner.submit(Topic(_STAGED, path), "remove_directory", (path,), lambda _: None)
+            self._runner.submit(Topic(_STAGED, path), "remove_directory", (path,))
+
+
+def _log_hints(hints: list[str] | ZmqTritonError) -> None:
+    for text in hints if isinstance(hints, list) else ():
+        _log.warning("%s", text)
