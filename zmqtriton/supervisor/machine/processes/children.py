@@ -6,26 +6,20 @@ proves nothing, since a child of the model may hold it open.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import selectors
-import shlex
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
-from zmqtriton.config.instances import THREADS
 from zmqtriton.config.parameters import Quota
-from zmqtriton.environments.demand import variable_overrides
 from zmqtriton.supervisor.machine import capacity, clock
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.instance_slots import pin_to_cores
 from zmqtriton.supervisor.machine.log_ring import StubName
-from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
@@ -35,10 +29,11 @@ from zmqtriton.supervisor.machine.processes.child import (
     ReadinessLifelines,
     StreamSockets,
 )
-from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServerLife, StubSpec
+from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.guests import Guests
-from zmqtriton.supervisor.machine.processes.output import Outputs, log_line, unblock
+from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
+from zmqtriton.supervisor.machine.processes.starts import Starts
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
 from zmqtriton.supervisor.machine.quotas import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import (
@@ -46,52 +41,13 @@ from zmqtriton.supervisor.machine.segments import (
     LentRegions,
     SegmentRegistry,
 )
-from zmqtriton_floor import stub_mark, wire
-from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor import wire
+from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
 
 #: Kills the process with this serial, for this reason.
 Kill = Callable[[int, str], None]
-
-
-def _start(
-    child: Child,
-    command: Callable[[int], Sequence[str]],
-    inherited: Sequence[int],
-    stub: StubName | None,
-    **how: Any,
-) -> tuple[ChildProcess, int]:
-    """Return the process and the reading end of its output. Raises OSError."""
-    with ExitStack() as ends, ExitStack() as own:
-        if child.progress_page is not None:
-            own.callback(os.close, child.progress_page)
-        ours, theirs = pair()
-        ends.callback(theirs.close)
-        own.callback(ours.close)
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        ends.callback(os.close, writing)
-        own.callback(os.close, reading)
-        if stub is None:
-            how["environment"] = {**(how.get("environment") or {}), **unblock(writing)}
-        else:
-            how["is_stub"] = True
-        end = theirs.fileno()
-        try:
-            process = processes.spawn(
-                command(end), descriptors=(end, *inherited), output=writing, **how
-            )
-        except subprocess.SubprocessError as error:
-            raise OSError(str(error)) from error
-        own.pop_all()
-    child.lifeline = Lifeline(ours)
-    return process, reading
-
-
-def _stub_child(spec: StubSpec) -> Child:
-    if spec.is_template:
-        return Child(spec.serial, can_fork=True, is_template=True, quota=spec.quota)
-    return Child(spec.serial, progress_page=spec.page, cores=spec.cores, quota=spec.quota)
 
 
 def _unregister(selector: selectors.BaseSelector, descriptor: Any) -> None:
@@ -140,9 +96,10 @@ class Children:
         self.pids: set[int] = set()
         max_segments = capacity.max_segments(capacity.descriptor_limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
-        self.fork_server = ForkServerLife(self)
-        self.templates = Templates(self)
-        self.guests = Guests(
+        self.starts = Starts(self, listener, directory)
+        self.fork_server = ForkServerLife(self.starts)
+        self.templates: Templates = Templates(self.starts)
+        self.guests: Guests = Guests(
             selector,
             listener,
             self._children,
@@ -156,42 +113,21 @@ class Children:
         self.quotas = QuotaEnforcement(self._children, self.segments, self._memory_exceeded)
         self._last_pages = LastPages()
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
-        #: Variables of models that differ from the server's; None is one that they do not get.
-        self.model_variables: Mapping[str, str | None] = {}
         self._outputs = Outputs(selector, relay)
         self._on_process_end = on_process_end
+
+    def find(self, serial: int) -> Child | None:
+        return self._children.get(serial)
 
     def stub_pids(self) -> set[int]:
         return {c.pid for c in self._children.values() if c.output is not None}
 
-    # ---------------------------------------------------------------- starting
+    # --------------------------------------------------------------- beginnings
 
-    def spawn(
-        self,
-        serial: int,
-        command: Callable[[int], Sequence[str]],
-        *,
-        inherited: Sequence[int] = (),
-        stub: StubName | None = None,
-        child: Child | None = None,
-        **how: Any,
-    ) -> None:
-        """Start the command that `command` makes of the lifeline's number.
-
-        The page of a stub belongs to the child from here on and is closed when it is dead. If the
-        command cannot be started, that is reported as its end.
-        """
-        child = child or Child(serial)
-        try:
-            process, reading = _start(child, command, inherited, stub, **how)
-        except OSError as error:
-            self._listener.process_ended(serial, processes.not_started(error))
-        else:
-            self._start_watching(child, process, reading, stub)
-
-    def _start_watching(
+    def begin(
         self, child: Child, process: ChildProcess, reading: int, stub: StubName | None
     ) -> None:
+        """Watch a process that was started, and report it."""
         child.process, child.pid = process, process.pid
         self.pids.add(process.pid)
         try:
@@ -223,66 +159,13 @@ class Children:
         else:
             child.output = self._outputs.follow_stub(reading, stub, process.pid)
 
-    def spawn_fork_server(self, serial: int) -> None:
-        mark = stub_mark.mark(self._directory, serial)
-        self.spawn(
-            serial,
-            commands.fork_server_command,
-            child=Child(serial, can_fork=True),
-            is_stub=True,
-            oom_score=processes.oom_score_of("fork-server"),
-            environment={**self.model_variables, stub_mark.VARIABLE: mark},
-            keeps_privileges=True,
-        )
-        if serial in self._children:
-            self.fork_server.started(serial)
-
-    def spawn_stub(self, spec: StubSpec) -> None:
-        """Start a stub, or a template, as a new program."""
-        try:
-            inherited = self._own_descriptors(spec)
-        except OSError as error:
-            os.close(spec.page)
-            self._listener.process_ended(spec.serial, processes.not_started(error))
-            return
-
-        def command(line: int) -> list[str]:
-            words = commands.stub_command(spec, (line, *inherited))
-            _log.debug("Starting Python backend stub: %s", shlex.join(words))
-            return commands.at_leisure(words)
-
-        self.spawn(
-            spec.serial,
-            command,
-            inherited=inherited,
-            environment={
-                **self.model_variables,
-                **variable_overrides(spec.environment, os.environ),
-                stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
-            },
-            stub=spec.stub,
-            child=_stub_child(spec),
-            user=spec.user,
-        )
-        for listener in inherited[1:]:
-            os.close(listener)
-
-    def _own_descriptors(self, spec: StubSpec) -> list[int]:
-        """Return a stub's page and its new listening socket; of a template nothing."""
-        return [] if spec.is_template else [spec.page, self.stream_sockets.listen(spec.serial)]
-
-    def spawn_template(self, spec: StubSpec) -> None:
-        """Start the template of which this stub is a fork or a thread."""
-        assert spec.template is not None
-        name = THREADS if spec.template.has_threads else "template"
-        stub = spec.stub._replace(instance=name)
-        self.fork_server.start(spec._replace(serial=spec.template.serial, stub=stub, cores=()))
-
-    def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: wire.Reason) -> None:
-        """Report the end of a stub that was never forked."""
-        if failure is not None:
-            self._listener.message_received(serial, failure)
-        self._listener.process_ended(serial, reason)
+    def begin_thread(self, child: Child, reading: int, spec: StubSpec, thread: int) -> None:
+        """Take over a stub that is a thread; what it may take is its process's to count."""
+        child.pid, child.thread = self._children[child.host].pid, thread
+        child.quota = Quota(spec.quota.model, spec.quota.max_segment_bytes)
+        self._watch(child)
+        child.output = self._outputs.follow_stub(reading, spec.stub, child.pid)
+        self._listener.process_started(child.serial, child.pid, clock.now_s())
 
     def _memory_exceeded(self, serial: int, reason: wire.Reason) -> None:
         child = self._children.get(serial)
@@ -290,59 +173,6 @@ class Children:
             self.templates.kill(serial, reason)
         else:
             self._listener.memory_exceeded(serial, reason)
-
-    def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
-        """Ask for a stub, or for a template. Raises OSError if there are too few descriptors."""
-        # a template runs as the model's user already
-        user = spec.user if spec.template is None or spec.is_template else None
-        of_user = user and {**user._asdict(), "variables": user.variables}
-        mark = stub_mark.mark(self._directory, spec.serial)
-        options, words = commands.stub_arguments(spec)
-        what = {"instance": spec.stub.instance, "options": options, "words": words, "mark": mark}
-        how = {"oom_score": processes.STUB_OOM_SCORE, "user": of_user, "cores": spec.cores}
-        request = json.dumps({**what, **how})
-        _log.debug(
-            "Starting Python backend stub: %s, a copy of process %d",
-            spec.stub.instance,
-            self._children[fork_server].pid,
-        )
-        fork_server_process = self._children[fork_server]
-        with ExitStack() as ends, ExitStack() as own:
-            ours, theirs = pair()
-            ends.callback(theirs.close)
-            own.callback(ours.close)
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            ends.callback(os.close, writing)
-            own.callback(os.close, reading)
-            inherited = self._own_descriptors(spec)
-            for listener in inherited[1:]:
-                ends.callback(os.close, listener)
-            passed = (theirs.fileno(), *inherited, writing)
-            fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", request), *passed)
-            own.pop_all()
-        child = _stub_child(spec)
-        child.lifeline = Lifeline(ours)
-        self._update_write_interest(fork_server_process)
-        if spec.template is not None and spec.template.has_threads and not spec.is_template:
-            child.host = fork_server
-            return ForkedStub(
-                child, reading, lambda thread: self._begin_thread(child, thread, reading, spec)
-            )
-        return ForkedStub(
-            child,
-            reading,
-            lambda pid: self._start_watching(
-                child, ChildProcess.from_orphan(pid), reading, spec.stub
-            ),
-        )
-
-    def _begin_thread(self, child: Child, thread: int, reading: int, spec: StubSpec) -> None:
-        """Take over a stub that is a thread; what it may take is its process's to count."""
-        child.pid, child.thread = self._children[child.host].pid, thread
-        child.quota = Quota(spec.quota.model, spec.quota.max_segment_bytes)
-        self._watch(child)
-        child.output = self._outputs.follow_stub(reading, spec.stub, child.pid)
-        self._listener.process_started(child.serial, child.pid, clock.now_s())
 
     def add_caller(self, serial: int, line: Lifeline, pid: int) -> None:
         """Add a caller on the control socket."""
@@ -396,9 +226,10 @@ class Children:
         child = self._children.get(serial)
         if child is not None:
             child.lifeline.send(message, *descriptors)
-            self._update_write_interest(child)
+            self.update_write_interest(child)
 
-    def _update_write_interest(self, child: Child) -> None:
+    def update_write_interest(self, child: Child) -> None:
+        """Watch for room to write as long as messages wait for it."""
         has_backlog = child.lifeline.is_backed_up and not child.lifeline.ended
         if has_backlog != child.is_watched_for_writing:
             child.is_watched_for_writing = has_backlog
@@ -411,7 +242,7 @@ class Children:
             return
         if child.is_watched_for_writing:
             child.lifeline.flush()
-            self._update_write_interest(child)
+            self.update_write_interest(child)
         self._receive(child)
         if child.lifeline.ended:
             self._selector.unregister(child.lifeline)

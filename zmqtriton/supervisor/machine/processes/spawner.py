@@ -55,7 +55,7 @@ class Spawner:
         self.mending = DirectoryMending(
             options, claims, sockets, children, self._serials, open_control
         )
-        children.model_variables = model_variables(options)
+        children.starts.model_variables = model_variables(options)
 
     def close(self) -> None:
         os.close(self._begun)
@@ -66,7 +66,7 @@ class Spawner:
     def spawn(self, action: actions.Spawn) -> None:
         self._serials[action.role] = action.serial
         if action.role == FORK_SERVER:
-            self._children.spawn_fork_server(action.serial)
+            self._children.starts.spawn_fork_server(action.serial)
             return
         begun = None
         if action.role == BROKER:
@@ -80,7 +80,7 @@ class Spawner:
         for role in listeners.served_too(action.role):
             if role in self._listeners:
                 descriptors[role] = self._listeners[role].socket.fileno()
-        self._children.spawn(
+        self._children.starts.spawn(
             action.serial,
             lambda line: commands.role_command(action.role, line, descriptors, begun),
             inherited=(*descriptors.values(), *(() if begun is None else (begun,))),
@@ -123,7 +123,7 @@ class Spawner:
             variables["XDG_CACHE_HOME"] = downloads_directory(cache)
         if self._cache_locks.get(cache) is None:
             self._cache_locks[cache] = lock_in_use(cache)
-        self._children.spawn(
+        self._children.starts.spawn(
             action.serial,
             lambda line: commands.environment_command(line, action.model, cache, action.demand),
             environment=variables,

@@ -1,0 +1,237 @@
+"""The starts of processes: as new programs, or as forks or threads of others.
+
+Each child begins with a lifeline, and a pipe for what it prints; what becomes of it afterwards is
+`Children`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Protocol
+
+from zmqtriton.config.instances import THREADS
+from zmqtriton.environments.demand import variable_overrides
+from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.processes import commands
+from zmqtriton.supervisor.machine.processes import process as processes
+from zmqtriton.supervisor.machine.processes.child import Child, ChildListener, StreamSockets
+from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServerLife, StubSpec
+from zmqtriton.supervisor.machine.processes.output import unblock
+from zmqtriton.supervisor.machine.processes.process import ChildProcess
+from zmqtriton_floor import stub_mark, wire
+from zmqtriton_floor.lifeline import Lifeline, pair
+
+_log = logging.getLogger(__name__)
+
+
+def _start(
+    child: Child,
+    command: Callable[[int], Sequence[str]],
+    inherited: Sequence[int],
+    stub: StubName | None,
+    **how: Any,
+) -> tuple[ChildProcess, int]:
+    """Return the process and the reading end of its output. Raises OSError."""
+    with ExitStack() as ends, ExitStack() as own:
+        if child.progress_page is not None:
+            own.callback(os.close, child.progress_page)
+        ours, theirs = pair()
+        ends.callback(theirs.close)
+        own.callback(ours.close)
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        ends.callback(os.close, writing)
+        own.callback(os.close, reading)
+        if stub is None:
+            how["environment"] = {**(how.get("environment") or {}), **unblock(writing)}
+        else:
+            how["is_stub"] = True
+        end = theirs.fileno()
+        try:
+            process = processes.spawn(
+                command(end), descriptors=(end, *inherited), output=writing, **how
+            )
+        except subprocess.SubprocessError as error:
+            raise OSError(str(error)) from error
+        own.pop_all()
+    child.lifeline = Lifeline(ours)
+    return process, reading
+
+
+def _stub_child(spec: StubSpec) -> Child:
+    if spec.is_template:
+        return Child(spec.serial, can_fork=True, is_template=True, quota=spec.quota)
+    return Child(spec.serial, progress_page=spec.page, cores=spec.cores, quota=spec.quota)
+
+
+class StartedChildren(Protocol):
+    """The children, as their starts need them."""
+
+    fork_server: ForkServerLife
+    stream_sockets: StreamSockets
+
+    def find(self, serial: int) -> Child | None:
+        """Return the child with this serial, if it is there."""
+
+    def begin(
+        self, child: Child, process: ChildProcess, reading: int, stub: StubName | None
+    ) -> None:
+        """Watch a process that was started, and report it."""
+
+    def begin_thread(self, child: Child, reading: int, spec: StubSpec, thread: int) -> None:
+        """Take over a stub that is a thread."""
+
+    def update_write_interest(self, child: Child) -> None:
+        """Watch for room to write as long as messages wait for it."""
+
+    def send(self, serial: int, message: Any) -> None:
+        """Send a message."""
+
+    def signal(self, serial: int, number: int, group: bool = False) -> None:
+        """Send a signal."""
+
+
+class Starts:
+    def __init__(self, children: StartedChildren, listener: ChildListener, directory: str) -> None:
+        """Set up; the runtime directory marks the processes of models as this server's."""
+        self._children = children
+        self._listener = listener
+        self._directory = directory
+        self.send, self.signal = children.send, children.signal
+        #: Variables of models that differ from the server's; None is one that they do not get.
+        self.model_variables: Mapping[str, str | None] = {}
+
+    def spawn(
+        self,
+        serial: int,
+        command: Callable[[int], Sequence[str]],
+        *,
+        inherited: Sequence[int] = (),
+        stub: StubName | None = None,
+        child: Child | None = None,
+        **how: Any,
+    ) -> None:
+        """Start the command that `command` makes of the lifeline's number.
+
+        The page of a stub belongs to the child from here on and is closed when it is dead. If the
+        command cannot be started, that is reported as its end.
+        """
+        child = child or Child(serial)
+        try:
+            process, reading = _start(child, command, inherited, stub, **how)
+        except OSError as error:
+            self._listener.process_ended(serial, processes.not_started(error))
+        else:
+            self._children.begin(child, process, reading, stub)
+
+    def spawn_fork_server(self, serial: int) -> None:
+        mark = stub_mark.mark(self._directory, serial)
+        self.spawn(
+            serial,
+            commands.fork_server_command,
+            child=Child(serial, can_fork=True),
+            is_stub=True,
+            oom_score=processes.oom_score_of("fork-server"),
+            environment={**self.model_variables, stub_mark.VARIABLE: mark},
+            keeps_privileges=True,
+        )
+        if self._children.find(serial) is not None:
+            self._children.fork_server.started(serial)
+
+    def spawn_stub(self, spec: StubSpec) -> None:
+        """Start a stub, or a template, as a new program."""
+        try:
+            inherited = self._own_descriptors(spec)
+        except OSError as error:
+            os.close(spec.page)
+            self._listener.process_ended(spec.serial, processes.not_started(error))
+            return
+
+        def command(line: int) -> list[str]:
+            words = commands.stub_command(spec, (line, *inherited))
+            _log.debug("Starting Python backend stub: %s", shlex.join(words))
+            return commands.at_leisure(words)
+
+        self.spawn(
+            spec.serial,
+            command,
+            inherited=inherited,
+            environment={
+                **self.model_variables,
+                **variable_overrides(spec.environment, os.environ),
+                stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
+            },
+            stub=spec.stub,
+            child=_stub_child(spec),
+            user=spec.user,
+        )
+        for listener in inherited[1:]:
+            os.close(listener)
+
+    def _own_descriptors(self, spec: StubSpec) -> list[int]:
+        """Return a stub's page and its new listening socket; of a template nothing."""
+        if spec.is_template:
+            return []
+        return [spec.page, self._children.stream_sockets.listen(spec.serial)]
+
+    def spawn_template(self, spec: StubSpec) -> None:
+        """Start the template of which this stub is a fork or a thread."""
+        assert spec.template is not None
+        name = THREADS if spec.template.has_threads else "template"
+        stub, serial = spec.stub._replace(instance=name), spec.template.serial
+        self._children.fork_server.start(spec._replace(serial=serial, stub=stub, cores=()))
+
+    def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: wire.Reason) -> None:
+        """Report the end of a stub that was never forked."""
+        if failure is not None:
+            self._listener.message_received(serial, failure)
+        self._listener.process_ended(serial, reason)
+
+    def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
+        """Ask for a stub, or for a template. Raises OSError if there are too few descriptors."""
+        origin = self._children.find(fork_server)
+        assert origin is not None
+        # a template runs as the model's user already
+        user = spec.user if spec.template is None or spec.is_template else None
+        of_user = user and {**user._asdict(), "variables": user.variables}
+        mark = stub_mark.mark(self._directory, spec.serial)
+        options, words = commands.stub_arguments(spec)
+        what = {"instance": spec.stub.instance, "options": options, "words": words, "mark": mark}
+        how = {"oom_score": processes.STUB_OOM_SCORE, "user": of_user, "cores": spec.cores}
+        request = json.dumps({**what, **how})
+        _log.debug(
+            "Starting Python backend stub: %s, a copy of process %d",
+            spec.stub.instance,
+            origin.pid,
+        )
+        with ExitStack() as ends, ExitStack() as own:
+            ours, theirs = pair()
+            ends.callback(theirs.close)
+            own.callback(ours.close)
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            ends.callback(os.close, writing)
+            own.callback(os.close, reading)
+            inherited = self._own_descriptors(spec)
+            for listener in inherited[1:]:
+                ends.callback(os.close, listener)
+            passed = (theirs.fileno(), *inherited, writing)
+            origin.lifeline.send(wire.Call(spec.serial, "fork", request), *passed)
+            own.pop_all()
+        child = _stub_child(spec)
+        child.lifeline = Lifeline(ours)
+        self._children.update_write_interest(origin)
+        if spec.template is not None and spec.template.has_threads and not spec.is_template:
+            child.host = fork_server
+            begin = partial(self._children.begin_thread, child, reading, spec)
+        else:
+            begin = partial(self._begin_fork, child, reading, spec)
+        return ForkedStub(child, reading, begin)
+
+    def _begin_fork(self, child: Child, reading: int, spec: StubSpec, pid: int) -> None:
+        self._children.begin(child, ChildProcess.from_orphan(pid), reading, spec.stub)
