@@ -93,7 +93,9 @@ def test_every_page_is_at_most_two_clicks_from_the_readme() -> None:
 
 
 def test_the_site_has_every_page_in_its_menu() -> None:
-    menu = re.findall(r"[:-] ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    menu = re.findall(
+        r"[:-] ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
+    )
 
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
     kinds = [f"deployment/{path.parent.name}.md" for path in ROOT.glob("deploy/*/README.md")]

@@ -153,48 +153,6 @@ def test_docstrings_name_the_thing_that_acts() -> None:
     assert len(counted) <= LEFT["docstrings"], counted
 
 
-#: Habits of comments and docstrings, each with a better form: begin with the noun that the reader
-#: looks for, name who acts, and say "this many".
-HABITS = {
-    "a relative clause as the head": re.compile("^(?:What|Those that|Whoever|Whatever|Who) "),
-    "a preposition as the head": re.compile("^(?:Of|By) "),
-    "nobody": re.compile(r"\bnobody\b", re.IGNORECASE),
-    "so many": re.compile(r"\bso (?:many|long|much|few)\b", re.IGNORECASE),
-}
-#: How many are left. These numbers may only fall.
-HABITS_LEFT = {
-    "a relative clause as the head": 250,
-    "a preposition as the head": 177,
-    "nobody": 232,
-    "so many": 159,
-}
-_COMMENT = re.compile(r"(?:^|\n) *#:? ([^\n]*(?:\n *#:? [^\n]*)*)")
-
-
-def comments() -> Iterator[str]:
-    """Return each block of comment lines of what we ship, as one line."""
-    for directory in DIRECTORIES[:-1]:
-        for path in files_below(ROOT / directory):
-            for match in _COMMENT.finditer(path.read_text("utf-8")):
-                yield re.sub(r"\n *#:? ", " ", match[1])
-
-
-def test_habits_of_comments_become_fewer() -> None:
-    texts = [*comments(), *(text for path, _, text in docstrings() if path.parts[0] != "tests")]
-    counts = {
-        name: sum(len(pattern.findall(text)) for text in texts) for name, pattern in HABITS.items()
-    }
-
-    assert HABITS_LEFT == counts
-
-
-def test_a_habit_is_found() -> None:
-    text = "Of so many that nobody reads"
-    names = [name for name, pattern in HABITS.items() if pattern.search(text)]
-
-    assert ["a preposition as the head", "nobody", "so many"] == names
-
-
 def test_handwritten_pages_are_short_enough_to_be_read() -> None:
     """All prose together, without code; most of it in tables."""
     generated = {"protocol.md", "conformance.md", "recorded-differences.md"}
