@@ -56,7 +56,7 @@ class Template(NamedTuple):
 
     serial: int
     load: wire.LoadModel
-    #: How long it may load; 0 is no limit.
+    #: Maximum seconds of a load; 0 is no limit.
     load_within_s: float = 0.0
     has_threads: bool = False
 
@@ -138,7 +138,8 @@ class LoadOverride(NamedTuple):
     directory: str = ""
     #: The guest that runs the model; None if the server does.
     host: GuestHost | None = None
-    #: Where the server before has these files, which are copied from there; "" if they are here.
+    #: Directory of these files at the server before, from which they are copied; "" if they are
+    #: here.
     source: str = ""
 
 
@@ -162,7 +163,7 @@ class ReadModel(NamedTuple):
     model: str
     #: Used in place of what the repository has.
     override: LoadOverride | None
-    #: What object stores have of it; None if they were not asked.
+    #: The model's copy from object stores; None if they were not asked.
     local_copy: LocalCopy | None = None
     selection: VersionSelection = NO_EXCEPTIONS
 
@@ -234,15 +235,15 @@ class OpenRegion(NamedTuple):
     ticket: int
     number: int
     name: str
-    #: As the client gave it, for error texts.
+    #: The key as the client gave it, for error texts.
     key: str
     #: The name in /dev/shm.
     file: str
     offset: int
     size: int
-    #: Who registers it; negative if nobody knows.
+    #: User id of the client that registers it; negative if it is unknown.
     user: int
-    #: Of memory on a GPU, which has no file: by which processes of models open it.
+    #: Handle of memory on a GPU, by which processes of models open it; such memory has no file.
     handle: bytes = b""
 
 
@@ -280,7 +281,7 @@ class GiveOutput(NamedTuple):
 
     caller: int
     call_id: int
-    #: What the answer says.
+    #: JSON text of the answer.
     document: str
 
 
@@ -306,11 +307,11 @@ class Log(NamedTuple):
     #: The source file in which it was decided.
     file: str = ""
     line: int = 0
-    #: What follows unquoted, as Triton prints configurations.
+    #: Text that is printed after the line without quotes, as Triton prints configurations.
     raw: str = ""
     #: JSON that is part of the text, and is indented if the record is written at all.
     document: str = ""
-    #: What the record is about, if that is known.
+    #: Model, version and instance that the record is about, if they are known.
     model: str = ""
     version: int = 0
     instance: str = ""

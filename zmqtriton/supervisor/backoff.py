@@ -12,9 +12,9 @@ from collections import deque
 WINDOW_S = 60.0
 #: More deaths than this, with no working process between them, are a crash loop.
 MAX_DEATHS = 5
-#: As many restarts as this cost less than a tenth of a core, and are made at once.
+#: Maximum number of restarts per minute without a pause; they cost less than a tenth of a core.
 MAX_QUICK_RESTARTS = 30
-#: As many deaths within a minute are named for people.
+#: Number of deaths within a minute from which status and log mention them.
 MANY_DEATHS = 3
 #: A process that has lived this long has worked, even if nobody asked it anything.
 PROVEN_AFTER_S = 1.0

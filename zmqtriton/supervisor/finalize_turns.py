@@ -13,7 +13,7 @@ from typing import NamedTuple
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
 
-#: How often to look which of those that have begun still compute.
+#: Interval of the looks at which finalizing instances use a processor.
 _LOOK_S = 0.05
 
 
@@ -32,11 +32,11 @@ class FinalizeTurns:
         self._plan = plan
         self._max_computing = max_computing
         self._find_use = find_use
-        #: By serial, the process and the turn of each that waits, in their order.
+        #: Waiting instances in their order, by serial: the process, and the turn.
         self._waiting: dict[int, tuple[int, Promise[None]]] = {}
-        #: Of those that have begun: the process, and its ticks at the last look.
+        #: Instances that finalize, by serial: the process, and its ticks at the last look.
         self._begun: dict[int, tuple[int, int]] = {}
-        #: Those of them that count as computing.
+        #: Serials of finalizing instances that use a processor.
         self._computing: set[int] = set()
         self._is_looking = False
 

@@ -16,7 +16,7 @@ from typing import Any
 from zmqtriton.supervisor.actions import Action, Log
 from zmqtriton.supervisor.story import Promise
 
-#: What keeps the error of a named block where it happened.
+#: Context that keeps the error of a named block where it happened.
 Guard = Callable[[str], AbstractContextManager[Any]]
 
 

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 _TOKEN_BYTES = 16
 _POLL_INTERVAL_S = 1.0
-#: For processes that were killed at the end; after that they are left to the kernel.
+#: Seconds that killed processes have to end; after that they are left to the kernel.
 _END_WITHIN_S = 5.0
 
 

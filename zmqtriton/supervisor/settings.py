@@ -19,7 +19,7 @@ from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.settings.tracing import TracerSettings, TracingSettings
 
 STUB, TRACER = "stub", "tracer"
-#: In the runtime directory.
+#: Folder in the runtime directory.
 BYTECODE_FOLDER = "bytecode"
 
 
@@ -36,18 +36,18 @@ class Settings:
     broker: BrokerSettings
     tracer: TracerSettings
     frontend: FrontendSettings
-    #: By the role that checks clients.
+    #: Secrets by the role that checks clients.
     access: Mapping[str, Access]
     #: References to the steps of requests that other packages declare.
     steps: tuple[str, ...] = ()
     #: The name and all options of an add-on with secret ones, by the role of its process.
     told_alone: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    #: Of the keys in the response cache, by role; empty without a cache.
+    #: Hash keys of the response cache, by role; empty without a cache.
     cache_secrets: Mapping[str, str] = field(default_factory=dict)
     #: The supervisor's own.
     trace: TraceOptions = field(default_factory=TraceOptions)
     log_file: str = ""
-    #: Those that this server has, by name.
+    #: Sockets that this server has, by name.
     local_sockets: tuple[str, ...] = ()
     #: (GPU, fraction of its memory)
     model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
@@ -108,7 +108,7 @@ class Policy:
     load_retries: int = 0
     exit_on_error: bool = True
     exit_timeout_s: int = 30
-    #: How long the server is not ready before it stops.
+    #: Seconds that the server is not ready before it stops.
     exit_drain_s: float = 0.0
     early_liveness: bool = False
     #: Other servers may have the ports of this one.
@@ -116,9 +116,9 @@ class Policy:
     #: Each client of gRPC is told to go on its own, when its sequences have ended.
     tells_each_grpc_client: bool = True
     allow_client_shm: bool = False
-    #: How often the service manager is told that the server lives; None without one.
+    #: Interval of the messages to the service manager that the server is alive; None without one.
     watchdog_interval_s: float | None = None
-    #: Their paths, for the answers that show them.
+    #: Paths of the repositories, for the answers that show them.
     repositories: tuple[str, ...] = ()
     #: Holds copies of models in object stores.
     storage_directory: str = ""
@@ -132,7 +132,7 @@ class Policy:
     load_on_demand: bool = False
     #: Such a model is unloaded after this idle time; 0 is never.
     unload_idle_after_s: float = 0.0
-    #: What models' processes may take when such a model is loaded; 0 is what there is.
+    #: Memory for models' processes when such a model is loaded; 0 is all that there is.
     memory_budget_bytes: int = 0
     #: The same of GPUs, by number.
     gpu_memory_budgets: tuple[tuple[int, int], ...] = ()

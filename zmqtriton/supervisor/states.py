@@ -109,7 +109,7 @@ class ProcessExited(Event):
     reason: Reason
     #: The last line of its output.
     last_output_line: str = ""
-    #: What Python wrote about its own crash, and where in the model that was.
+    #: Python's report of its own crash, and the place in the model.
     crash: str = ""
     #: It had begun to execute something, once at least.
     had_begun: bool = False

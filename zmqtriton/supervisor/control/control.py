@@ -18,7 +18,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 _MAX_TEXT = 1 << 16
-#: Of a change, the log has so much of its arguments, and never the files of a model.
+#: Maximum letters of a change's arguments in the log; a model's files are never logged.
 _MAX_TOLD = 200
 _UNTOLD = frozenset({"model", "parameters", "files", "staged"})
 

@@ -40,7 +40,7 @@ from zmqtriton_floor.reasons import Reason
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 #: The place of a load's files at the server before.
 _COPIED = "copied"
-#: Behind the texts of Triton, which clients may look for.
+#: Advice that is appended to Triton's texts, which clients may look for.
 HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
 
 
@@ -48,7 +48,7 @@ class StagedFiles:
     def __init__(self, plan: Plan, runtime: str) -> None:
         self._plan = plan
         self._folder = staging.folder(runtime)
-        #: By path: True while its load is under way.
+        #: Directories by path; True while the load of one is under way.
         self._is_loading: dict[str, bool] = {}
 
     def claim(self, caller: int, parameters: Any) -> str:

@@ -47,9 +47,9 @@ _MAX_NAME_BYTES = 255
 _RESERVED_PREFIXES = ("triton_python_backend_shm_region_", "sem.")
 #: The size of a cudaIpcMemHandle_t.
 _HANDLE_BYTES = 64
-#: In place of the number of a GPU.
+#: Value of `gpu` for memory on the host.
 HOST = -1
-#: In place of the number of a user: the client is not on this machine, or that cannot be told.
+#: Value of `user` for a client that is on another machine or cannot be identified.
 UNKNOWN_USER = -1
 
 
@@ -64,11 +64,11 @@ class RegionRequest(NamedTuple):
     gpu: int = HOST
     #: The name in /dev/shm.
     file: str = ""
-    #: Of memory on a GPU: by which processes of models open it.
+    #: Handle of memory on a GPU, by which processes of models open it.
     handle: bytes = b""
-    #: Who registers it; UNKNOWN_USER if nobody knows.
+    #: User id of the client that registers it; UNKNOWN_USER if it is unknown.
     user: int = UNKNOWN_USER
-    #: What is wrong with the registration though its memory can be opened.
+    #: Error of the registration that is raised even though its memory can be opened.
     problem: ZmqTritonError | None = None
 
     @property
@@ -163,7 +163,7 @@ class RegisteredRegion:
     number: int
     request: RegionRequest
     is_open: bool = False
-    #: By stubs.
+    #: True if stubs can map it.
     can_be_mapped: bool = False
 
     def describe(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class RegionRegistry:
         self._gpus = gpus
         self._has_warned = False
         self._last_number = 0
-        #: By name, in the order of registration.
+        #: Registered regions by name, in the order of registration.
         self._regions: dict[str, RegisteredRegion] = {}
         self._unregistered: dict[int, UnregisteredRegion] = {}
 

@@ -71,7 +71,7 @@ class ServerStatus:
         self._pid = pid
         #: When each process was started, by serial number, on the wall clock; 0 is the supervisor.
         self._started_s: dict[int, float] = {}
-        #: Their pids.
+        #: Pids of processes by serial number.
         self._pids: dict[int, int] = {}
         self._malformed = 0
         self._clients = Clients()

@@ -38,7 +38,7 @@ Perform = Callable[[str, dict[str, Any]], Promise[Any]]
 #: The other server's answer; None if it has ended.
 Answer = Promise[wire.CallResult | None]
 
-#: What others build on comes first: where models come from, and that they serve.
+#: Calls on which others depend, in the order of repetition: repositories, then loads.
 _FIRST = ("repository.", "load", "unload")
 #: The calls that a server that takes over repeats before it has models.
 _WITHOUT_MODELS = ("regions.", "log.")
@@ -92,9 +92,9 @@ class Succession:
         #: The serial of the other server as a caller; 0 without any.
         self._other = 0
         self._is_predecessor = False
-        #: It hears of changes, and it alone of some.
+        #: Whether the other server is sent changes, and whether it alone performs some.
         self._hears_changes = self._has_left = False
-        #: Since it has asked for the sockets.
+        #: Calls of this kind since the other server asked for the sockets.
         self._forgotten: list[RepeatedCall] = []
         self._ids = itertools.count(_FIRST_ID)
         #: Calls of the server before that wait for the end of the repetition; None when it is over.

@@ -96,7 +96,7 @@ class Verb(NamedTuple):
     #: Returns the answer to a call, or a promise or coroutine with it, or BY_ACTION. Raises or
     #: returns a ZmqTritonError in place of an answer.
     handle: Callable[[ControlCall], Any]
-    #: It is refused while the server waits for its repository.
+    #: True if it is refused while the server waits for its repository.
     needs_repository: bool = False
     #: The code of a model may call it.
     of_models: bool = False

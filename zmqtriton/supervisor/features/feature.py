@@ -164,7 +164,7 @@ class Features:
     def __init__(self, plan: Plan, features: Sequence[Feature]) -> None:
         self._plan = plan
         self._features = features
-        #: By feature: when a failure was logged last, and how many were not since.
+        #: Time of the last logged failure, and the number of failures since, by feature.
         self._logged: dict[Feature, tuple[float, int]] = {}
 
     def __iter__(self) -> Iterator[Feature]:

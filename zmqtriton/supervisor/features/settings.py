@@ -142,10 +142,10 @@ class TraceSettingsFeature(Feature):
         }
         self._global_settings: dict[str, Any] = {}
         self._model_settings: dict[str, dict[str, Any]] = {}
-        #: How often the limit of traces was set for each model, or under "" for all: each time a
+        #: Number of times that the limit of traces was set, by model, or "" for all; each time a
         #: new count begins.
         self._limits_set: dict[str, int] = {}
-        #: How many traces there were under a limited setting, by `Sampling.counter`.
+        #: Number of traces under a limited setting, by `Sampling.counter`.
         self._traced: dict[str, int] = {}
         self._announce_all()
 

@@ -33,7 +33,7 @@ _log = logging.getLogger("zmqtriton.supervisor.service")
 _ADVICE = "--state-directory names another place"
 
 
-#: Of a larger document nobody reads each line, and the loop has other things to do.
+#: Maximum letters of a document that is indented in the log; a larger one would take long.
 _MAX_INDENTED_LETTERS = 65536
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from zmqtriton.supervisor.finalize_turns import ProcessorUse
 
-#: For a machine that reports nothing.
+#: Memory that is assumed on a machine that reports none.
 _FALLBACK = 1 << 30
 #: The share of the memory available at start, and of descriptors, that may become segments.
 _SEGMENT_SHARE = 1 / 4
-#: For each core, so that none is idle while a process that has its turn reads or writes.
+#: Processes that may compute at once, per core: more than one, since some wait for a disk.
 _PROCESSES_PER_CORE = 2
 #: The descriptors that the supervisor holds for an instance: lifeline, pidfd, output, progress
 #: page, readiness lifeline. The broker holds fewer.

@@ -26,8 +26,8 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.process_settings import read_policy
 from zmqtriton.supervisor.machine.segments import anonymous_memory
 
-#: For system calls that an old kernel or a strict container lacks. They are tried before the start:
-#: without one a server would fail somewhere on its way, with an error that names no cause.
+#: Advice for system calls that an old kernel or a strict container lacks. All are tried before the
+#: start, because without one a server would fail later, with an error that names no cause.
 KERNEL_ADVICE = (
     "The server needs Linux 5.3 and glibc 2.28 or newer. In a container, the seccomp profile of an "
     "old engine may forbid the call."
@@ -45,13 +45,13 @@ _CORE = 3
 _AT_TIMES = 4
 #: One for what would hold up its clients, and libzmq's two for streams.
 _THREADS_OF_FRONTEND = 3
-#: As many OpenBLAS starts at most.
+#: Maximum number of threads that OpenBLAS starts.
 _MAX_NUMERIC = 64
 _SHORTAGE = re.compile(r"pthread_create failed|can't start new thread|fork: (retry|Resource)")
 
 
 class TaskLimit(NamedTuple):
-    #: What it is called, and whose it is.
+    #: Name of the limit, and its owner.
     name: str
     maximum: int
     used: int
@@ -70,7 +70,7 @@ class Needed(NamedTuple):
 
     #: Without these it cannot start.
     least: int
-    #: With streams, large tensors, and the replacement of the instance.
+    #: Number of tasks with streams, large tensors, and the replacement of the instance.
     usual: int
 
 
@@ -201,7 +201,7 @@ def _make_memory() -> None:
     os.close(anonymous_memory(mmap.PAGESIZE))
 
 
-#: By the name of the system call.
+#: Checks by the name of the system call.
 _CALLS: dict[str, Callable[[], object]] = {
     "prlimit64": lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
     "pidfd_open": _open_pidfd,

@@ -38,7 +38,7 @@ GRPC_OTHER_FAMILY = "grpc-other-family"
 METRICS = "metrics"
 #: The roles that serve ports of add-ons, as these call them.
 _SERVING = {"http": HTTP, "metrics": METRICS}
-#: What a bind says of an address that somebody else has, or that this user may not have.
+#: Errors of a bind to an address that another process has, or that this user may not use.
 _TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
 _IPV4, _IPV6 = "0.0.0.0", "::"
 _ADDRESSES = ("http_address", "grpc_address", "metrics_address")
@@ -127,7 +127,7 @@ class _Service(NamedTuple):
     """A service with a socket, and the fields of the options that are about it."""
 
     role: str
-    #: For people.
+    #: Name for people.
     title: str
     switch: str
     address: str

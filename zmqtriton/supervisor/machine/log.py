@@ -36,9 +36,9 @@ _AT_ONCE_BYTES = 4096
 _PATIENCE_S = 0.05
 _LEAST_PATIENCE_S = 0.001
 _WAITING_SHARE = 0.05
-#: At the end of the server, a log of which nothing is read for so long is left.
+#: Maximum seconds without progress before the server ends without writing the rest of its log.
 _END_WITHIN_S = 1.0
-#: How often a failure to write is reported elsewhere.
+#: Interval of the reports that the log cannot be written.
 _COMPLAIN_EVERY_S = 60.0
 
 
@@ -80,7 +80,7 @@ class LogOutlet(LineStream):
         #: Lost lines that no line tells of yet, and why.
         self._untold = 0
         self._why = UNREAD
-        #: Since when the thread has been writing the same lines; None if it has none.
+        #: Time since which the thread has been writing the same lines; None if it has none.
         self._began_s: float | None = None
         self._patience_s = _PATIENCE_S
         self._at_s = clock()
@@ -297,7 +297,7 @@ class ServerLog:
     def __init__(self, options: Options, to_stderr: LogOutlet) -> None:
         """Open the log. Raises OSError if there is a log file that cannot be opened."""
         self._path = options.log_file
-        #: For whom a terminal's width, or the loss of lines, matters.
+        #: Outlet for parts that need the terminal's width, or the number of lost lines.
         self.outlet = to_stderr
         if self._path:
             try:

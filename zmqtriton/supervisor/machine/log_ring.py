@@ -152,7 +152,7 @@ class ProcessLines:
     """
 
     def __init__(self, max_processes: int = _MAX_PROCESSES) -> None:
-        #: By process, the one that has written last at the end.
+        #: Lines by process, in the order of the last line of each.
         self._lines: dict[tuple[StubName, int], deque[KeptLine]] = {}
         self._max_processes = max_processes
 

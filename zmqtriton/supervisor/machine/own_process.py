@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 
 # None of the signals that end a process by default ends this one without a word, but those of a
 # crash, which are left to the kernel.
-#: From a person or a service manager; the second one ends the server at once.
+#: Signals from a person or a service manager; the second one ends the server at once.
 _STOP = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT})
-#: From the kernel or a machine's manager, perhaps once a second.
+#: Signals from the kernel or a machine's manager, perhaps once a second.
 _SHORTAGE = frozenset({signal.SIGXCPU, signal.SIGPWR})
 #: Python 3.10 has no name for it.
 _SIGSTKFLT = 16

@@ -64,7 +64,7 @@ class Machine(NamedTuple):
     started_at: int = 0
     available_bytes: int = 0
     segment_budget_bytes: int = 0
-    #: For each field of the options with a port that is bound.
+    #: Ports of bound sockets, by the field of the options.
     ports: Mapping[str, int] = {}
     passed_sockets: tuple[str, ...] = ()
     #: "": as the option calls it.
@@ -78,7 +78,7 @@ class Machine(NamedTuple):
     metrics: tuple[str, ...] = ()
     #: References to parts of processes that add-ons have, by name.
     parts: Mapping[str, str] = {}
-    #: That of the transport of gRPC; "" for our own.
+    #: Reference to the transport of gRPC; "" for our own.
     transport: str = ""
 
 

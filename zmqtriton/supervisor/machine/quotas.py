@@ -115,7 +115,7 @@ class QuotaEnforcement:
         self._is_told = False
         #: Limited processes, with their memory when it was last looked at.
         self._memory: dict[int, int] = {}
-        #: By model, how often one of its instances has exceeded its memory.
+        #: Number of times that an instance has exceeded its memory, by model.
         self._excesses: dict[str, int] = {}
 
     def prepare_groups(self) -> None:

@@ -34,14 +34,14 @@ class LentFile(NamedTuple):
     """A copy of a region's descriptor, for a stub."""
 
     descriptor: int
-    #: It must be read by the descriptor.
+    #: True if it must be read by the descriptor.
     is_copied: bool
 
 
 class Suspects(NamedTuple):
     """Regions that may have killed a stub, since their clients have truncated them."""
 
-    #: By number.
+    #: Names of the regions by number.
     names: dict[int, str]
     is_certain: bool
 

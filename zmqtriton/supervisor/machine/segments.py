@@ -76,13 +76,13 @@ class SegmentRegistry:
         self._total = 0
         self._gradual: set[int] = set()
         self._regions = regions
-        #: By region, who has it mapped, and for whom.
+        #: Processes that have mapped a region, and their owners, by region.
         self._region_readers: dict[int, set[tuple[int, int]]] = {}
         #: The sizes and handles of those that lie on a GPU.
         self._region_handles: dict[int, tuple[int, bytes]] = {}
         #: The models of owners whose models are limited.
         self._model_of: dict[int, str] = {}
-        #: How often a model's limit has been in the way.
+        #: Number of times that a limit has refused a segment, by model.
         self.refusals: dict[str, int] = {}
 
     @property

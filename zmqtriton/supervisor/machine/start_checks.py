@@ -18,7 +18,7 @@ from zmqtriton.supervisor.machine.ports import is_shared_with, is_used
 #: A process that serves clients has so much memory at least, and work for a part of a core.
 _BYTES_OF_WORKER = 64 << 20
 _WORKERS_PER_CORE = 16
-#: So many are never too many.
+#: Number of processes that is never too high.
 _FEW = 4
 #: The name of a server's process.
 _PROGRAM = "zmqtriton"

@@ -63,7 +63,7 @@ def startup_tables(
     )
 
 
-#: In Triton's order.
+#: Names of RPCs, in Triton's order.
 _GRPC_CALLS = (
     "Check",
     "ServerLive",

@@ -55,7 +55,8 @@ class BackendCode(NamedTuple):
 
     name: str
     file: str
-    #: That the file lies in, if an add-on has it; the model's Python need not have it. Else "".
+    #: Package that has the file, if it is an add-on's, which the model's Python need not have; else
+    #: "".
     package: str = ""
 
 
@@ -106,9 +107,9 @@ class Blueprint:
     name: str
     directory: str
     fingerprint: str
-    #: What runs it, or what has to be prepared first.
+    #: Environment that runs it, or the specification of one that is still to be prepared.
     environment: Environment | EnvironmentSpec
-    #: As JSON, before the model is asked.
+    #: Configuration as JSON, before the model is asked.
     config: str
     #: The instance that is asked.
     first_slot: InstanceSlot
@@ -122,17 +123,17 @@ class Blueprint:
     warnings: tuple[str, ...] = ()
     #: The text of the configuration once the server has completed it, or "".
     completed_config_text: str = ""
-    #: Its instances load at the same time and not one after the other.
+    #: True if its instances load at the same time and not one after the other.
     can_load_in_parallel: bool = True
     #: None for a model that has processes.
     ensemble: EnsembleBlueprint | None = None
-    #: How long its instances may take to load; 0 is no limit.
+    #: Maximum seconds of the load of an instance; 0 is no limit.
     max_load_s: float = 0.0
     #: "forks" or "threads" of a process that has loaded it; "" if each instance loads it.
     instances: str = ""
     #: The pause before an instance is tried again that was given up; 0 if it is not.
     retry_after_s: float = 0.0
-    #: What its processes may take.
+    #: Quota of its processes.
     quota: Quota = NO_QUOTA
     #: Values of its parameters for add-ons, by these.
     add_on_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -146,7 +147,7 @@ class Blueprint:
     configured_groups: str = ""
     #: Makes the same blueprint with another number of instances. Raises InvalidArgument.
     scaled: Callable[[Scale], Blueprint] = _has_one_size
-    #: What the version policy alone would choose.
+    #: Versions that the version policy alone would choose.
     policy_versions: frozenset[int] = frozenset()
     #: The version policy as text.
     version_policy: str = ""

@@ -129,7 +129,7 @@ class RetirementQueue:
     def __init__(self, generations: Mapping[int, Generation]) -> None:
         self.generations = generations
         self._waiting: dict[int, Generation] = {}
-        #: Those of them that frontends may still send requests to.
+        #: Numbers of waiting generations to which frontends may still send requests.
         self._served: set[int] = set()
 
     def retire_after_callers(

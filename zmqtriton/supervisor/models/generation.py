@@ -34,7 +34,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.reasons import Reason
 
-#: How long it waits for the instances of generations that end, whose descriptors it needs.
+#: Maximum seconds that it waits for ending instances, whose descriptors it needs.
 _ROOM_WITHIN_S = 30.0
 _ROOM_LOOK_S = 0.1
 
@@ -122,7 +122,7 @@ class Generation:
         self._completion = ""
         #: The change of its instances that is under way.
         self._change: InstanceGroupChange | Roll | None = None
-        #: How long it has waited for others to end.
+        #: Seconds that it has waited for others to end.
         self._waited_s = 0.0
         #: The origin of its instances; None before the first, and if they load by themselves.
         self.template: Template | None = None

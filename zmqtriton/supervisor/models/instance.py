@@ -55,10 +55,10 @@ def shorten(text: str) -> str:
     return text if len(text) <= MAX_REASON else "..." + text[-MAX_REASON + 3 :]
 
 
-#: For `finalize`, and for a stub that has announced its exit.
+#: Limits for `finalize`, and for the exit of a stub that has announced it.
 FINALIZE_WITHIN_S = 10.0
 EXIT_WITHIN_S = 2.0
-#: For a stub that was told to write its stack before it is killed.
+#: Time that a stub has to write its stack before it is killed.
 ABORT_WITHIN_S = 1.0
 NO_GROWTH = wire.MemoryGrowth(0, 0, 0)
 
@@ -76,7 +76,7 @@ class InstanceSlot(NamedTuple):
     name: str
     kind: str
     device: int
-    #: What it needs of the rate limiter's resources; "" for nothing.
+    #: Resources of the rate limiter that it needs; "" for none.
     resources: str = ""
     #: Loaded, but never given a request.
     is_passive: bool = False
@@ -116,7 +116,7 @@ class StubPlace:
         self.death_summary = ""
         self.serial = 0
         self.pid = 0
-        #: Of the process that died last.
+        #: Pid of the process that died last.
         self.last_pid = 0
         #: Stubs that were started in place of dead ones.
         self.restarts = 0
@@ -126,9 +126,9 @@ class StubPlace:
         self.failure_code = InternalError.number
         #: False until it was loaded once: if a first load fails, the whole load fails.
         self.can_restart = False
-        #: Its model defines is_ready.
+        #: True if its model defines is_ready.
         self.has_is_ready = False
-        #: Its generation goes on without it.
+        #: True if its generation continues without it.
         self.is_being_removed = False
         self.model, self.version = model, version
         self._plan, self._environment, self._quota = plan, environment, quota
@@ -149,7 +149,7 @@ class StubPlace:
         self._timer: PlanTimer | None = None
         self._ready_at_s = math.inf
         self._has_executed = False
-        #: It has sent an invalid event, which was logged.
+        #: True if it has sent an invalid event, which was logged.
         self.has_sent_invalid_event = False
 
     @property

@@ -39,7 +39,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.reasons import Reason
 
-#: Behind Triton's text, which has no reason.
+#: Reason that is appended to Triton's text, which has none.
 _NOT_THERE = ". No model repository has a directory of this name"
 #: Phases, in words.
 WAITS_FOR_OTHERS = "it waits until others are loaded"
@@ -67,7 +67,7 @@ class LoadRequest(NamedTuple):
     settle_s: float = 0.0
     #: Failed members of an ensemble are retried.
     retry_failed_members: bool = False
-    #: What serves gets so many instances; nothing is read.
+    #: New number of instances for the versions that serve; nothing is read.
     scale: Scale | None = None
 
 

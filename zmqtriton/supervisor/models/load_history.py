@@ -9,8 +9,8 @@ from zmqtriton.supervisor.models.blueprint import BackendCode, Blueprint, ReadFa
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton_floor.reasons import Reason
 
-#: How often polls try the same files again after a process was lost: a model that ends its own
-#: processes would be tried for ever.
+#: Maximum number of polls that try the same files again after a process was lost, because a model
+#: that ends its own processes would be tried for ever.
 _RETRIES = 3
 
 
@@ -18,7 +18,8 @@ class LoadHistory:
     """The last attempt to load a model, and the last one that succeeded."""
 
     def __init__(self) -> None:
-        #: How many attempts to load these files have lost a process, and whether the last one has.
+        #: Number of attempts to load these files that have lost a process, and whether the last one
+        #: has.
         self._losses = 0
         self._has_lost_process = False
         #: The last load has found what serves, or what the one before it could not load.
@@ -43,7 +44,7 @@ class LoadHistory:
         #: replaces.
         self.scale: Scale | None = None
         self._scaled_groups = ""
-        #: What the last attempt brought along.
+        #: Override of the last attempt.
         self.override: LoadOverride | None = None
 
     def is_current(

@@ -22,7 +22,7 @@ from zmqtriton.supervisor.story import Promise, Result, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
-#: Of a model without a version, in the table of models.
+#: Reason for a model without a version, in the table of models.
 NO_VERSION = Reason.of(Kind.NO_VERSION, "Not loaded: No model version was found")
 #: The reason of loads that the end of the server cancels.
 SERVER_STOPS = Reason.of(Kind.SERVER_STOPS, "Server exiting")
@@ -41,11 +41,11 @@ class ServedModel(GenerationOwner):
         self._loads_ended = Promise[None]()
         #: Exceptions from its version policy, for a version that is tried.
         self.selection = NO_EXCEPTIONS
-        #: It was loaded on request, not only for an ensemble that calls it.
+        #: True if it was loaded on request, not only for an ensemble that calls it.
         self.was_explicitly_loaded = False
         #: Why clients are to avoid it: it is not ready, though it answers.
         self.avoidances: list[Reason] = []
-        #: It was unloaded on request, so that it is not loaded on demand.
+        #: True if it was unloaded on request, so that it is not loaded on demand.
         self.was_explicitly_unloaded = False
 
     # ------------------------------------------------------- what is asked

@@ -38,7 +38,7 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
 _ROLE = "environment"
-#: How long one that was cancelled may take; what is left then the next one removes.
+#: Maximum seconds for a cancelled preparation to clean up; the next one removes the rest.
 _REMOVED_WITHIN_S = 30.0
 
 

@@ -109,7 +109,7 @@ class GpuLimits:
 
         It returns None if that is unknown.
         """
-        #: By the number of the GPU.
+        #: Limits by the number of the GPU.
         self._limits = dict(limits)
         self._used_share = used_share
         #: The admitted instances by generation.

@@ -77,7 +77,7 @@ class Startup:
         self.is_over = False
         #: Requests wait for models that the server before has as yet.
         self.is_moving = policy.one_by_one
-        #: What is loaded when that has ended; None before it is known, or after.
+        #: Models that are loaded when that has ended; None before they are known, and afterwards.
         self._moving: tuple[str, ...] | None = None
         self._end_of_predecessor = end_of_predecessor
         #: The repository cannot be listed, and the server waits for it.

@@ -14,7 +14,7 @@ from zmqtriton_floor import wire
 #: A broker that needs longer is shown without counts.
 _WITHIN_S = 2.0
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
-#: What not every version has.
+#: Figures that some versions do not have.
 _OF_SOME = (
     "pace",
     "trial",

@@ -29,9 +29,9 @@ from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec
 from zmqtriton_floor.settings.tracing import TracingSettings
 
-#: What all have said to a broker for this long has reached it.
+#: Seconds after which all that was sent to a broker has reached it.
 PROPAGATION_S = 1.0
-#: How many ended generations may still be named.
+#: Maximum number of ended generations that requests may still name.
 _ENDED = 64
 
 
@@ -191,7 +191,7 @@ class Start(NamedTuple):
     pid: int = 0
     #: Why another cannot be started like it; "" if it can.
     obstacle: str = ""
-    #: What systemd calls this run of its service, and the words of systemctl to replace it.
+    #: Invocation id of systemd for this run of its service, and systemctl's command to replace it.
     invocation: str = ""
     reload: str = ""
 
@@ -209,7 +209,7 @@ class ServerInfo(NamedTuple):
     max_instances: float = math.inf
     #: The command line, for people.
     options: Sequence[dict[str, Any]] = ()
-    #: How many instances may compute in their finalizers at once.
+    #: Maximum number of instances that compute in their finalizers at once.
     max_finalizing: float = math.inf
     processor_use: Callable[[int], ProcessorUse] = lambda pid: ProcessorUse()
     #: The last lines of the log: (model or "", after which line, how many).
@@ -218,7 +218,7 @@ class ServerInfo(NamedTuple):
         "last": 0,
         "lost": 0,
     }
-    #: How many lines of the log are lost, and for how long nobody has read it.
+    #: Number of lost lines of the log, and the seconds since it was last read.
     log_loss: Callable[[], dict[str, Any]] = lambda: {"lost_lines": 0, "unread_s": 0.0}
     #: The last lines of each process of a model, "" for all, also of those that died.
     process_lines: Callable[[str], list[dict[str, Any]]] = lambda model: []
@@ -229,7 +229,7 @@ class ServerInfo(NamedTuple):
     quotas_kept_by: Callable[[], str] = str
     #: The processes that read the files of models, for the status.
     readers: Callable[[], Sequence[dict[str, Any]]] = tuple
-    #: How long the turns of this process's own loop take.
+    #: Durations of the turns of this process's own loop.
     loop_turns: Callable[[], dict[str, Any]] = dict
     start: Start = Start()
     #: Makes the directory for copies of this store's files, if there is none, and returns it.

@@ -68,7 +68,7 @@ class ServerProcess:
     is_introduced: bool = False
     #: Set if it is replaced when it dies.
     backoff: Backoff | None = None
-    #: On the plan's clock.
+    #: Time of its start, on the plan's clock.
     alive_since_s: float = 0.0
     restarts: int = 0
     last_death_reason: Reason | None = None

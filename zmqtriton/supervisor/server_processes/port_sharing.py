@@ -8,7 +8,7 @@ from __future__ import annotations
 from zmqtriton.supervisor.actions import LookAtPorts, SendElsewhere, TakeClientsBack
 from zmqtriton.supervisor.plan import Plan
 
-#: How long a connection that is being made may take to reach this server.
+#: Seconds within which a connection that is being made reaches this server.
 SETTLE_S = 1.0
 _LOOK_S = 1.0
 

@@ -38,7 +38,7 @@ class ReadinessChecks:
         self._plan = plan
         self._generations = generations
         self._numbers = itertools.count(1)
-        #: By serial number of the stub.
+        #: Open questions by serial number of the stub.
         self._open: dict[int, _ReadinessCheck] = {}
 
     @property

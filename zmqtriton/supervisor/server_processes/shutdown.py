@@ -25,8 +25,8 @@ from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 
-#: Where no client is told to go before its sequences have ended, and new ones begin all the time,
-#: another server follows after so long.
+#: Seconds after which another server follows although sequences are open, because new ones begin
+#: all the time where clients are not told to go.
 CROWDED_S = 10.0
 
 
@@ -39,7 +39,7 @@ class ShutdownPhase(Enum):
     OVER = "over"
 
 
-#: What clients have begun is still running.
+#: Phases in which requests of clients are still running.
 _WAITING = frozenset({ShutdownPhase.SEQUENCES, ShutdownPhase.CLOSING})
 
 

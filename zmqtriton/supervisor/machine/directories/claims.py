@@ -33,14 +33,14 @@ from zmqtriton_floor.errors import InvalidArgument
 
 _log = logging.getLogger(__name__)
 
-#: Those that listen in the directory, at sockets of their own or at one that they inherit.
+#: Roles of processes that listen in the directory, at their own socket or an inherited one.
 _LISTENING_ROLES = ("broker", *LOCAL_SOCKETS, "tracer")
 
 
 class Claims(NamedTuple):
     users: StubUsers
     runtime: RuntimeDirectory
-    #: For copies of models in stores; None as long as none is named.
+    #: Directory for copies of models from stores; None as long as no store is named.
     storage: RuntimeDirectory | None
     #: The bound sockets of local services, by name.
     local_services: Mapping[str, socket.socket]

@@ -37,7 +37,7 @@ from zmqtriton_floor.process import named_places
 
 PREFIX = "zmqtriton-"
 _DRAFT = "draft"
-#: In which stubs make directories of their own, whoever they run as.
+#: Folders in which stubs create their own directories, as any user.
 _FOLDERS_OF_STUBS = (staging.folder(""), settings.BYTECODE_FOLDER)
 #: The names of a server's files in here, apart from sockets.
 _OWN_NAMES = frozenset((named_places.LOCK, _DRAFT, *_FOLDERS_OF_STUBS))

@@ -45,13 +45,13 @@ class Child:
     host: int = 0
     #: The kernel's number of that thread.
     thread: int = 0
-    #: What a stub prints.
+    #: Output of a stub.
     output: StubOutput | None = None
     #: Passes on the last of what another process has printed.
     read_rest: Callable[[], None] | None = None
-    #: It may hand over the lifelines of processes that it has forked.
+    #: True if it may hand over the lifelines of processes that it has forked.
     can_fork_workers: bool = False
-    #: It is the fork server, or a template.
+    #: True for the fork server, and for a template.
     can_fork: bool = False
     is_template: bool = False
     frozen_polls: int = 0
@@ -60,7 +60,7 @@ class Child:
     progress_page: int | None = None
     #: The cores that it is pinned to; () means any.
     cores: tuple[int, ...] = ()
-    #: What it may take, if it runs a model.
+    #: Quota of its model, if it runs one.
     quota: Quota = NO_QUOTA
 
     @property
@@ -145,7 +145,7 @@ class LastPages:
     """
 
     def __init__(self) -> None:
-        #: By serial, oldest first.
+        #: Pages by serial, the oldest first.
         self._pages: dict[int, int] = {}
 
     def keep(self, serial: int, page: int) -> bool:

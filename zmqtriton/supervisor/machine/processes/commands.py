@@ -37,7 +37,7 @@ _MODULES = {
 _ROLES_WITH_SOCKET = LOCAL_SOCKETS | {"http-arbiter", "grpc", "metrics"}
 _log = logging.getLogger(__name__)
 
-#: What libraries need to find their files, devices and settings.
+#: Variables by which libraries find their files, devices and settings.
 _USUAL = (
     "PATH",
     "HOME",

@@ -102,7 +102,7 @@ class ForkServerLife:
     ) -> None:
         self._spawner = spawner
         self._now_s = now_s
-        #: Its serial; 0 if there is none.
+        #: Serial of the fork server; 0 if there is none.
         self._fork_server = 0
         self._is_ready = False
         #: When the first one must be ready; None once it is, or nobody waits any more.

@@ -29,27 +29,27 @@ from zmqtriton_floor import logs, wire
 from zmqtriton_floor.logs import LEVEL_NUMBERS, count_lines
 
 _log = logging.getLogger("zmqtriton.output")
-#: Of lines that processes send by themselves.
+#: Logger of lines that processes send as messages.
 _said = logging.getLogger("zmqtriton.said")
 
 _MAX_LINE_BYTES = 16384
-#: What a process of the server may print while nobody reads it.
+#: Room in a pipe for lines that a process of the server prints before they are read.
 _PIPE_BYTES = 1 << 20
 #: The number of lines per second that get through, after a first burst of as many.
 _LINES_PER_S = 1000
 #: The loop has other things to do, too.
 _TURN_S = 0.02
-#: As much of a stub waits for the loop; beyond that its oldest lines are dropped.
+#: Maximum bytes of a stub's lines that wait for the loop; beyond that the oldest are dropped.
 _MAX_WAITING_BYTES = 1 << 20
 _LAST_WORDS_BYTES = 4096
-#: Of Python's report of a crash, as many lines from its first one are kept.
+#: Maximum number of lines that are kept of Python's report of a crash.
 _CRASH_LINES = 200
 #: The line with which Python begins its report of a crash.
 FATAL_PREFIX = "Fatal Python error: "
 _FATAL = FATAL_PREFIX.encode()
 _STACK = re.compile(r"(Current thread|Stack) .*\(most recent call first\):")
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
-#: How many outer frames are shown before the frame that crashed.
+#: Number of outer frames that are shown before the frame that crashed.
 _MAX_OUTER_FRAMES = 2
 #: Frames below one of these run every model, or are those of our backends, and are left out.
 _OWN_PATHS = ("/zmqtriton_stub/", *(f"/{shelf}/" for shelf in SHELVES))
@@ -96,7 +96,7 @@ class Outputs:
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector = selector
         selector.register(self._event, selectors.EVENT_READ, self._log_waiting)
-        #: Those that have lines for the loop.
+        #: Outputs that have lines for the loop.
         self._waiting: deque[StubOutput] = deque()
 
     def follow_process(self, descriptor: int, pid: int) -> Callable[[], None]:

@@ -25,7 +25,7 @@ _FORK_WITHIN_S = 10.0
 _PROVEN_AFTER_S = 10.0
 #: The process of an instance that is a thread, in words.
 SHARED = "the process that it shares with other instances"
-#: In how many templates' deaths a stub may be involved before it counts as dead.
+#: Maximum number of templates that may die while they fork a stub, before the stub counts as dead.
 _MAX_TRIES = 2
 
 

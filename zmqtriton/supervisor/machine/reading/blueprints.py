@@ -62,7 +62,7 @@ class _Configuration:
     files: ClientFiles
     source: SourceText | None
     host: ModelHost
-    #: As in a ModelReading.
+    #: Configuration as in a ModelReading.
     finished: FinalConfig | ZmqTritonError | None = None
 
     def finish(self, reply: str) -> FinalConfig:

@@ -38,7 +38,7 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError
 _END_WITHIN_S = 0.5
 _log = logging.getLogger(__name__)
 
-#: How long a load that has found its model waits for repositories that may have it, too.
+#: Seconds that a load which has found its model waits for other repositories that may have it.
 PATIENCE_S = 10.0
 #: The topics of copies and of files that a load has brought along.
 _COPIES = "copies"
@@ -52,7 +52,7 @@ class ModelLookups:
         self._runner = runner
         self._call_later = call_later
         self._host = host
-        #: Those that several repositories are asked for, by ticket.
+        #: Readings that ask several repositories, by ticket.
         self._lookups: dict[int, Story[Blueprint | ReadFailure]] = {}
 
     def read(self, action: ReadModel) -> Promise[Blueprint | ReadFailure]:

@@ -51,15 +51,15 @@ class ModelReading:
     files: ClientFiles
     #: None if the load brought a configuration along, or there is no file.
     source: SourceText | None
-    #: What it comes to if the model adds nothing: of a client's it may be large, and takes long.
-    #: None if that is not known here.
+    #: Final configuration if the model adds nothing; None if that is unknown here. A client's
+    #: configuration can be large, so it is computed here and not in the loop.
     finished: FinalConfig | ZmqTritonError | None = None
 
 
 class FoundModel(NamedTuple):
     """A model that a repository has."""
 
-    #: Where it lies, links followed: two repositories may name the same place.
+    #: Real path of the model, because two repositories can name the same place.
     place: str
     reading: ModelReading | ReadFailure
 

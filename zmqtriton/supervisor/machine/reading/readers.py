@@ -27,7 +27,7 @@ from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
 
-#: So many readers have tasks of one group at a time.
+#: Maximum number of readers that have tasks of one group.
 PER_GROUP = 8
 #: Another reader begins if all others have been at their tasks for so long: most take less.
 _LATE_S = 0.05
@@ -53,7 +53,7 @@ class Task:
         self.text = dumps(arguments)
         #: Comes to a ZmqTritonError if the task fails.
         self.answer = Promise[Any]()
-        #: It was lost with its reader once.
+        #: True if it was lost with its reader once.
         self.is_retried = False
 
 
@@ -72,13 +72,13 @@ class _Reader:
         self.process = process
         self.line = line
         self.task: Task | None = None
-        #: That of its task, and of its last one if it is told to end meanwhile.
+        #: Topic of its task, or of its last task if it is ending.
         self.topic: Topic | None = None
         self.since_s = 0.0
         #: Its line is closed, and it is dead as soon as it can be.
         self.is_ended = False
         self.is_backed_up = False
-        #: On the wall clock.
+        #: Time of its start, on the wall clock.
         self.started_s = clock.now_s()
 
     def state(self, now_s: float) -> str:
@@ -107,7 +107,7 @@ class Readers:
         self._pids = pids
         self._readers: list[_Reader] = []
         self._waiting: list[Task] = []
-        #: For tasks that wait for a reader, and for readers that wait for a task.
+        #: Timers for tasks without a reader, and for readers without a task.
         self._late_timer: PlanTimer | None = None
         self._idle_timer: PlanTimer | None = None
         self._is_closed = False

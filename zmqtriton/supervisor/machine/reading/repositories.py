@@ -35,7 +35,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 _log = logging.getLogger(__name__)
 
-#: How long a listing, or a look at files, waits for each repository.
+#: Seconds that a listing, or a look at files, waits for each repository.
 LISTING_PATIENCE_S = 5.0
 #: And one for somebody who looks at the server.
 URGENT_PATIENCE_S = 0.3
@@ -147,7 +147,7 @@ class Repository(PlaceReading):
         #: Each model by its name with the place where it was at the last listing, links followed;
         #: None before the first.
         self._listed: list[tuple[str, str]] | None = None
-        #: Where models were found since.
+        #: Places of models that were found since the listing.
         self._seen: dict[str, str] = {}
         #: The listing that is under way, and the one after it; to the error, or None.
         self._listing: Result | None = None
@@ -253,7 +253,7 @@ class Repositories:
         self._remote_urls = tuple(filter(is_remote, options.model_repository))
         #: Repositories whose files are looked at.
         self._looked_at: set[PlaceReading] = set()
-        #: How many readings of directories that loads have brought along are under way.
+        #: Number of readings of each directory that came with a load.
         self._staged_in_use: Counter[str] = Counter()
         self._staged_to_remove: set[str] = set()
         #: Decisions that are about to be kept, by model.
