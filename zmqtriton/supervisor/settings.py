@@ -24,7 +24,7 @@ BYTECODE_FOLDER = "bytecode"
 
 
 def bytecode_directory(runtime: str, generation: int) -> str:
-    """Return that of one generation, which its first stub makes, and the server removes."""
+    """Return the bytecode directory of a generation, which the server removes at its end."""
     return f"{runtime}/{BYTECODE_FOLDER}/{generation}"
 
 
@@ -67,7 +67,7 @@ class Settings:
         return replace(self, frontend=self.frontend._replace(tracing=tracing))
 
     def document(self, role: str) -> str:
-        """Return what a process of this role is told."""
+        """Return the settings of a process of this role."""
         return codec.encode(self._of(role))
 
     def _of(self, role: str) -> Any:

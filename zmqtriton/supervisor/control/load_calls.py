@@ -161,7 +161,7 @@ class LoadCalls:
         }
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return what clients have loaded and unloaded."""
+        """Return the loads and unloads of clients."""
         if not self._is_explicit:
             return
         for name, model in self._server.models.items():

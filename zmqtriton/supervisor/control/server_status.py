@@ -278,7 +278,7 @@ def _bracket_ipv6(address: str) -> str:
 
 
 def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float]]:
-    """Return how long each version took to load, in seconds, by model and version."""
+    """Return the load time of each version in seconds, by model and version."""
     times: dict[str, dict[str, float]] = {}
     for generation in generations:
         if generation.state is GenerationState.SERVING:
@@ -373,7 +373,7 @@ class Clients:
             figures.pop(serial, None)
 
     def describe_process(self, serial: int) -> dict[str, Any]:
-        """Return what the status has of a process; nothing if that told nothing."""
+        """Return the status of a process; empty if it has reported nothing."""
         described: dict[str, Any] = {}
         if serial in self._memory:
             described["client_memory"] = self._memory[serial]
@@ -446,7 +446,7 @@ class LoopTurnsTable:
             figures.pop(serial, None)
 
     def describe_process(self, serial: int) -> dict[str, Any]:
-        """Return what the status has of a process; nothing if that told nothing."""
+        """Return the status of a process; empty if it has reported nothing."""
         return {"longest_turn": self._longest.get(serial)} if serial in self._counts else {}
 
     def slow_loops(self, names: Mapping[int, str]) -> list[dict[str, str]]:

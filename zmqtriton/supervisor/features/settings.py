@@ -211,7 +211,7 @@ class TraceSettingsFeature(Feature):
         return {**description, "trace_count": str(self._count_left(model))}
 
     def _count_left(self, model: str) -> int:
-        """Return how many more traces there will be; -1 is no limit."""
+        """Return the number of further traces; -1 is no limit."""
         sampling = self._sampling(model if model in self._model_settings else "")
         traced = self._traced.get(sampling.counter, 0)
         return max(0, sampling.max_traces - traced) if sampling.max_traces >= 0 else -1

@@ -20,5 +20,5 @@ FEATURES: tuple[type[Feature], ...] = (
 
 
 def all_features() -> tuple[type[Feature], ...]:
-    """Return those of the core, then those of our own add-ons."""
+    """Return the features of the core, then those of add-ons."""
     return (*FEATURES, *map(lazy_names.load_reference, addons.references("feature")))

@@ -25,7 +25,7 @@ def references(options: Options) -> dict[str, Any]:
 
 
 def told_to_all(options: Options, ports: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
-    """Return what all frontends are told of the options of each add-on; `ports` are as bound."""
+    """Return the options of each add-on for all frontends; `ports` are as bound."""
     return tuple(
         (name, _document(options, ports, [o for o in found.declared.options if not o.is_secret]))
         for name, found in addons.add_ons().items()

@@ -56,7 +56,7 @@ def _available_in_cgroups(proc: Path, groups: Path) -> Iterator[int]:
 
 
 def _remaining_in_cgroup(root: Path, path: str, limit: str, current: str) -> Iterator[int]:
-    """Return what a group and its ancestors have left.
+    """Return the memory that a group and its ancestors have left.
 
     A container's own group is mounted as the root.
     """
@@ -79,7 +79,7 @@ def _read_text(path: Path) -> str:
 
 
 def max_computing() -> int:
-    """Return how many processes may compute at once, if each is to have its time."""
+    """Return the number of processes that can compute at once without slowing each other down."""
     return _PROCESSES_PER_CORE * len(os.sched_getaffinity(0))
 
 

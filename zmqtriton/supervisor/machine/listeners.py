@@ -174,7 +174,7 @@ def adopt(
 def adopt_offered(
     options: Options, adopted: Mapping[str, BoundSocket], offered: Mapping[str, BoundSocket]
 ) -> tuple[Options, dict[str, BoundSocket]]:
-    """Return what `adopt` would, with what systemd has passed to the server that offers them."""
+    """Return options and sockets as `adopt` does, with sockets that systemd has passed."""
     listeners = dict(adopted)
     for service in _PASSABLE.values():
         bound = offered.get(service.role)
@@ -403,7 +403,7 @@ def shared_ports(options: Options, listeners: Mapping[str, BoundSocket]) -> Shar
 
 
 def for_next_server(listeners: Mapping[str, BoundSocket]) -> list[BoundSocket]:
-    """Return those that a server which takes over can serve: it listens there as this one does."""
+    """Return the sockets for a server that takes over: those that listen on TCP."""
     return [each for each in listeners.values() if _is_listening(each.socket)]
 
 

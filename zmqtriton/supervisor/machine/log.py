@@ -86,7 +86,7 @@ class LogOutlet(LineStream):
         self._at_s = clock()
 
     def loss(self) -> dict[str, Any]:
-        """Return how many lines are lost, and for how long the thread has been writing the same."""
+        """Return the number of lost lines, and the seconds that the same lines are being written."""
         began_s = self._began_s
         unread_s = 0.0 if began_s is None else max(0.0, self._clock() - began_s)
         return {"lost_lines": self.lost, "unread_s": round(unread_s, 3)}
@@ -108,7 +108,7 @@ class LogOutlet(LineStream):
             self._append(_Entry(task=task))
 
     def finish(self) -> None:
-        """Return when all is written, or nobody reads it."""
+        """Wait until all lines are written, or the reader has stopped."""
         with self._state:
             if self._thread is None:
                 self._write_at_once()

@@ -369,7 +369,7 @@ def host_of(options: Options, gpus: Sequence[int]) -> ModelHost:
 
 
 def _source(scanned: ScannedModel, override: LoadOverride | None) -> FileSource | None:
-    """Return where the model has other files. Raises ConfigError, and Unsupported for some."""
+    """Return the source of the model's other files. Raises ConfigError and Unsupported."""
     url = source_of(scanned.config_path, override and override.config)
     if not url:
         return None

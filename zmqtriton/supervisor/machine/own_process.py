@@ -71,7 +71,7 @@ def warn(options: Options) -> None:
 
 
 def max_instances() -> int:
-    """Return how many instances there may be with the descriptors that this process may have."""
+    """Return the maximum number of instances, given this process's limit of descriptors."""
     return capacity.max_instances(capacity.descriptor_limit())
 
 
@@ -91,7 +91,7 @@ def measured_loop() -> LoopTurns:
 
 
 def start(options: Options) -> Start:
-    """Return how this process was started."""
+    """Return the command line and environment of this process."""
     once = ("--take-over", "--one-by-one")
     words = [word for word in sys.argv[1:] if not word.startswith(once)]
     program = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]

@@ -204,7 +204,7 @@ class QuotaEnforcement:
             self._report(serial, Reason.of(Kind.OVER_MEMORY_QUOTA, text, limit=limit))
 
     def use_of(self, model: str) -> QuotaUse:
-        """Return what a model has, as of the last look."""
+        """Return a model's use, as of the last look."""
         memory = [m for s, m in self._memory.items() if self._children[s].quota.model == model]
         return QuotaUse(
             self._segments.bytes_of_model(model),
@@ -227,7 +227,7 @@ class QuotaEnforcement:
 
 
 def own_memory_bytes(pid: int, proc: Path = Path("/proc")) -> int:
-    """Return what a process and its descendants have for themselves.
+    """Return the private memory of a process and its descendants.
 
     Files and shared memory do not count. Pages that a fork has in common with its parent count in
     both: to tell them apart takes long.

@@ -156,7 +156,7 @@ def hide_from_command_line(options: Options) -> None:
 
 
 def _find_values(command_line: bytes, values: Iterable[str]) -> list[tuple[int, int]]:
-    """Return where in a command line keys are, and their lengths."""
+    """Return the positions and lengths of keys in a command line."""
     places = []
     position = 0
     for word in command_line.split(b"\0"):

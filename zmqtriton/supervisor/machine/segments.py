@@ -283,7 +283,7 @@ def _host_bytes(segment: _Segment) -> int:
 
 
 def _made_bytes(descriptor: int) -> int:
-    """Return how much of a file in memory is there."""
+    """Return the number of bytes of a file that are in memory."""
     return os.fstat(descriptor).st_blocks * _BLOCK_BYTES
 
 

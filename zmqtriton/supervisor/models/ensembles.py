@@ -118,7 +118,7 @@ class EnsembleMembers:
     # -------------------------------------------------------------- readiness
 
     def count_ready_instances(self, ensemble: EnsembleBlueprint) -> int:
-        """Return how many instances of the step that has the fewest are ready."""
+        """Return the number of ready instances of the step that has the fewest."""
         return min(self._ready(model, number) for model, number in ensemble.steps)
 
     def _ready(self, model: str, number: int) -> int:

@@ -354,7 +354,7 @@ class StubPlace:
 
 
 def _device_of(slot: InstanceSlot) -> str:
-    """Return where an instance is, in the words of Triton's verbose line."""
+    """Return the device of an instance, in the words of Triton's verbose line."""
     if slot.kind == "MODEL":
         return "model-specified devices"
     return f"{slot.kind} {slot.device}" if slot.kind == "GPU" else slot.kind
@@ -386,7 +386,7 @@ def stub_event(message: Any) -> states.Event | None:
 
 
 def _believable(reason: Reason) -> Reason:
-    """Return what a stub says as far as it may be: that the model has raised, or a text.
+    """Return a trusted form of a stub's failure reason: an exception of the model, or plain text.
 
     A model can make its stub send anything.
     """

@@ -43,7 +43,7 @@ def serving_config(models: Mapping[str, ServedModel], name: str, version: int) -
 
 
 def code_of(model: ServedModel) -> dict[str, Any] | None:
-    """Return where the code of the highest serving version is; None if none serves."""
+    """Return the path of the code of the highest serving version; None if none serves."""
     serving = [n for n, one in model.versions.items() if one.is_serving]
     generation = model.versions[max(serving)].generation if serving else None
     if generation is None:
@@ -57,7 +57,7 @@ def code_of(model: ServedModel) -> dict[str, Any] | None:
 
 
 def describe_instances(model: ServedModel) -> dict[str, Any]:
-    """Return how many instances each serving version has, and how many of them are ready."""
+    """Return the numbers of instances and of ready instances of each serving version."""
     serving = {n: one.generation for n, one in sorted(model.versions.items()) if one.is_serving}
     versions = {
         str(number): {

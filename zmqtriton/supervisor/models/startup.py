@@ -174,7 +174,7 @@ class Startup:
         return phases or [("the model repository", "it is listed")]
 
     def news(self) -> Iterable[wire.RepositoryState]:
-        """Return what a new frontend must know."""
+        """Return the messages for a new frontend."""
         if not (self.is_repository_missing or self.is_moving):
             return []
         return [wire.RepositoryState(int(self.is_repository_missing), int(self.is_moving))]
@@ -273,7 +273,7 @@ def _is_unloaded(model: ServedModel) -> bool:
 
 
 def _summary(status: str) -> str:
-    """Return what a status says first, as one line: no stack, no lines of a file."""
+    """Return the first statement of a status on one line, without stack or lines of a file."""
     first, _, _ = status.removeprefix("UNAVAILABLE: ").partition("\n\n")
     return " ".join(line for line in first.splitlines() if not line.startswith(" "))
 

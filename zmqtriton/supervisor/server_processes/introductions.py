@@ -292,7 +292,7 @@ class Introductions:
             ready()
 
     def bytecode_directory(self, generation: int) -> str:
-        """Return where stubs of a generation keep bytecode."""
+        """Return the directory of bytecode of a generation's stubs."""
         return bytecode_directory(self._server.directory, generation)
 
     @property

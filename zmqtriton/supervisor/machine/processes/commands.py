@@ -120,7 +120,7 @@ def role_command(
 
 
 def _command_of(role: str, lifeline: int) -> list[str]:
-    """Return how a process is begun. Raises InternalError for an add-on's that is missing."""
+    """Return the command of a process. Raises InternalError for an add-on that is missing."""
     name = role.removeprefix(ADD_ON)
     module = _MODULES.get(role) or addons.processes().get(name, ("",))[0]
     if not module:

@@ -226,12 +226,12 @@ class StubOutput:
 
     @property
     def crash(self) -> str:
-        """Return what Python wrote about its own crash."""
+        """Return Python's report of its own crash."""
         return find_crash(self._crash_lines)
 
     @property
     def last_words(self) -> str:
-        """Return what Python wrote about its own crash, or else the last line with any text.
+        """Return Python's report of its own crash, or else the last line with any text.
 
         A line about a thread that cannot be had says more than the crash by which a library ends.
         """
@@ -273,7 +273,7 @@ class StubOutput:
         return lines[first:]
 
     def _take_tokens(self, number: int) -> int:
-        """Return how many of so many lines may be logged."""
+        """Return the number of these lines that may be logged."""
         now_s = time.monotonic()
         gained = (now_s - self._refilled_at_s) * _LINES_PER_S
         self._tokens = min(2.0 * _LINES_PER_S, self._tokens + gained)
@@ -290,7 +290,7 @@ def _shown(data: bytes) -> str:
 
 
 def _about(stub: StubName, traces: str = "") -> dict[str, Any]:
-    """Return what records of a stub carry."""
+    """Return the fields of a stub's log records."""
     about = logs.subject(stub.model, stub.version, stub.instance, traces)
     return {"stub": stub, "traces": traces, "about": about}
 

@@ -79,7 +79,7 @@ class _Template:
 
     @property
     def name(self) -> str:
-        """Return what it is to one of its instances."""
+        """Return the name that its instances have for it."""
         return SHARED if self.has_threads else "the template that it is forked from"
 
 

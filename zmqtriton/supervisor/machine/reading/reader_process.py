@@ -84,13 +84,13 @@ class ReaderTasks:
         return self._reader.read(name, place, override, selection, fingerprint)
 
     def list_models(self, repository: str) -> dict[str, str]:
-        """Return where each model lies, links followed, by its folder. Raises InternalError."""
+        """Return the real path of each model by its folder. Raises InternalError."""
         return list_places(Path(repository))
 
     def fingerprints(
         self, places: Mapping[str, tuple[str, str]]
     ) -> tuple[dict[str, tuple[str, str]], float]:
-        """Return where each of these models lies with its fingerprint, if it is there; the time."""
+        """Return the real path and fingerprint of each of these models, and the seconds taken."""
         began_s, seen = time.monotonic(), {}
         for name, place in places.items():
             where = _existing(place)

@@ -270,7 +270,7 @@ class Repositories:
         return (*self._repositories, *self._files.values())
 
     def places_of(self, name: str) -> dict[PlaceReading, tuple[str, str]]:
-        """Return where a model may be."""
+        """Return the places where a model may be."""
         pairs = ((place, place.place_of(name)) for place in self.places)
         return {place: where for place, where in pairs if where is not None}
 
