@@ -403,7 +403,7 @@ def shared_ports(options: Options, listeners: Mapping[str, BoundSocket]) -> Shar
 
 
 def for_next_server(listeners: Mapping[str, BoundSocket]) -> list[BoundSocket]:
-    """Return the sockets for a server that takes over: those that listen on TCP."""
+    """Return the sockets for a server that takes over: all that listen on TCP."""
     return [each for each in listeners.values() if _is_listening(each.socket)]
 
 

@@ -86,7 +86,7 @@ class LogOutlet(LineStream):
         self._at_s = clock()
 
     def loss(self) -> dict[str, Any]:
-        """Return the number of lost lines, and the seconds that the same lines are being written."""
+        """Return the number of lost lines, and the seconds of the write under way."""
         began_s = self._began_s
         unread_s = 0.0 if began_s is None else max(0.0, self._clock() - began_s)
         return {"lost_lines": self.lost, "unread_s": round(unread_s, 3)}
