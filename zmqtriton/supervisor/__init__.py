@@ -28,12 +28,13 @@ _NAMES = {
     "machine.quotas": "NoControlGroups",
     "machine.start_checks": "find_problems",
     "models.blueprint": "Blueprint FileSource Scale",
-    "models.call_graph": "reaches",
+    "models.order": "reaches",
     "models.generation": "Generation",
     "models.instance": "StubPlace",
     "models.model": "ServedModel",
     "models.model_report": "describe_instances is_silent",
-    "models.preparations": "HelperOwner ModelSource PreparationStatus",
+    "helper_processes": "HelperOwner PreparationStatus",
+    "models.readings": "ModelSource",
     "models.startup": "find_gone",
     "models.version": "serving_generations",
     "machine.action_runner": "OpenedServer",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         the_same,
     )
     from zmqtriton.supervisor.features.feature import CoreParts, Feature, HostServer
+    from zmqtriton.supervisor.helper_processes import HelperOwner, PreparationStatus
     from zmqtriton.supervisor.machine.action_runner import OpenedServer
     from zmqtriton.supervisor.machine.capacity import available_bytes
     from zmqtriton.supervisor.machine.fitness import lacks
@@ -93,12 +95,12 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.machine.quotas import NoControlGroups
     from zmqtriton.supervisor.machine.start_checks import find_problems
     from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, Scale
-    from zmqtriton.supervisor.models.call_graph import reaches
     from zmqtriton.supervisor.models.generation import Generation
     from zmqtriton.supervisor.models.instance import StubPlace
     from zmqtriton.supervisor.models.model import ServedModel
     from zmqtriton.supervisor.models.model_report import describe_instances, is_silent
-    from zmqtriton.supervisor.models.preparations import HelperOwner, ModelSource, PreparationStatus
+    from zmqtriton.supervisor.models.order import reaches
+    from zmqtriton.supervisor.models.readings import ModelSource
     from zmqtriton.supervisor.models.startup import find_gone
     from zmqtriton.supervisor.models.version import serving_generations
     from zmqtriton.supervisor.plan import Plan, PlanTimer

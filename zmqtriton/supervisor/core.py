@@ -19,21 +19,19 @@ from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.features.feature import CoreParts, Feature, Features
-from zmqtriton.supervisor.models.call_graph import (
+from zmqtriton.supervisor.helper_processes import HelperOwner
+from zmqtriton.supervisor.models.context import ModelContext
+from zmqtriton.supervisor.models.ensembles import EnsembleMembers
+from zmqtriton.supervisor.models.environments import EnvironmentPreparations
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.model import SERVER_STOPS, ServedModel
+from zmqtriton.supervisor.models.order import (
     LoadOrder,
     LoadSlots,
     NestedLoads,
     RetirementQueue,
 )
-from zmqtriton.supervisor.models.context import ModelContext
-from zmqtriton.supervisor.models.ensembles import EnsembleMembers
-from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.model import SERVER_STOPS, ServedModel
-from zmqtriton.supervisor.models.preparations import (
-    EnvironmentPreparations,
-    HelperOwner,
-    ModelReadings,
-)
+from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.models.startup import Startup
 from zmqtriton.supervisor.plan import Guard, Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements

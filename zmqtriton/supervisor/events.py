@@ -12,10 +12,10 @@ from zmqtriton.supervisor.actions import Signal
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.succession import Succession
+from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace, stub_event
 from zmqtriton.supervisor.models.model import ServedModel
-from zmqtriton.supervisor.models.preparations import HelperOwner
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess

@@ -22,7 +22,7 @@ from zmqtriton.supervisor.actions import (
     Spawn,
 )
 from zmqtriton.supervisor.models.blueprint import FileSource, ReadFailure
-from zmqtriton.supervisor.models.preparations import ModelReadings
+from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.story import Story, tell

@@ -25,9 +25,9 @@ from zmqtriton.supervisor.control.verbs import (
     required_model_name,
     the_same,
 )
-from zmqtriton.supervisor.models.call_graph import NestedLoads
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import repository_index
+from zmqtriton.supervisor.models.order import NestedLoads
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.roles import GUEST, LOCAL_SERVICES

@@ -8,11 +8,11 @@ from typing import Any
 
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import Features
+from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import shorten
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import troubles
-from zmqtriton.supervisor.models.preparations import HelperOwner
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess

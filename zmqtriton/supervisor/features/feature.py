@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
+from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import ServedModel
-from zmqtriton.supervisor.models.preparations import HelperOwner, ModelSource
+from zmqtriton.supervisor.models.readings import ModelSource
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts

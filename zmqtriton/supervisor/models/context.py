@@ -6,11 +6,12 @@ from typing import NamedTuple, Protocol
 
 from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor.models.blueprint import Blueprint
-from zmqtriton.supervisor.models.call_graph import LoadOrder, LoadSlots, RetirementQueue
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
+from zmqtriton.supervisor.models.environments import EnvironmentPreparations
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.load_history import LoadHistory
-from zmqtriton.supervisor.models.preparations import EnvironmentPreparations, ModelReadings
+from zmqtriton.supervisor.models.order import LoadOrder, LoadSlots, RetirementQueue
+from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.audience import Audience

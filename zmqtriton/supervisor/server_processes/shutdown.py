@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Any
 
 from zmqtriton.supervisor.actions import Exit, StopListening
-from zmqtriton.supervisor.models.call_graph import RetirementQueue
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.order import RetirementQueue
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions

@@ -1,0 +1,59 @@
+"""Helper processes: each does one task for a part of the core, or for a feature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton.long_steps import StepProgress
+from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Reason
+
+
+class HelperOwner:
+    """Hears of the death of any process, and knows its own; by default it has none."""
+
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
+        """Take note of any process but the broker and frontends."""
+
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+        """Take note of the end of such a process."""
+
+    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
+        """Take a result; False if it is not of one of the owner's processes."""
+        return False
+
+    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
+        """Take the progress of a process."""
+
+    def describe_processes(self) -> list[dict[str, Any]]:
+        """Describe the processes, for the status."""
+        return []
+
+    def describe_preparations(self) -> list[dict[str, Any]]:
+        """Describe how far each task is, for the status."""
+        return []
+
+
+class PreparationStatus:
+    """The latest that a preparation has reported: of an environment, or of a copy from a store."""
+
+    def __init__(self, model: str, began_s: float, title: str = "") -> None:
+        self._model = model
+        self._began_s = began_s
+        self._latest = StepProgress(title)
+
+    def update(self, message: wire.PreparationProgress) -> None:
+        self._latest = StepProgress(message.title, message.done, message.total)
+
+    @property
+    def phase(self) -> str:
+        """The step that is taken now, in words."""
+        return str(self._latest)
+
+    def describe(self, now_s: float) -> dict[str, Any]:
+        return {
+            "model": self._model,
+            "step": self._latest.title,
+            "progress": self._latest.share,
+            "seconds": round(now_s - self._began_s, 3),
+        }

@@ -1,0 +1,127 @@
+"""The environments that loads need, each prepared by a process that answers once.
+
+That process says how far it is. The same environment may be prepared for several models at a time:
+those processes settle between them which of them makes it. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any, NamedTuple
+
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
+from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
+from zmqtriton.supervisor.helper_processes import HelperOwner, PreparationStatus
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.story import Promise, tell
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
+from zmqtriton_floor.reasons import Kind, Reason
+
+_ROLE = "environment"
+#: Maximum seconds for a cancelled preparation to clean up; the next one removes the rest.
+_REMOVED_WITHIN_S = 30.0
+
+
+class _Preparation(NamedTuple):
+    model: str
+    demand: EnvironmentSpec
+    outcome: Promise[Environment | ZmqTritonError]
+    status: PreparationStatus
+
+
+class EnvironmentPreparations(HelperOwner):
+    def __init__(self, plan: Plan, introductions: Introductions) -> None:
+        self._plan = plan
+        self._introductions = introductions
+        self._waiting: dict[int, _Preparation] = {}
+        self._processes: dict[int, dict[str, Any]] = {}
+
+    async def prepare(self, model: str, demand: EnvironmentSpec) -> Environment | ZmqTritonError:
+        """Return the environment for a load, or the error that prevents it."""
+        serial = self._plan.new_serial()
+        status = PreparationStatus(model, self._plan.now_s, f"preparing {demand}")
+        outcome = Promise[Environment | ZmqTritonError]()
+        self._waiting[serial] = _Preparation(model, demand, outcome, status)
+        self._plan.enqueue(PrepareEnvironment(serial, model, demand))
+        try:
+            return await outcome
+        except GeneratorExit:  # the load is cancelled
+            self._cancel(serial)
+            raise
+
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
+        """Take note that the process runs."""
+        if serial in self._waiting:
+            model, demand, *_ = self._waiting[serial]
+            self._processes[serial] = {
+                "role": _ROLE,
+                "model": model,
+                "serial": serial,
+                "pid": pid,
+                "started_s": started_s,
+                "state": f"preparing {demand}",
+            }
+            tell(self._let_begin(serial, demand, pid))
+
+    async def _let_begin(self, serial: int, demand: EnvironmentSpec, pid: int) -> None:
+        """Let the process begin; what it starts from now on ends with the server."""
+        await self._introductions.guard_process_group(serial, _ROLE, demand.kind, pid)
+        if serial in self._waiting:
+            self._plan.enqueue(Send(serial, wire.Call(0, "prepare", "{}")))
+
+    def describe_processes(self) -> list[dict[str, Any]]:
+        """Describe the processes, for the status."""
+        return list(self._processes.values())
+
+    def describe_preparations(self) -> list[dict[str, Any]]:
+        """Describe how far each is, for the status."""
+        return [each.status.describe(self._plan.now_s) for each in self._waiting.values()]
+
+    def phase(self, model: str) -> str:
+        """Return the present step of the preparation for a model, in words; "" without one."""
+        phases = (each.status.phase for each in self._waiting.values() if each.model == model)
+        return next(phases, "")
+
+    def give_up(self, model: str) -> None:
+        """Go on without the environment that is prepared for a model: nothing needs it."""
+        for serial in [s for s, each in self._waiting.items() if each.model == model]:
+            self._cancel(serial).outcome(SERVER_ENVIRONMENT)
+
+    def _cancel(self, serial: int) -> _Preparation:
+        """Cancel a preparation: its process removes the incomplete environment and ends."""
+        self._plan.enqueue(Signal(serial, int(signal.SIGTERM), group=True))
+        kill = Signal(serial, int(signal.SIGKILL), group=True)
+        self._plan.call_later(_REMOVED_WITHIN_S, lambda: self._plan.enqueue(kill))
+        return self._waiting.pop(serial)
+
+    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
+        """Take note of how far a preparation is, if it is one of these."""
+        if serial in self._waiting:
+            status = self._waiting[serial].status
+            status.update(message)
+            self._processes[serial]["state"] = status.phase
+
+    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
+        """Take an answer; False if it was not awaited here."""
+        if serial not in self._waiting:
+            return False
+        outcome = self._waiting.pop(serial).outcome
+        if answer.code:
+            outcome(from_number(answer.code, answer.text, answer.reason))
+        else:
+            outcome(Environment(*json.loads(answer.result)))
+        return True
+
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+        """Take note that the process is dead; it may have answered."""
+        if self._processes.pop(serial, None) is not None:
+            self._introductions.report_death(serial, reason.text)
+        if serial not in self._waiting:
+            return
+        _, demand, outcome, _ = self._waiting.pop(serial)
+        words = f": {last_words}" if last_words else ""
+        problem = f"{demand} cannot be prepared ({reason.text}){words}"
+        outcome(InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem))
