@@ -26,7 +26,7 @@ from zmqtriton_floor.wire import UNCHECKED, decode_request
 
 #: The instances of this many numbers are remembered.
 _MAX_HOMES = 10_000
-#: In the place of a request's number: it was looked for, and there is none.
+#: Value for a request without a number, once it was looked for.
 _NO_NUMBER = -1
 HITS, MISSES = "affinity_hits", "affinity_misses"
 
@@ -64,7 +64,7 @@ class SharedQueue(Queue):
         return self._queue.is_ready(now_ns)
 
     def size_of_batch(self, share: list[InflightRequest], now_ns: int) -> int:
-        """Return how many of these requests are to be executed together now."""
+        """Return the number of these requests to execute together now."""
         if not isinstance(self._queue, BatchingQueue):
             return min(1, len(share))
         size = self._queue.size_of_batch(share, now_ns)
@@ -102,7 +102,7 @@ class AffinePlacement(Placement):
         self._queue = queue
         self._rule = rule
         self._busier_by = busier_by
-        #: How many requests fit into a batch.
+        #: Maximum number of requests in a batch.
         self._most_at_once = most_at_once
         self._homes: dict[int, Instance] = {}
         #: The instances among which homes were chosen.
@@ -136,7 +136,7 @@ class AffinePlacement(Placement):
         return None
 
     def _deal(self, loads: dict[Instance, int]) -> dict[Instance, list[InflightRequest]]:
-        """Return what each free instance could get, up to the first that could get no more.
+        """Return the requests for each free instance, up to the first instance that is full.
 
         `loads` are their open requests, and become what they would have. Instances that are busy
         have their parts, too: no more than makes them too busy, so that a long queue is not read.

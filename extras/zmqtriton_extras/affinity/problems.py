@@ -20,7 +20,7 @@ _FIELD = ("parameters", AFFINITY)
 
 
 def affinity_problems(config: Any) -> Iterator[Problem]:
-    """Return what no server serves."""
+    """Yield the problems of a configuration that no server accepts."""
     if AFFINITY not in config.parameters:
         return
     text, limit = parameter_text(config, AFFINITY), parameter_text(config, BUSIER_BY)

@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
     source: str
     name: str
-    #: How many bytes of an input count; 0: all.
+    #: Number of bytes of an input that count; 0 is all.
     size: int = 0
 
 
@@ -87,7 +87,7 @@ def number_of(value: Any) -> int:
 
 
 def weight(number: int, instance: str) -> bytes:
-    """Return how much an instance wants a request; the one that wants it most gets it.
+    """Return the weight of an instance for a request; the highest gets it.
 
     So a number keeps its instance when others come and go (rendezvous hashing).
     """

@@ -29,7 +29,7 @@ class AccumulatingModel:
         config = json.loads(args["model_config"])
         _check(config, self.CONTROLS)
         self._delay_s = configuration.number(config, "execute_delay_ms", 0) / 1000
-        #: By the sequence's number.
+        #: Sums by the number of the sequence.
         self._sums: Dict[Any, int] = {}
 
     def execute(self, requests: list[Any]) -> list[Any]:

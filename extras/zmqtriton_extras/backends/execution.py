@@ -118,7 +118,7 @@ def failure(error: BaseException) -> Any:
 
 
 def _key(inputs: dict[str, Any]) -> Tuple[Any, ...]:
-    """Return what the requests of one batch have in common."""
+    """Return the key that all requests of one batch share."""
     return tuple(sorted((name, a.dtype, tuple(a.shape[1:])) for name, a in inputs.items()))
 
 

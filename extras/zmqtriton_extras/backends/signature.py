@@ -11,7 +11,7 @@ from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, T
 
 import triton_python_backend_utils as pb_utils
 
-#: What the two values of a control are given by, and their type.
+#: Fields that give the two values of a control, with their type.
 _FLAG_TYPES = (
     ("int32_false_true", "TYPE_INT32"),
     ("fp32_false_true", "TYPE_FP32"),
@@ -34,9 +34,9 @@ class Io(NamedTuple):
 class Signature(NamedTuple):
     """The names of the tensors of a configuration, in its order, each once."""
 
-    #: Those of clients, then controls, then states.
+    #: Inputs of clients, then controls, then states.
     inputs: List[str]
-    #: Those of clients, then states.
+    #: Outputs for clients, then states.
     outputs: List[str]
     #: The outputs that the server keeps, also where no client asks for them.
     states: FrozenSet[str]

@@ -168,7 +168,7 @@ def bench(
 def _plan(
     client: Client, service: HttpService, path: str, request: PreparedRequest, *, has_grpc: bool
 ) -> dict[str, Any]:
-    """Return what the clients need to know."""
+    """Return the plan for the clients."""
     config = service.request(f"{path}/config").json()
     is_stream = bool(config.get("model_transaction_policy", {}).get("decoupled"))
     if is_stream or has_grpc:

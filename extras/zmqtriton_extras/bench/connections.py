@@ -24,8 +24,8 @@ KINDS = {
     "stream": f"{_ROOM}.grpc_connections:GrpcStream",
 }
 LONGEST_TEXT = 300
-#: How much is received at once: with the head, and of a large body. Room for a mebibyte costs more
-#: CPU than a small request.
+#: Bytes that are received at once: with the head, and of a large body. A buffer of a mebibyte costs
+#: more CPU than a small request.
 _FIRST_PIECE, _MAX_PIECE = 1 << 16, 1 << 20
 
 
@@ -74,7 +74,7 @@ class HttpConnection:
         #: Bytes of the body that have not come; below zero while the head is not whole.
         self._left = -1
         self._is_good = True
-        #: For bodies that do not come with the head.
+        #: Buffer for bodies that do not arrive with the head.
         self._room = memoryview(b"")
 
     def open(self) -> None:
@@ -157,7 +157,7 @@ class HttpConnection:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Return what all connections share: it reads the machine's certificates."""
+    """Return the TLS context that all connections share; it reads the machine's certificates."""
     return ssl.create_default_context()
 
 

@@ -24,9 +24,9 @@ class Measurement:
 
     seconds: float = 0.0
     latencies: list[int] = field(default_factory=list)
-    #: How many requests failed, by the text.
+    #: Number of failed requests, by the text of the error.
     failures: Counter[str] = field(default_factory=Counter)
-    #: Of streams: until the first response, and between responses.
+    #: Times of streams until the first response, and between responses.
     first: list[int] = field(default_factory=list)
     between: list[int] = field(default_factory=list)
     #: The busiest client process's share of a core.

@@ -24,9 +24,9 @@ from zmqtriton_floor import prctl
 
 #: How soon a stop is noticed, and an answer that does not come.
 _LOOK_EVERY_S = 0.2
-#: For clients to end after a stop. Those that do not end with the process.
+#: Seconds for clients to end after a stop; the others end with the process.
 _END_WITHIN_S = 2.0
-#: What two plans over the same connections may differ in.
+#: Fields in which two plans over the same connections may differ.
 _OF_ONE_RUN = ("seconds", "rate")
 #: After a failure, so that a server that refuses at once is not flooded.
 _PAUSE_S = 0.01
@@ -77,7 +77,7 @@ class Client:
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         self.connection = connection
         self.latencies: list[int] = []
-        #: Of streams: until the first response, and between responses.
+        #: Times of streams until the first response, and between responses.
         self.first: list[int] = []
         self.between: list[int] = []
         self.failures: Counter[str] = Counter()

@@ -24,8 +24,8 @@ from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import TrafficSplit
 
-#: What may come of a request that is to be copied: it is skipped if the stable version failed, if
-#: too many copies are under way, or if it cannot be copied, as those of models.
+#: Results of a request that should be copied. It is skipped if the stable version failed, if too
+#: many copies are under way, or if it cannot be copied, such as a model's.
 RESULTS = ("equal", "different", "failed", "skipped")
 _MAX_DIFFERENCES, _MAX_TEXT = 5, 300
 #: Factors of latency without a limit of the operator's: from the first on, a promotion names it;
@@ -205,9 +205,9 @@ class Comparisons:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        #: Of those that were skipped, the requests of models and ensembles.
+        #: Number of skipped requests that came from models and ensembles.
         self.uncopied = 0
-        #: As the broker has counted them at the last look.
+        #: Number of them that the broker had counted at the last look.
         self._uncopied_seen = 0
         #: The last differences, in words.
         self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
@@ -251,9 +251,9 @@ class CanaryTotals:
     """The sums of all canaries since the server began, for metrics."""
 
     def __init__(self) -> None:
-        #: By model and how it ended.
+        #: Ends by model and result.
         self._ends: Counter[tuple[str, str]] = Counter()
-        #: By model, version and result.
+        #: Comparisons by model, version and result.
         self._comparisons: Counter[tuple[str, str, str]] = Counter()
 
     def count_end(self, model: str, result: str) -> None:
@@ -390,7 +390,7 @@ class Canary:
         return now_s - self.since_s >= after_s and had >= self.settings.min_requests
 
     def split(self) -> TrafficSplit:
-        """Return how requests are divided now."""
+        """Return the current division of requests."""
         if self.is_over:
             return TrafficSplit(self.model, 0, 0, 0)
         if self.phase is not Phase.RUNNING:

@@ -22,7 +22,7 @@ _MUCH_LONGER = 10
 
 #: The ages of the oldest and the newest execution of each instance; 0 of idle ones.
 Executing = Sequence[Sequence[int]]
-#: How many durations there were of each size, in nanoseconds.
+#: Number of durations by size, in nanoseconds.
 Times = Counter[int]
 NO_TIMES: Times = Counter()
 
@@ -37,7 +37,7 @@ class VersionCounts(NamedTuple):
     success_ns: int = 0
     #: Requests whose clients did not wait for the answer.
     cancelled: int = 0
-    #: Those that were executed, and the time of that.
+    #: Number of executed requests, and the time of their execution.
     executed: int = 0
     compute_ns: int = 0
     request_times: Times = NO_TIMES
@@ -98,7 +98,7 @@ def _times(counts: Mapping[str, int]) -> Times:
 
 
 def _percentile(times: Times, percentage: float) -> float:
-    """Return what so many percent of the durations do not exceed; 0 without any."""
+    """Return a percentile of the durations; 0 without any."""
     rank = ceil(percentage / 100 * sum(times.values()))
     for ns in sorted(times):
         rank -= times[ns]
@@ -122,9 +122,9 @@ class Judge:
     def __init__(self) -> None:
         self._first: _Pair | None = None
         self._last: _Pair | None = None
-        #: Of the current broker and the current generations.
+        #: Counts of the current broker and the current generations.
         self._newest = _Pair(VersionCounts(), VersionCounts())
-        #: What was counted before a count began anew.
+        #: Counts from before a count started again.
         self._before = _Pair(VersionCounts(), VersionCounts())
 
     @property

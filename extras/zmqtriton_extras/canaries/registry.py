@@ -77,11 +77,11 @@ class CanaryRegistry(Feature):
         self._audience = core.audience
         #: The current canary of each model, or its last one.
         self._canaries: dict[str, Canary] = {}
-        #: For metrics.
+        #: Totals for metrics.
         self._totals = totals = CanaryTotals()
         self._watch = CanaryWatch(core.plan, core.counts, self._canaries, self._decide, totals)
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
-        #: Those who wait for the begin or the end of a canary, by model.
+        #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
         #: The models whose leaving version was told to go.
         self._leaving: set[str] = set()

@@ -23,7 +23,7 @@ from zmqtriton_frontends.inference import CheckedRequest, Copy, ModelVersion, Tr
 VERB = "canary.compared"
 #: The result of a copy that is not sent, or whose answer is not compared.
 SKIPPED = "skipped"
-#: How many copies are under way at most, and what they and their answers hold.
+#: Maximum number of copies under way, and maximum bytes of them and their responses.
 MAX_COPIES, MAX_BYTES = 32, 64 << 20
 _REPORT_AFTER_S = 0.5
 _MAX_DIFFERENCES = 5
@@ -105,7 +105,7 @@ class Shadows:
     def __init__(self, gateway: CopySender) -> None:
         self._gateway = gateway
         self.copies = self._bytes = 0
-        #: What came of copies and was not told, by model and version.
+        #: Results of copies that are not reported yet, by model and version.
         self._results: dict[tuple[str, int], _Results] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_report_due = False

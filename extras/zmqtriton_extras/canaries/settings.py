@@ -44,7 +44,7 @@ _MAX_SECONDS = 365 * 86_400.0
 class LatencyMeasure(NamedTuple):
     """Which time of requests is compared."""
 
-    #: Of their executions without the queue, or the whole from their arrival to their answer.
+    #: True to compare executions without the queue, False from arrival to response.
     is_compute: bool = True
     #: 0: the mean.
     percentile: float = 90.0
@@ -64,7 +64,7 @@ class CanarySettings(NamedTuple):
     header: tuple[str, str] = ("", "")
     #: The percentage of the others that it gets a copy of.
     shadow: float = 0.0
-    #: By which numbers in the answers to a copied request may differ.
+    #: Difference that numbers in the responses to a copied request may have.
     tolerance: float = 0.0
     #: It ends if more than this percentage fails in addition to what fails of the stable version.
     abort_failures: float | None = 5.0
@@ -116,7 +116,7 @@ def parse_settings(values: Mapping[str, Any]) -> CanarySettings:
 
 
 def read(config: Any) -> CanarySettings | None:
-    """Return what a model's parameters ask for; None if they name no version.
+    """Return the settings in a model's parameters; None if they name no version.
 
     Raises InvalidArgument.
     """

@@ -17,7 +17,7 @@ from zmqtriton_floor.wire import Tensor
 SERVICE = "capture"
 #: The lengths of header and tensors.
 LENGTHS = struct.Struct("!II")
-#: In place of a message: asks for the text of the page of metrics.
+#: Message that asks for the text of the metrics.
 QUESTION = bytes(LENGTHS.size)
 #: Bytes that a byte of JSON takes as objects.
 _OBJECT_BYTES = 8

@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     model: str = ""
     version: str = ""
     tolerance: float = 0.0
-    #: How much faster than captured; 0: as fast as answers come.
+    #: Factor by which requests are sent faster than captured; 0 is as fast as responses come.
     speed: float = 0.0
     clients: int = 4
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from zmqtriton.sdk import AddOn, Option, Port
 
-#: As Triton reads them; a switch of ours would need no value.
+#: Reader of booleans as Triton has them; a switch of ours would need no value.
 _BOOLEAN = "zmqtriton.options.values:boolean"
 _INTEGER = "zmqtriton.options.values:integer"
 _PORT = "zmqtriton.options.values:port"
 _SAGEMAKER, _VERTEX = "Sagemaker", "Vertex"
-#: Of Vertex AI, at the start and by a request.
+#: Text for Vertex AI, at the start and for a request.
 NO_DEFAULT = (
     "Expect the model repository contains only a single model if default model is not specified"
 )

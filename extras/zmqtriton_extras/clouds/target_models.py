@@ -44,9 +44,9 @@ class Target(NamedTuple):
     """The request that the application gets instead."""
 
     method: str
-    #: As in a request.
+    #: Path as in a request.
     path: str
-    #: Of requests with binary tensors; the length of the JSON follows it.
+    #: Content type of requests with binary tensors; the length of the JSON follows it.
     binary_type: str
 
 
@@ -133,7 +133,7 @@ class TargetModels:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings.http.max_input_size
         self._is_explicit = gateway.settings.models.control_mode == "explicit"
-        #: By the platform's name, as last heard: the model and its repository.
+        #: Models and their repositories by the platform's name, as of the last message.
         self._models: dict[str, dict[str, str]] = {}
 
     def routes(self) -> list[Route]:

@@ -9,7 +9,7 @@ from typing import Any
 from zmqtriton.options import BadValue, integer, pair
 
 _VERTEX = "failed to start Vertex AI service: Invalid argument"
-#: What /invocations may be.
+#: Kinds of inference for /invocations.
 _INFERENCE_TYPES = ("infer", "generate", "generate_stream")
 
 port_range = pair(integer, integer, "-")

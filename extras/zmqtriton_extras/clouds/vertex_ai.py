@@ -32,7 +32,7 @@ _REDIRECT = b"x-vertex-ai-triton-redirect"
 
 _MODEL = r"v2/models/[^/]+(?:/versions/[0-9]+)?"
 _REGION = r"v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?"
-#: What may be redirected to, and its method.
+#: Paths that a request may be redirected to, with their methods.
 _TARGETS = (
     ("GET", re.compile(r"v2|v2/health/(?:live|ready)|v2/models/stats")),
     ("POST", re.compile(rf"{_MODEL}/infer")),

@@ -33,7 +33,7 @@ _put: Any = zmq.backend.Socket.send
 VERSION = 1
 #: A larger header is refused unread.
 MAX_HEADER_BYTES = 1 << 20
-#: Of a message behind its header.
+#: Maximum number of frames after the header of a message.
 MAX_FRAMES = 1024
 #: Larger frames end their connection.
 MAX_FRAME_BYTES = 2**31 - 1

@@ -83,7 +83,7 @@ def _count_ready(models: Sequence[Mapping[str, Any]]) -> str:
 
 
 _VARIABLE = "ZMQTRITON_FLEET"
-#: For what a server answers from memory.
+#: Seconds for responses that a server has in memory.
 _LOOK_WITHIN_S = 10.0
 _ROLLOUT: Columns = {
     "Server": lambda row: row["server"],
@@ -120,7 +120,7 @@ class Fleet(NamedTuple):
     def services(
         self, nodes: Sequence[Node] | None = None, max_s: float = math.inf
     ) -> list[NodeService]:
-        """Return how each is asked, by default each that has not ended."""
+        """Return the services of these nodes, by default of all that have not ended."""
         if nodes is None:
             nodes = sources.present(self.find().nodes, print_note)
         headers, within_s = parse_headers(self.headers), min(self.timeout_s, max_s)

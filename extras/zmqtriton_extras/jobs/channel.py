@@ -17,7 +17,7 @@ from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway import Gateway
 
-#: For the process of jobs to begin, or to be replaced.
+#: Seconds for the process of jobs to start, or to be replaced.
 _WITHIN_S = 10.0
 _AGAIN_S = 0.05
 _MAX_IDLE = 16

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 #: The lengths of the document and of the bytes behind it.
 _LENGTHS = struct.Struct("!IQ")
-#: In place of the number of bytes: they come in frames, up to an empty one.
+#: Value in place of the number of bytes if they come in frames, up to an empty one.
 IN_FRAMES = (1 << 64) - 1
 _FRAME = struct.Struct("!I")
 LAST_FRAME = _FRAME.pack(0)
@@ -65,7 +65,7 @@ class Body:
     def __init__(self, reader: asyncio.StreamReader, size: int) -> None:
         self._reader = reader
         self._is_in_frames = size == IN_FRAMES
-        #: How many there are, as far as that is known.
+        #: Number of bytes that are left, as far as it is known.
         self.left = 0 if self._is_in_frames else size
 
     async def parts(self) -> AsyncIterator[bytes]:

@@ -37,7 +37,7 @@ from zmqtriton_frontends.inference import NotLoaded, attempt
 
 _CATEGORY = "inference"
 _ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])", re.IGNORECASE)
-#: As the process of jobs makes them; anything else is no job, and never part of a path.
+#: Ids of the process of jobs; any other text is no job, and never part of a path.
 _ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 #: Headers that are about the connection, or are secrets, or are for jobs themselves.
 _LEFT_OUT = frozenset(

@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 #: Text before the name and the arguments of a call are known; more of it is no call.
 _MAX_UNDECIDED = 1 << 20
-#: In front of the arguments of a call, where its name stands alone.
+#: Maximum letters of a call's name that stands alone before its arguments.
 _MAX_NAME = 256
-#: In front of a text that is calls or has none.
+#: Maximum blanks before a text that is calls or has none.
 _MAX_BLANKS = 1024
 #: The members that hold the arguments.
 _ARGUMENTS = ("arguments", "parameters")
@@ -46,10 +46,10 @@ class CallScanner:
         self._depth = _TOP if name else 0
         self._key: str | None = _ARGUMENTS[0] if name else None
         self._in_string = self._is_escaped = False
-        #: Of a key, or of the value of the name.
+        #: Letters of a key, or of the value of the name.
         self._word: list[str] = []
         self._word_room = _MAX_NAMES
-        #: Of the arguments, to be taken.
+        #: Pieces of the arguments that were not taken yet.
         self._pieces: list[str] = []
         #: The arguments are a text with JSON in it: they are taken as a whole.
         self._is_text = False
@@ -186,7 +186,7 @@ class Form(NamedTuple):
     id_form: str = "call_{:.24}"
 
 
-#: By the names that vLLM's and Triton's options have for them.
+#: Forms by the names of vLLM's and Triton's options.
 FORMS = {
     "hermes": Form("<tool_call>", "</tool_call>", has_special_marks=True),
     "llama3_json": Form("<|python_tag|>", is_whole=True),
@@ -432,6 +432,6 @@ def new_id() -> str:
 
 
 def _beginning_at_end(text: str, at: int, mark: str) -> int:
-    """Return how many of the last characters may be the beginning of a mark."""
+    """Return the number of last characters that can be the start of a mark."""
     longest = min(len(mark) - 1, len(text) - at)
     return next((size for size in range(longest, 0, -1) if text.endswith(mark[:size])), 0)

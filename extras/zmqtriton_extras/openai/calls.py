@@ -26,7 +26,7 @@ from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion, NotLoaded
 
 _T = TypeVar("_T")
-#: As Triton's frontend says it.
+#: Owner of models, in the words of Triton's frontend.
 _OWNER = "Triton Inference Server"
 
 
@@ -39,7 +39,7 @@ class Calls:
         self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def read(self, req: HttpRequest, reader: Callable[[Any], _T]) -> _T:
-        """Return what the reader makes of the document that a request carries.
+        """Return the reader's result for the document of a request.
 
         May run it in a thread. Raises InvalidArgument, and what the reader raises.
         """

@@ -20,7 +20,7 @@ from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.tensors import decode_bytes, to_numpy
 from zmqtriton_floor.wire import ResponseBody, Tensor
 
-#: As OpenAI tells a token that is impossible; JSON has no infinity.
+#: Log probability of an impossible token in OpenAI's API; JSON has no infinity.
 _LEAST = -9999.0
 
 
@@ -80,12 +80,12 @@ def _logprob(value: Any) -> float:
 
 
 def chat_document(tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
-    """Return what a choice of a chat has."""
+    """Return the log probabilities of a choice of a chat."""
     return {"content": [token.document() for token in tokens], "refusal": None}
 
 
 def completion_document(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
-    """Return what a choice of a completion has; its text begins at an offset."""
+    """Return the log probabilities of a completion's choice, whose text begins at an offset."""
     offsets = []
     for token in tokens:
         offsets.append(offset)
@@ -197,7 +197,7 @@ class Choice:
         self._rules = rules
         self._reader = rules.new_reader() if rules.new_reader is not None else None
         self._pieces = [beginning]
-        #: How many bytes have come.
+        #: Number of bytes received.
         self.size = 0
         #: Kept as texts are.
         self.calls: list[Call] = []
@@ -274,7 +274,7 @@ class Choices:
         self._prompt_bytes = len(prompt.encode())
         self._rules = rules
         self.first_index = first_index
-        #: What each choice begins with.
+        #: Text with which each choice begins.
         self.echo = prompt if rules.has_echo else ""
         self._prompt_tokens: int | None = None
         self._completion_tokens: int | None = None
@@ -375,7 +375,7 @@ def _element(elements: list[bytes], index: int) -> bytes:
 
 
 def estimate_tokens(size: int) -> int:
-    """Return how many tokens a text of so many bytes may have."""
+    """Return an estimate of the number of tokens of a text of this many bytes."""
     return -(-size // _BYTES_PER_TOKEN)
 
 

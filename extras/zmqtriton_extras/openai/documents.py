@@ -30,7 +30,7 @@ class Completion:
 
     prefix = "cmpl"
     whole = chunk = "text_completion"
-    #: So often the end of its stream repeats all of the text.
+    #: Number of times that the end of its stream repeats the whole text.
     repetitions = 0
 
     def __init__(self, model: str, *, has_usage: bool = False) -> None:
@@ -38,7 +38,7 @@ class Completion:
         self._common = {"created": int(time.time()), "model": model}
         #: Streams say null where they will tell it at their end.
         self._has_usage = has_usage
-        #: By choice, how long its text has become.
+        #: Length of the text so far, by choice.
         self._offsets: dict[int, int] = {}
 
     def document(self, answers: Sequence[Choices]) -> bytes:

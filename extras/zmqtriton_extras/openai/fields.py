@@ -43,8 +43,7 @@ def _integer(least: float, greatest: float = _MAX_INTEGER) -> Range:
     return Range(least, greatest, is_integer=True)
 
 
-#: By the name that clients and models share. OpenAI's own have its ranges, those of vLLM what it
-#: takes itself.
+#: Fields of sampling by the name that clients and models share, with OpenAI's ranges or vLLM's own.
 SAMPLING = {
     "min_tokens": _integer(0),
     "max_tokens": _integer(0),
@@ -112,7 +111,7 @@ def texts(
 
 
 def sampling(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return what a request says of the sampling, by the names of models. Raises RefusedField."""
+    """Return the sampling of a request, by the names of models. Raises RefusedField."""
     parameters: dict[str, Any] = {
         field: number(fields, field, values) for field, values in SAMPLING.items()
     }

@@ -28,7 +28,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "integer": (int,),
 }
-#: What the argument of a keyword is.
+#: Kinds of arguments of a keyword.
 _SCHEMA, _SCHEMAS, _MAP, _NUMBER, _COUNT = "schema", "schemas", "map", "number", "count"
 _NAMES, _KINDS, _VALUES, _VALUE, _REFERENCE, _NOTHING = (
     "names",
@@ -316,7 +316,7 @@ def _at_most(value: Any, limit: Any) -> bool:
     return bool(value <= limit)
 
 
-#: By keyword: whether a value fits the keyword's argument.
+#: Checks of a value against a keyword's argument, by keyword.
 _SIMPLE: dict[str, Callable[[Any, Any], bool]] = {
     "type": _has_type,
     "enum": lambda value, values: any(_is_same(value, one) for one in values),

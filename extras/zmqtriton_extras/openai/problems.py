@@ -11,7 +11,8 @@ from zmqtriton_frontends.http_api.asgi import problems
 
 #: The paths whose errors have this form.
 PREFIX = "/v1/"
-#: What access.py answers with 403 is 401 here, with the type and the code of Triton's frontend.
+#: Statuses of refused access: 403 of access.py becomes 401, with the type and code of Triton's
+#: frontend.
 _RESTRICTED, _UNAUTHORIZED = 403, 401
 
 
@@ -47,7 +48,7 @@ def answer_to(error: ZmqTritonError) -> tuple[int, bytes]:
 
 
 def describe(error: ZmqTritonError) -> dict[str, Any]:
-    """Return what a client is told of an error."""
+    """Return the document of an error for a client."""
     field, code = getattr(error, "field", None), getattr(error, "openai_code", None)
     return _description(error.http_status, problems.shortened(error), field, code)
 

@@ -29,13 +29,13 @@ from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.http_api import json_to_bytes
 
-#: Where the client does not say, and the model needs to know.
+#: Number of tokens if the client names none and the model requires one.
 DEFAULT_MAX_TOKENS = 16
 #: Inputs of models like those of TensorRT-LLM whose names are not OpenAI's.
 _OWN_NAMES = {"stop": "stop_words"}
 _ANY_TEXT = {"type": "text"}
 _FORCED_CALL = "tool_call"
-#: What the sampling calls an adapter, as in Triton's vLLM backend.
+#: Name of an adapter in the sampling, as in Triton's vLLM backend.
 _ADAPTER = "lora_name"
 
 #: The form of a text by OpenAI's document, and its schema; None for none.
@@ -185,7 +185,7 @@ def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> Tensor:
 
 
 def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Tensor]:
-    """Return what the client says of the sampling, as one input or as one for each wish."""
+    """Yield the sampling as one input, or as one input for each field."""
     wishes = dict(request.sampling)
     tensors = []
     document, schema = form
@@ -230,7 +230,7 @@ def _form_for_engine(request: TextRequest, names: TensorNames) -> _Form:
 
 
 def _format(names: TensorNames, form: _Form) -> Iterator[Tensor]:
-    """Return what the engine is to keep to."""
+    """Yield the format that the engine must follow."""
     document, schema = form
     target, guides = names.response_format, names.guides
     if target is not None:

@@ -34,7 +34,7 @@ _REFUSED_OF_COMPLETIONS: dict[str, tuple[Any, ...]] = {
     "top_logprobs": (None, 0),
 }
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-#: As with OpenAI.
+#: Maximum number of tools, as in OpenAI's API.
 _MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NONE, AUTO, REQUIRED, NAMED = "none", "auto", "required", "named"
@@ -43,7 +43,7 @@ NONE, AUTO, REQUIRED, NAMED = "none", "auto", "required", "named"
 class Tools(NamedTuple):
     """The functions that a model may call."""
 
-    #: In the form of chats, as templates expect them.
+    #: Documents of a chat in the form that templates expect.
     documents: Sequence[dict[str, Any]] = ()
     #: Whether it may call them, must, or must call a certain one.
     choice: str = NONE
@@ -180,17 +180,17 @@ class TextRequest(NamedTuple):
     model: str
     #: The messages of a chat, or else None.
     messages: list[dict[str, Any]] | None
-    #: What is to be continued; empty for a chat.
+    #: Prompts to continue; empty for a chat.
     prompts: list[str]
-    #: Of each prompt so many.
+    #: Number of choices for each prompt.
     choices: int
     is_streamed: bool
     has_usage_in_stream: bool
     #: Each text begins with its prompt.
     has_echo: bool
-    #: By vLLM's names, `n` among them if it is not 1.
+    #: Sampling by vLLM's names, with `n` if it is not 1.
     sampling: dict[str, Any]
-    #: So many alternatives of each token are asked for; None if probabilities are not.
+    #: Number of alternatives requested for each token; None without probabilities.
     logprobs: int | None = None
     tools: Tools = NO_TOOLS
     format: Format = ANY_TEXT
@@ -219,7 +219,7 @@ def read_completion(document: Any) -> TextRequest:
 
 
 def with_logprobs(sampling: dict[str, Any], logprobs: int | None) -> dict[str, Any]:
-    """Return what the model is told, with the alternatives that are asked for."""
+    """Return the sampling for the model, with the number of alternatives."""
     return sampling if logprobs is None else {**sampling, "logprobs": logprobs}
 
 

@@ -31,7 +31,7 @@ from zmqtriton_extras.openai.requests import (
 )
 from zmqtriton_floor.errors import ZmqTritonError
 
-#: By the reason for which a text has ended, why a response is not complete.
+#: Reasons of incomplete responses, by the reason for which the text has ended.
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _IN_PROGRESS, _COMPLETED, _PARTIAL = "in_progress", "completed", "incomplete"
 #: They change what an answer is, or need what is kept: all values but these are refused.
@@ -43,7 +43,7 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "max_tool_calls": (None,),
 }
 _LOGPROBS = "message.output_text.logprobs"
-#: Of tools that are not functions, so there is never anything of it.
+#: Fields to include that only tools other than functions have, so that they are always empty.
 _INCLUDED = ("reasoning.encrypted_content", _LOGPROBS)
 _TEXT_PARTS = ("input_text", "output_text", "text")
 #: Items of an earlier answer that say nothing to the model.
@@ -259,7 +259,7 @@ class Response(Completion):
         self._created = int(time.time())
         self._model = model
         self._number = 0
-        #: Those that are over, as documents, and the one that grows.
+        #: Finished items as documents, and the item that grows.
         self._done: list[dict[str, Any]] = []
         self._item: _Item | None = None
 

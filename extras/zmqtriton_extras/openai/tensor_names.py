@@ -17,7 +17,7 @@ from zmqtriton_frontends.inference import ModelVersion, NotLoaded
 
 _BOOL = BY_NAME["BOOL"].number
 
-#: By the parameter that names it: the default name, and the datatype that it must have to be used.
+#: Default name and required datatype of each input, by the parameter that names it.
 INPUTS = {
     "openai_text_input": ("text_input", BYTES),
     "openai_messages_input": ("", BYTES),

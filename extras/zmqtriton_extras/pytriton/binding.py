@@ -246,7 +246,7 @@ class BoundModel:
         return InferenceResponse(outputs)
 
     def _failure(self, error: BaseException) -> str:
-        """Return what the client gets; the server ends if the callable says so."""
+        """Return the error for the client; the server ends if the callable asks for it."""
         text = traceback.format_exc()
         if isinstance(error, PyTritonUnrecoverableError):
             logger.error("model '%s' cannot go on, the server is stopped: %s", self._name, text)

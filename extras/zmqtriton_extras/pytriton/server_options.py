@@ -128,7 +128,7 @@ class TritonConfig:
 
     @classmethod
     def from_env(cls) -> TritonConfig:
-        """Return what variables such as PYTRITON_TRITON_CONFIG_HTTP_PORT say.
+        """Return the options in variables such as PYTRITON_TRITON_CONFIG_HTTP_PORT.
 
         A list has one variable for each item: PYTRITON_TRITON_CONFIG_CACHE_CONFIG_0 and so on.
         """
@@ -171,7 +171,7 @@ def _list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else [str(item) for item in value]
 
 
-#: By the annotation of a field.
+#: Readers of values by the annotation of a field.
 _READERS: dict[str, Callable[[Any], Any]] = {
     "bool | None": _boolean,
     "int | None": int,
@@ -192,9 +192,9 @@ def _read(reader: Callable[[Any], Any], name: str, value: Any) -> Any:
 class TritonSecurityConfig:
     """Endpoints that answer only to requests with a token."""
 
-    #: By default a new one, if there are endpoints to protect.
+    #: Access token; by default a new one, if there are endpoints to protect.
     access_token: str | None = field(default=None, repr=False)
-    #: By default DEFAULT_PROTECTED_ENDPOINTS; an empty list for none.
+    #: Protected endpoints; by default DEFAULT_PROTECTED_ENDPOINTS, an empty list for none.
     restricted_endpoints: list[str] | None = None
 
     def __post_init__(self) -> None:
@@ -260,7 +260,7 @@ def _unrestricted(
 
 
 def unsupported_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what the server will say about options that it does not honour."""
+    """Return warnings about options that the server does not honour."""
     try:
         return parse([*command_words(options)]).warnings
     except OptionError as error:

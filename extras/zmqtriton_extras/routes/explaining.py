@@ -51,7 +51,7 @@ def read(reader: Reader, model: str, *, is_overview: bool) -> Routes:
 
 
 def notes(routes: Routes) -> list[Finding]:
-    """Return where they are served."""
+    """Return notes on where the routes are served."""
     return [note(f"its routes are served at {routes.path}", "")] if routes.path else []
 
 

@@ -31,10 +31,10 @@ from zmqtriton_frontends.http_api import HttpEntrance, HttpRequest, Route
 from zmqtriton_frontends.inference import Catalogue, ModelVersion
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-#: How long a request waits for routes that are being loaded.
+#: Seconds that a request waits for routes that are being loaded.
 _WITHIN_S = 30.0
 _AGAIN_S = 0.05
-#: How long a client of /openapi.json waits for routes that are not described yet.
+#: Seconds that a client of /openapi.json waits for routes that are not described yet.
 _DESCRIBED_WITHIN_S = 5.0
 _LARGE_BYTES = 64 << 10
 _BYTES, _UINT8 = BY_NAME["BYTES"].number, BY_NAME["UINT8"].number
@@ -229,7 +229,7 @@ class Forwarding:
                 raise
 
     async def describe(self, req: HttpRequest, routed: ModelVersion) -> dict[str, Any]:
-        """Return what a model of routes says of them. Raises its error."""
+        """Return a model's description of its routes. Raises its error."""
         described = self._described.get(routed.name)
         if described is not None and described[0] == routed.generation:
             return described[1]

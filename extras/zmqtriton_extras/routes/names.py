@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: Behind the name of a model, whose routes the model of that name has.
+#: Suffix of the name of the model that has another model's routes.
 SUFFIX = ".routes"
 #: The file beside the code of a model.
 FILE = "routes.py"

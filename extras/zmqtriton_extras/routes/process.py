@@ -24,7 +24,7 @@ from zmqtriton_frontends.serving import Service, run
 
 _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.25
-#: How often files are looked at whose generation stays, as it does if only code is exchanged.
+#: Interval at which files are checked whose generation stays, because only code was exchanged.
 _FILES_EVERY_S = 1.0
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 #: The files of an environment, beside a model.
@@ -41,7 +41,7 @@ _COPIED = (
     names.SECONDS,
     names.PATH,
 )
-#: How many requests run at the same time.
+#: Maximum number of requests at the same time.
 _AT_ONCE = "1024"
 
 

@@ -34,7 +34,7 @@ class _Family:
         self.series = weakref.WeakValueDictionary()
 
 
-#: By name; one goes when nothing refers to it.
+#: Families by name; one is dropped when it is no longer referenced.
 _families: weakref.WeakValueDictionary[str, _Family] = weakref.WeakValueDictionary()
 
 

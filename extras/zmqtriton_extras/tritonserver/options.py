@@ -51,7 +51,7 @@ class RateLimiterResource:
 class ModelLoadDeviceLimit:
     kind: InstanceGroupKind
     device: uint
-    #: Of the device's memory, beyond which no model is loaded.
+    #: Share of the device's memory beyond which no model is loaded.
     fraction: float
 
 

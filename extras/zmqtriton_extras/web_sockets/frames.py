@@ -160,7 +160,7 @@ class FrameReader:
             raise Violation(PROTOCOL_ERROR, "a frame of data comes where none can")
 
     def _end(self) -> Message:
-        """Return what the frame that was read completes."""
+        """Return the message that the frame completes."""
         opcode, self._opcode = self._opcode, None
         assert opcode is not None, "it was read"
         if self._is_control:

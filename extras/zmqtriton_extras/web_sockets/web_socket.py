@@ -31,7 +31,7 @@ from zmqtriton_frontends.process import TaskTurn
 SUBPROTOCOL = "zmqtriton"
 #: Silence of a client after which it gets a ping; after the same time again its connection ends.
 SILENT_S = 30.0
-#: How often the server looks whether it is leaving, and whether the client is there.
+#: Interval at which the server checks whether it is leaving, and whether the client is there.
 _LOOK_S = 0.5
 
 

@@ -148,7 +148,7 @@ def gives_probabilities(config: dict[str, Any]) -> bool:
 
 
 class TritonPythonModel:
-    #: What auto_complete_config has read, for the instance of the same process.
+    #: Model that auto_complete_config has read, for the instance in the same process.
     _read: Any = None
 
     @classmethod

@@ -18,7 +18,7 @@ except ImportError as error:
 
 
 class TritonPythonModel:
-    #: What auto_complete_config has opened, for the instance of the same process.
+    #: Session that auto_complete_config has opened, for the instance in the same process.
     _opened: Any = None
 
     @classmethod

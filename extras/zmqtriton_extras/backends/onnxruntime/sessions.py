@@ -94,7 +94,7 @@ class Plan(NamedTuple):
 
 
 def plan(config: dict[str, Any], kind: str, device: str) -> Plan:
-    """Return how the session of an instance is made. Raises TritonModelException."""
+    """Return the plan for the session of an instance. Raises TritonModelException."""
     number = configuration.number
     level = int((config.get("optimization", {}).get("graph") or {}).get("level", 0))
     if level not in _OPTIMIZATIONS:

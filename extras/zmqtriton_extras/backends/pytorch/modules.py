@@ -54,9 +54,9 @@ class Module(NamedTuple):
     """A model to call."""
 
     call: Any
-    #: Those of forward(); empty if the file does not name them.
+    #: Arguments of forward(); empty if the file does not name them.
     arguments: List[Argument]
-    #: Where its tensors are.
+    #: Device of its tensors.
     device: Any
     #: Runs in inference mode unless the configuration says otherwise.
     prefers_inference_mode: bool = False

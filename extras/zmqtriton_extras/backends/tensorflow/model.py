@@ -92,7 +92,7 @@ class Call:
 
 
 class TritonPythonModel:
-    #: What auto_complete_config has loaded, for the instance of the same process.
+    #: Model that auto_complete_config has loaded, for the instance in the same process.
     _loaded: Any = None
 
     @classmethod

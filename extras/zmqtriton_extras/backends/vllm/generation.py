@@ -66,7 +66,7 @@ class Question(NamedTuple):
 
     @classmethod
     def of(cls, request: Any) -> Question:
-        """Return what a request asks. Raises ValueError."""
+        """Return the question of a request. Raises ValueError."""
         inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
         is_streamed = bool(inputs["stream"][0]) if "stream" in inputs else False
         has_prompt = not is_streamed
@@ -99,7 +99,7 @@ class Answer:
 
     def __init__(self, question: Question) -> None:
         self._question = question
-        #: How much of each text, and how many tokens of it, are sent.
+        #: Length of each text that was sent, and its number of tokens.
         self._sent: Dict[int, int] = {}
         self._tokens: Dict[int, int] = {}
 

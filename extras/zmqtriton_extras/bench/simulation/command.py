@@ -42,8 +42,8 @@ from zmqtriton_extras.bench.simulation.run import (
 )
 from zmqtriton_floor.settings.broker import BrokerSettings
 
-#: In overload the instances never rest, and the queue grows as long as requests come. It is empty
-#: again some time after the last one: this share of the time in which they came.
+#: Share of the arrival time after which the queue is empty again. In overload the instances never
+#: rest, and the queue grows as long as requests arrive.
 _BUSY = 0.98
 _LATE_SHARE = 0.05
 

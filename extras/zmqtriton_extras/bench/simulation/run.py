@@ -143,11 +143,11 @@ class SimulationResult:
 
     answered: int = 0
     inferences: int = 0
-    #: How many requests were refused, by the text of the refusal.
+    #: Number of refused requests, by the text of the refusal.
     refused: Counter[str] = field(default_factory=Counter)
     latencies_ns: list[int] = field(default_factory=list)
     queued_ns: int = 0
-    #: How often a batch of each size was executed.
+    #: Number of executed batches, by size.
     batches: Counter[int] = field(default_factory=Counter)
     busy_ns: int = 0
     last_arrival_ns: int = 0

@@ -25,7 +25,7 @@ from zmqtriton_extras.capture.records import LINES, describe, omitted, write_new
 #: A segment ends when it is as large, or as old.
 SEGMENT_BYTES = 64 << 20
 _SEGMENT_S = 3600.0
-#: As many have room within a small limit.
+#: Minimum number of segments that fit within a small limit.
 _FEWEST_SEGMENTS = 4
 _KEY_FILE = "hash.key"
 

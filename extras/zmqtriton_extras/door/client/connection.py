@@ -129,7 +129,7 @@ class DoorResponses:
         self._inbox = inbox
         self._until_s = until_s
         self._is_over = False
-        #: How many were taken, and how many of those the server does not know of.
+        #: Number of responses taken, and of those not yet reported to the server.
         self._taken = self._untold = 0
 
     def __iter__(self) -> DoorResponses:

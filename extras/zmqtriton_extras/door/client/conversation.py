@@ -29,7 +29,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 
-#: How often a thread that waits looks whether the connection is still there.
+#: Interval at which a waiting thread checks the connection.
 _LOOK_S = 0.25
 #: Larger frames are not copied.
 _COPIED_BYTES = 64 << 10
@@ -68,7 +68,7 @@ class Inbox:
     def __init__(self, number: int) -> None:
         self.number = number
         self.messages: deque[Message] = deque()
-        #: What a coroutine waits for.
+        #: Future that a coroutine waits for.
         self.waiting: asyncio.Future[None] | None = None
 
     def wake(self) -> None:

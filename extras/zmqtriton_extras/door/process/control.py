@@ -19,7 +19,7 @@ from zmqtriton_frontends.inference import attempt, parse_version
 
 #: A model's configuration in a header.
 _MAX_CONFIG = 1 << 20
-#: What the log calls those that change something.
+#: Name in the log of clients that change something.
 _CLIENT = "a client of the door"
 
 Answer = dict[str, Any]

@@ -62,7 +62,7 @@ class DoorRequest(NamedTuple):
     options: SchedulingOptions
     places: Mapping[str, RegionSlice]
     classes: Classes
-    #: How many responses may be sent before the client grants more; None without such a limit.
+    #: Number of responses that may be sent before the client grants more; None is no limit.
     credit: int | None
     #: The span that the client has begun, as the headers of HTTP.
     headers: Mapping[bytes, str]
@@ -121,7 +121,7 @@ def _shape(name: str, shape: list[Any]) -> list[int]:
 
 
 def _place(fields: Fields) -> RegionSlice | None:
-    """Return where in clients' shared memory a tensor lies; None if it does not."""
+    """Return the slice of a client's shared memory that has a tensor; None if none has."""
     region = fields.text("region")
     offset, size = fields.count("offset"), fields.count("byte_size")
     if not region:
@@ -197,7 +197,7 @@ def _options(fields: Fields) -> SchedulingOptions:
 class Asker(Protocol):
     """The client, as far as one of its requests is concerned."""
 
-    #: Those that it has begun and not ended.
+    #: Sequences that it has started and not ended.
     sequences: OpenSequences
     #: The name of the client in logs.
     name: str
@@ -235,9 +235,9 @@ class DoorInference(PendingRequest):
         self._number = number
         self._request = request
         self._model: ModelVersion
-        #: How many responses of a stream may be sent now; None without a limit.
+        #: Number of responses of a stream that may be sent now; None is no limit.
         self._credit = request.credit
-        #: What the stream waits for while it has no credit.
+        #: Future that the stream waits for while it has no credit.
         self._granted: asyncio.Future[None] | None = None
 
     def begin(self) -> None:

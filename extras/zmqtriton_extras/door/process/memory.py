@@ -13,9 +13,9 @@ from zmqtriton_frontends.process import unused_of
 
 _log = logging.getLogger(__name__)
 
-#: For messages that have arrived and are not yet looked at.
+#: Bytes for messages that have arrived and were not read yet.
 _UNREAD_BYTES = 1 << 30
-#: For threads and libraries, which get none of what the heap of the C library has.
+#: Bytes for threads and libraries, which cannot use the free heap of the C library.
 _ROOM_BYTES = 64 << 20
 #: A heap with this much to spare keeps what was freed; until then it is in use.
 _SPARE_BYTES = 256 << 20
@@ -50,7 +50,7 @@ class MemoryLimit:
 
 
 def _own_bytes() -> int:
-    """Return what the limit counts now: memory that is private and can be written to."""
+    """Return the memory that the limit counts: private and writable."""
     with open("/proc/self/status", encoding="ascii") as status:
         for line in status:
             if line.startswith("VmData:"):

@@ -34,9 +34,9 @@ _MAX_BYTES = 64 << 20
 COPIED_BYTES = 16 << 10
 #: While so much of large answers is unread, streams wait.
 _UNREAD_BYTES = 4 << 20
-#: Who has so many messages unread, and asks on, is shut out.
+#: Maximum number of unread messages of a client that continues to send requests.
 _MAX_UNREAD = 4096
-#: What a request takes while it waits, besides its frames.
+#: Bytes of a waiting request, in addition to its frames.
 _WAITING_BYTES = 1 << 10
 _CANCELLED = "the request was cancelled by its client"
 
@@ -91,16 +91,16 @@ class Peer:
             Share(ledger.answers, client),
         )
         self._loop = asyncio.get_running_loop()
-        #: What was begun and is not answered, with its size; None while it is being begun.
+        #: Open exchanges with their sizes, by number; None while one is being started.
         self._open: dict[int, tuple[Exchange | None, int]] = {}
         self._bytes = 0
         #: The request whose place in the order is still open.
         self._held_by = 0
-        #: By number, in their order.
+        #: Waiting requests by number, in their order.
         self._waiting: dict[int, Asked] = {}
-        #: With what each takes that is not accounted for by frames.
+        #: Unread messages, each with its bytes that are not counted with its frames.
         self._unread: deque[tuple[Message, int]] = deque()
-        #: How many streams wait for the client to let them send more.
+        #: Number of streams that wait for the client to let them send more.
         self._creditless = 0
         #: Streams that wait for room.
         self._stopped: deque[asyncio.Future[None]] = deque()

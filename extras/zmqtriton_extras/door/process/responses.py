@@ -88,7 +88,7 @@ def leaving(message: Message) -> Message:
 
 
 def failure(verb: str, problem: BaseException) -> ZmqTritonError:
-    """Return what a client is told of a handler's exception."""
+    """Return the error for a client after a handler's exception."""
     if isinstance(problem, ZmqTritonError):
         return problem
     if isinstance(problem, MemoryError):

@@ -44,7 +44,7 @@ _UNREAD, _AHEAD = 64, 4
 _MAX_A_TURN = 64
 #: A client that has asked nothing for so long has heard that the server stops, or will not ask.
 _QUIET_S = 1.0
-#: For sending the last answers once all requests are answered.
+#: Time for sending the last responses.
 _LINGER_MS = 1000
 _INFER, _CANCEL, _CREDIT = "infer", "cancel", "credit"
 #: Process, user and group.
@@ -70,12 +70,12 @@ class DoorServer(Service):
         self._context = zmq.Context()
         self._socket: Any = None
         self._monitor: Any = None
-        #: By routing id, with their descriptors.
+        #: Peers with their descriptors, by routing id.
         self._peers: dict[bytes, tuple[Peer, int]] = {}
         #: The connections that there are, with the routing id of the client once it has asked.
         self._connections: dict[int, bytes] = {}
         self._max_connections = max_connections()
-        #: Those whom ZeroMQ has no room for.
+        #: Peers for which ZeroMQ has no room.
         self._blocked: dict[Peer, None] = {}
         self._is_read_due = False
         self._path = ""
@@ -202,7 +202,7 @@ class DoorServer(Service):
     # ------------------------------------------------------------ the clients
 
     def _peer_of(self, identity: bytes, frame: Any) -> Peer | None:
-        """Return who has sent this frame; None if the connection has ended since."""
+        """Return the sender of this frame; None if its connection has ended."""
         entry = self._peers.get(identity)
         if entry is not None:
             return entry[0]

@@ -35,7 +35,7 @@ class Process(NamedTuple):
 def describe_server(
     settings: FrontendSettings, process: Process, find_host: Callable[[], str]
 ) -> dict[str, Any]:
-    """Return what its models do not change; `find_host` finds this machine's name for others."""
+    """Return the part that does not depend on models; `find_host` finds the machine's name."""
     options = settings.options_of("fleet", AnnouncementOptions)
     document = {
         "format": FORMAT,

@@ -36,11 +36,12 @@ from zmqtriton_standard.tracing.posting import Poster, PostError
 
 _log = logging.getLogger(__name__)
 
-#: How long a place may take.
+#: Maximum seconds for an announcement to one place.
 TELL_WITHIN_S = 5.0
-#: How often models that judge their own readiness are asked, and what came without news is found.
+#: Interval at which models that judge their own readiness are asked, and unannounced changes are
+#: found.
 _LOOK_EVERY_S = 1.0
-#: How often the server is asked whether clients can connect, until they can.
+#: Interval at which the server is asked whether clients can connect, until they can.
 _OPENING_EVERY_S = 0.1
 _LONGEST_WAIT_S = 3600.0
 #: The pause after a failure: the first one, and the longest.
@@ -60,7 +61,7 @@ class AnnounceError(Exception):
 
 
 def open_place(place: str, token_file: str) -> Tell:
-    """Return how to tell a file or a URL. Raises OSError if there are no certificates."""
+    """Return the function that writes to a file or URL. Raises OSError without certificates."""
     if "://" not in place:
         return lambda line, within_s: _replace(Path(place), line)
     headers = {"Content-Type": "application/json", "User-Agent": f"zmqtriton/{__version__}"}
@@ -99,7 +100,7 @@ def _replace(path: Path, line: bytes) -> None:
 
 
 def _started_s(path: Path) -> float:
-    """Return when the server was started that has announced itself in this file; 0 if none has."""
+    """Return the start time of the server that has announced itself in this file; 0 without one."""
     try:
         return float(json.loads(path.read_bytes())["started_s"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -172,7 +173,7 @@ class AnnouncementSchedule:
         self._has_news = True
 
     def due_s(self) -> float:
-        """Return when to tell next."""
+        """Return the time of the next announcement."""
         return self._earliest_s if self._has_news else self._told_s + self._interval_s
 
     def begin(self) -> None:

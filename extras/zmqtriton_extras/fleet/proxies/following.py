@@ -63,11 +63,11 @@ class Follower:
         self._target, self._render, self._tell = target, render, tell
         self._memory = target.path.with_name(target.path.name + _MEMORY_SUFFIX)
         self._membership = Membership(self._remembered())
-        #: By the address of the server: its last announcement, and when that came.
+        #: Last announcement of each server and its time, by address.
         self._received: dict[str, tuple[Mapping[str, Any], float]] = {}
         #: Nothing, so that the proxy is told at least once: an earlier run may have ended before.
         self._text = ""
-        #: That with which the proxy was reloaded at last.
+        #: Configuration with which the proxy was reloaded last.
         self._loaded = ""
         self._problems: dict[str, str] = {}
         self._threads = ThreadPoolExecutor(32, "asking")

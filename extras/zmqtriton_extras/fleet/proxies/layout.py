@@ -25,7 +25,7 @@ def is_plain(model: str) -> bool:
 class Group(NamedTuple):
     """Servers that are probed for one thing, and that requests are dealt among."""
 
-    #: Of the proxy's own kind; made of letters, digits and underscores.
+    #: Name within the proxy, of letters, digits and underscores.
     name: str
     #: The model whose readiness counts; "" for that of the server.
     model: str
@@ -58,7 +58,7 @@ class Group(NamedTuple):
 
 class Layout(NamedTuple):
     nodes: tuple[Node, ...]
-    #: Those that have health checks of their own.
+    #: Models that have their own health checks.
     models: tuple[str, ...]
     #: HOST:PORT of each; "" for none.
     http: str
@@ -95,7 +95,7 @@ class Layout(NamedTuple):
         return Group("http_servers", "", self.nodes)
 
     def http_groups(self) -> list[Group]:
-        """Return those of the models, and at last that of everything else."""
+        """Return the groups of the models, and last the group for everything else."""
         return [*self.model_groups(), self.http_group]
 
     @property
@@ -103,7 +103,7 @@ class Layout(NamedTuple):
         return Group("grpc_servers", "", _with_grpc(self.nodes))
 
     def grpc_model_groups(self) -> list[Group]:
-        """Return those of the models for gRPC, whose requests name one in a header if at all."""
+        """Return the groups of the models for gRPC, where a header can name the model."""
         if not self.model_header and not self.model_domain:
             return []
         return [

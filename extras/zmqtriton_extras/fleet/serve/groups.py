@@ -138,7 +138,7 @@ class Change(NamedTuple):
 
 
 def change_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
-    """Return what leads from the models that a server was told to serve to others."""
+    """Return the change from one set of served models to another."""
     absent = object()
     load = tuple(name for name in after if before.get(name, absent) != after[name])
     return Change(load, tuple(name for name in before if name not in after))
@@ -164,7 +164,7 @@ def demand_of(figures: Mapping[str, Any]) -> float:
 
 
 def wished_servers(demands: Sequence[float], servers: int) -> int:
-    """Return how many servers the demand on so many needs; servers without a report are as busy."""
+    """Return the number of servers for the demand; those without a report count as equally busy."""
     mean = sum(demands) / len(demands)
     return max(1, math.ceil(mean * servers / _TARGET - 1e-9))
 

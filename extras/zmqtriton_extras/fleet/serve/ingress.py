@@ -21,7 +21,7 @@ from zmqtriton_extras.fleet.serve.groups import choose_group
 from zmqtriton_extras.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
 
-#: By number.
+#: Status codes by number.
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _MODEL = re.compile(r"/v2/(?:repository/)?models/([^/?]+)")
 SERVICE = "inference.GRPCInferenceService"
@@ -39,13 +39,13 @@ UNARY = (
 #: Serve passes on streams of requests from Ray 2.55 on.
 STREAM = "ModelStreamInfer"
 _FIRST_FIELD = 0x0A
-#: Those that are of one connection.
+#: Headers that belong to one connection.
 _OF_CONNECTIONS = frozenset(
     ("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host")
 )
 _SERVICE = "/inference.GRPCInferenceService/"
 _UNLIMITED = -1
-#: Of HTTP/2 and of Serve, not of the caller.
+#: Prefixes of metadata that HTTP/2 and Serve add, not the caller.
 _NOT_FORWARDED = ("grpc-", ":", "user-agent", "application", "request_id", "multiplexed_model_id")
 
 Pairs = Sequence[tuple[str, str]]

@@ -29,7 +29,7 @@ from zmqtriton_extras.fleet.servers.nodes import Node, node_of
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 _LOOK_EVERY_S = 0.1
-#: For what a server answers from memory; one that is stopped never does.
+#: Seconds for responses that a server has in memory; a stopped one never responds.
 _ANSWER_WITHIN_S = 4.0
 #: Beyond what a server takes by itself, before it is killed.
 _MARGIN_S = 5.0
@@ -77,7 +77,7 @@ def _absolute(path: str) -> str:
 
 class OwnedServer:
     def __init__(self, name: str, options: Sequence[str]) -> None:
-        #: In the runtime directory, which the server makes, and which goes with it.
+        #: Directory in the runtime directory; the server creates and removes it.
         self._directory = runtime_places.preferred() / f"zmqtriton-{secrets.token_hex(8)}"
         self._announced = self._directory / "announcement.json"
         self._lock = threading.Lock()
@@ -105,7 +105,7 @@ class OwnedServer:
             os.close(ours)
 
     def wait_until_open(self) -> None:
-        """Return when clients can connect: the initial models were tried. Raises Unavailable."""
+        """Wait until clients can connect, after the initial loads. Raises Unavailable."""
         while self.announcement().get("state", STARTING) == STARTING:
             if self._process.poll() is not None:
                 raise Unavailable(f"the server {_describe_end(self._process.returncode)}")
@@ -122,7 +122,7 @@ class OwnedServer:
         threading.Thread(target=watch, daemon=True, name="server-watch").start()
 
     def announcement(self) -> dict[str, Any]:
-        """Return what the server has announced last; empty before the first time."""
+        """Return the server's last announcement; empty before the first."""
         with suppress(FileNotFoundError):
             document: dict[str, Any] = json.loads(self._announced.read_text("utf-8"))
             return document

@@ -33,7 +33,7 @@ def remove(replica: str) -> None:
 
 
 def find(address: str) -> tuple[list[dict[str, Any]], int]:
-    """Return what servers have announced last, and how many there should be, as Serve knows.
+    """Return the last announcements of servers, and the number of servers that Serve wants.
 
     The cluster is the one at the address, by default $RAY_ADDRESS or this machine's. Raises
     InvalidArgument.
@@ -49,7 +49,7 @@ def find(address: str) -> tuple[list[dict[str, Any]], int]:
 
 
 def _announcements() -> Iterator[dict[str, Any]]:
-    """Yield those of living replicas."""
+    """Yield the announcements of living replicas."""
     for actor in ray.util.list_named_actors(all_namespaces=True):
         if actor["name"].startswith(_ACTOR) and (text := _get(actor["name"])):
             yield json.loads(text)

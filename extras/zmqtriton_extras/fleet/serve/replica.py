@@ -39,8 +39,7 @@ class ServerReplica(Relay, Entrance):
         self._name = replica.to_full_id_str()
         self._headers = headers
         self._stop_limits = drain_within_s, stop_within_s
-        #: What the server was told to serve; a model that has failed is tried again when its mark
-        #: changes.
+        #: Models that the server should serve; a failed one is tried again when its mark changes.
         self._models: Models = {}
         self._written: dict[str, Any] = {}
         self._registering: asyncio.Future[None] | None = None

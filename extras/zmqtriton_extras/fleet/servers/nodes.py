@@ -29,13 +29,13 @@ class Node(NamedTuple):
     http: str
     grpc: str = ""
     agent_check: str = ""
-    #: Those of http and grpc that want TLS.
+    #: Services (http, grpc) that require TLS.
     tls: frozenset[str] = frozenset()
     #: The models that it should serve; None if that is not known.
     models: tuple[str, ...] | None = None
-    #: Those of them that are ready; None if that is not known.
+    #: Models that are ready; None if unknown.
     ready: frozenset[str] | None = None
-    #: As announced; "" if nothing was.
+    #: State as announced; "" without an announcement.
     state: str = ""
     #: Orders announcements of one address: when this run began, and when it said this.
     order: tuple[float, float] = (0.0, 0.0)

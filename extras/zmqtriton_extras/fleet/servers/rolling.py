@@ -134,7 +134,7 @@ class Rollout(NamedTuple):
     reason: str
 
     def next_steps(self, model: str) -> list[str]:
-        """Return what to do after a failure, as commands for some of the servers."""
+        """Return the next steps after a failure, as commands for some of the servers."""
         purposes = (
             ("to go on, mend the model, then", "rollout", "REFUSED UNREADY OLD"),
             ("to go back, restore its files, then", "rollout", "NEW UNREADY"),
@@ -199,7 +199,7 @@ def perform(
 
 
 def _await_readiness(service: NodeService, model: str, within_s: float) -> None:
-    """Return when the model is ready. Raises DeadlineExceeded."""
+    """Wait until the model is ready. Raises DeadlineExceeded."""
     end_s = time.monotonic() + within_s
     while not service.is_ready(model):
         if time.monotonic() > end_s:

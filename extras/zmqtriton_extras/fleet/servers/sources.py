@@ -27,7 +27,7 @@ _ANSWER_WITHIN_S = 10.0
 _MAX_BYTES = 16 << 20
 _SRV, _KUBECTL, _RAY = "srv:", "kubectl:", "ray:"
 _KUBECTL_WITHIN_S = 30.0
-#: By service, the port of a container that names none.
+#: Ports of a container that names none, by service.
 _USUAL_PORTS = {"http": 8000, "grpc": 8001}
 _DNS_WITHIN_S = 3.0
 
@@ -158,7 +158,7 @@ def list_servers(words: Iterable[str], headers: Mapping[str, str] | None = None)
 
 
 def present(listed: Iterable[Node], tell: Callable[[str], None]) -> list[Node]:
-    """Return those that have not ended, and tell of others. Raises InvalidArgument without any."""
+    """Return the nodes that have not ended. Raises InvalidArgument if all have."""
     here = []
     for node in listed:
         if node.is_gone:

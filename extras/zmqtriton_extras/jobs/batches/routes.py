@@ -35,10 +35,10 @@ from zmqtriton_frontends.http_api import (
 Responder = Callable[..., Awaitable[None]]
 
 _CATEGORY, _GENERAL = "openai", "inference"
-#: As the process of jobs makes them; anything else is neither, and never part of a path.
+#: Ids of the process of jobs; any other text is no id, and never part of a path.
 _FILE_ID = re.compile(r"file-[0-9A-HJKMNP-TV-Z]{26}")
 _BATCH_ID = re.compile(r"batch_[0-9A-HJKMNP-TV-Z]{26}")
-#: With its form. OpenAI takes 512 MB.
+#: Maximum bytes of an upload with its form. OpenAI takes 512 MB.
 MAX_UPLOAD_BYTES = 512 << 20
 _MAX_BODY_BYTES = 64 << 10
 _MAX_FILES, _MAX_BATCHES, _USUAL_BATCHES = 10_000, 100, 20
@@ -280,7 +280,7 @@ def _page(req: HttpRequest, form: re.Pattern[str], usual: int, maximum: int) -> 
 
 
 def _request(body: bytes) -> Document:
-    """Return what a client asks of a batch. Raises RefusedField."""
+    """Return a client's request for a batch. Raises RefusedField."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -38,7 +38,7 @@ _TOO_MANY, _UNAVAILABLE = 429, 503
 _MAX_TRIES = 3
 #: The limit of an answer, which lies in memory until its job has ended.
 _MAX_BYTES = 256 << 20
-#: From this size on it is asked whether there is room for it on disk; again when it has doubled.
+#: Size of a response from which the free space on disk is checked, and again when it has doubled.
 _CHECKED_BYTES = 1 << 20
 #: A longer error is no document that is worth the time of all jobs.
 _MAX_ERROR_BYTES = 64 << 10
@@ -166,7 +166,7 @@ class Execution:
 
 
 def judge(job: Job, answer: Answer, may_repeat: bool) -> Outcome:
-    """Return what an answer means for a job; `job` is as it was before this try."""
+    """Return the outcome of a response for a job; `job` is as it was before this try."""
     status, headers, body = answer
     text = json.dumps(headers)
     if status < 400:

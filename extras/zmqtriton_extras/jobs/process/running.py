@@ -53,7 +53,7 @@ class _Line:
     """The work for one model."""
 
     def __init__(self) -> None:
-        #: How many tasks work for it, and how many of them wait for a job.
+        #: Number of tasks that work for it, and of those that wait for a job.
         self.workers = self.waiting = 0
         #: The jobs that have begun on disk, and are not executed yet.
         self.ahead: dict[str, Job] = {}
@@ -119,7 +119,7 @@ class Running:
         return None if done is None else done / 1000
 
     def reply(self, job: str) -> Reply | None:
-        """Return what there is of the answer of a job that runs here."""
+        """Return the response so far of a job that runs here."""
         return self._replies.get(job)
 
     def cancel(self, job: str) -> None:
@@ -198,7 +198,7 @@ class Running:
         return True
 
     def _rules_of(self, model: str) -> tuple[int, bool]:
-        """Return how many jobs of a model may run, none while it is not there, and again."""
+        """Return a model's maximum number of running jobs, and whether they may be repeated."""
         if not model:
             return _LIMIT, False
         try:
@@ -340,7 +340,7 @@ class Running:
 
 
 def _unread(job: Job, error: OSError) -> Outcome:
-    """Return what becomes of a job whose request cannot be read; `job` is as before this try."""
+    """Return the outcome of a job whose request cannot be read; `job` is as before this try."""
     if job.tries + 1 < _MAX_READS and not isinstance(error, FileNotFoundError):
         return Outcome(QUEUED, not_before=time.time() + _AGAIN_S * 2**job.tries)
     return Outcome(FAILED, 500, reason=f"the request cannot be read: {error.strerror}")

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 #: The bytes of each connection that are here and wait to be read.
 _READ_BYTES = 64 << 10
-#: For an earlier process to give the directory up.
+#: Seconds for an earlier process to release the directory.
 _OPEN_WITHIN_S = 8.0
 _NOT_YET = "another process still has the jobs; retry later"
 _UNUSABLE = "the state directory cannot be used for jobs; the log says why"
@@ -139,7 +139,7 @@ class JobsService(Service):
 
 
 def _refusal(error: Exception) -> Refused:
-    """Return what a client is told of an error."""
+    """Return the refusal for a client after an error."""
     refusal = refusal_of(error)
     if isinstance(refusal, Refused):
         return refusal

@@ -191,7 +191,7 @@ class Store:
         self.execute = database.execute
         #: The files that go when the transaction is durable.
         self._gone: list[Path] = []
-        #: Whose job was begun last, by model.
+        #: Owner whose job was started last, by model.
         self._turns: dict[str, str] = {}
 
     def close(self) -> None:
@@ -269,7 +269,7 @@ class Store:
         return _NO_ROOM_FOR_ANSWER.format(size, max(0, free), self.limits.max_bytes)
 
     def _free_bytes(self) -> int:
-        """Return what jobs may still take, beside the rooms for small answers."""
+        """Return the bytes that jobs may still take, apart from the room for small responses."""
         statement = "SELECT IFNULL(SUM(jobs), 0) FROM counts WHERE state IN ('queued', 'running')"
         [promised] = self._database.execute(statement).fetchone()
         return int(self.limits.max_bytes - self.taken_bytes() - promised * _ROW_BYTES)

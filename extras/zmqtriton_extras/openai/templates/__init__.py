@@ -21,9 +21,9 @@ _MAX_TEMPLATES = 64
 MAX_BYTES = 64 << 20
 #: Requests and answers begin with their length.
 LENGTH_BYTES = 4
-#: What came of a request; an answer begins with its number.
+#: Outcomes of a request; a response begins with the number of its outcome.
 OUTCOMES = ("prompt", "messages", "internal", "InvalidArgument", "Unsupported")
-#: What a process says first, when it can render.
+#: First output of a process that can render.
 READY = b"ready\n"
 
 

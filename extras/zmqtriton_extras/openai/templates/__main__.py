@@ -20,7 +20,7 @@ from zmqtriton_extras.openai.templates import LENGTH_BYTES, OUTCOMES, READY
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
-#: Of address space: an interpreter with Jinja takes a tenth of it.
+#: Maximum bytes of address space; an interpreter with Jinja takes a tenth of it.
 MEMORY_BYTES = 512 << 20
 _WARM = "{% for m in messages %}{{ m | tojson }}{{ strftime_now('%Y') }}{% endfor %}{{ 1 / 0 }}"
 

@@ -19,13 +19,13 @@ from zmqtriton_extras.openai import templates
 from zmqtriton_extras.openai.templates import LENGTH_BYTES, OUTCOMES, READY
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable, Unsupported
 
-#: How long a template may take; a usual one takes a millisecond.
+#: Maximum seconds for a template; a usual one takes a millisecond.
 WITHIN_S = 5.0
-#: How long a process may take until it can render.
+#: Maximum seconds until a process can render.
 _START_S = 30.0
 #: Processes of one server process. One takes 15 MB.
 MAX_PROCESSES = 8
-#: How long one is kept that nobody needs.
+#: Seconds that an unused process is kept.
 _IDLE_S = 60.0
 #: Chats of one model that wait for its process.
 _MAX_WAITING = 256
@@ -136,7 +136,7 @@ class Children:
     def __init__(self, users: Sequence[str] = ()) -> None:
         """Set up; the first of the users is that of models that name none."""
         self._users = users
-        #: By model; who was asked last is the last.
+        #: Children by model, in the order of their last use.
         self._children: dict[str, Child] = {}
         self._ending: dict[str, asyncio.TimerHandle] = {}
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 #: A bearer token by its name and its limit: one whose limit was changed begins anew.
 Key = tuple[str, int]
 _MINUTE_NS = 60 * 10**9
-#: As many bearer tokens as the broker tells apart; the oldest goes.
+#: Maximum number of bearer tokens, as in the broker; the oldest is dropped.
 _MAX_KEYS = 1000
 
 
@@ -24,7 +24,7 @@ class Counted(NamedTuple):
     #: Tokens of its prompt, None if the model does not say, and those that were made.
     prompt: int | None
     made: int
-    #: From its arrival to the first text, and the mean between tokens; None without.
+    #: Seconds from its arrival to the first text, and the mean between tokens; None without.
     first_s: float | None = None
     per_token_s: float | None = None
     #: The name of its client's bearer token, and the limit of that; "" and 0 without.
@@ -50,7 +50,7 @@ class Allowances:
         self._put(key, _Balance(self._left(key, now_ns) - tokens, now_ns))
 
     def ready_ns(self, key: Key, now_ns: int, held: int = 0) -> int:
-        """Return when something is left beyond the `held` tokens; 0 for now."""
+        """Return the time at which more than the `held` tokens are left; 0 is now."""
         missing = 1 + held - self._left(key, now_ns) if held or key in self._balances else 0
         return now_ns + int(missing * _MINUTE_NS / key[1]) if missing > 0 else 0
 

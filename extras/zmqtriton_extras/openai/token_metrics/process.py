@@ -168,7 +168,7 @@ class TokenSums:
         return render(families)
 
     def made(self) -> str:
-        """Return how many tokens each version has made, as JSON."""
+        """Return the number of tokens that each version has made, as JSON."""
         series = self._series[_MADE.name].items()
         return json.dumps({":".join(key): each["value"] for key, each in series})
 

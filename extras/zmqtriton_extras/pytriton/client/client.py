@@ -250,7 +250,7 @@ def to_sample(config: TritonModelConfig, outputs: dict[str, Array]) -> dict[str,
 class BaseDecoupledClient(BaseModelClient):
     """The settings of a client of one decoupled model."""
 
-    #: As in PyTriton.
+    #: Scope of timeouts, as in PyTriton.
     _default_scope: ClassVar[TimeoutScope]
 
     def __init__(

@@ -37,7 +37,7 @@ _MIN_QUESTION_S = 1.0
 #: Between two questions: soon at first, then seldom enough for hundreds of clients.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
-#: What not being ready looks like from here, besides "no".
+#: Errors that mean that a server is not ready.
 NOT_READY = (OSError, ServerError)
 
 

@@ -59,7 +59,7 @@ class WarmupInput:
     shape: Sequence[int]
     zero_data: bool | None = False
     random_data: bool | None = False
-    #: As numpy.save() writes it, with the batch or without.
+    #: File as numpy.save() writes it, with the batch or without.
     input_data_file: str | None = None
 
 

@@ -17,7 +17,7 @@ _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _JSON, _TEXT, _EVENTS = "application/json", "text/plain; charset=utf-8", "text/event-stream"
 #: A part of an answer has no more bytes: it is in memory twice.
 _PART_BYTES = 8 << 20
-#: As many as there are requests, so that slow readers of some hold up no other.
+#: Threads that send responses: one for each request, so that a slow reader delays no other request.
 _sending = ThreadPoolExecutor(256, "answer")
 
 

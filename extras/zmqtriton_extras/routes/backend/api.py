@@ -44,7 +44,7 @@ class Request:
 
     def __init__(self, head: Dict[str, Any], body: memoryview) -> None:
         self.method: str = head["method"]
-        #: As the route names it, behind `/models/NAME`.
+        #: Path as the route names it, after `/models/NAME`.
         self.path: str = head["path"]
         #: The parts of the path that the route names in braces.
         self.params: Dict[str, str] = {}
@@ -121,7 +121,7 @@ class Row(NamedTuple):
     function: Callable[..., Any]
 
 
-#: In the order in which they were made; the first that fits answers.
+#: Routes in the order of their creation; the first that matches is used.
 rows: List[Row] = []
 
 

@@ -38,7 +38,7 @@ _STATUSES = {
     "ALREADY_EXISTS": 400,
     "CANCELLED": 499,
 }
-#: For the next responses of streams, one thread each.
+#: Threads that wait for the next responses of streams, one for each.
 _waiting = ThreadPoolExecutor(256, "stream")
 
 
@@ -311,5 +311,5 @@ def _status(error: Any) -> int:
 
 
 def declared_inputs(text: str) -> Dict[str, List[Any]]:
-    """Return what the parameter of a model of routes says of the model's inputs."""
+    """Return the model's inputs, as the parameter of its model of routes has them."""
     return dict(json.loads(text or "{}"))

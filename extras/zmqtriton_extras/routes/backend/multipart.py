@@ -13,7 +13,7 @@ MAX_HEADERS = 8 << 10
 MAX_ENCODED_BYTES = 1 << 20
 #: A body is looked through in pieces of this size, since it may lie in a file.
 _WINDOW_BYTES = 1 << 20
-#: Behind a boundary.
+#: Maximum blanks after a boundary.
 _MAX_PADDING = 256
 _PADDING = re.compile(rb"(--)?[ \t]*(?=\r\n|\Z)")
 _BOUNDARY = re.compile(r'boundary=(?:"([^"]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE)
@@ -28,7 +28,7 @@ class Part(NamedTuple):
     """A part of a form, and where its contents lie."""
 
     name: str
-    #: As its client calls it: never to be used as a path. None for a field.
+    #: Name that its client gave it; never use it as a path. None for a field.
     filename: Optional[str]
     content_type: str
     begin: int
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 class File(NamedTuple):
     """A file of a form."""
 
-    #: As its client calls it: never to be used as a path.
+    #: Name that its client gave it; never use it as a path.
     filename: str
     content_type: str
     #: Its contents; valid while the route runs.

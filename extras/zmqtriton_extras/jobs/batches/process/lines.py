@@ -44,7 +44,7 @@ class FaultyLineError(Exception):
 
 class Validation(NamedTuple):
     total: int
-    #: In OpenAI's form, the first ones.
+    #: First faults, in OpenAI's form.
     faults: list[dict[str, Any]]
 
 

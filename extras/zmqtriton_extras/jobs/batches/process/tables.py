@@ -62,9 +62,9 @@ class File(NamedTuple):
     id: str
     owner: str
     purpose: str
-    #: As its client calls it: never a path.
+    #: Name that its client gave it; never used as a path.
     name: str
-    #: Where on disk its contents begin, and how many bytes they are.
+    #: Offset of its contents on disk, and their length.
     begin: int
     bytes: int
     created: float
@@ -93,7 +93,7 @@ class Batch(NamedTuple):
     error: str | None
     #: The faults of its input.
     faults: str | None
-    #: For how long its outputs are kept; 0 if its client does not say.
+    #: Seconds that its outputs are kept; 0 if its client does not say.
     keep_s: int
     number: int
 
@@ -118,7 +118,7 @@ def prepare(store: Store) -> None:
 
 
 def path_of(directory: Path, file: str) -> Path:
-    """Return where a file lies; ids are our own."""
+    """Return the path of a file; ids are our own."""
     return directory / _DIRECTORY / file
 
 

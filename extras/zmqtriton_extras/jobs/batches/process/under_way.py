@@ -52,7 +52,7 @@ class UnderWay:
         self._news = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        #: For one reader at a time: what it makes of a large line is larger.
+        #: Locks for one reader at a time, because a parsed line is larger than its text.
         self._reading, self._validating = asyncio.Lock(), asyncio.Lock()
         self._is_over = False
         #: The batches that were cancelled while they are validated.
@@ -149,7 +149,7 @@ class UnderWay:
         return await self._store.attempt(end, self._trouble, batch.id) is not None
 
     async def _text(self, batch: Batch) -> Text | None:
-        """Return what of the input of a batch is not read yet; None if it was not validated."""
+        """Return the unread input of a batch; None if it was not validated."""
         if batch.output is None and batch.state != VALIDATING:
             return None
 

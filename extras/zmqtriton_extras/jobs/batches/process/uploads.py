@@ -18,7 +18,7 @@ from zmqtriton_extras.jobs.process.store_thread import StoreThread, refusal_of
 from zmqtriton_extras.routes.backend.multipart import Part, RefusedError, parts_of
 
 _MAX_FIELD_BYTES, _MAX_NAME = 4096, 255
-#: How often the disk is looked at while a file comes.
+#: Bytes of an upload after which the free space on disk is checked again.
 _CHECKED_BYTES = 4 << 20
 _SECONDS = re.compile(r"[1-9][0-9]{0,8}")
 _MIN_KEEP_S, _MAX_KEEP_S = 3600, 30 * 24 * 3600
@@ -92,7 +92,7 @@ class _FileBytes:
 
 
 def _read(path: Path, own_id: str, owner: str, content_type: str) -> File:
-    """Return what a form says of its file. Raises Refused."""
+    """Return the file that a form describes. Raises Refused."""
     fields: dict[str, str] = {}
     files: dict[str, Part] = {}
     with path.open("rb") as file:

@@ -66,7 +66,7 @@ class NotAllowed(ValueError):
 
 class Receiver(NamedTuple):
     is_secure: bool
-    #: In lower case, without brackets.
+    #: Host in lower case, without brackets.
     host: str
     port: int
     #: Path and query.
@@ -89,7 +89,7 @@ class Allowed:
 
     def __init__(self, entries: Iterable[str]) -> None:
         """Set up. Raises ValueError for an entry of another form."""
-        #: With None for the ports of HTTP and HTTPS.
+        #: Allowed hosts and ports; None stands for the ports of HTTP and HTTPS.
         self._hosts: set[tuple[str, int | None]] = set()
         self._networks: list[_Network] = []
         for entry in entries:

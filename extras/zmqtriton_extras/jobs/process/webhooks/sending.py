@@ -44,7 +44,7 @@ class Sending:
         self._secret_file = secret_file
         self._agent = agent
         self._resolver = resolver
-        #: How many tasks work for a receiver.
+        #: Number of tasks by receiver.
         self._workers: Counter[str] = Counter()
         self._trouble = Trouble("webhooks cannot go on", "webhooks go on again")
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -37,7 +37,7 @@ _RESERVED_PARAMETERS = frozenset(
     )
 )
 _RESERVED_PREFIX = "triton_"
-#: What a timeout counts for: nothing, each response, or all of them together.
+#: Scope of a timeout: none, each response, or all of them together.
 TimeoutScope = Literal["none", "response", "stream"]
 TIMEOUT_SCOPES: tuple[TimeoutScope, ...] = get_args(TimeoutScope)
 _PORTS = {"http": DEFAULT_HTTP_PORT, "grpc": DEFAULT_GRPC_PORT}
@@ -114,7 +114,7 @@ class Inference(NamedTuple):
     model_version: str
     id: str
     inputs: Mapping[str, Array]
-    #: By name; none for all.
+    #: Names of the outputs; none for all.
     outputs: Sequence[str]
     parameters: Mapping[str, Parameter]
 

@@ -37,7 +37,7 @@ from zmqtriton_extras.pytriton.client.wire.calls import (
 _SMALL_BYTES = 65536
 #: No server has longer lines in a head.
 _LINE_BYTES = 65536
-#: What asyncio reads ahead.
+#: Bytes that asyncio reads ahead.
 _STREAM_BYTES = 1 << 20
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 
@@ -51,7 +51,7 @@ class HttpRequest(NamedTuple):
 
 class HttpResponse(NamedTuple):
     status: int
-    #: By names in lower case.
+    #: Headers by names in lower case.
     headers: Headers
     body: memoryview
 
