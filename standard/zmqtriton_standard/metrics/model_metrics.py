@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton_floor.cache_keys import is_cached
 
@@ -45,6 +45,41 @@ def merge(page: str) -> str:
 def head(name: str, text: str, kind: str) -> list[str]:
     """Return the first lines of a family."""
     return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+
+
+def family(
+    name: str,
+    text: str,
+    kind: str,
+    samples: Iterable[tuple[Mapping[str, str], float]],
+    *,
+    is_optional: bool = False,
+) -> Iterator[str]:
+    """Yield the lines of a family, with labels and value of each sample.
+
+    One that is optional has no lines without samples.
+    """
+    rows = [*samples]
+    if rows or not is_optional:
+        yield from head(name, text, kind)
+    for labels, value in rows:
+        yield f"{name}{labels_text(**labels)} {number(value)}"
+
+
+class Family(NamedTuple):
+    """A family of a table."""
+
+    name: str
+    kind: str
+    help: str
+    #: Reads the value of a sample.
+    value: Callable[..., float]
+    #: Left out if the operator has turned latency counters off.
+    is_latency: bool = False
+
+    def lines(self, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:
+        """Return the lines; none without a sample."""
+        return family(self.name, self.help, self.kind, samples, is_optional=True)
 
 
 def _single(name: str, series: dict[str, Any]) -> Iterator[str]:
@@ -99,6 +134,5 @@ def model_labels(name: str, version: str, config: Mapping[str, Any]) -> dict[str
 
 
 def labels_text(**labels: str) -> str:
-    """Return the labels in Triton's order."""
-    pairs = sorted(labels.items())
-    return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in pairs) + "}"
+    """Return the labels in Triton's order; "" without any."""
+    return _labels(dict(sorted(labels.items())))
