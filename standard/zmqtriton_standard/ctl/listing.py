@@ -22,8 +22,9 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_standard.ctl.asking import check_name, exit_on_error, run_with_client
 from zmqtriton_standard.ctl.output import print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL
-from zmqtriton_standard.ctl.status import model_row, only_model, print_status, read_use
+from zmqtriton_standard.ctl.status import model_row, only_model, print_status
 from zmqtriton_standard.ctl.tables import format_duration, print_table
+from zmqtriton_standard.metrics.processes import read_stat
 
 _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 
@@ -78,8 +79,9 @@ def status(context: click.Context, model: str, form: str) -> None:
     for process in document["processes"]:
         started_s = process["started_s"]
         process["uptime_s"] = round(max(0.0, now_s - started_s), 3) if started_s else None
-        use = read_use(process["pid"]) if process["pid"] else None
-        process["memory_bytes"], process["cpu_s"] = use or (None, None)
+        stat = read_stat(process["pid"]) if process["pid"] else None
+        process["memory_bytes"] = stat and stat.memory_bytes
+        process["cpu_s"] = stat and stat.cpu_s
     print_result(form, document, lambda: print_status(server, document, index, now_s))
 
 

@@ -5,7 +5,6 @@ The kernel shows the memory and the processor time of all processes.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from zmqtriton.control_client import ServerIdentity
 from zmqtriton_floor.reasons import AT_REST
 from zmqtriton_standard.ctl.asking import unknown_model
 from zmqtriton_standard.ctl.tables import format_duration, print_table, terminal_width
+from zmqtriton_standard.metrics.processes import PROC, read_stat
 
 #: States of models that need no attention.
 _HEALTHY_STATES = frozenset({"READY", ""})
@@ -56,11 +56,6 @@ ON_DEMAND_HEADER = (
     "Last",
     "Ago",
 )
-PROC = Path("/proc")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: The fields of /proc/PID/stat behind the name, which may contain anything.
-_UTIME, _STIME, _RESIDENT = 11, 12, 21
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -71,16 +66,6 @@ class Use(NamedTuple):
     cpu_s: float = 0.0
 
 
-def read_use(pid: int, proc: Path = PROC) -> Use | None:
-    """Return the use of a process; None if it has ended."""
-    try:
-        fields = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    ticks = int(fields[_UTIME]) + int(fields[_STIME])
-    return Use(int(fields[_RESIDENT]) * _PAGE_BYTES, ticks / _TICKS_PER_S)
-
-
 def use_of_models(
     processes: Iterable[Mapping[str, Any]], proc: Path = PROC
 ) -> dict[tuple[str, int], Use]:
@@ -89,11 +74,10 @@ def use_of_models(
     stubs = [row for row in processes if row["role"] == "stub" and row["pid"]]
     # several may be threads of one process
     for pid, row in {row["pid"]: row for row in stubs}.items():
-        use = read_use(pid, proc)
-        if use is not None:
+        if stat := read_stat(pid, proc):
             key = row["model"], row["version"]
             before = sums.get(key, Use())
-            sums[key] = Use(before.memory_bytes + use.memory_bytes, before.cpu_s + use.cpu_s)
+            sums[key] = Use(before.memory_bytes + stat.memory_bytes, before.cpu_s + stat.cpu_s)
     return sums
 
 

@@ -250,6 +250,18 @@ def render_certificates(files: Mapping[str, str]) -> str:
 
 def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """Return the text for the server: messages between our own processes, and shared memory."""
+    lines = [
+        *_server_families(broker, status),
+        *_tokens(broker.get("tokens", [])),
+        *_resources(broker.get("resources", [])),
+        *_quotas(status.get("quotas", [])),
+        *_on_demand(status.get("on_demand", {})),
+        *_canaries(status.get("canaries", {})),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
     malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
     traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
     shared = Counter({"ended": status.get("ended_segment_bytes", 0)})
@@ -260,63 +272,32 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     server = status.get("server", {})
     build = {name: server.get(name, "") for name in ("version", "commit")}
     lost_lines = status.get("log", {}).get("lost_lines", 0)
-    lines = [
-        *_family("build_info", "The version of this server", "gauge", [(build, 1)]),
-        *_family(
-            "malformed_messages_total",
+    refused = "Inferences refused because the limit of concurrent requests was reached"
+    families: dict[str, tuple[str, _Samples]] = {
+        "build_info": ("The version of this server", [(build, 1)]),
+        "malformed_messages_total": (
             "Number of internal messages that made no sense",
-            "counter",
             _by("place", malformed),
         ),
-        *_family(
-            "log_lines_lost_total",
+        "log_lines_lost_total": (
             "Lines of the log that could not be written",
-            "counter",
             [({}, lost_lines)],
         ),
-        *_family(
-            "broker_bytes_total",
-            "Bytes on the sockets of the broker",
-            "counter",
-            _by("direction", traffic),
-        ),
-        *_family(
-            "leased_blocks",
+        "broker_bytes_total": ("Bytes on the sockets of the broker", _by("direction", traffic)),
+        "leased_blocks": (
             "Blocks of shared memory that processes hold of others",
-            "gauge",
             [({}, broker["leases"])],
         ),
-        *_family(
-            "shared_memory_bytes",
-            "Shared memory for tensors, by who owns it",
-            "gauge",
-            _by("role", shared),
-        ),
-        *_family(
-            "unanswered_requests",
-            "Inferences that are under way",
-            "gauge",
-            [({}, broker["unanswered"])],
-        ),
-        *_family(
-            "refused_requests_total",
-            "Inferences refused because the limit of concurrent requests was reached",
-            "counter",
-            [({}, broker["refused"])],
-        ),
-        *_family(
-            "process_restarts_total",
+        "shared_memory_bytes": ("Shared memory for tensors, by who owns it", _by("role", shared)),
+        "unanswered_requests": ("Inferences that are under way", [({}, broker["unanswered"])]),
+        "refused_requests_total": (refused, [({}, broker["refused"])]),
+        "process_restarts_total": (
             "Number of times that a dead process was replaced",
-            "counter",
             _by("role", restarts),
         ),
-        *_tokens(broker.get("tokens", [])),
-        *_resources(broker.get("resources", [])),
-        *_quotas(status.get("quotas", [])),
-        *_on_demand(status.get("on_demand", {})),
-        *_canaries(status.get("canaries", {})),
-    ]
-    return "\n".join(lines) + "\n"
+    }
+    for name, (text, samples) in families.items():
+        yield from _family(name, text, "counter" if name.endswith("_total") else "gauge", samples)
 
 
 def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
