@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding, note, warning
 from zmqtriton_standard.ctl import format_duration
-from zmqtriton_standard.tools.explaining.causes import Explanation, explain_known, explain_text
+from zmqtriton_standard.tools.explaining.causes import explain_known, explain_text
 from zmqtriton_standard.tools.explaining.facts import (
     LARGE_SHARE,
     PACE,
@@ -111,27 +111,23 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         return
     if failures and not _is_of_a_death(failures[-1][1]):
         share = _share(facts, faults, total) if faults else "requests failed"
-        why = explain_text(facts.model, failures[-1][1])
-        text = f"{share}, the last {facts.ago(last_s)} because "
-        yield _of(text, why)
+        prefix = f"{share}, the last {facts.ago(last_s)} because "
+        yield explain_text(facts.model, failures[-1][1], prefix)
     elif faults and not any(stub.get("last_reason") for stub in facts.stubs):
         text = _share(facts, faults, total)
         errors = [row["last_error"] for row in counts if "last_error" in row]
         last: Document = max(errors, key=lambda error: float(error["at_s"]), default={})
-        if last and (explanation := explain_known(facts.model, last["text"])):
-            yield _of(f"{text}, the last {facts.ago(last['at_s'])} because ", explanation)
-            return
         if last:
-            text += f", the last {facts.ago(last['at_s'])} with the answer: {last['text']}"
+            text += f", the last {facts.ago(last['at_s'])} "
+            if finding := explain_known(facts.model, last["text"], f"{text}because "):
+                yield finding
+                return
+            text += f"with the answer: {last['text']}"
         yield warning(
             text,
             "The log may say more; errors that the model itself returns are in no log.",
             facts.logs_command,
         )
-
-
-def _of(prefix: str, why: Explanation) -> Finding:
-    return error(f"{prefix}{why.text}", why.advice, *why.commands)
 
 
 def _share(facts: Facts, faults: int, total: int) -> str:
