@@ -145,17 +145,17 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
         problems.append(locate(here, path, positions))
     problems += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
     of_add_ons = (load_reference(each)(config) for each in addons.references("warnings"))
-    for problem in chain.from_iterable(of_add_ons):
-        problems.append(locate(problem, path, positions))
+    problems += [locate(p, path, positions) for p in chain.from_iterable(of_add_ons)]
     _check_versions(directory, rules, findings)
     completes = rules.auto_complete and has_auto_completion(config, directory, rules)
     findings.has_auto_completion = completes
     notes = (*_zero_counts(positions), *_shared_load_notes(config, directory))
     problems += [locate(p, path, positions) for p in notes]
     if config.backend:
-        environment = check_environment(config, directory, may_build=rules.may_build)
-        problems += [locate(p, path, positions) for p in environment.problems]
-        findings.has_server_environment = environment.is_server_environment
+        found, findings.has_server_environment = check_environment(
+            config, directory, may_build=rules.may_build
+        )
+        problems += [locate(p, path, positions) for p in found]
         problems += _missing_framework_problems(config, findings, rules)
 
 
@@ -265,23 +265,19 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
     findings.model_files = tuple(files)
 
 
-@dataclass
-class EnvironmentFindings(Findings):
-    is_server_environment: bool = False
-
-
-def check_environment(config: Any, directory: Path, *, may_build: bool) -> EnvironmentFindings:
-    findings = EnvironmentFindings()
+def check_environment(
+    config: Any, directory: Path, *, may_build: bool
+) -> tuple[list[Problem], bool]:
+    """Return the problems of a model's Python, and whether that is the server's own."""
     where = _deciding_parameter(config)
     try:
         demand = resolve_environment(config, directory.absolute(), may_build=may_build)
-        findings.is_server_environment = demand == SERVER_ENVIRONMENT
         if isinstance(demand, EnvironmentSpec):
-            findings.problems += _spec_problems(demand, where)
+            return [*_spec_problems(demand, where)], False
+        return [], demand == SERVER_ENVIRONMENT
     except (ZmqTritonError, OSError) as error:
         text = error.text if isinstance(error, ZmqTritonError) else str(error)
-        findings.problems.append(Problem(text, where))
-    return findings
+        return [Problem(text, where)], False
 
 
 def _deciding_parameter(config: Any) -> FieldPath:

@@ -308,10 +308,11 @@ class _Server:
         return phases
 
     def _check_directories(self, model: str) -> tuple[Sequence[str], Sequence[Finding]]:
+        nothing: tuple[list[str], list[Finding]] = [], []
         return self._take(
             f"reads the directory of {model}",
             lambda: self._directories.check(model, min(_DIRECTORIES_WITHIN_S, self._left_s)),
-            ((), ()),
+            nothing,
         )
 
     def _stacks(self, model: str) -> dict[str, list[str]]:
