@@ -44,7 +44,7 @@ ADDON = AddOn(
 
 #: The names for other rooms, by module.
 _NAMES = {
-    "asking": "EXIT_REFUSED check_name exit_on_error explain run_with_client",
+    "asking": "EXIT_REFUSED change_model check_name exit_on_error explain run_with_client",
     "loading": "shown_load",
     "output": (
         "LiveLine form_option print_document print_error print_note print_result with_format"
@@ -57,6 +57,7 @@ _NAMES = {
 if TYPE_CHECKING:
     from zmqtriton_standard.ctl.asking import (
         EXIT_REFUSED,
+        change_model,
         check_name,
         exit_on_error,
         explain,

@@ -12,7 +12,7 @@ import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_standard.ctl.asking import check_name, run_with_client
+from zmqtriton_standard.ctl.asking import change_model, check_name, run_with_client
 from zmqtriton_standard.ctl.output import LiveLine, print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL, CommandGroup
 
@@ -73,7 +73,8 @@ def load(context: click.Context, model: str, form: str) -> None:
 @click.pass_context
 def unload(context: click.Context, model: str, dependents: bool, form: str) -> None:
     """Unload MODEL; requests in flight are finished."""
-    run_with_client(context, lambda client: _unload(client, model, dependents), to_change=True)
+    # Triton accepts any name, so a typing error would look like success
+    change_model(context, "unload", model, unload_dependents=dependents)
     print_result(form, {"model": model, "result": "unloaded"}, f"unloaded {model}")
 
 
@@ -84,15 +85,6 @@ def _load(client: Client, model: str) -> Any:
     except ZmqTritonError:
         check_name(client, model)
         raise
-
-
-def _unload(client: Client, model: str, dependents: bool) -> None:
-    """Unload a model.
-
-    Triton accepts any name, so a typing error would look like success.
-    """
-    check_name(client, model)
-    client.call("unload", {"model": model, "unload_dependents": dependents})
 
 
 @click.group(cls=CommandGroup)

@@ -6,13 +6,11 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import Client
 from zmqtriton_standard.ctl import (
     MODEL,
-    check_name,
+    change_model,
     print_document,
     print_result,
-    run_with_client,
     with_format,
 )
 
@@ -35,8 +33,8 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
     instance_group is configured. If another number is asked for before the instances are ready, the
     answer says so.
     """
-    arguments = {"model": model, **({} if count is None else {"count": count, "group": group})}
-    answer = run_with_client(context, lambda client: _scale(client, arguments), to_change=True)
+    arguments = {} if count is None else {"count": count, "group": group}
+    answer = change_model(context, "scale", model, **arguments)
     if form != "table":
         print_document(form, {"model": model, **answer})
         return
@@ -46,11 +44,6 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
     if "overtaken_by" in answer:
         click.echo(f"superseded: {answer['overtaken_by']} instances were requested meanwhile")
     _print_autoscale(answer.get("autoscale", {}))
-
-
-def _scale(client: Client, arguments: dict[str, Any]) -> Any:
-    check_name(client, arguments["model"])
-    return client.call("scale", arguments)
 
 
 def _print_autoscale(autoscale: dict[str, Any]) -> None:
@@ -71,7 +64,7 @@ def sleep(context: click.Context, model: str, form: str) -> None:
     The next request, or `wake`, has it call its wake_up(). A model that has requests does not
     sleep.
     """
-    _print(form, _call(context, "sleep", model), "asleep")
+    _print(form, change_model(context, "sleep", model), "asleep")
 
 
 @click.command()
@@ -80,16 +73,7 @@ def sleep(context: click.Context, model: str, form: str) -> None:
 @click.pass_context
 def wake(context: click.Context, model: str, form: str) -> None:
     """Have MODEL wake up, before a request does."""
-    _print(form, _call(context, "wake", model), "awake")
-
-
-def _call(context: click.Context, verb: str, model: str) -> dict[str, Any]:
-    def question(client: Client) -> Any:
-        check_name(client, model)
-        return client.call(verb, {"model": model})
-
-    answer: dict[str, Any] = run_with_client(context, question, to_change=True)
-    return answer
+    _print(form, change_model(context, "wake", model), "awake")
 
 
 def _print(form: str, answer: dict[str, Any], state: str) -> None:

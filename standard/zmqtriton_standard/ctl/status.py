@@ -6,7 +6,7 @@ The kernel shows the memory and the processor time of all processes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,10 +118,8 @@ def print_status(
         # The uptime tells the same.
         table = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in table]
     print_table(table[0], table[1:])
-    troubled = [entry for entry in index if needs_attention(entry)]
-    if troubled:
-        click.echo()
-        print_table(("Not ready", "Version", "State", "Reason"), [model_row(e) for e in troubled])
+    troubled = [model_row(entry) for entry in index if needs_attention(entry)]
+    _print_section(("Not ready", "Version", "State", "Reason"), troubled)
     _print_tables(status)
     if log := describe_log(status.get("log", {})):
         click.echo(f"\n{log}")
@@ -138,29 +136,21 @@ def describe_log(log: Mapping[str, Any]) -> str:
 
 
 def _print_tables(status: dict[str, Any]) -> None:
-    counts = status.get("counts")
-    if counts is None:
+    if status.get("counts") is None:
         click.echo("\nthe broker has not answered in time, so requests are not shown", err=True)
-    elif counts:
+    for table, header, row in _TABLES:
+        _print_section(header, [row(entry) for entry in status.get(table) or ()])
+        if table == "quotas" and status.get(table):
+            click.echo(f"limits on memory and cores are kept by {status['quotas_kept_by']}")
+    if status.get("on_demand"):
+        _print_section(ON_DEMAND_HEADER, on_demand_rows(status["on_demand"]))
+
+
+def _print_section(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table behind an empty line, if it has rows."""
+    if rows:
         click.echo()
-        header = ("Model", "Answered", "Failed", "Pending", "Executions")
-        print_table(header, [_count_row(entry) for entry in counts])
-    if status.get("drains"):
-        click.echo()
-        header = ("Drain of", "State", "Then", "Under way", "Since")
-        print_table(header, [_drain_row(entry) for entry in status["drains"]])
-    if status.get("quotas"):
-        click.echo()
-        header = ("Model", "Quota", "Limit", "Used", "Exceeded")
-        print_table(header, [_quota_row(entry) for entry in status["quotas"]])
-        click.echo(f"limits on memory and cores are kept by {status['quotas_kept_by']}")
-    if status.get("resources"):
-        click.echo()
-        header = ("Resource", "Device", "In use", "Held by", "Awaited by")
-        print_table(header, [_resource_row(entry) for entry in status["resources"]])
-    if status.get("on_demand") and (rows := on_demand_rows(status["on_demand"])):
-        click.echo()
-        print_table(ON_DEMAND_HEADER, rows)
+        print_table(header, rows)
 
 
 def needs_attention(entry: Mapping[str, Any]) -> bool:
@@ -230,6 +220,15 @@ def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
     device = "-" if entry["device"] is None else str(entry["device"])
     used = f"{entry['in_use']} of {entry['count']}"
     return (entry["resource"], device, used, held or "-", ", ".join(entry["waiting"]) or "-")
+
+
+#: The tables of a status below that of its processes: headers, and what makes a row of an entry.
+_TABLES: tuple[tuple[str, Sequence[str], Callable[[dict[str, Any]], Sequence[str]]], ...] = (
+    ("counts", ("Model", "Answered", "Failed", "Pending", "Executions"), _count_row),
+    ("drains", ("Drain of", "State", "Then", "Under way", "Since"), _drain_row),
+    ("quotas", ("Model", "Quota", "Limit", "Used", "Exceeded"), _quota_row),
+    ("resources", ("Resource", "Device", "In use", "Held by", "Awaited by"), _resource_row),
+)
 
 
 def on_demand_rows(status: dict[str, Any]) -> list[Sequence[str]]:
