@@ -33,7 +33,7 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
     instance_group is configured. If another number is asked for before the instances are ready, the
     answer says so.
     """
-    arguments = {} if count is None else {"count": count, "group": group}
+    arguments: dict[str, Any] = {} if count is None else {"count": count, "group": group}
     answer = change_model(context, "scale", model, **arguments)
     if form != "table":
         print_document(form, {"model": model, **answer})

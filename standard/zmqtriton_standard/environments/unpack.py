@@ -130,7 +130,7 @@ class _CountedFile:
 
     def read(self, size: int) -> bytes:
         piece = self._file.read(size)
-        self._counter.update(self._file.tell())
+        self._counter.add(len(piece))
         return piece
 
 

@@ -151,8 +151,7 @@ def _tell(loop: asyncio.AbstractEventLoop, add: AddBytes, count: int) -> None:
 
 
 def _is_version(path: str) -> bool:
-    _, _, version = path.partition("/")
-    return version.isdecimal()
+    return path.partition("/")[2].isdecimal()
 
 
 def _as_name(url: str) -> str:

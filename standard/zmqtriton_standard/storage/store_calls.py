@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 from zmqtriton_standard.storage.mirror import Mirror, gather_or_cancel
@@ -90,11 +90,9 @@ async def copy_model(
     errors = [look for look in looks if isinstance(look, ZmqTritonError)]
     places = [look for look in looks if isinstance(look, _ModelSource)]
     answer = {"urls": [place.url for place in places], "directory": "", "digest": "", "odd": ""}
-    if len(places) > 1:
-        return answer
-    if not places:
-        for error in errors:
-            raise error
+    if errors and not places:
+        raise errors[0]
+    if len(places) != 1:
         return answer
     (place,) = places
     try:
@@ -107,13 +105,12 @@ async def copy_model(
         return {**answer, "odd": error.text, "digest": digest(place.objects)}
 
 
-class _ModelSource:
+class _ModelSource(NamedTuple):
     """A repository that has the model."""
 
-    def __init__(self, url: str, store: Store, objects: list[StoredObject]) -> None:
-        self.url = url
-        self.store = store
-        self.objects = objects
+    url: str
+    store: Store
+    objects: list[StoredObject]
 
 
 async def _find_source(
