@@ -33,7 +33,9 @@ def print_table(
     width = terminal_width()
     if width is None:
         for row in (header, *rows):
-            click.echo("\t".join(_join_lines(cell) for cell in row).rstrip("\t"))
+            # a text of several lines is one here
+            cells = (_printable(" ".join(cell.split())) for cell in row)
+            click.echo("\t".join(cells).rstrip("\t"))
         return
     count = _fitting_columns(header, rows, width)
     widths = _widths(header, rows, width)[:count]
@@ -94,11 +96,6 @@ def shorten(text: str, width: int) -> str:
 def _printable(text: str) -> str:
     """Remove characters that would control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def _join_lines(text: str) -> str:
-    """Return a text of several lines as one."""
-    return _printable(" ".join(text.split()))
 
 
 def format_duration(seconds: float) -> str:

@@ -118,7 +118,10 @@ def unpack(
     except (*_ARCHIVE_ERRORS, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # a full disk, and not bad data
             raise InternalError(f"{path} cannot be unpacked into {target}: {error}") from error
-        raise _unusable_archive_error(path, error) from error
+        raise InternalError(
+            f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
+            "conda-pack or tar?"
+        ) from error
 
 
 class _CountedFile:
@@ -132,13 +135,6 @@ class _CountedFile:
         piece = self._file.read(size)
         self._counter.add(len(piece))
         return piece
-
-
-def _unusable_archive_error(path: str, error: Exception) -> InternalError:
-    return InternalError(
-        f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
-        "conda-pack or tar?"
-    )
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -213,7 +213,8 @@ class Sampler:
         ):
             raise InvalidArgument("'seconds' must be a positive number, and 'model' a string")
         offset_s = time.time() - time.clock_gettime(_CLOCK)
-        is_visible = _visibility(arguments.get("visible_models"))
+        globs = arguments.get("visible_models")  # a reader without them may see all
+        is_visible = None if globs is None else lambda name: matches(name, globs)
         return self._history.document(seconds, model, is_visible, offset_s)
 
     def _describe_latest(self) -> dict[str, Any]:
@@ -241,11 +242,6 @@ class Sampler:
 
 def _rounded(figure: float | None) -> float | None:
     return None if figure is None else round(figure, 3)
-
-
-def _visibility(globs: list[str] | None) -> Callable[[str], bool] | None:
-    """Return a test for the names of models that a reader may see; None if it may see all."""
-    return None if globs is None else lambda name: matches(name, globs)
 
 
 def _server_sample(usages: list[Usage], look: Look) -> ServerSample:

@@ -21,12 +21,14 @@ _BEGIN = re.compile(f"^(?={_HEAD})", re.MULTILINE)
 def render(families: list[dict[str, Any]]) -> str:
     """Return the text; a family without series is left out."""
     lines: list[str] = []
-    for family in families:
-        if family["series"]:
-            name, kind = family["name"], _KINDS[family["kind"]]
-            lines += head(name, _help(family["description"]), kind)
-            for series in family["series"]:
-                lines += histogram(name, series) if "counts" in series else _single(name, series)
+    for each in families:
+        name, kind = each["name"], _KINDS[each["kind"]]
+        lines += head(name, _help(each["description"]), kind) if each["series"] else []
+        for series in each["series"]:
+            if "counts" in series:
+                lines += histogram(name, series)
+            else:
+                lines.append(f"{name}{_labels(series['labels'])} {number(series['value'])}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -80,10 +82,6 @@ class Family(NamedTuple):
     def lines(self, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:
         """Return the lines; none without a sample."""
         return family(self.name, self.help, self.kind, samples, is_optional=True)
-
-
-def _single(name: str, series: dict[str, Any]) -> Iterator[str]:
-    yield f"{name}{_labels(series['labels'])} {number(series['value'])}"
 
 
 def histogram(name: str, series: dict[str, Any]) -> Iterator[str]:

@@ -108,10 +108,6 @@ class Workload:
         """Return how many instances the arriving requests would keep busy."""
         return max(self.arrival_rate * self.seconds_per_request, 0.0)
 
-    def expected_wait_s(self, instances: int) -> float:
-        """Return how long a request that arrives now will wait."""
-        return self.waiting * self.seconds_per_request / max(1, instances)
-
 
 INTERVAL_S = 0.25
 #: After an attempt to start more instances that failed.
@@ -478,7 +474,7 @@ class InstanceTarget:
             self._stuck_since_s = now_s if is_stuck else self._stuck_since_s
             self.reason = f"{load.waiting} requests wait"
             return instances + is_stuck
-        wait_s = load.expected_wait_s(instances)
+        wait_s = load.waiting * load.seconds_per_request / max(1, instances)
         if wait_s <= allowed_s:
             return 0
         self.reason = f"requests wait about {1000 * wait_s:.0f} ms"

@@ -159,7 +159,7 @@ class Mirror:
                     await gather_or_cancel(
                         self._fetch_piece(store, name, entry, file, at, counter) for at in starts
                     )
-                if _is_program(file):
+                if os.pread(file, 4, 0).startswith(_PROGRAMS):
                     # stores know no modes, and an environment is of no use without
                     os.fchmod(file, _DIRECTORY_MODE)
             finally:
@@ -210,10 +210,6 @@ async def gather_or_cancel(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _is_program(descriptor: int) -> bool:
-    return os.pread(descriptor, 4, 0).startswith(_PROGRAMS)
 
 
 def _link_unchanged(source: Path, target: Path, record: _StoredFile) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from zmqtriton.store_places import is_remote
@@ -139,11 +138,10 @@ class ObjectStores(Feature, HelperOwner):
         details: Mapping[str, Any],
     ) -> None:
         arguments = {"model": model, "directory": self._directory, **details}
-        self._call_process(ticket, "copy", arguments, partial(self._on_copied, model, then))
+        self._call_process(
+            ticket, "copy", arguments, lambda answer: then(self._record_copy(model, answer))
+        )
         self._copying[ticket] = model
-
-    def _on_copied(self, model: str, then: Callable[[LocalCopy], None], answer: Any) -> None:
-        then(self._record_copy(model, answer))
 
     def fetch_phase(self, model: str) -> str:
         """Return the step of the model's copy to this machine, in words, or ""."""

@@ -66,7 +66,6 @@ from zmqtriton_standard.tools.checking.configurations import (
 )
 from zmqtriton_standard.tools.checking.findings import (
     Findings,
-    locate_all,
     to_problem,
     to_warning,
     warning,
@@ -133,7 +132,11 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
     if config is None:
         return
     if config.name not in ("", directory.name):
-        problems += locate_all(_name_mismatch_problem(config.name, directory.name), path)
+        mismatch = (
+            f"unexpected directory name '{directory.name}' for model '{config.name}', directory "
+            "name must equal model name"
+        )
+        problems.append(locate(Problem(mismatch, ("name",), suggestion=directory.name), path))
         config.name = directory.name
     complete_backend(config, directory.name, directory)
     apply_defaults(config)
@@ -201,15 +204,6 @@ def _parse_leniently(text: str, path: str, problems: list[Problem]) -> Any:
         return None
 
 
-def _name_mismatch_problem(name: str, directory: str) -> Iterator[Problem]:
-    yield Problem(
-        f"unexpected directory name '{directory}' for model '{name}', directory name must equal "
-        "model name",
-        ("name",),
-        suggestion=directory,
-    )
-
-
 def _missing_framework_problems(
     config: Any, findings: ModelFindings, rules: CheckOptions
 ) -> Iterator[Problem]:
@@ -269,7 +263,10 @@ def check_environment(
     config: Any, directory: Path, *, may_build: bool
 ) -> tuple[list[Problem], bool]:
     """Return the problems of a model's Python, and whether that is the server's own."""
-    where = _deciding_parameter(config)
+    #: The parameter that decides.
+    where: FieldPath = next(
+        (("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ()
+    )
     try:
         demand = resolve_environment(config, directory.absolute(), may_build=may_build)
         if isinstance(demand, EnvironmentSpec):
@@ -278,11 +275,6 @@ def check_environment(
     except (ZmqTritonError, OSError) as error:
         text = error.text if isinstance(error, ZmqTritonError) else str(error)
         return [Problem(text, where)], False
-
-
-def _deciding_parameter(config: Any) -> FieldPath:
-    """Return the parameter that decides."""
-    return next((("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ())
 
 
 def _spec_problems(demand: EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:

@@ -262,10 +262,11 @@ class _Server:
         directories, problems = (
             self._check_directories(model) if self._should_be_checked(model) else ((), ())
         )
+        last_minute = {"seconds": _MINUTE_S, "model": model}
         facts = replace(
             facts,
             later=self._later if any(map(facts.needs_second_look, counts)) else None,
-            last_minute=self._last_minute(model) if has_failed else {},
+            last_minute=self.ask("history", last_minute) if has_failed else {},
             log=self.log(model) if has_failed or not is_overview else (),
             memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
             problems=problems,
@@ -328,9 +329,6 @@ class _Server:
         """The status after a moment, in which something should have ended."""
         time.sleep(_SECOND_LOOK_S)
         return self.ask("status") or None
-
-    def _last_minute(self, model: str) -> Any:
-        return self.ask("history", {"seconds": _MINUTE_S, "model": model})
 
     def log(self, model: str) -> Sequence[Any]:
         arguments = {"model": model, "after": 0, "lines": _LOG_LINES}

@@ -109,7 +109,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
     is_past = facts.now_s - last_s > RECENT_S and faults < SMALL_SHARE * total
     if facts.is_overview and is_past:
         return
-    if failures and not _is_of_a_death(failures[-1][1]):
+    if failures and "is not healthy" not in failures[-1][1]:
         share = _share(facts, faults, total) if faults else "requests failed"
         prefix = f"{share}, the last {facts.ago(last_s)} because "
         yield explain_text(facts.model, failures[-1][1], prefix)
@@ -149,10 +149,6 @@ def _share(facts: Facts, faults: int, total: int) -> str:
 
 def _unescape(line: Document) -> str:
     return str(line["text"]).replace("\\n", "\n")
-
-
-def _is_of_a_death(text: str) -> bool:
-    return "is not healthy" in text
 
 
 # --------------------------------------------------------------- deadlines
