@@ -19,7 +19,7 @@ _NAMES = {
         "optional_model_name required_model_name the_same"
     ),
     "features.feature": "CoreParts Feature HostServer",
-    "machine.capacity": "available_bytes",
+    "machine.capacity": "available_bytes enclosing_groups",
     "machine.gpus": "NvmlError chosen_gpus list_nvml_gpus nvml_device nvml_library "
     "used_nvml_memory visible_gpus",
     "machine.fitness": "lacks",
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton.supervisor.features.feature import CoreParts, Feature, HostServer
     from zmqtriton.supervisor.machine.action_runner import OpenedServer
-    from zmqtriton.supervisor.machine.capacity import available_bytes
+    from zmqtriton.supervisor.machine.capacity import available_bytes, enclosing_groups
     from zmqtriton.supervisor.machine.fitness import lacks
     from zmqtriton.supervisor.machine.gpus import (
         NvmlError,

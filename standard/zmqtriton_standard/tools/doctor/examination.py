@@ -248,9 +248,7 @@ def _subjects(target: Target, root: Path) -> dict[str, Iterable[Finding]]:
         "the secret files": files.judge_secret_files(options),
         "the environment cache": environments.judge_cache(places, options),
         "the directory of the log": files.judge_log(log, pid, root),
-        "the directory of the access log": files.judge_lines(
-            "the access log", access_log, "--access-log"
-        ),
+        "the directory of the access log": files.judge_access_log(access_log),
         "the directory of the jobs": files.judge_jobs(options, names, is_running=not is_start),
         "the directory for temporary files": (
             () if runtime else files.judge_temporary(runtime_places.preferred)

@@ -77,7 +77,7 @@ def judge_log(path: str, pid: int = 0, root: Path = ROOT) -> Iterator[Finding]:
             f"kill -HUP {pid}",
         )
     else:
-        yield from judge_lines("the log", path, "--log-file")
+        yield from _judge_lines("the log", path, "--log-file")
 
 
 def _is_deleted(path: str, pid: int, root: Path) -> bool:
@@ -106,8 +106,11 @@ def _is_missing(path: str) -> bool:
     return False
 
 
-def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
-    """Judge the place of a file to which a server writes lines."""
+def judge_access_log(path: str) -> Iterator[Finding]:
+    yield from _judge_lines("the access log", path, "--access-log")
+
+
+def _judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
     if not path:
         return
     folder = os.path.dirname(os.path.abspath(path))
