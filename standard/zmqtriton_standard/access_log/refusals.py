@@ -1,4 +1,4 @@
-"""The lines of requests without access, in each process that refuses any.
+"""The lines of requests without access, in each process that refuses any; figures of the log.
 
 Imports nothing of inferences, so that the process of metrics remains small.
 """
@@ -20,7 +20,8 @@ from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_frontends.access.bearer_tokens import MAX_ADDRESSES, FailureLimit
 from zmqtriton_frontends.access.refusals import Refusal, Source, listeners
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_standard.access_log.options import SERVICE
+from zmqtriton_standard.access_log.options import QUESTION, SERVICE
+from zmqtriton_standard.metrics.services import Figures, at_socket
 
 #: A client's path may have any length.
 _MAX_ROUTE = 1000
@@ -125,3 +126,9 @@ def send(line: Line, document: dict[str, Any], begun_ns: int = 0) -> None:
     if line.dropped:
         document["dropped"], line.dropped = line.dropped, 0
     line.send(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def metrics(gateway: Gateway) -> Figures:
+    """Return the figures, which are asked of the log at each scrape."""
+    log_refusals(gateway)
+    return at_socket(gateway, SERVICE, QUESTION)

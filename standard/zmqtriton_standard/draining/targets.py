@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from zmqtriton.supervisor import (
     Audience,
@@ -210,36 +210,6 @@ _LATE = Reason.of(Kind.REPLACED_LATE, "the time for its drain was over")
 GRACE_S = 1.0
 
 
-class Target(Protocol):
-    #: For people.
-    name: str
-    allowed: tuple[Follow, ...]
-    #: The outcome if it has ended.
-    ended_as: str
-
-    def avoid(self) -> None:
-        """Send clients elsewhere."""
-
-    def accept(self, done: LoadCallback) -> None:
-        """Let clients come again; `done` is called when they can."""
-
-    def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
-        """Return the open requests, None if nobody knows, and the time of the last one."""
-
-    def can_follow(self) -> bool:
-        """True unless something else has to end before."""
-
-    def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
-        """Take the step after the drain."""
-
-    @property
-    def has_ended(self) -> bool:
-        """True if it does not serve any more, for any reason."""
-
-    def advance(self) -> None:
-        """Go on with the step after the drain; called after each event."""
-
-
 def _sum(counts: Collection[Count] | None) -> tuple[int | None, float]:
     if counts is None:
         return None, 0.0
@@ -248,8 +218,12 @@ def _sum(counts: Collection[Count] | None) -> tuple[int | None, float]:
 
 
 class ServerTarget:
+    """The server; models and instances have the same methods."""
+
+    #: For people.
     name = "the server"
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.STOP)
+    #: It does not serve any more, for any reason; the outcome if so.
     has_ended = False
     ended_as = "stopping"
 
@@ -258,26 +232,31 @@ class ServerTarget:
         self._audience = audience
 
     def avoid(self) -> None:
+        """Send clients elsewhere."""
         self._audience.send_elsewhere()
         self._audience.tell_frontends(wire.ServerDraining(1))
 
     def accept(self, done: LoadCallback) -> None:
+        """Let clients come again; `done` is called when they can."""
         self._audience.take_back()
         self._audience.tell_frontends(wire.ServerDraining(0))
         done(None)
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
+        """Return the open requests, None if nobody knows, and the time of the last one."""
         return _sum(counts)
 
     def can_follow(self) -> bool:
+        """True unless something else has to end before."""
         return True
 
     def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
+        """Take the step after the drain."""
         done(None)  # while there is somebody to be answered
         self._server.stop()
 
     def advance(self) -> None:
-        """Do nothing: the server ends by itself."""
+        """Go on with that step, after each event; the server ends by itself."""
 
 
 class ModelTarget:
@@ -424,3 +403,6 @@ class InstanceTarget:
     def advance(self) -> None:
         if self._replacement is not None:
             self._replacement.advance()
+
+
+Target = ServerTarget | ModelTarget | InstanceTarget

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -134,3 +134,24 @@ def model_labels(name: str, version: str, config: Mapping[str, Any]) -> dict[str
 def labels_text(**labels: str) -> str:
     """Return the labels in Triton's order; "" without any."""
     return _labels(dict(sorted(labels.items())))
+
+
+#: The name of a sample, and its labels if there are some.
+_SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?', re.M)
+#: The name of a label; its value is skipped, whatever it has.
+_NAME = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="(?:[^"\\]|\\.)*"')
+
+
+def add_labels(page: str, labels: Sequence[tuple[str, str]]) -> str:
+    """Return the page with these labels, which are the first of each sample: `le` stays last."""
+    if not labels:
+        return page
+    pairs = [(name, f'{name}="{escape(value)}"') for name, value in labels]
+
+    def with_labels(match: re.Match[str]) -> str:
+        own = (match[2] or "{}")[1:-1]
+        names = _NAME.findall(own)
+        missing = [text for name, text in pairs if name not in names]
+        return f"{match[1]}{{{','.join([*missing, own] if own else missing)}}}"
+
+    return _SAMPLE.sub(with_labels, page)

@@ -248,14 +248,10 @@ class Evictor:
     @property
     def has_candidates(self) -> bool:
         """True if there is a model that may have to go."""
-        return self.shortest_idle_limit_s() < float("inf") or (
+        return self.usage.shortest_idle_limit_s() < float("inf") or (
             self.has_budget
             and any(m.is_on_demand and m.serving_configs for m in self._models.values())
         )
-
-    def shortest_idle_limit_s(self) -> float:
-        """Return the shortest idle limit of all models."""
-        return self.usage.shortest_idle_limit_s()
 
     # --------------------------------------------------------- what is told
 
@@ -416,9 +412,10 @@ class Evictor:
         """
         models = self._models
         new = [
-            n for n in self._with_needs(name) if n not in models or not models[n].serving_configs
+            n
+            for n in self._with_needs(name)
+            if n not in models or not (models[n].serving_configs or models[n].dependencies.members)
         ]
-        new = [n for n in new if n not in models or not models[n].dependencies.members]
         sizes = self._sizes
         total = sum(sizes.values(), Sizes())
         average = Sizes({place: size // len(sizes) for place, size in total.items()})

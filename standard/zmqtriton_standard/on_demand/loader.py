@@ -8,6 +8,7 @@ was unloaded by name is not loaded. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -67,11 +68,11 @@ class _PendingLoad:
         self.is_loading = False
 
 
+@dataclass
 class _Failure:
-    def __init__(self) -> None:
-        self.error: ZmqTritonError = Unavailable("")
-        self.retry_at_s = 0.0
-        self.pause_s = FIRST_RETRY_PAUSE_S
+    error: ZmqTritonError
+    retry_at_s: float = 0.0
+    pause_s: float = FIRST_RETRY_PAUSE_S
 
 
 class OnDemandLoader(Feature):
@@ -292,7 +293,7 @@ class OnDemandLoader(Feature):
 
     def _remember_failure(self, name: str, error: ZmqTritonError) -> None:
         """Have requests that come soon get the same answer without another try."""
-        failure = self._failures.setdefault(name, _Failure())
+        failure = self._failures.setdefault(name, _Failure(error))
         failure.error = error
         failure.retry_at_s = self._plan.now_s + failure.pause_s
         failure.pause_s = min(2 * failure.pause_s, MAX_RETRY_PAUSE_S)
@@ -337,7 +338,7 @@ class OnDemandLoader(Feature):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        pause_s = min(self._evictions.shortest_idle_limit_s() / 4, MAX_CHECK_INTERVAL_S)
+        pause_s = min(self._evictions.usage.shortest_idle_limit_s() / 4, MAX_CHECK_INTERVAL_S)
         if self._evictions.has_candidates and not self._server.is_stopping:
             self._timer = self._plan.call_later(
                 max(pause_s, MIN_CHECK_INTERVAL_S), self._on_check_due

@@ -190,35 +190,26 @@ class Operations(Feature):
         model = self._server.models.get(name)
         instances = list(self._instances(name))
         if only := call.arguments.get("instance", ""):
-            self._restart_one(name, only, instances, answer)
+            answer(self._restart_one(name, only, instances))
             return
         alive = [(g, i) for g, i in instances if i.state in _LIVING_STATES]
         is_loading = model is not None and model.cancel_load(_REASON)
         if alive and not is_loading:
-            for generation, instance in alive:
-                generation.handle(instance, KillRequested(_REASON))
-            answer(len(alive))
+            answer(_end(alive))
         elif not is_loading and any(i.state in _RECOVERING_STATES for _, i in instances):
             answer(0)
         else:
             self._load(name, answer, waits=call.arguments.get("wait", True))
 
     def _restart_one(
-        self,
-        model: str,
-        name: str,
-        instances: Sequence[tuple[Generation, StubPlace]],
-        answer: Callable[[Any], None],
-    ) -> None:
+        self, model: str, name: str, instances: Sequence[tuple[Generation, StubPlace]]
+    ) -> int:
         """End one instance, which comes back, and leave the others of its model alone."""
         named = [(g, i) for g, i in instances if i.name == name]
         if not named:
             names = ", ".join(sorted({i.name for _, i in instances})) or "none"
             raise InvalidArgument(f"model '{model}' has no instance '{name}'; it has {names}")
-        alive = [(g, i) for g, i in named if i.state in _LIVING_STATES]
-        for generation, instance in alive:
-            generation.handle(instance, KillRequested(_REASON))
-        answer(len(alive))
+        return _end([(g, i) for g, i in named if i.state in _LIVING_STATES])
 
     def _load(self, name: str, answer: Callable[[Any], None], *, waits: bool) -> None:
         if waits:
@@ -232,3 +223,10 @@ class Operations(Feature):
         for generation in list(self._server.generations.values()):
             if generation.blueprint.name == model:
                 yield from ((generation, instance) for instance in list(generation.instances))
+
+
+def _end(instances: Sequence[tuple[Generation, StubPlace]]) -> int:
+    """End instances, which then come back; return how many."""
+    for generation, instance in instances:
+        generation.handle(instance, KillRequested(_REASON))
+    return len(instances)

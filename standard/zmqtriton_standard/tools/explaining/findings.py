@@ -12,10 +12,13 @@ from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_standard.ctl import format_bytes, format_duration
-from zmqtriton_standard.tools.explaining.batches import find_small_batches
 from zmqtriton_standard.tools.explaining.causes import explain_reason, judge_pressure, reason_of
 from zmqtriton_standard.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
-from zmqtriton_standard.tools.explaining.requests import find_in_requests, find_slowest_step
+from zmqtriton_standard.tools.explaining.requests import (
+    find_in_requests,
+    find_slowest_step,
+    find_small_batches,
+)
 
 #: A start that takes longer is worth a look.
 _LONG_LOAD_S = 30.0
