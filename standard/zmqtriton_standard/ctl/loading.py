@@ -1,4 +1,4 @@
-"""The commands that change a server's models: what is loaded, how often, and from where.
+"""The commands that change the models of a server, and the directories where it finds them.
 
 `zmqtriton-ctl load`, `unload`, `reload`, `restart`, `scale`, `sleep`, `wake` and `repository`.
 """

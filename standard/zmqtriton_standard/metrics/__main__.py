@@ -38,7 +38,7 @@ class MetricsService(Service):
         self._gateway = gateway
         self._bound = bound
         self._load = MachineLoad(supervisor=os.getppid())
-        #: What is to be ended, the last one first.
+        #: The parts that have to be ended, the last one first.
         self._parts = AsyncExitStack()
 
     async def open(self) -> list[tuple[str, str]]:

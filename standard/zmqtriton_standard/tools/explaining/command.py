@@ -202,7 +202,7 @@ class _Server:
         return {}
 
     def _take(self, step: str, read: Callable[[], _T], otherwise: _T) -> _T:
-        """Return what is read; the other value without the time, or if it cannot be read.
+        """Take a longer look; return the other value without the time, or if it fails.
 
         Processes may have ended meanwhile, and the server may be of an older version.
         """
