@@ -12,10 +12,6 @@ from zmqtriton_standard.cockpit.pages import Pages
 from zmqtriton_standard.cockpit.status import Status
 
 
-def _routes(gateway: Gateway) -> Sequence[Route]:
-    return [*Operations(gateway).routes(), *Status(gateway).routes()]
-
-
 def _with_pages(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     """Return the routes with the pages, and the description of all."""
     if not gateway.settings.http.allow_web_page:
@@ -27,4 +23,6 @@ def _with_pages(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     return whole
 
 
-EXTENSION = HttpExtension(_routes, around=_with_pages)
+EXTENSION = HttpExtension(
+    lambda gateway: [*Operations(gateway).routes(), *Status(gateway).routes()], around=_with_pages
+)

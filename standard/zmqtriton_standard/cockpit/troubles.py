@@ -67,10 +67,11 @@ def _death(processes: Iterable[Row], now_s: float) -> str:
 
 
 def _pace(counts: Row, quotas: Iterable[Row]) -> str:
-    limits = (row["limit"] for row in quotas if row["quota"] == _PACE and counts["pending"])
+    waiting = counts["pending"]
     texts = (
-        f"its quota holds {_requests(counts['pending'])} back: {_PACE} is {limit:g}"
-        for limit in limits
+        f"its quota holds {waiting} request{'s' * (waiting != 1)} back: {_PACE} is {row['limit']:g}"
+        for row in quotas
+        if row["quota"] == _PACE and waiting
     )
     return next(texts, "")
 
@@ -103,7 +104,3 @@ def _wait(rates: Row) -> str:
     if wait_ms < _LONG_WAIT_MS:
         return ""
     return f"requests wait {wait_ms / 1e3:.1f} s for an instance"
-
-
-def _requests(count: int) -> str:
-    return f"{count} request{'' if count == 1 else 's'}"

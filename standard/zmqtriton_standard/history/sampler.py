@@ -86,7 +86,11 @@ class InstanceCosts:
         models = {pid: model for pid, model, *_ in processes if model}
         self._pids = models.keys()
         watched = [pid for pid, model in models.items() if model in self._until_s]
-        self._shares = await asyncio.to_thread(_read_all, watched) if watched else {}
+        self._shares = (
+            await asyncio.to_thread(lambda: {pid: read_shares(pid) for pid in watched})
+            if watched
+            else {}
+        )
 
     def of(self, pid: int) -> dict[str, Any]:
         """Return the figures of a process, as far as they are known."""
@@ -94,10 +98,6 @@ class InstanceCosts:
         figures = {} if shares is None else {f"{k}_bytes": v for k, v in shares._asdict().items()}
         on_gpus = self._on_gpus.get(pid)
         return {**figures, "gpu_bytes": on_gpus} if on_gpus else figures
-
-
-def _read_all(pids: Iterable[int]) -> dict[int, Shares | None]:
-    return {pid: read_shares(pid) for pid in pids}
 
 
 class TokenRates:

@@ -49,7 +49,12 @@ class Reloader(Feature):
     def _look(self) -> None:
         """Look at the files, and again and again from then on."""
         models = self._server.models
-        names = tuple(name for name, model in models.items() if _follows_files(model))
+        # those that were loaded from files of their own, or were to be
+        names = tuple(
+            name
+            for name, model in models.items()
+            if model.history.is_from_files and not model.was_unloaded
+        )
         if not self._server.is_stopping:
             self._plan.enqueue(LookAtFiles(self._plan.expect(self._on_looked), names))
 
@@ -65,11 +70,6 @@ class Reloader(Feature):
         """Say last why a change is not served."""
         if error is not None:
             self._plan.log("E", f"{model.name}: {_why_not_loaded(model) or error.text}")
-
-
-def _follows_files(model: ServedModel) -> bool:
-    """True if it is loaded from files of its own, or was to be."""
-    return model.history.is_from_files and not model.was_unloaded
 
 
 def _why_not_loaded(model: ServedModel) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from zmqtriton.long_steps import LifelineReporter, Reporter, printable
+from zmqtriton.long_steps import LifelineReporter, printable
 from zmqtriton_floor import logs, prctl, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
@@ -138,11 +138,11 @@ class StorageProcess:
     def _mirror(self, arguments: dict[str, Any]) -> Mirror:
         directory = arguments["directory"]
         if directory not in self._mirrors:
-            self._mirrors[directory] = Mirror(directory, self._make_reporter)
+            self._mirrors[directory] = Mirror(
+                directory,
+                lambda number, model: LifelineReporter(self._line, number, f"{model}.copy"),
+            )
         return self._mirrors[directory]
-
-    def _make_reporter(self, number: int, model: str) -> Reporter:
-        return LifelineReporter(self._line, number, f"{model}.copy")
 
 
 async def _run(descriptor: int) -> None:

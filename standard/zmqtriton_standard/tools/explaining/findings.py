@@ -220,17 +220,15 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
         finding = explain_reason(facts.model, reason, prefix)
         is_back = stub.get("state") == "READY"
         if is_back and reason is not None and reason.kind in _FROM_OUTSIDE:
-            finding = _without(finding, f"zmqtriton-ctl restart {facts.word}")
+            again = f"zmqtriton-ctl restart {facts.word}"
+            commands = tuple(each for each in finding.commands if each != again)
+            finding = replace(finding, commands=commands)
         yield finding
     ready = sum(stub.get("state") == "READY" for stub in stubs)
     if stubs and not has_given_up and ready < len(stubs):
         states = ", ".join(sorted({s["state"] for s in stubs if s.get("state") != "READY"}))
         text = f"{ready} of {len(stubs)} instances are ready, others are {states}"
         yield warning(text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}")
-
-
-def _without(finding: Finding, command: str) -> Finding:
-    return replace(finding, commands=tuple(c for c in finding.commands if c != command))
 
 
 def _is_long_back(facts: Facts, stub: Document) -> bool:

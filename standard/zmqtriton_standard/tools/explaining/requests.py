@@ -101,7 +101,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         (line, match[1])
         for line in facts.log
         if line.get("version") not in facts.retired_versions
-        and (match := _FAILED_REQUEST.search(_unescape(line)))
+        and (match := _FAILED_REQUEST.search(str(line["text"]).replace("\\n", "\n")))
     ]
     faults = sum(row.get("faults", 0) - _overdue(row) for row in counts)
     total = sum(map(answered, counts))
@@ -145,10 +145,6 @@ def _share(facts: Facts, faults: int, total: int) -> str:
     share = f"{faults} of {count_of(total, 'request')} failed"
     is_news = 0 < succeeded + failed < total
     return f"{share}, {failed} of {succeeded + failed} in the last minute" if is_news else share
-
-
-def _unescape(line: Document) -> str:
-    return str(line["text"]).replace("\\n", "\n")
 
 
 # --------------------------------------------------------------- deadlines

@@ -396,8 +396,12 @@ class LoadedModel:
 
     def _body(self, request: InferenceRequest) -> wire.RequestBody:
         """Return the request as it is sent. Raises InvalidArgument if it would be refused."""
-        if "sequence_batching" in self.config and not self._instance.is_iterative:
-            _check_sequence(self.name, request)
+        is_of_sequence = "sequence_batching" in self.config and not self._instance.is_iterative
+        if is_of_sequence and not request.correlation_id:
+            raise InvalidArgument(
+                f"inference request to model '{self.name}' must specify a non-zero or non-empty "
+                "correlation ID"
+            )
         body = wire.RequestBody(
             request.request_id,
             dict(request.parameters),
@@ -458,14 +462,6 @@ def _model_frames(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_STUB):
         frames = frames.tb_next
     return frames
-
-
-def _check_sequence(model: str, request: InferenceRequest) -> None:
-    if not request.correlation_id:
-        raise InvalidArgument(
-            f"inference request to model '{model}' must specify a non-zero or non-empty "
-            "correlation ID"
-        )
 
 
 def _make_progress() -> ProgressView:
