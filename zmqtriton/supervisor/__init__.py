@@ -16,7 +16,7 @@ _NAMES = {
     "control.load_calls": "HOW_TO_BE_EXPLICIT",
     "control.verbs": (
         "ControlCall OWN_CALLER RepeatedCall Verb Verbs always at_once check_names "
-        "optional_model_name required_model_name the_same"
+        "find_model optional_model_name required_model_name the_same"
     ),
     "features.feature": "CoreParts Feature HostServer",
     "machine.capacity": "available_bytes enclosing_groups",
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         always,
         at_once,
         check_names,
+        find_model,
         optional_model_name,
         required_model_name,
         the_same,

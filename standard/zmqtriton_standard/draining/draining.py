@@ -21,11 +21,12 @@ from zmqtriton.supervisor import (
     always,
     at_once,
     check_names,
+    find_model,
     optional_model_name,
     the_same,
 )
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_standard.draining.targets import (
     Drain,
     DrainEvent,
@@ -82,10 +83,7 @@ class _Drained:
 
 class Draining(Feature):
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
-        self._server = core.server
-        self._counts = core.counts
-        self._audience = core.audience
+        super().__init__(core)
         #: How long the server is not ready before it stops.
         self._exit_drain_s = core.policy.exit_drain_s
         self._drained: dict[Key, _Drained] = {}
@@ -157,9 +155,7 @@ class Draining(Feature):
         model, instance = key
         if not model:
             return ServerTarget(self._server, self._audience)
-        target_model = self._server.models.get(model)
-        if target_model is None:
-            raise NotFound(f"there is no model '{model}'")
+        target_model = find_model(self._server.models, model)
         target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, target_model)
         if instance:
             target = InstanceTarget(self._plan, target_model, instance)
@@ -187,7 +183,7 @@ class Draining(Feature):
         drained = self._drained.get(key)
         if drained is None:
             if key != _SERVER:
-                self._check_model(key[0])
+                find_model(self._server.models, key[0])
             answer(_SERVING)
         elif drained.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
             raise Unavailable(_under_way(drained))
@@ -211,12 +207,8 @@ class Draining(Feature):
         if drained is not None:
             return drained.describe(self._plan.now_s)
         if key != _SERVER:
-            self._check_model(key[0])
+            find_model(self._server.models, key[0])
         return self._past.get(key, _SERVING)
-
-    def _check_model(self, model: str) -> None:
-        if model not in self._server.models:
-            raise NotFound(f"there is no model '{model}'")
 
     # --------------------------------------------------------------- what happens
 

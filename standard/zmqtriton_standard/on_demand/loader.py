@@ -77,11 +77,8 @@ class _Failure:
 
 class OnDemandLoader(Feature):
     def __init__(self, core: CoreParts) -> None:
-        plan, policy = core.plan, core.policy
-        self._plan = plan
-        self._is_on = policy.load_on_demand
-        self._server = core.server
-        self._counts = core.counts
+        super().__init__(core)
+        self._is_on = core.policy.load_on_demand
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
         #: Calls for models that another server has as yet.
@@ -89,8 +86,8 @@ class OnDemandLoader(Feature):
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing, self._listing_error = False, ""
-        self._evictions = Evictor(plan, core.server.models, policy)
-        self._processes = ModelProcesses(plan)
+        self._evictions = Evictor(core.plan, core.server.models, core.policy)
+        self._processes = ModelProcesses(core.plan)
         self._gpu_problem = ""
         #: The models that are asked to sleep, and for how long.
         self._falling_asleep: dict[str, PlanTimer] = {}

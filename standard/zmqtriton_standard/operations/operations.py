@@ -64,7 +64,7 @@ class RepositoryRegistry(Feature):
     """
 
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
+        super().__init__(core)
         self._models = core.server.models
         self._is_explicit = core.policy.control_mode == "explicit"
         #: Absolute paths of the directories in use.
@@ -152,10 +152,6 @@ def _names(arguments: dict[str, Any]) -> dict[str, str]:
 
 
 class Operations(Feature):
-    def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
-        self._server = core.server
-
     @property
     def verbs(self) -> Verbs:
         return {

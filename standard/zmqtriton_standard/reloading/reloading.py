@@ -37,9 +37,8 @@ _SHARE = 20
 
 class Reloader(Feature):
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
+        super().__init__(core)
         self._is_on = core.policy.reload
-        self._server = core.server
         self._watch = FileWatch()
 
     def start(self) -> None:
@@ -117,7 +116,7 @@ class ReloadCalls(Feature):
     """
 
     def __init__(self, core: CoreParts) -> None:
-        self._server = core.server
+        super().__init__(core)
         self._is_explicit = core.policy.control_mode == "explicit"
 
     @property

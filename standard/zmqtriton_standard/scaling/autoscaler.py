@@ -27,10 +27,11 @@ from zmqtriton.supervisor import (
     Verbs,
     check_names,
     describe_instances,
+    find_model,
     required_model_name,
     serving_generations,
 )
-from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_standard.memory.measurements import (
     HOST,
     MemoryReport,
@@ -161,11 +162,9 @@ class _ScaledModel:
 
 class Autoscaler(Feature):
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
+        super().__init__(core)
         self._budgets = budgets_of(core.policy)
         self._processes = ModelProcesses(core.plan)
-        self._server = core.server
-        self._counts = core.counts
         self._scaled: dict[str, _ScaledModel] = {}
 
     @property
@@ -366,7 +365,7 @@ class ScalingCalls:
 
     def handle(self, call: ControlCall) -> None:
         """Scale a model; the answer is its instances, now or later, or the error."""
-        model = self._find(call.arguments)
+        model = find_model(self._models, required_model_name(call.arguments))
         if is_change(call.arguments):
             self._scale(model, call.arguments, call.answer)
         else:
@@ -374,12 +373,6 @@ class ScalingCalls:
 
     def _describe(self, model: ServedModel) -> dict[str, Any]:
         return describe_instances(model) | self._describe_scaled(model)
-
-    def _find(self, arguments: dict[str, Any]) -> ServedModel:
-        name = required_model_name(arguments)
-        if name not in self._models:
-            raise NotFound(f"there is no model '{name}'")
-        return self._models[name]
 
     def _scale(
         self, model: ServedModel, arguments: dict[str, Any], answer: Callable[[Any], None]

@@ -22,11 +22,12 @@ from zmqtriton.supervisor import (
     Verb,
     Verbs,
     always,
+    find_model,
     required_model_name,
     serving_generations,
 )
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError, from_number
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Reason
 
 SLEEP, WAKE = "sleep", "wake"
@@ -49,7 +50,7 @@ class _Turn:
 
 class Sleeping(Feature, HelperOwner):
     def __init__(self, core: CoreParts) -> None:
-        self._plan, self._server = core.plan, core.server
+        super().__init__(core)
         self._numbers = itertools.count(_FIRST)
         self._turns: list[_Turn] = []
         #: When each model was put to sleep; a request since then has woken up an instance of it.
@@ -70,13 +71,10 @@ class Sleeping(Feature, HelperOwner):
     # ------------------------------------------------------------- what is asked
 
     def _answer(self, word: str, call: ControlCall) -> None:
-        name = required_model_name(call.arguments)
-        model = self._server.models.get(name)
-        if model is None:
-            raise NotFound(f"there is no model '{name}'")
+        model = find_model(self._server.models, required_model_name(call.arguments))
 
         def done(result: int | ZmqTritonError) -> None:
-            count = {"model": name, "instances": result}
+            count = {"model": model.name, "instances": result}
             call.answer(result if isinstance(result, ZmqTritonError) else count)
 
         self._ask(word, model, done)
