@@ -7,6 +7,7 @@ later are told by the core. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -50,16 +51,16 @@ _SERVER: Key = ("", "")
 _WAITING = frozenset({DrainPhase.DRAINING, DrainPhase.DRAINED})
 
 
+@dataclass
 class _Drained:
     """A target with its drain, and those who wait for it."""
 
-    def __init__(self, key: Key, target: Target, drain: Drain) -> None:
-        self.key = key
-        self.target = target
-        self.drain = drain
-        self.waiting: list[Callable[[Any], None]] = []
-        #: What became of it, once it is over.
-        self.outcome = ""
+    key: Key
+    target: Target
+    drain: Drain
+    waiting: list[Callable[[Any], None]] = field(default_factory=list)
+    #: What became of it, once it is over.
+    outcome: str = ""
 
     def describe(self, now_s: float) -> dict[str, Any]:
         model, instance = self.key

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -143,21 +144,21 @@ class _Growth:
         return self._of_each
 
 
+@dataclass
 class _ScaledModel:
     """A model whose instances follow its load."""
 
-    def __init__(self) -> None:
-        self.growth = _Growth()
-        #: By generation: counters begin anew with each.
-        self.targets: dict[int, InstanceTarget] = {}
-        #: The broker was asked and has not answered.
-        self.is_asked = False
-        #: Its instances are being changed, or memory is measured for more.
-        self.is_changing = False
-        self.retry_at_s = -math.inf
-        #: Why it has fewer instances than it needs, or "".
-        self.obstacle = ""
-        self.last_change = ""
+    growth: _Growth = field(default_factory=_Growth)
+    #: By generation: counters begin anew with each.
+    targets: dict[int, InstanceTarget] = field(default_factory=dict)
+    #: The broker was asked and has not answered.
+    is_asked: bool = False
+    #: Its instances are being changed, or memory is measured for more.
+    is_changing: bool = False
+    retry_at_s: float = -math.inf
+    #: Why it has fewer instances than it needs, or "".
+    obstacle: str = ""
+    last_change: str = ""
 
 
 class Autoscaler(Feature):
@@ -166,13 +167,14 @@ class Autoscaler(Feature):
         self._budgets = budgets_of(core.policy)
         self._processes = ModelProcesses(core.plan)
         self._scaled: dict[str, _ScaledModel] = {}
+        #: The last number that was asked for, by model and group.
+        self._last: dict[tuple[str, str], Scale] = {}
 
     @property
     def verbs(self) -> Verbs:
-        scaling = ScalingCalls(self._server.models, self.describe_model)
         return {
             "scale": Verb(
-                scaling.handle,
+                self._answer,
                 of_operators=True,
                 changes=is_change,
                 goes_over=lambda call: call.arguments if is_change(call.arguments) else None,
@@ -317,22 +319,54 @@ class Autoscaler(Feature):
         scaled.retry_at_s = self._plan.now_s + RETRY_PAUSE_S
         self._plan.log("W", f"'{model.name}' needs more instances than it gets: {obstacle}")
 
-    # --------------------------------------------------------------- showing
+    # ------------------------------------------------------------ the calls
+    def _answer(self, call: ControlCall) -> None:
+        """Scale a model; the answer is its instances, now or later, or the error."""
+        model = find_model(self._server.models, required_model_name(call.arguments))
+        if is_change(call.arguments):
+            self._scale_as_asked(model, call.arguments, call.answer)
+        else:
+            call.answer(self._describe(model))
 
-    def describe_model(self, model: ServedModel) -> dict[str, Any]:
-        """Describe how a model is scaled; empty if it is not."""
+    def _scale_as_asked(
+        self, model: ServedModel, arguments: dict[str, Any], answer: Callable[[Any], None]
+    ) -> None:
+        check_names("a scale", arguments, ("model", "count", "group"))
+        count, group = arguments["count"], arguments.get("group", "")
+        if type(count) is not int or type(group) is not str:
+            raise InvalidArgument("'count' must be an integer, and 'group' a string")
         limits = limits_of(model)
+        if limits is not None and not limits.minimum <= count <= limits.maximum:
+            raise InvalidArgument(
+                f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
+                f"{limits.maximum} instances; {count} is not among them"
+            )
+        key, scale = (model.name, group), Scale(count, group)
+        self._last[key] = scale
+
+        def done(error: ZmqTritonError | None) -> None:
+            later = self._last.get(key)
+            if later is None or later is scale:
+                self._last.pop(key, None)
+                answer(error or self._describe(model))
+            else:
+                answer(error or {**self._describe(model), "overtaken_by": later.instances})
+
+        model.scale(scale, done)
+
+    def _describe(self, model: ServedModel) -> dict[str, Any]:
+        """Describe the instances of a model, and how it is scaled by its load, if it is."""
+        document, limits = describe_instances(model), limits_of(model)
         if limits is None:
-            return {}
+            return document
         scaled = self._scaled.get(model.name) or _ScaledModel()
-        return {
-            "autoscale": {
-                "least": limits.minimum,
-                "most": limits.maximum,
-                "last_change": scaled.last_change,
-                "obstacle": scaled.obstacle,
-            }
+        autoscale = {
+            "least": limits.minimum,
+            "most": limits.maximum,
+            "last_change": scaled.last_change,
+            "obstacle": scaled.obstacle,
         }
+        return {**document, "autoscale": autoscale}
 
 
 def _target_of(generation: Generation) -> InstanceTarget:
@@ -347,60 +381,6 @@ def _count(generation: Generation) -> int:
 def is_change(arguments: dict[str, Any]) -> bool:
     """True for a call that scales a model; others show its instances."""
     return "count" in arguments
-
-
-class ScalingCalls:
-    """The control call about the number of a model's instances."""
-
-    def __init__(
-        self,
-        models: Mapping[str, ServedModel],
-        describe_scaled: Callable[[ServedModel], dict[str, Any]],
-    ) -> None:
-        """Set up; `describe_scaled` describes how a model is scaled by its load, if it is."""
-        self._models = models
-        self._describe_scaled = describe_scaled
-        #: The last number that was asked for, by model and group.
-        self._last: dict[tuple[str, str], Scale] = {}
-
-    def handle(self, call: ControlCall) -> None:
-        """Scale a model; the answer is its instances, now or later, or the error."""
-        model = find_model(self._models, required_model_name(call.arguments))
-        if is_change(call.arguments):
-            self._scale(model, call.arguments, call.answer)
-        else:
-            call.answer(self._describe(model))
-
-    def _describe(self, model: ServedModel) -> dict[str, Any]:
-        return describe_instances(model) | self._describe_scaled(model)
-
-    def _scale(
-        self, model: ServedModel, arguments: dict[str, Any], answer: Callable[[Any], None]
-    ) -> None:
-        check_names("a scale", arguments, ("model", "count", "group"))
-        count, group = arguments["count"], arguments.get("group", "")
-        if type(count) is not int or type(group) is not str:
-            raise InvalidArgument("'count' must be an integer, and 'group' a string")
-
-        limits = limits_of(model)
-        if limits is not None and not limits.minimum <= count <= limits.maximum:
-            raise InvalidArgument(
-                f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
-                f"{limits.maximum} instances; {count} is not among them"
-            )
-
-        key, scale = (model.name, group), Scale(count, group)
-        self._last[key] = scale
-
-        def done(error: ZmqTritonError | None) -> None:
-            later = self._last.get(key)
-            if later is None or later is scale:
-                self._last.pop(key, None)
-                answer(error or self._describe(model))
-            else:
-                answer(error or {**self._describe(model), "overtaken_by": later.instances})
-
-        model.scale(scale, done)
 
 
 def limits_of(model: ServedModel) -> AutoscaleLimits | None:

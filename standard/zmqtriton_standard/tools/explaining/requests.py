@@ -126,7 +126,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         yield warning(
             text,
             "The log may say more; errors that the model itself returns are in no log.",
-            facts.logs_command,
+            f"zmqtriton-ctl logs {facts.word}",
         )
 
 
