@@ -21,7 +21,8 @@ from tests.standard.ctl.fake_server import STATUS, FakeServer, run
 from zmqtriton.control_client import NoServerError, connect
 from zmqtriton.ctl.main import cli
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_standard.ctl import listing, tables
+from zmqtriton_standard.ctl import status as listing
+from zmqtriton_standard.ctl import tables
 from zmqtriton_standard.ctl.output import print_document
 from zmqtriton_standard.ctl.selecting import move_to_front, parse_server
 from zmqtriton_standard.ctl.status import Use

@@ -39,11 +39,8 @@ from zmqtriton.repository import (
 )
 from zmqtriton_floor.errors import InternalError, closest_match
 from zmqtriton_floor.lazy_names import load_reference
-from zmqtriton_standard.tools.checking.configurations import (
-    CheckOptions,
-)
 from zmqtriton_standard.tools.checking.findings import Findings, locate_all, warning
-from zmqtriton_standard.tools.checking.models import ModelFindings, check_model
+from zmqtriton_standard.tools.checking.models import CheckOptions, ModelFindings, check_model
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 
 #: The server brings these along.
