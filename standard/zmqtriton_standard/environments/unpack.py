@@ -249,10 +249,7 @@ class _Unpacker:
                 shutil.copyfileobj(source, copy, _CHUNK)
                 if copy.tell() != member.size:
                     raise EOFError(f"'{name}' ends too early")
-        self._keep_time(name, member)
-
-    def _keep_time(self, name: str, member: tarfile.TarInfo) -> None:
-        """Keep the time of a file, or every cached bytecode file would be out of date."""
+        # or every cached bytecode file would be out of date
         modified = min(max(0, int(member.mtime)), 0xFFFFFFFF)
         os.utime(self._target / name, (modified, modified))
 

@@ -59,7 +59,8 @@ class Machine:
         self._look_at_memory()
 
     def _look_at_memory(self) -> None:
-        memory = self._memory()
+        rows = (line.split() for line in (self._proc / "meminfo").read_text().splitlines())
+        memory = {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3}
         self.memory_total = memory.get("MemTotal", 0)
         self.memory_used = self.memory_total - memory.get("MemAvailable", 0)
 
@@ -68,11 +69,6 @@ class Machine:
         line = (self._proc / "stat").read_text().partition("\n")[0]
         ticks = [int(field) for field in line.split()[1 : 1 + _FIELDS]]
         return sum(ticks) - sum(ticks[i] for i in _IDLE), sum(ticks)
-
-    def _memory(self) -> dict[str, int]:
-        """Return the memory in bytes."""
-        rows = (line.split() for line in (self._proc / "meminfo").read_text().splitlines())
-        return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3}
 
 
 class Look(NamedTuple):

@@ -111,7 +111,7 @@ class OnDemandLoader(Feature):
         return (self._processes,) if self._evictions.has_budget else ()
 
     def load_ended(self, name: str) -> None:
-        self._evictions.sleepers.forget(name)  # its instances are new ones, and awake
+        self._evictions.forget_sleep(name)
 
     def _demand(self, call: ControlCall) -> None:
         """Load a model on demand."""
