@@ -253,15 +253,17 @@ def _other_users_hint() -> str:
     owners = {owner for _, owner in _candidates()} - {os.geteuid()}
     if not owners:
         return ""
-    return f"; {' and '.join(map(_user, sorted(owners)))} may have one: ask as that user or as root"
+    users = " and ".join(map(user_name, sorted(owners)))
+    return f"; {users} may have one: ask as that user or as root"
 
 
 def own_name() -> str:
     """Return the words by which the server's log names this process."""
-    return f"process {os.getpid()} of {_user(os.geteuid())}"
+    return f"process {os.getpid()} of {user_name(os.geteuid())}"
 
 
-def _user(number: int) -> str:
+def user_name(number: int) -> str:
+    """Return the name of a user, for people."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

@@ -55,13 +55,14 @@ class ByteCounter:
         self._title = title
         self._total = max(1, total_bytes)
         self._reporter = reporter
-        self._percent = 0
+        self._done_bytes = self._percent = 0
         self._next_log_s = time.monotonic() + self.LOG_EVERY_S
         reporter.progress(StepProgress(title, 0, self._total))
 
-    def update(self, done_bytes: int) -> None:
-        latest = StepProgress(self._title, done_bytes, self._total)
-        percent = 100 * done_bytes // self._total
+    def add(self, count: int) -> None:
+        self._done_bytes += count
+        latest = StepProgress(self._title, self._done_bytes, self._total)
+        percent = 100 * self._done_bytes // self._total
         if percent != self._percent:
             self._percent = percent
             self._reporter.progress(latest)

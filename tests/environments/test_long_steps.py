@@ -14,9 +14,9 @@ def test_a_long_step_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     small = ByteCounter("Reading x", 200, said)
     large = ByteCounter("Copying y", 8 << 20, said)
 
-    small.update(50)
-    small.update(200)
-    large.update(2 << 20)
+    small.add(50)
+    small.add(150)
+    large.add(2 << 20)
 
     texts = ["Reading x: 25 %", "Reading x: 100 %", "Copying y: 25 % of 8 MiB"]
     assert [("I", text) for text in texts] == said.lines
@@ -27,8 +27,8 @@ def test_each_percent_is_reported_and_a_short_step_is_not_in_the_log() -> None:
     said = Reports()
     counter = ByteCounter("Reading x", 1000, said)
 
-    for done in (1, 9, 10, 19, 1000):
-        counter.update(done)
+    for count in (1, 8, 1, 9, 981):
+        counter.add(count)
 
     assert [] == said.lines
     assert [0, 10, 1000] == [step.done for step in said.steps]

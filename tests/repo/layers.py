@@ -607,7 +607,7 @@ LAYERS = (
         )
         for name, core in (
             ("draining", ()),
-            ("memory", ()),
+            ("memory", ("zmqtriton_standard.metrics.processes",)),
             ("on_demand", ("zmqtriton_standard.memory",)),
             ("operations", ()),
             ("reloading", ()),
@@ -952,9 +952,9 @@ LAYERS = (
             "zmqtriton.standard_output",
             "zmqtriton.systemd",
             "zmqtriton_extras.capture.command",
-            "zmqtriton_extras.capture.command",
             "zmqtriton_standard.ctl",
             "zmqtriton_standard.environments",
+            "zmqtriton_standard.metrics.processes",
         ),
         ("click", "numpy", "rich"),
         "asks a running server, and must not need one to be imported",

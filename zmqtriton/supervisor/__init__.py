@@ -16,10 +16,10 @@ _NAMES = {
     "control.load_calls": "HOW_TO_BE_EXPLICIT",
     "control.verbs": (
         "ControlCall OWN_CALLER RepeatedCall Verb Verbs always check_names "
-        "optional_model_name required_model_name the_same"
+        "find_model optional_model_name required_model_name the_same"
     ),
     "features.feature": "CoreParts Feature HostServer",
-    "machine.capacity": "available_bytes",
+    "machine.capacity": "available_bytes enclosing_groups",
     "machine.gpus": "NvmlError chosen_gpus list_nvml_gpus nvml_device nvml_library "
     "used_nvml_memory visible_gpus",
     "machine.fitness": "lacks",
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         Verbs,
         always,
         check_names,
+        find_model,
         optional_model_name,
         required_model_name,
         the_same,
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.features.feature import CoreParts, Feature, HostServer
     from zmqtriton.supervisor.helper_processes import HelperOwner, PreparationStatus
     from zmqtriton.supervisor.machine.action_runner import OpenedServer
-    from zmqtriton.supervisor.machine.capacity import available_bytes
+    from zmqtriton.supervisor.machine.capacity import available_bytes, enclosing_groups
     from zmqtriton.supervisor.machine.fitness import lacks
     from zmqtriton.supervisor.machine.gpus import (
         NvmlError,

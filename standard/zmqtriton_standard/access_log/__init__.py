@@ -23,5 +23,5 @@ ADDON = AddOn(
     check=".options:problem",
     step=".step:access_log",
     process=Process(".process", on="access-log", title="Access log", is_serving=True),
-    metrics=".figures:metrics",
+    metrics=".refusals:metrics",
 )

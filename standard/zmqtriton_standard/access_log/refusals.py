@@ -1,4 +1,4 @@
-"""The lines of requests without access, in each process that refuses any.
+"""The lines of requests without access, in each process that refuses any; figures of the log.
 
 Imports nothing of inferences, so that the process of metrics remains small.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -20,7 +21,8 @@ from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_frontends.access.bearer_tokens import MAX_ADDRESSES, FailureLimit
 from zmqtriton_frontends.access.refusals import Refusal, Source, listeners
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_standard.access_log.options import SERVICE
+from zmqtriton_standard.access_log.options import QUESTION, SERVICE
+from zmqtriton_standard.metrics.services import Figures, at_socket
 
 #: A client's path may have any length.
 _MAX_ROUTE = 1000
@@ -28,46 +30,28 @@ _MAX_ROUTE = 1000
 _LEFT_OUT_EVERY_S = 10.0
 
 
-class RefusalLimit:
-    """The limit of lines about refusals: some of each client, and the number of all others.
+class RefusalLog:
+    """Writes the lines of one process: some about each client, and the number of all others.
 
     A client without a token may send any number of requests, and must not fill the disk.
     """
 
-    def __init__(self) -> None:
-        self._recent = FailureLimit()
-        #: Refusals without a line, by address.
-        self._left_out: dict[str, int] = {}
-
-    def admits(self, address: str, now_s: float) -> bool:
-        """Return whether a refusal of this client gets a line; count it if not."""
-        if not self._recent.add(address, now_s).wait_s:
-            return True
-        if address not in self._left_out and len(self._left_out) >= MAX_ADDRESSES:
-            address = "others"
-        self._left_out[address] = self._left_out.get(address, 0) + 1
-        return False
-
-    def take_left_out(self) -> list[tuple[str, int]]:
-        """Return the clients of refusals without a line, with their numbers, and begin again."""
-        taken, self._left_out = self._left_out, {}
-        return list(taken.items())
-
-
-class RefusalLog:
-    """Writes the lines of one process."""
-
     def __init__(self, line: Line, clock: Callable[[], float] = time.monotonic) -> None:
         self._line = line
         self._clock = clock
-        self._limit = RefusalLimit()
+        self._recent = FailureLimit()
+        #: Refusals without a line, by address.
+        self._left_out: Counter[str] = Counter()
         #: Writes the numbers of refusals without a line; None while there are none.
         self._timer: asyncio.TimerHandle | None = None
 
     def turned_away(self, refusal: Refusal) -> None:
         """Write the line of a request without access, unless its client has had many."""
         source = refusal.source
-        if not self._limit.admits(source.address, self._clock()):
+        if self._recent.add(source.address, self._clock()).wait_s:
+            is_full = len(self._left_out) >= MAX_ADDRESSES
+            known = source.address in self._left_out or not is_full
+            self._left_out[source.address if known else "others"] += 1
             if self._timer is None:
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(_LEFT_OUT_EVERY_S, self.write_left_out)
@@ -86,7 +70,8 @@ class RefusalLog:
             self._timer.cancel()
             self._timer = None
             atexit.unregister(self.write_left_out)
-        for client, count in self._limit.take_left_out():
+        left_out, self._left_out = self._left_out, Counter()
+        for client, count in left_out.items():
             send(self._line, {"client": client, "left_out": count})
 
 
@@ -125,3 +110,9 @@ def send(line: Line, document: dict[str, Any], begun_ns: int = 0) -> None:
     if line.dropped:
         document["dropped"], line.dropped = line.dropped, 0
     line.send(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def metrics(gateway: Gateway) -> Figures:
+    """Return the figures, which are asked of the log at each scrape."""
+    log_refusals(gateway)
+    return at_socket(gateway, SERVICE, QUESTION)

@@ -6,7 +6,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "cockpit",
-    http=(".extension:EXTENSION",),
+    http=(".pages:EXTENSION",),
     # it describes the routes of all
     after=("*",),
 )

@@ -16,7 +16,7 @@ import falcon.asgi
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.lazy_names import load_reference
-from zmqtriton_floor.signature import Input, Signature
+from zmqtriton_floor.signature import Input
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import OPEN, may_see
 from zmqtriton_frontends.gateway import Gateway
@@ -40,6 +40,11 @@ _TOKEN = "token"
 #: An example is there to be read.
 _MAX_ELEMENTS = 64
 _TEXT = "a few words of text"
+#: The elements of an example by their place, for kinds of JSON; of others the place itself.
+_ELEMENTS: Mapping[str, Callable[[int], Any]] = {
+    "boolean": lambda index: index % 2 == 1,
+    "number": float,
+}
 #: Returns an example of a text input, or "", by the model's configuration and the input's name.
 _TextOf = Callable[[Mapping[str, Any], str], str]
 #: They answer any number of times; each other responder needs exactly one response.
@@ -212,8 +217,8 @@ def _reference(name: str) -> dict[str, str]:
 
 def _infer_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | None:
     """Return the JSON of an inference; None if JSON could not carry it or nobody would read it."""
-    inputs = _required(model.signature)
-    if not _is_presentable(inputs):
+    inputs = _presentable_inputs(model)
+    if inputs is None:
         return None
     return {
         "inputs": [
@@ -230,8 +235,8 @@ def _infer_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | No
 
 def _generate_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | None:
     """Return the flat JSON of generate; None as of an inference."""
-    inputs = _required(model.signature)
-    if not _is_presentable(inputs):
+    inputs = _presentable_inputs(model)
+    if inputs is None:
         return None
     document = {}
     for declaration in inputs:
@@ -240,16 +245,14 @@ def _generate_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] |
     return document
 
 
-def _required(signature: Signature) -> list[Input]:
-    return [declaration for declaration in signature.inputs.values() if not declaration.optional]
-
-
-def _is_presentable(inputs: list[Input]) -> bool:
-    return all(
-        BY_NUMBER[declaration.datatype].json_kind
-        and count_elements(_shape(declaration)) <= _MAX_ELEMENTS
-        for declaration in inputs
+def _presentable_inputs(model: ModelVersion) -> list[Input] | None:
+    """Return the inputs that a request needs; None if JSON cannot have them all in a few lines."""
+    inputs = [each for each in model.signature.inputs.values() if not each.optional]
+    is_presentable = all(
+        BY_NUMBER[each.datatype].json_kind and count_elements(_shape(each)) <= _MAX_ELEMENTS
+        for each in inputs
     )
+    return inputs if is_presentable else None
 
 
 def _shape(declaration: Input) -> list[int]:
@@ -260,9 +263,5 @@ def _elements(text_of: _TextOf, model: ModelVersion, declaration: Input) -> list
     count = count_elements(_shape(declaration))
     if declaration.datatype == BYTES:
         return [text_of(model.config, declaration.name) or _TEXT] * count
-    kind = BY_NUMBER[declaration.datatype].json_kind
-    if kind == "boolean":
-        return [index % 2 == 1 for index in range(count)]
-    if kind == "number":
-        return [float(index) for index in range(count)]
-    return list(range(count))
+    make = _ELEMENTS.get(BY_NUMBER[declaration.datatype].json_kind, int)
+    return [make(index) for index in range(count)]

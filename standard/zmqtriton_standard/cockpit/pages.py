@@ -1,4 +1,4 @@
-"""The pages for browsers, at `/` and at `/docs`, and the files that they load.
+"""The pages for browsers, at `/` and at `/docs`, the files that they load, and all routes here.
 
 The files are read once, when the application is built. They hold nothing of this server: whatever
 they show they ask the API for, like any client, so they are open where all of it is restricted.
@@ -7,12 +7,17 @@ they show they ask the API for, like any client, so they are open where all of i
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from pathlib import Path
 
 import falcon
 import falcon.asgi
 
-from zmqtriton_frontends.http_api import HttpRequest, Route
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import HttpExtension, HttpRequest, Route
+from zmqtriton_standard.cockpit.description import Description
+from zmqtriton_standard.cockpit.operations import Operations
+from zmqtriton_standard.cockpit.status import Status
 
 _DIRECTORY = Path(__file__).parent / "files"
 _TYPES = {
@@ -92,3 +97,19 @@ class Pages:
 def _wants_html(accept: str) -> bool:
     """True if HTML is listed by name, as browsers do; `*/*` is what everybody else sends."""
     return any(part.partition(";")[0].strip().lower() == "text/html" for part in accept.split(","))
+
+
+def _with_pages(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
+    """Return the routes with the pages, and the description of all."""
+    if not gateway.settings.http.allow_web_page:
+        return ()
+    whole = list(table)
+    description = Description(gateway, whole)
+    whole.append(Route("GET", "/openapi.json", "metadata", description.document))
+    whole += Pages().routes()
+    return whole
+
+
+EXTENSION = HttpExtension(
+    lambda gateway: [*Operations(gateway).routes(), *Status(gateway).routes()], around=_with_pages
+)

@@ -11,7 +11,6 @@ import importlib.util
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from zmqtriton.console import table
@@ -98,7 +97,11 @@ def _overview() -> str:
 
 def write_files(source: Path, directory: Path, *, overwrites: bool) -> list[Path]:
     """Copy all files, and return their names. Raises DeployError if others are there instead."""
-    contents = {path.relative_to(source): _read(path) for path in sorted(_files(source))}
+    contents = {
+        path.relative_to(source): _read(path)
+        for path in sorted(source.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
     if not overwrites:
         taken = [name for name in contents if not _may_write(contents[name], directory / name)]
         if taken:
@@ -112,10 +115,6 @@ def write_files(source: Path, directory: Path, *, overwrites: bool) -> list[Path
         target.write_bytes(content)
         shutil.copymode(source / name, target)
     return list(contents)
-
-
-def _files(source: Path) -> Iterator[Path]:
-    return (p for p in source.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
 
 
 def _read(path: Path) -> bytes:

@@ -15,7 +15,7 @@ ADDON = AddOn(
     ctl={
         "clients": ".connections:clients",
         "completion": ".main:completion",
-        "config": ".listing:config",
+        "config": ".status:config",
         "disconnect": ".connections:disconnect",
         "drain": ".drains:drain",
         "env": ".environments:env",
@@ -23,28 +23,28 @@ ADDON = AddOn(
         "load": ".loading:load",
         "log-settings": ".logs:log_settings",
         "logs": ".logs:logs",
-        "models": ".listing:models",
-        "reload": ".reloading:reload",
+        "models": ".status:models",
+        "reload": ".loading:reload",
         "replace": ".replacing:replace",
         "repository": ".loading:repository",
-        "restart": ".reloading:restart",
-        "scale": ".scaling:scale",
-        "servers": ".listing:servers",
-        "sleep": ".scaling:sleep",
+        "restart": ".loading:restart",
+        "scale": ".loading:scale",
+        "servers": ".status:servers",
+        "sleep": ".loading:sleep",
         "stacks": ".stacks:stacks",
         "stats": ".statistics:stats",
-        "status": ".listing:status",
+        "status": ".status:status",
         "top": ".statistics:top",
         "undrain": ".drains:undrain",
         "unload": ".loading:unload",
         "wait": ".waiting:wait",
-        "wake": ".scaling:wake",
+        "wake": ".loading:wake",
     },
 )
 
 #: The names for other rooms, by module.
 _NAMES = {
-    "asking": "EXIT_REFUSED check_name exit_on_error explain run_with_client",
+    "asking": "EXIT_REFUSED change_model check_name exit_on_error explain run_with_client",
     "loading": "shown_load",
     "output": (
         "LiveLine form_option print_document print_error print_note print_result with_format"
@@ -57,6 +57,7 @@ _NAMES = {
 if TYPE_CHECKING:
     from zmqtriton_standard.ctl.asking import (
         EXIT_REFUSED,
+        change_model,
         check_name,
         exit_on_error,
         explain,

@@ -57,6 +57,23 @@ def check_name(client: Client, model: str) -> None:
         raise unknown_model(model, names)
 
 
+def change_model(
+    context: click.Context,
+    verb: str,
+    model: str,
+    *,
+    timeout_s: float | None = None,
+    **arguments: Any,
+) -> Any:
+    """Have the server do something with a model, and return the answer; "" names no model."""
+
+    def question(client: Client) -> Any:
+        check_name(client, model)
+        return client.call(verb, {"model": model, **arguments}, timeout_s)
+
+    return run_with_client(context, question, to_change=True)
+
+
 def unknown_model(model: str, names: Iterable[str]) -> NotFound:
     """Return the error for a name outside of these."""
     close = closest_match(model, names)

@@ -11,6 +11,7 @@ from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_standard.ctl import (
     MODEL,
+    change_model,
     check_name,
     print_note,
     print_result,
@@ -79,12 +80,8 @@ def drain(
 @click.pass_context
 def undrain(context: click.Context, model: str, instance: str, form: str) -> None:
     """End the drain of MODEL, of an instance, or of the server: it is ready again."""
-
-    def question(client: Client) -> Any:
-        check_name(client, model)
-        return client.call("undrain", {"model": model, "instance": instance}, QUICK_TIMEOUT_S)
-
-    _print_state(form, model, instance, run_with_client(context, question, to_change=True))
+    state = change_model(context, "undrain", model, timeout_s=QUICK_TIMEOUT_S, instance=instance)
+    _print_state(form, model, instance, state)
 
 
 def _print_state(

@@ -155,12 +155,9 @@ class _ShownSteps:
 
 
 def _print_prepared(result: dict[str, str]) -> None:
-    if result["error"]:
-        click.echo(f"{result['model']}: {result['error']}", err=True)
-    elif result["python"]:
-        click.echo(f"{result['model']}: ready, {result['python']}")
-    else:
-        click.echo(f"{result['model']}: the server's own Python")
+    ready = f"ready, {result['python']}" if result["python"] else "the server's own Python"
+    error = result["error"]
+    click.echo(f"{result['model']}: {error or ready}", err=bool(error))
 
 
 def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:

@@ -97,12 +97,11 @@ class HttpService:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except TimeoutError:
-            raise self._late() from None
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, TimeoutError):
-                raise self._late() from None
-            raise NoServerError(f"no server answers at {self.url}: {error.reason}") from None
+        except (TimeoutError, urllib.error.URLError) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                raise DeadlineExceeded(f"no answer within {self._timeout_s:g} s") from None
+            raise NoServerError(f"no server answers at {self.url}: {reason}") from None
         except http.client.IncompleteRead:
             raise NoServerError(f"{self.url} ended the connection amid its answer") from None
         except OSError as error:
@@ -127,9 +126,6 @@ class HttpService:
         parts = urlsplit(self.url)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         return f"{host}:{parts.port or _USUAL_PORTS[parts.scheme]}"
-
-    def _late(self) -> DeadlineExceeded:
-        return DeadlineExceeded(f"no answer within {self._timeout_s:g} s")
 
 
 def _refusal(status: int, body: bytes) -> ZmqTritonError:

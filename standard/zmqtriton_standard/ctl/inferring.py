@@ -26,7 +26,6 @@ from zmqtriton_standard.ctl import (
     terminal_width,
 )
 from zmqtriton_standard.ctl.http_service import (
-    Answer,
     HttpService,
     RefusedRequest,
     find_url,
@@ -259,36 +258,27 @@ def _ask(service: HttpService, path: str, request: PreparedRequest) -> dict[str,
     began_s = time.perf_counter()
     answer = service.request(f"{path}/infer", body, headers)
     took_s = time.perf_counter() - began_s
-    return {**_read_answer(answer), "seconds": round(took_s, 6)}
+    length = int(answer.headers.get(HEADER_LENGTH.lower(), len(answer.body)))
+    document = _with_arrays(json.loads(answer.body[:length]), answer.body[length:])
+    return {**document, "seconds": round(took_s, 6)}
 
 
-def _with_arrays(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a response in JSON with arrays as data."""
-    import numpy as np
-
-    for output in document.get("outputs", ()):
-        kind = np.object_ if output["datatype"] == "BYTES" else None
-        output["data"] = np.array(output.get("data", []), kind).reshape(output["shape"])
-    return document
-
-
-def _read_answer(answer: Answer) -> dict[str, Any]:
+def _with_arrays(document: dict[str, Any], data: bytes = b"") -> dict[str, Any]:
+    """Return a response with arrays as data, which is in the document or behind it."""
     import numpy as np
 
     from zmqtriton_standard.ctl import values
 
-    length = int(answer.headers.get(HEADER_LENGTH.lower(), len(answer.body)))
-    document: dict[str, Any] = json.loads(answer.body[:length])
-    position = length
+    position = 0
     for output in document.get("outputs", ()):
         size = output.get("parameters", {}).pop("binary_data_size", None)
         if size is None:
             kind = np.object_ if output["datatype"] == "BYTES" else None
             output["data"] = np.array(output.get("data", []), kind).reshape(output["shape"])
-            continue
-        data = answer.body[position : position + size]
-        output["data"] = values.decode(output["datatype"], output["shape"], data)
-        position += size
+        else:
+            piece = data[position : position + size]
+            output["data"] = values.decode(output["datatype"], output["shape"], piece)
+            position += size
     return document
 
 

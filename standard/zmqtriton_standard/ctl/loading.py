@@ -1,22 +1,28 @@
-"""`zmqtriton-ctl load`, `unload` and `repository`: a server's models, and where it finds them."""
+"""The commands that change the models of a server, and the directories where it finds them.
+
+`zmqtriton-ctl load`, `unload`, `reload`, `restart`, `scale`, `sleep`, `wake` and `repository`.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_standard.ctl.asking import check_name, run_with_client
-from zmqtriton_standard.ctl.output import LiveLine, print_result, with_format
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_standard.ctl.asking import EXIT_REFUSED, change_model, check_name, run_with_client
+from zmqtriton_standard.ctl.output import LiveLine, print_document, print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL, CommandGroup
 
 _PROGRESS_EVERY_S = 0.5
+_LOOK_EVERY_S = 0.1
 
 
 @contextmanager
@@ -73,7 +79,8 @@ def load(context: click.Context, model: str, form: str) -> None:
 @click.pass_context
 def unload(context: click.Context, model: str, dependents: bool, form: str) -> None:
     """Unload MODEL; requests in flight are finished."""
-    run_with_client(context, lambda client: _unload(client, model, dependents), to_change=True)
+    # Triton accepts any name, so a typing error would look like success
+    change_model(context, "unload", model, unload_dependents=dependents)
     print_result(form, {"model": model, "result": "unloaded"}, f"unloaded {model}")
 
 
@@ -86,13 +93,171 @@ def _load(client: Client, model: str) -> Any:
         raise
 
 
-def _unload(client: Client, model: str, dependents: bool) -> None:
-    """Unload a model.
+@click.command()
+@click.argument("model", type=MODEL)
+@click.option("--no-wait", is_flag=True, help="Return before the new processes are ready.")
+@click.option(
+    "--instance",
+    default="",
+    metavar="NAME",
+    help="Restart this instance alone, as `status` names it, such as m_0_0.",
+)
+@with_format
+@click.pass_context
+def restart(context: click.Context, *, model: str, no_wait: bool, instance: str, form: str) -> None:
+    """Restart the processes of MODEL, and wait until it is ready; the requests they execute fail.
 
-    Triton accepts any name, so a typing error would look like success.
+    For a model that hangs, and for one that was given up because it died too often. A load that is
+    under way is ended and begun again, and the serving processes stay. Works in every model
+    control mode. Use `reload` to take changed files into use without a failure.
     """
+    ended = run_with_client(
+        context,
+        lambda client: _restart(client, model, instance=instance, no_wait=no_wait),
+        to_change=True,
+    )
+    loaded = "its load has begun" if no_wait else "loaded"
+    what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else loaded
+    document = {"model": model, "result": "restarted", "ended": ended}
+    document |= {"instance": instance} if instance else {}
+    print_result(form, document, f"restarted {model}: {what}")
+
+
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@with_format
+@click.pass_context
+def reload(context: click.Context, model: str, form: str) -> None:
+    """Load MODEL again if its files have changed, or every model whose files have.
+
+    No request fails, and the old files serve on if the new ones cannot be loaded. With
+    --model-control-mode none and poll, new models are loaded and models without a directory are
+    unloaded; with explicit, this is about loaded models.
+    """
+    report = run_with_client(context, lambda client: _reload(client, model), to_change=True)
+    print_result(form, report, lambda: _print_reloaded(model, report))
+    if report["failed"]:
+        sys.exit(EXIT_REFUSED)
+
+
+def _print_reloaded(model: str, report: dict[str, Any]) -> None:
+    for name in report["loaded"]:
+        click.echo(f"loaded {name}")
+    for name in report["unloaded"]:
+        click.echo(f"unloaded {name}: its directory is gone")
+    for name in report["gone"]:
+        click.echo(f"{name} serves on without its directory; `zmqtriton-ctl unload {name}` ends it")
+    unchanged = report["unchanged"]
+    if model and unchanged:
+        click.echo(f"{model} has not changed")
+    elif not (report["loaded"] or report["unloaded"] or report["gone"] or report["failed"]):
+        click.echo(f"nothing has changed ({len(unchanged)} model{'s' * (len(unchanged) != 1)})")
+    for name, text in report["failed"].items():
+        click.echo(f"error: {name}: {text.strip()}", err=True)
+
+
+def _reload(client: Client, model: str) -> Any:
     check_name(client, model)
-    client.call("unload", {"model": model, "unload_dependents": dependents})
+    with shown_load(client, model):
+        return client.call("reload", {"model": model})
+
+
+def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any:
+    check_name(client, model)
+
+    def stubs() -> list[dict[str, Any]]:
+        return [one for one in _stubs(client, model) if instance in ("", one["instance"])]
+
+    before = {stub["serial"] for stub in stubs()}
+    arguments = {"model": model, "wait": not no_wait}
+    arguments |= {"instance": instance} if instance else {}
+    if no_wait:
+        return client.call("restart", arguments, QUICK_TIMEOUT_S)
+    with shown_load(client, model):
+        ended = client.call("restart", arguments)
+        while ended and not _is_back(stubs(), before):
+            time.sleep(_LOOK_EVERY_S)
+    return ended
+
+
+def _stubs(client: Client, model: str) -> list[dict[str, Any]]:
+    processes = client.call("status", timeout_s=QUICK_TIMEOUT_S)["processes"]
+    return [one for one in processes if one["role"] == "stub" and one["model"] == model]
+
+
+def _is_back(stubs: list[dict[str, Any]], before: Container[int]) -> bool:
+    """True once all processes are new and ready. Raises Unavailable if one has been given up."""
+    for stub in stubs:
+        if stub["state"] == "FAILED":
+            raise Unavailable(f"instance {stub['instance']} is given up: {stub['last_reason']}")
+    return all(stub["state"] == "READY" and stub["serial"] not in before for stub in stubs)
+
+
+@click.command()
+@click.argument("model", type=MODEL)
+@click.argument("count", type=int, required=False)
+@click.option(
+    "--group", default="", metavar="G", help="The instance group, for a model with several."
+)
+@with_format
+@click.pass_context
+def scale(context: click.Context, model: str, count: int | None, group: str, form: str) -> None:
+    """Give MODEL COUNT instances, without a reload and without a failed request.
+
+    Without COUNT, show how many it has.
+
+    New ones are started before the others may end, and those finish what they execute. Works in
+    every model control mode. It holds over reloads until MODEL is unloaded, or another
+    instance_group is configured. If another number is asked for before the instances are ready, the
+    answer says so.
+    """
+    arguments: dict[str, Any] = {} if count is None else {"count": count, "group": group}
+    answer = change_model(context, "scale", model, **arguments)
+    if form != "table":
+        print_document(form, {"model": model, **answer})
+        return
+    for version, counts in answer["versions"].items():
+        ready = f"{counts['ready']} of {counts['instances']} instances ready"
+        click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")
+    if "overtaken_by" in answer:
+        click.echo(f"superseded: {answer['overtaken_by']} instances were requested meanwhile")
+    _print_autoscale(answer.get("autoscale", {}))
+
+
+def _print_autoscale(autoscale: dict[str, Any]) -> None:
+    if autoscale:
+        click.echo(f"follows the load from {autoscale['least']} to {autoscale['most']} instances")
+    for name, text in (("last change", "last_change"), ("not more because", "obstacle")):
+        if autoscale.get(text):
+            click.echo(f"{name}: {autoscale[text]}")
+
+
+@click.command()
+@click.argument("model", type=MODEL)
+@with_format
+@click.pass_context
+def sleep(context: click.Context, model: str, form: str) -> None:
+    """Have MODEL give its memory back by its sleep(), and keep its processes.
+
+    The next request, or `wake`, has it call its wake_up(). A model that has requests does not
+    sleep.
+    """
+    _print(form, change_model(context, "sleep", model), "asleep")
+
+
+@click.command()
+@click.argument("model", type=MODEL)
+@with_format
+@click.pass_context
+def wake(context: click.Context, model: str, form: str) -> None:
+    """Have MODEL wake up, before a request does."""
+    _print(form, change_model(context, "wake", model), "awake")
+
+
+def _print(form: str, answer: dict[str, Any], state: str) -> None:
+    count = answer["instances"]
+    text = f"{answer['model']}: {count} instance{'s' if count > 1 else ''} {state}"
+    print_result(form, answer, text)
 
 
 @click.group(cls=CommandGroup)

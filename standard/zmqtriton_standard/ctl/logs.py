@@ -197,15 +197,11 @@ def _write_line(line: dict[str, Any]) -> None:
     click.echo(format_line(line["level"], origin, line["text"], line["time_s"]))
 
 
-def _write_json(line: dict[str, Any]) -> None:
-    click.echo(json.dumps(line))
-
-
-def _write_yaml(line: dict[str, Any]) -> None:
-    print_document("yaml", [line])
-
-
-_WRITERS = {"table": _write_line, "json": _write_json, "yaml": _write_yaml}
+_WRITERS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "table": _write_line,
+    "json": lambda line: click.echo(json.dumps(line)),
+    "yaml": lambda line: print_document("yaml", [line]),
+}
 
 
 def parse_moment(text: str, now_s: float) -> float:

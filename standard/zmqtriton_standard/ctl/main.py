@@ -14,13 +14,19 @@ from zmqtriton import addons, standard_output
 from zmqtriton.commit import full_version
 from zmqtriton.control_client import ServerSelector
 from zmqtriton_floor import lazy_names, prctl
-from zmqtriton_standard.ctl.selecting import ServerGroup, parse_server
+from zmqtriton_standard.ctl.selecting import CommandGroup, move_to_front, parse_server
 
 _PROGRAM = "zmqtriton-ctl"
 
 
-class _Commands(ServerGroup):
-    """The commands of the table, each of which is imported when it is typed."""
+class _Commands(CommandGroup):
+    """The commands of the table, each of which is imported when it is typed.
+
+    Each takes the choice of a server behind its name, too.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, move_to_front(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return addons.verbs()

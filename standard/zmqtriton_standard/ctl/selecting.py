@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -50,26 +51,16 @@ class CommandGroup(click.Group):
             raise click.UsageError(f"{error.message} Did you mean '{meant}'?", ctx) from None
 
 
-class ServerGroup(CommandGroup):
-    """Commands of which each takes the choice of a server behind its name, too."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, move_to_front(args))
-
-
 def move_to_front(words: Sequence[str]) -> list[str]:
     """Return the words with the choice of a server first."""
     chosen: list[str] = []
     others: list[str] = []
-    left = list(words)
-    while left:
-        word = left.pop(0)
+    left = iter(words)
+    for word in left:
         if word == "--":
             others += [word, *left]
-            break
-        if word in _OPTIONS:
-            chosen += [word, *left[:1]]
-            left = left[1:]
+        elif word in _OPTIONS:
+            chosen += [word, *islice(left, 1)]
         elif word.startswith(tuple(f"{option}=" for option in _OPTIONS)):
             chosen.append(word)
         else:

@@ -248,13 +248,8 @@ def _is_quit(seconds: float) -> bool:
     return False
 
 
-def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
-
-
 def _readings(
-    client: Client, model: str, interval: float, pause: Callable[[float], bool] = _sleep
+    client: Client, model: str, interval: float, pause: Callable[[float], bool | None] = time.sleep
 ) -> Iterator[list[Rates]]:
     """Yield the rates of one interval after the other, until `pause` returns True."""
     before, began_s = _read(client, model), time.monotonic()

@@ -1,22 +1,34 @@
-"""`zmqtriton-ctl status`: the server, its processes and models, and reasons of failures.
+"""`zmqtriton-ctl servers`, `status`, `models` and `config`: what servers run, have and use.
 
 The kernel shows the memory and the processor time of all processes.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.control_client import ServerIdentity
+from zmqtriton.control_client import (
+    QUICK_TIMEOUT_S,
+    Client,
+    NoServerError,
+    ServerIdentity,
+    ServerSelector,
+    connect_all,
+    identify,
+)
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.reasons import AT_REST
-from zmqtriton_standard.ctl.asking import unknown_model
+from zmqtriton_standard.ctl.asking import check_name, exit_on_error, run_with_client, unknown_model
+from zmqtriton_standard.ctl.output import print_result, with_format
+from zmqtriton_standard.ctl.selecting import MODEL
 from zmqtriton_standard.ctl.tables import format_duration, print_table, terminal_width
+from zmqtriton_standard.metrics.processes import PROC, read_stat
 
 #: States of models that need no attention.
 _HEALTHY_STATES = frozenset({"READY", ""})
@@ -56,11 +68,6 @@ ON_DEMAND_HEADER = (
     "Last",
     "Ago",
 )
-PROC = Path("/proc")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: The fields of /proc/PID/stat behind the name, which may contain anything.
-_UTIME, _STIME, _RESIDENT = 11, 12, 21
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -71,16 +78,6 @@ class Use(NamedTuple):
     cpu_s: float = 0.0
 
 
-def read_use(pid: int, proc: Path = PROC) -> Use | None:
-    """Return the use of a process; None if it has ended."""
-    try:
-        fields = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    ticks = int(fields[_UTIME]) + int(fields[_STIME])
-    return Use(int(fields[_RESIDENT]) * _PAGE_BYTES, ticks / _TICKS_PER_S)
-
-
 def use_of_models(
     processes: Iterable[Mapping[str, Any]], proc: Path = PROC
 ) -> dict[tuple[str, int], Use]:
@@ -89,11 +86,10 @@ def use_of_models(
     stubs = [row for row in processes if row["role"] == "stub" and row["pid"]]
     # several may be threads of one process
     for pid, row in {row["pid"]: row for row in stubs}.items():
-        use = read_use(pid, proc)
-        if use is not None:
+        if stat := read_stat(pid, proc):
             key = row["model"], row["version"]
             before = sums.get(key, Use())
-            sums[key] = Use(before.memory_bytes + use.memory_bytes, before.cpu_s + use.cpu_s)
+            sums[key] = Use(before.memory_bytes + stat.memory_bytes, before.cpu_s + stat.cpu_s)
     return sums
 
 
@@ -134,10 +130,8 @@ def print_status(
         # The uptime tells the same.
         table = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in table]
     print_table(table[0], table[1:])
-    troubled = [entry for entry in index if needs_attention(entry)]
-    if troubled:
-        click.echo()
-        print_table(("Not ready", "Version", "State", "Reason"), [model_row(e) for e in troubled])
+    troubled = [model_row(entry) for entry in index if needs_attention(entry)]
+    _print_section(("Not ready", "Version", "State", "Reason"), troubled)
     _print_tables(status)
     if log := describe_log(status.get("log", {})):
         click.echo(f"\n{log}")
@@ -154,29 +148,21 @@ def describe_log(log: Mapping[str, Any]) -> str:
 
 
 def _print_tables(status: dict[str, Any]) -> None:
-    counts = status.get("counts")
-    if counts is None:
+    if status.get("counts") is None:
         click.echo("\nthe broker has not answered in time, so requests are not shown", err=True)
-    elif counts:
+    for table, header, row in _TABLES:
+        _print_section(header, [row(entry) for entry in status.get(table) or ()])
+        if table == "quotas" and status.get(table):
+            click.echo(f"limits on memory and cores are kept by {status['quotas_kept_by']}")
+    if status.get("on_demand"):
+        _print_section(ON_DEMAND_HEADER, on_demand_rows(status["on_demand"]))
+
+
+def _print_section(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table behind an empty line, if it has rows."""
+    if rows:
         click.echo()
-        header = ("Model", "Answered", "Failed", "Pending", "Executions")
-        print_table(header, [_count_row(entry) for entry in counts])
-    if status.get("drains"):
-        click.echo()
-        header = ("Drain of", "State", "Then", "Under way", "Since")
-        print_table(header, [_drain_row(entry) for entry in status["drains"]])
-    if status.get("quotas"):
-        click.echo()
-        header = ("Model", "Quota", "Limit", "Used", "Exceeded")
-        print_table(header, [_quota_row(entry) for entry in status["quotas"]])
-        click.echo(f"limits on memory and cores are kept by {status['quotas_kept_by']}")
-    if status.get("resources"):
-        click.echo()
-        header = ("Resource", "Device", "In use", "Held by", "Awaited by")
-        print_table(header, [_resource_row(entry) for entry in status["resources"]])
-    if status.get("on_demand") and (rows := on_demand_rows(status["on_demand"])):
-        click.echo()
-        print_table(ON_DEMAND_HEADER, rows)
+        print_table(header, rows)
 
 
 def needs_attention(entry: Mapping[str, Any]) -> bool:
@@ -248,6 +234,15 @@ def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
     return (entry["resource"], device, used, held or "-", ", ".join(entry["waiting"]) or "-")
 
 
+#: The tables of a status below that of its processes: headers, and what makes a row of an entry.
+_TABLES: tuple[tuple[str, Sequence[str], Callable[[dict[str, Any]], Sequence[str]]], ...] = (
+    ("counts", ("Model", "Answered", "Failed", "Pending", "Executions"), _count_row),
+    ("drains", ("Drain of", "State", "Then", "Under way", "Since"), _drain_row),
+    ("quotas", ("Model", "Quota", "Limit", "Used", "Exceeded"), _quota_row),
+    ("resources", ("Resource", "Device", "In use", "Held by", "Awaited by"), _resource_row),
+)
+
+
 def on_demand_rows(status: dict[str, Any]) -> list[Sequence[str]]:
     """Return a row for each model; the last ones have the sums and the limits."""
     waiting = status["waiting"]
@@ -272,3 +267,152 @@ def on_demand_rows(status: dict[str, Any]) -> list[Sequence[str]]:
 
 def _mib(size: int) -> str:
     return f"{size / (1 << 20):.1f} MiB" if size else "-"
+
+
+_HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
+
+
+@click.command()
+@with_format
+@click.pass_context
+def servers(context: click.Context, form: str) -> None:
+    """List the servers on this machine, the newest first."""
+    with exit_on_error():
+        clients = connect_all(ServerSelector(context.obj.directory))
+    identify(clients)
+    print_result(
+        form,
+        [*map(_json_entry, clients)],
+        lambda: print_table(_HEADER, [*map(_row, clients)]),
+    )
+    for client in clients:
+        client.close()
+
+
+def _json_entry(client: Client) -> dict[str, Any]:
+    try:
+        identity = client.identity._asdict()
+    except NoServerError as error:
+        identity = {"error": str(error)}
+    return {"directory": str(client.directory), **identity}
+
+
+def _row(client: Client) -> Sequence[str]:
+    directory = str(client.directory)
+    try:
+        server = client.identity
+    except NoServerError:
+        return ("-", "-", "-", "-", "-", "-", directory, "it has not answered in time")
+    places = [server.addresses.get(service, "-") for service in ("http", "grpc", "metrics")]
+    up = format_duration(time.time() - server.started_s)
+    return (server.id, str(server.pid), up, *places, directory, server.ready)
+
+
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@with_format
+@click.pass_context
+def status(context: click.Context, model: str, form: str) -> None:
+    """Show the server's processes, why any died, and its counters; with MODEL, that model's."""
+    server, document, index = run_with_client(
+        context,
+        lambda client: _read_status(client, model, has_index=form == "table" or bool(model)),
+    )
+    now_s = time.time()
+    for process in document["processes"]:
+        started_s = process["started_s"]
+        process["uptime_s"] = round(max(0.0, now_s - started_s), 3) if started_s else None
+        stat = read_stat(process["pid"]) if process["pid"] else None
+        process["memory_bytes"] = stat and stat.memory_bytes
+        process["cpu_s"] = stat and stat.cpu_s
+    print_result(form, document, lambda: print_status(server, document, index, now_s))
+
+
+def _read_status(
+    client: Client, model: str, *, has_index: bool
+) -> tuple[ServerIdentity, dict[str, Any], list[Any]]:
+    """Read the status, for people with the index."""
+    document = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    server = ServerIdentity.from_status(document)
+    index = []
+    if has_index:
+        # whether there is such a model only its repository can say
+        arguments = {"ready": False, "reasons": True, "urgent": not model}
+        index = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
+    if model:
+        document = only_model(model, document, index)
+        index = [entry for entry in index if entry["name"] == model]
+    return server, document, index
+
+
+@click.command()
+@with_format
+@click.option("--ready", is_flag=True, help="Only models that are ready.")
+@click.pass_context
+def models(context: click.Context, form: str, ready: bool) -> None:
+    """List the models of the repositories and their states."""
+    entries = run_with_client(
+        context, lambda client: client.call("index", {"ready": ready}, timeout_s=QUICK_TIMEOUT_S)
+    )
+    head = ("Model", "Version", "State", "Reason")
+    print_result(form, entries, lambda: print_table(head, [*map(model_row, entries)]))
+
+
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@click.argument("version", type=click.IntRange(1), required=False)
+@click.option("--all", "has_all", is_flag=True, help="Options with their default value, too.")
+@with_format
+@click.pass_context
+def config(
+    context: click.Context, model: str, version: int | None, has_all: bool, form: str
+) -> None:
+    """Show the options of the server that differ from their defaults; with MODEL, its config.
+
+    A model's config is that of its highest version, or of VERSION, with everything that was
+    completed, in the form of config.pbtxt.
+    """
+    if model:
+        document = run_with_client(context, lambda client: _read_config(client, model, version))
+        print_result(form, document, lambda: click.echo(_to_text(document), nl=False))
+        return
+    rows = run_with_client(
+        context, lambda client: client.call("options", timeout_s=QUICK_TIMEOUT_S)
+    )
+    shown = [row for row in rows if has_all or not row["is_default"]]
+    # a server of an older version does not tell the source
+    cells = [
+        [f"--{row['option']}", *(_show(row.get(key, "")) for key in ("value", "default", "source"))]
+        for row in shown
+    ]
+    head = ("Option", "Value", "Default", "From")
+    document = {row["option"]: row["value"] for row in shown}
+    print_result(form, document, lambda: print_table(head, cells))
+
+
+def _read_config(client: Client, model: str, version: int | None) -> dict[str, Any]:
+    arguments = {"model": model, "version": version or -1}
+    config: dict[str, Any] = client.call("config", arguments, timeout_s=QUICK_TIMEOUT_S)
+    if not config:
+        check_name(client, model)
+        what = f"version {version} of model '{model}'" if version else f"model '{model}'"
+        raise Unavailable(
+            f"{what} does not serve, so it uses no config; `zmqtriton-ctl explain {model}` says why"
+        )
+    return config
+
+
+def _to_text(document: dict[str, Any]) -> str:
+    # only now: it reads protobuf definitions
+    from zmqtriton.config import parse_json, to_text
+
+    return to_text(parse_json(json.dumps(document)))
+
+
+def _show(value: Any) -> str:
+    """Return a value as it is written on a command line; "-" for none."""
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "-" if value in ("", None) else str(value)

@@ -12,6 +12,8 @@ from rich.cells import cell_len, set_cell_size
 _GAP = 2
 _INDENT = " " * 4
 _LEAST_FIRST = 16
+#: The units of a duration, in seconds, each with the next one.
+_UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s"))
 _STYLES = {"READY": "green", "FAILED": "red", "UNAVAILABLE": "red", "BACKOFF": "yellow"}
 
 
@@ -31,7 +33,9 @@ def print_table(
     width = terminal_width()
     if width is None:
         for row in (header, *rows):
-            click.echo("\t".join(_join_lines(cell) for cell in row).rstrip("\t"))
+            # a text of several lines is one here
+            cells = (_printable(" ".join(cell.split())) for cell in row)
+            click.echo("\t".join(cells).rstrip("\t"))
         return
     count = _fitting_columns(header, rows, width)
     widths = _widths(header, rows, width)[:count]
@@ -94,18 +98,10 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def _join_lines(text: str) -> str:
-    """Return a text of several lines as one."""
-    return _printable(" ".join(text.split()))
-
-
 def format_duration(seconds: float) -> str:
     """Return a duration in its two largest units."""
     whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+    for size, unit, next_size, next_unit in _UNITS:
+        if whole >= size:
+            return f"{whole // size}{unit}{whole % size // next_size:02}{next_unit}"
+    return f"{whole}s"

@@ -7,6 +7,7 @@ later are told by the core. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,11 +22,12 @@ from zmqtriton.supervisor import (
     Verbs,
     always,
     check_names,
+    find_model,
     optional_model_name,
     the_same,
 )
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_standard.draining.targets import (
     Drain,
     DrainEvent,
@@ -49,17 +51,17 @@ _SERVER: Key = ("", "")
 _WAITING = frozenset({DrainPhase.DRAINING, DrainPhase.DRAINED})
 
 
+@dataclass
 class _Drained:
     """A target with its drain, and those who wait for it."""
 
-    def __init__(self, key: Key, target: Target, drain: Drain) -> None:
-        self.key = key
-        self.target = target
-        self.drain = drain
-        #: The answer to those who wait.
-        self.result = Promise[Any]()
-        #: What became of it, once it is over.
-        self.outcome = ""
+    key: Key
+    target: Target
+    drain: Drain
+    #: The answer to those who wait.
+    result: Promise[Any] = field(default_factory=Promise)
+    #: What became of it, once it is over.
+    outcome: str = ""
 
     def describe(self, now_s: float) -> dict[str, Any]:
         model, instance = self.key
@@ -82,10 +84,7 @@ class _Drained:
 
 class Draining(Feature):
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
-        self._server = core.server
-        self._counts = core.counts
-        self._audience = core.audience
+        super().__init__(core)
         #: How long the server is not ready before it stops.
         self._exit_drain_s = core.policy.exit_drain_s
         self._drained: dict[Key, _Drained] = {}
@@ -154,9 +153,7 @@ class Draining(Feature):
         model, instance = key
         if not model:
             return ServerTarget(self._server, self._audience)
-        target_model = self._server.models.get(model)
-        if target_model is None:
-            raise NotFound(f"there is no model '{model}'")
+        target_model = find_model(self._server.models, model)
         target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, target_model)
         if instance:
             target = InstanceTarget(self._plan, target_model, instance)
@@ -184,7 +181,7 @@ class Draining(Feature):
         drained = self._drained.get(key)
         if drained is None:
             if key != _SERVER:
-                self._check_model(key[0])
+                find_model(self._server.models, key[0])
             return _SERVING
         if drained.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
             raise Unavailable(_under_way(drained))
@@ -208,12 +205,8 @@ class Draining(Feature):
         if drained is not None:
             return drained.describe(self._plan.now_s)
         if key != _SERVER:
-            self._check_model(key[0])
+            find_model(self._server.models, key[0])
         return self._past.get(key, _SERVING)
-
-    def _check_model(self, model: str) -> None:
-        if model not in self._server.models:
-            raise NotFound(f"there is no model '{model}'")
 
     # --------------------------------------------------------------- what happens
 

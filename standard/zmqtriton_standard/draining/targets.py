@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from zmqtriton.supervisor import (
     Audience,
@@ -213,36 +213,6 @@ _LATE = Reason.of(Kind.REPLACED_LATE, "the time for its drain was over")
 GRACE_S = 1.0
 
 
-class Target(Protocol):
-    #: For people.
-    name: str
-    allowed: tuple[Follow, ...]
-    #: The outcome if it has ended.
-    ended_as: str
-
-    def avoid(self) -> None:
-        """Send clients elsewhere."""
-
-    def accept(self) -> None:
-        """Let clients come again."""
-
-    def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
-        """Return the open requests, None if nobody knows, and the time of the last one."""
-
-    def can_follow(self) -> bool:
-        """True unless something else has to end before."""
-
-    def follow(self, follow: Follow, *, is_late: bool) -> Result:
-        """Take the step after the drain."""
-
-    @property
-    def has_ended(self) -> bool:
-        """True if it does not serve any more, for any reason."""
-
-    def advance(self) -> None:
-        """Go on with the step after the drain; called after each event."""
-
-
 def _sum(counts: Collection[Count] | None) -> tuple[int | None, float]:
     if counts is None:
         return None, 0.0
@@ -251,8 +221,12 @@ def _sum(counts: Collection[Count] | None) -> tuple[int | None, float]:
 
 
 class ServerTarget:
+    """The server; models and instances have the same methods."""
+
+    #: For people.
     name = "the server"
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.STOP)
+    #: It does not serve any more, for any reason; the outcome if so.
     has_ended = False
     ended_as = "stopping"
 
@@ -261,25 +235,30 @@ class ServerTarget:
         self._audience = audience
 
     def avoid(self) -> None:
+        """Send clients elsewhere."""
         self._audience.send_elsewhere()
         self._audience.tell_frontends(wire.ServerDraining(1))
 
     def accept(self) -> None:
+        """Let clients come again."""
         self._audience.take_back()
         self._audience.tell_frontends(wire.ServerDraining(0))
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
+        """Return the open requests, None if nobody knows, and the time of the last one."""
         return _sum(counts)
 
     def can_follow(self) -> bool:
+        """True unless something else has to end before."""
         return True
 
     def follow(self, follow: Follow, *, is_late: bool) -> Result:
+        """Take the step after the drain."""
         self._server.stop()
         return kept(None)
 
     def advance(self) -> None:
-        """Do nothing: the server ends by itself."""
+        """Go on with that step, after each event; the server ends by itself."""
 
 
 class ModelTarget:
@@ -415,3 +394,6 @@ class InstanceTarget:
     def advance(self) -> None:
         if self._replacement is not None:
             self._replacement.advance()
+
+
+Target = ServerTarget | ModelTarget | InstanceTarget

@@ -114,25 +114,23 @@ class EnvironmentCache:
 
     def remove_incomplete(self) -> int:
         """Remove unfinished entries that nobody works on; return how many."""
-        count = 0
-        for kind in KINDS:
-            for home in _subdirectories(self.root / kind):
-                if not (home / _READY).exists() and _remove_unless_locked(home):
-                    count += 1
-        return count
+        unfinished = [home for home in self._homes() if not (home / _READY).exists()]
+        return sum(map(_remove_unless_locked, unfinished))
+
+    def _homes(self) -> list[Path]:
+        """Return the directories of all entries, by kind and name."""
+        folders = [self.root / kind for kind in KINDS]
+        return [home for folder in folders for home in _subdirectories(folder)]
 
     # --------------------------------------------------------------- for people
 
     def entries(self) -> list[CacheEntry]:
         entries = []
-        for kind in KINDS:
-            for home in _subdirectories(self.root / kind):
-                if (home / _READY).exists():
-                    about: dict[str, Any] = json.loads((home / _READY).read_text())
-                    tree = str(home / _TREE)
-                    entries.append(
-                        CacheEntry(kind, home.name, tree, about["source"], about["made_s"])
-                    )
+        for home in self._homes():
+            if (home / _READY).exists():
+                about: dict[str, Any] = json.loads((home / _READY).read_text())
+                entry = home.parent.name, home.name, str(home / _TREE)
+                entries.append(CacheEntry(*entry, about["source"], about["made_s"]))
         return entries
 
     def remove_all(self) -> int:
@@ -147,8 +145,7 @@ class EnvironmentCache:
                 raise InternalError(
                     f"a running server uses the environments in {self.root}; stop it first"
                 ) from None
-            homes = [home for kind in KINDS for home in _subdirectories(self.root / kind)]
-            removed = sum(_remove_unless_locked(home) for home in homes)
+            removed = sum(map(_remove_unless_locked, self._homes()))
             for digest in (self.root / _DIGESTS).iterdir():
                 digest.unlink(missing_ok=True)
         return removed
@@ -177,7 +174,7 @@ def _hash(file: Any, size: int, path: str, reporter: Reporter) -> str:
     file.seek(0)
     while chunk := file.read(_CHUNK):
         digest.update(chunk)
-        counter.update(file.tell())
+        counter.add(len(chunk))
     file.seek(0)
     return digest.hexdigest()[:32]
 

@@ -118,7 +118,10 @@ def unpack(
     except (*_ARCHIVE_ERRORS, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # a full disk, and not bad data
             raise InternalError(f"{path} cannot be unpacked into {target}: {error}") from error
-        raise _unusable_archive_error(path, error) from error
+        raise InternalError(
+            f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
+            "conda-pack or tar?"
+        ) from error
 
 
 class _CountedFile:
@@ -130,15 +133,8 @@ class _CountedFile:
 
     def read(self, size: int) -> bytes:
         piece = self._file.read(size)
-        self._counter.update(self._file.tell())
+        self._counter.add(len(piece))
         return piece
-
-
-def _unusable_archive_error(path: str, error: Exception) -> InternalError:
-    return InternalError(
-        f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
-        "conda-pack or tar?"
-    )
 
 
 @contextlib.contextmanager
@@ -253,10 +249,7 @@ class _Unpacker:
                 shutil.copyfileobj(source, copy, _CHUNK)
                 if copy.tell() != member.size:
                     raise EOFError(f"'{name}' ends too early")
-        self._keep_time(name, member)
-
-    def _keep_time(self, name: str, member: tarfile.TarInfo) -> None:
-        """Keep the time of a file, or every cached bytecode file would be out of date."""
+        # or every cached bytecode file would be out of date
         modified = min(max(0, int(member.mtime)), 0xFFFFFFFF)
         os.utime(self._target / name, (modified, modified))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ import falcon.asgi
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.entrance import Ask, Content, are_wanted
-from zmqtriton_frontends.gateway import Gateway, StreamItem
+from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import JSON_LENGTH, HttpExtension, HttpRequest, Inference, Route
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import (
@@ -60,7 +60,7 @@ class Generate:
         checked = await self._read(req, model, version)
         writer = Writer(checked.model, checked.body.request_id, req.wait_for_room)
         documents_written: list[bytes] = []
-        async with aclosing(self._responses(req, checked)) as items:
+        async with aclosing(self._inference.entrance.responses(checked, req.arrivals())) as items:
             async for item in items:
                 document, status = await writer.document(item)
                 if not document:
@@ -89,7 +89,7 @@ class Generate:
     ) -> None:
         """Answer with an event for each response; the first decides the status."""
         writer = form(checked.model, checked.body.request_id, req.wait_for_room)
-        items = self._responses(req, checked)
+        items = self._inference.entrance.responses(checked, req.arrivals())
         first = await anext(items)
         event, status = await writer.first_event(first)
         resp.status = status
@@ -100,11 +100,6 @@ class Generate:
             resp.data = event
         else:
             resp.stream = Events(event, items, writer.event, turn=req.turn, made=req.made)
-
-    def _responses(
-        self, req: HttpRequest, checked: CheckedRequest
-    ) -> AsyncGenerator[StreamItem, None]:
-        return self._inference.entrance.responses(checked, req.arrivals())
 
     async def _read(self, req: HttpRequest, model: str, version: str) -> CheckedRequest:
         begun_ns = now_ns()

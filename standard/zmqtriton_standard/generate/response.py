@@ -35,10 +35,6 @@ _MAX_EVENTS = 256
 _MAX_BYTES = 64 << 10
 
 
-def _event_of_error(error: ZmqTritonError) -> bytes:
-    return as_event(error_document(error))
-
-
 class Events(Generic[_Item]):
     """The body of a response of server-sent events: ready ones are sent in one chunk.
 
@@ -52,7 +48,9 @@ class Events(Generic[_Item]):
         first: bytes,
         items: AsyncGenerator[_Item, None],
         write: Callable[[_Item], Awaitable[bytes]],
-        write_error: Callable[[ZmqTritonError], bytes] = _event_of_error,
+        write_error: Callable[[ZmqTritonError], bytes] = lambda error: as_event(
+            error_document(error)
+        ),
         *,
         turn: TaskTurn,
         made: Callable[[int], None] | None = None,
@@ -176,7 +174,7 @@ class Writer:
             await self._wait_for_room(size)
         if size >= json_documents.LARGE_BYTES:
             return await json_documents.aside(size, self._document, item, frame, self._pieces)
-        return self._document(item, frame, _in_one)
+        return self._document(item, frame, lambda fields: (json_documents.write(fields),))
 
     def _document(self, item: StreamItem, frame: _Frame, write: _Write) -> tuple[bytes, int]:
         begin, end = frame
@@ -213,10 +211,6 @@ class Writer:
             )
         elements = json_from_bytes(name, number, data)
         return elements[0] if len(elements) == 1 else elements
-
-
-def _in_one(fields: dict[str, Any]) -> tuple[bytes]:
-    return (json_documents.write(fields),)
 
 
 def error_document(error: ZmqTritonError) -> bytes:

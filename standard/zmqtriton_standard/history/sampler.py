@@ -14,7 +14,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,11 @@ class InstanceCosts:
         models = {pid: model for pid, model, *_ in processes if model}
         self._pids = models.keys()
         watched = [pid for pid, model in models.items() if model in self._until_s]
-        self._shares = await asyncio.to_thread(_read_all, watched) if watched else {}
+        self._shares = (
+            await asyncio.to_thread(lambda: {pid: read_shares(pid) for pid in watched})
+            if watched
+            else {}
+        )
 
     def of(self, pid: int) -> dict[str, Any]:
         """Return the figures of a process, as far as they are known."""
@@ -94,10 +98,6 @@ class InstanceCosts:
         figures = {} if shares is None else {f"{k}_bytes": v for k, v in shares._asdict().items()}
         on_gpus = self._on_gpus.get(pid)
         return {**figures, "gpu_bytes": on_gpus} if on_gpus else figures
-
-
-def _read_all(pids: Iterable[int]) -> dict[int, Shares | None]:
-    return {pid: read_shares(pid) for pid in pids}
 
 
 class TokenRates:
@@ -213,7 +213,8 @@ class Sampler:
         ):
             raise InvalidArgument("'seconds' must be a positive number, and 'model' a string")
         offset_s = time.time() - time.clock_gettime(_CLOCK)
-        is_visible = _visibility(arguments.get("visible_models"))
+        globs = arguments.get("visible_models")  # a reader without them may see all
+        is_visible = None if globs is None else lambda name: matches(name, globs)
         return self._history.document(seconds, model, is_visible, offset_s)
 
     def _describe_latest(self) -> dict[str, Any]:
@@ -241,11 +242,6 @@ class Sampler:
 
 def _rounded(figure: float | None) -> float | None:
     return None if figure is None else round(figure, 3)
-
-
-def _visibility(globs: list[str] | None) -> Callable[[str], bool] | None:
-    """Return a test for the names of models that a reader may see; None if it may see all."""
-    return None if globs is None else lambda name: matches(name, globs)
 
 
 def _server_sample(usages: list[Usage], look: Look) -> ServerSample:

@@ -20,6 +20,7 @@ from zmqtriton.supervisor import (
     nvml_library,
     used_nvml_memory,
 )
+from zmqtriton_standard.metrics.processes import read_stat
 
 _KIB = 1024
 #: The library has room for as many processes more than it has just counted.
@@ -56,11 +57,8 @@ def family(model_by_pid: Mapping[int, str]) -> dict[int, str]:
 
 
 def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0  # it has just ended
+    stat = read_stat(pid)
+    return stat.parent if stat else 0  # it has just ended
 
 
 class Shares(NamedTuple):

@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from zmqtriton_floor import lazy_names, prctl
@@ -37,11 +38,8 @@ class MetricsService(Service):
         self._gateway = gateway
         self._bound = bound
         self._load = MachineLoad(supervisor=os.getppid())
-        self._tasks: list[asyncio.Task[None]] = []
-        self._page: Page | None = None
-        self._gpus: Gpus | None = None
-        #: The parts of add-ons that serve ports.
-        self._of_add_ons: list[Any] = []
+        #: The parts that have to be ended, the last one first.
+        self._parts = AsyncExitStack()
 
     async def open(self) -> list[tuple[str, str]]:
         listening = []
@@ -51,12 +49,13 @@ class MetricsService(Service):
             if port.name in self._bound:
                 served = lazy_names.load_reference(port.serve)(self._gateway)
                 await served.start(self._bound[port.name])
-                self._of_add_ons.append(served)
+                self._parts.push_async_callback(served.stop)
                 listening.append((port.title, address_of(self._bound[port.name])))
         if _PAGE in self._bound:
             listener = self._bound[_PAGE]
-            self._page = self._make_page(listener)
-            await self._page.start(listener)
+            page = self._make_page(listener)
+            await page.start(listener)
+            self._parts.push_async_callback(page.stop, _STOP_WITHIN_S)
             listening.append(("Metrics Service", address_of(listener)))
         history = self._gateway.settings.metrics_service.history
         if history:
@@ -66,7 +65,7 @@ class MetricsService(Service):
         return listening
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work))
+        self._parts.callback(asyncio.get_running_loop().create_task(work).cancel)
 
     def _make_page(self, listener: socket.socket) -> Page:
         settings = self._gateway.settings
@@ -75,9 +74,10 @@ class MetricsService(Service):
         if machine is not None:
             self._begin(machine.watch(interval_s))
             _log.info("Collecting CPU metrics")
-        self._gpus = gpus = Gpus() if settings.metrics_service.allow_gpu_metrics else None
+        gpus = Gpus() if settings.metrics_service.allow_gpu_metrics else None
         if gpus is not None:
             gpus.watch(interval_s)
+            self._parts.callback(gpus.close)
         scraper = Scraper(self._gateway, interval_s, machine, gpus, self._load)
         hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
         tokens = bearer_tokens_of(settings)
@@ -86,14 +86,7 @@ class MetricsService(Service):
         return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens, negotiate)
 
     async def close(self) -> None:
-        if self._page is not None:
-            await self._page.stop(_STOP_WITHIN_S)
-        for served in self._of_add_ons:
-            await served.stop()
-        if self._gpus is not None:
-            self._gpus.close()
-        for task in self._tasks:
-            task.cancel()
+        await self._parts.aclose()
 
 
 def main() -> int:

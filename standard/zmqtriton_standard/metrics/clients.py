@@ -5,10 +5,11 @@ The supervisor adds the counters of all processes up, so that none falls when on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton_standard.metrics.model_metrics import head, labels_text
+from zmqtriton_standard.metrics.model_metrics import family
 
 _CONNECTIONS = "connections"
 #: Not the counter's name without its `_total`, which OpenMetrics has for the same family.
@@ -60,36 +61,29 @@ def render(status: Mapping[str, Any], own_refusals: Mapping[str, int]) -> str:
 
 def _memory(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for name, kind, key, text in _MEMORY:
-        yield from head(f"zmqtriton_{name}", text, kind)
-        sums: dict[tuple[str, str], int] = {}
+        sums: Counter[tuple[str, str]] = Counter()
         for process in processes:
             for what in ("requests", "answers") if "client_memory" in process else ():
-                value = process["client_memory"][f"{what}_{key}"]
-                sums[process["role"], what] = sums.get((process["role"], what), 0) + value
-        for (role, what), value in sums.items():
-            yield f"zmqtriton_{name}{labels_text(role=role, kind=what)} {value}"
+                sums[process["role"], what] += process["client_memory"][f"{what}_{key}"]
+        samples = (({"role": role, "kind": what}, size) for (role, what), size in sums.items())
+        yield from family(f"zmqtriton_{name}", text, kind, samples)
 
 
 def _connections(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    sums: dict[str, int] = {}
+    sums: Counter[str] = Counter()
     for process in processes:
         if _CONNECTIONS in process:
-            sums[process["role"]] = sums.get(process["role"], 0) + process[_CONNECTIONS]
-    yield from head(f"zmqtriton_{_OPEN}", "Open connections of clients", "gauge")
-    for role, value in sums.items():
-        yield f"zmqtriton_{_OPEN}{labels_text(role=role)} {value}"
+            sums[process["role"]] += process[_CONNECTIONS]
+    samples = (({"role": role}, count) for role, count in sums.items())
+    yield from family(f"zmqtriton_{_OPEN}", "Open connections of clients", "gauge", samples)
 
 
 def _counters(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    by_counter: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        by_counter.setdefault(row["counter"], []).append(row)
     for counter, (name, text, of_role, of_value) in _COUNTERS.items():
-        sums: dict[str, int] = {}
-        for row in by_counter.get(counter, ()):
-            pairs = {of_role: row["role"], of_value: row["label"]}
-            labels = labels_text(**{key: value for key, value in pairs.items() if key})
-            sums[labels] = sums.get(labels, 0) + row["count"]
-        if sums:
-            yield from head(f"zmqtriton_{name}", text, "counter")
-        yield from (f"zmqtriton_{name}{labels} {value}" for labels, value in sums.items())
+        sums: Counter[tuple[tuple[str, str], ...]] = Counter()
+        for row in rows:
+            if row["counter"] == counter:
+                pairs = (of_role, row["role"]), (of_value, row["label"])
+                sums[tuple(pair for pair in pairs if pair[0])] += row["count"]
+        samples = ((dict(labels), count) for labels, count in sums.items())
+        yield from family(f"zmqtriton_{name}", text, "counter", samples, is_optional=True)

@@ -6,11 +6,11 @@ Each family is a row of the table; nothing else knows the names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton_standard.metrics import latencies
 from zmqtriton_standard.metrics.machine import Machine
-from zmqtriton_standard.metrics.model_metrics import Series, head, labels_text, number
+from zmqtriton_standard.metrics.model_metrics import Family, Series, family
 
 #: As Triton sends it; Prometheus takes no version for 0.0.4.
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -21,15 +21,6 @@ FAILURE_REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 ModelStat = dict[str, Any]
 #: Returns the configuration of a model's version.
 ConfigOf = Callable[[str, int], Mapping[str, Any]]
-
-
-class Family(NamedTuple):
-    name: str
-    kind: str
-    help: str
-    value: Callable[[ModelStat], float]
-    #: Left out if the operator has turned latency counters off.
-    is_latency: bool = False
 
 
 def _count(key: str) -> Callable[[ModelStat], int]:
@@ -128,16 +119,18 @@ def render(
     all_series = [
         Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in model_stats
     ]
-    lines = [*_family(_SUCCESS, all_series), *_failures(all_series)]
     *counters, pending = _FAMILIES
     cached = [series for series in all_series if series.is_cached]
-    for family in counters:
-        if has_latencies or not family.is_latency:
-            lines += _family(family, all_series)
-    for family in _CACHE_FAMILIES if has_latencies else ():
-        lines += _family(family, cached)
-    lines += _family(pending, all_series)
-    lines += _family(_LOAD, [s for s in all_series if "load_s" in s.own])
+    shown = [
+        *((each, all_series) for each in counters),
+        *((each, cached) for each in _CACHE_FAMILIES),
+        (pending, all_series),
+        (_LOAD, [series for series in all_series if "load_s" in series.own]),
+    ]
+    lines = [*_family(_SUCCESS, all_series), *_failures(all_series)]
+    for each, of in shown:
+        if has_latencies or not each.is_latency:
+            lines += _family(each, of)
     lines += [*latencies.first_responses(all_series), *latencies.summaries(all_series)]
     return "".join(f"{line}\n" for line in lines)
 
@@ -161,10 +154,8 @@ def render_machine(machine: Machine | None, cache: Mapping[str, Any]) -> str:
         ]
     if cache:
         gauges += _cache_gauges(cache)
-    return "".join(
-        f"# HELP nv_{name} {text}\n# TYPE nv_{name} gauge\nnv_{name} {number(value)}\n"
-        for name, text, value in gauges
-    )
+    families = (family(f"nv_{name}", text, "gauge", [({}, value)]) for name, text, value in gauges)
+    return "".join(f"{line}\n" for lines in families for line in lines)
 
 
 def _cache_gauges(cache: Mapping[str, Any]) -> list[tuple[str, str, float]]:
@@ -187,20 +178,14 @@ def _cache_gauges(cache: Mapping[str, Any]) -> list[tuple[str, str, float]]:
     ]
 
 
-def _family(family: Family, all_series: list[Series]) -> Iterator[str]:
-    if not all_series:
-        return
-    yield from head(family.name, family.help, family.kind)
-    for series in all_series:
-        yield f"{family.name}{labels_text(**series.labels)} {number(family.value(series.stat))}"
+def _family(each: Family, all_series: list[Series]) -> Iterator[str]:
+    return each.lines((series.labels, each.value(series.stat)) for series in all_series)
 
 
 def _failures(all_series: list[Series]) -> Iterator[str]:
-    if not all_series:
-        return
-    yield from head(_FAILURE, _FAILURE_HELP, "counter")
-    for series in all_series:
-        failures = series.own.get("failures", {})
-        for reason in FAILURE_REASONS:
-            labels = labels_text(**series.labels, reason=reason)
-            yield f"{_FAILURE}{labels} {int(failures.get(reason, 0))}"
+    samples = (
+        ({**series.labels, "reason": reason}, int(series.own.get("failures", {}).get(reason, 0)))
+        for series in all_series
+        for reason in FAILURE_REASONS
+    )
+    return family(_FAILURE, _FAILURE_HELP, "counter", samples, is_optional=True)

@@ -12,10 +12,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from zmqtriton_standard.metrics.model_metrics import head, labels_text, number
+from zmqtriton_standard.metrics.model_metrics import Family
 
 _log = logging.getLogger(__name__)
 
@@ -28,14 +28,8 @@ _FRESH_INTERVALS = 3
 _FRESH_S = 10.0
 
 
-class Family(NamedTuple):
-    name: str
-    kind: str
-    help: str
-    #: Of the library and a device; raises the library's error for what a device does not have.
-    value: Callable[[Any, Any], float]
-
-
+#: Their values are of the library and a device; they raise the library's error for what a device
+#: does not have.
 _FAMILIES = (
     Family(
         "nv_gpu_utilization",
@@ -169,17 +163,16 @@ class Gpus:
 
     def render(self) -> str:
         """Return Prometheus text; "" if nothing is recent enough."""
-        readings = self._readings
+        readings = self._readings  # a thread puts others in their place
         if self._now_s() - self._found_at_s > self._fresh_s:
             return ""
-        return "".join(f"{line}\n" for family in _FAMILIES for line in _lines(family, readings))
-
-
-def _lines(family: Family, readings: Readings) -> Iterator[str]:
-    rows = [
-        (uuid, values[family.name]) for uuid, values in readings.items() if family.name in values
-    ]
-    if rows:
-        yield from head(family.name, family.help, family.kind)
-    for uuid, value in rows:
-        yield f"{family.name}{labels_text(gpu_uuid=uuid)} {number(value)}"
+        lines = (
+            line
+            for each in _FAMILIES
+            for line in each.lines(
+                ({"gpu_uuid": uuid}, values[each.name])
+                for uuid, values in readings.items()
+                if each.name in values
+            )
+        )
+        return "".join(f"{line}\n" for line in lines)

@@ -13,7 +13,14 @@ from typing import Any
 
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
 from zmqtriton_floor.process.loop_turns import BOUNDS_S
-from zmqtriton_standard.metrics.model_metrics import Series, head, histogram, labels_text, number
+from zmqtriton_standard.metrics.model_metrics import (
+    Series,
+    family,
+    head,
+    histogram,
+    labels_text,
+    number,
+)
 
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 _FIRST_RESPONSE_HELP = "Duration from request to first response in milliseconds"
@@ -77,17 +84,13 @@ def first_responses(all_series: list[Series]) -> Iterator[str]:
 
 def render_request_times(all_series: list[Series]) -> str:
     """Return the text for the versions that have answered a request."""
-    return "".join(f"{line}\n" for line in _request_times(all_series))
-
-
-def _request_times(all_series: list[Series]) -> Iterator[str]:
     timed = [series for series in all_series if any(series.own.get("times", ()))]
-    if timed:
-        yield from head(_REQUEST, _REQUEST_HELP, "histogram")
+    lines = head(_REQUEST, _REQUEST_HELP, "histogram") if timed else []
     for series in timed:
         sum_s = int(series.stat["inference_stats"]["success"]["ns"]) / 1e9
         of = {"buckets": REQUEST_BOUNDS_S, "counts": series.own["times"], "value": sum_s}
-        yield from histogram(_REQUEST, {"labels": series.labels, **of})
+        lines += histogram(_REQUEST, {"labels": series.labels, **of})
+    return "".join(f"{line}\n" for line in lines)
 
 
 def summaries(all_series: list[Series]) -> Iterator[str]:
@@ -123,9 +126,8 @@ def _longest(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             took_s = 0.0 if turn is None else turn["cpu_s"] + turn["stood_s"]
             longest[role] = max(longest.get(role, 0.0), took_s)
     text = "Longest turn of a process's loop in the last minutes, without waits for a processor"
-    yield from head(_LONGEST, text, "gauge")
-    for role, took_s in longest.items():
-        yield f"{_LONGEST}{labels_text(process=role)} {number(round(took_s, 3))}"
+    samples = (({"process": role}, round(took_s, 3)) for role, took_s in longest.items())
+    yield from family(_LONGEST, text, "gauge", samples)
 
 
 def _all(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:

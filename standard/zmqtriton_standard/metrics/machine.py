@@ -16,7 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_PROC = Path("/proc")
+from zmqtriton_standard.metrics.processes import PROC, ProcessStat, read_stat
+
 #: Of the fields of a line of /proc/stat: idle, and waiting for I/O.
 _IDLE = (3, 4)
 #: A guest's time is included in the others already.
@@ -31,13 +32,10 @@ _SHORT = 25.0
 _MAX_PROCESSES = 5000
 #: A minute of looks, and how many of them make a judgement.
 _LOOKS, _LEAST_LOOKS = 12, 3
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: The fields of /proc/PID/stat behind the name.
-_PARENT, _UTIME, _STIME = 1, 11, 12
 
 
 class Machine:
-    def __init__(self, proc: Path = _PROC) -> None:
+    def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
         #: From 0 to 1 over all cores, in the last interval.
         self.utilization = 0.0
@@ -61,7 +59,8 @@ class Machine:
         self._look_at_memory()
 
     def _look_at_memory(self) -> None:
-        memory = self._memory()
+        rows = (line.split() for line in (self._proc / "meminfo").read_text().splitlines())
+        memory = {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3}
         self.memory_total = memory.get("MemTotal", 0)
         self.memory_used = self.memory_total - memory.get("MemAvailable", 0)
 
@@ -70,11 +69,6 @@ class Machine:
         line = (self._proc / "stat").read_text().partition("\n")[0]
         ticks = [int(field) for field in line.split()[1 : 1 + _FIELDS]]
         return sum(ticks) - sum(ticks[i] for i in _IDLE), sum(ticks)
-
-    def _memory(self) -> dict[str, int]:
-        """Return the memory in bytes."""
-        rows = (line.split() for line in (self._proc / "meminfo").read_text().splitlines())
-        return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3}
 
 
 class Look(NamedTuple):
@@ -87,17 +81,12 @@ class Look(NamedTuple):
     neighbours_cpu_percent: float | None = None
 
 
-class _Process(NamedTuple):
-    parent: int
-    ticks: int
-
-
 class MachineLoad:
-    def __init__(self, supervisor: int, proc: Path = Path("/proc")) -> None:
+    def __init__(self, supervisor: int, proc: Path = PROC) -> None:
         self._proc = proc
         self._supervisor = supervisor
         self._machine = Machine(proc)
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, ProcessStat] = {}
         #: Since the machine was started, by resource; empty where the kernel does not measure it.
         self.waited_s = self._read_waits()
         self._at_s: float | None = None
@@ -163,13 +152,13 @@ class MachineLoad:
         before, self._processes = self._processes, dict(self._read_processes())
         if not before or not self._processes or elapsed_s <= 0:
             return None
-        ours = sum(
-            now.ticks - (before[pid].ticks if pid in before else 0)
+        ours_s = sum(
+            now.cpu_s - (before[pid].cpu_s if pid in before else 0.0)
             for pid, now in self._processes.items()
             if self._is_ours(pid)
         )
         cores = os.cpu_count() or 1
-        share = 100 * (self._machine.utilization - ours / _TICKS_PER_S / elapsed_s / cores)
+        share = 100 * (self._machine.utilization - ours_s / elapsed_s / cores)
         return max(0.0, share)
 
     def _is_ours(self, pid: int) -> bool:
@@ -178,12 +167,9 @@ class MachineLoad:
             pid, seen = self._processes[pid].parent, seen + 1
         return pid == self._supervisor
 
-    def _read_processes(self) -> Iterator[tuple[int, _Process]]:
+    def _read_processes(self) -> Iterator[tuple[int, ProcessStat]]:
         """Yield all processes of the machine; none if they are too many."""
         names = [name for name in os.listdir(self._proc) if name.isdigit()]
         for name in islice(names, 0 if len(names) > _MAX_PROCESSES else None):
-            with suppress(OSError):  # it has ended
-                text = (self._proc / name / "stat").read_bytes()
-                fields = text.rpartition(b")")[2].split()
-                ticks = int(fields[_UTIME]) + int(fields[_STIME])
-                yield int(name), _Process(int(fields[_PARENT]), ticks)
+            if stat := read_stat(int(name), self._proc):
+                yield int(name), stat

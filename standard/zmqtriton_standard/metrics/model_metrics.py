@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton_floor.cache_keys import is_cached
 
@@ -21,12 +21,14 @@ _BEGIN = re.compile(f"^(?={_HEAD})", re.MULTILINE)
 def render(families: list[dict[str, Any]]) -> str:
     """Return the text; a family without series is left out."""
     lines: list[str] = []
-    for family in families:
-        if family["series"]:
-            name, kind = family["name"], _KINDS[family["kind"]]
-            lines += head(name, _help(family["description"]), kind)
-            for series in family["series"]:
-                lines += histogram(name, series) if "counts" in series else _single(name, series)
+    for each in families:
+        name, kind = each["name"], _KINDS[each["kind"]]
+        lines += head(name, _help(each["description"]), kind) if each["series"] else []
+        for series in each["series"]:
+            if "counts" in series:
+                lines += histogram(name, series)
+            else:
+                lines.append(f"{name}{_labels(series['labels'])} {number(series['value'])}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -47,8 +49,39 @@ def head(name: str, text: str, kind: str) -> list[str]:
     return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
 
-def _single(name: str, series: dict[str, Any]) -> Iterator[str]:
-    yield f"{name}{_labels(series['labels'])} {number(series['value'])}"
+def family(
+    name: str,
+    text: str,
+    kind: str,
+    samples: Iterable[tuple[Mapping[str, str], float]],
+    *,
+    is_optional: bool = False,
+) -> Iterator[str]:
+    """Yield the lines of a family, with labels and value of each sample.
+
+    One that is optional has no lines without samples.
+    """
+    rows = [*samples]
+    if rows or not is_optional:
+        yield from head(name, text, kind)
+    for labels, value in rows:
+        yield f"{name}{labels_text(**labels)} {number(value)}"
+
+
+class Family(NamedTuple):
+    """A family of a table."""
+
+    name: str
+    kind: str
+    help: str
+    #: Reads the value of a sample.
+    value: Callable[..., float]
+    #: Left out if the operator has turned latency counters off.
+    is_latency: bool = False
+
+    def lines(self, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:
+        """Return the lines; none without a sample."""
+        return family(self.name, self.help, self.kind, samples, is_optional=True)
 
 
 def histogram(name: str, series: dict[str, Any]) -> Iterator[str]:
@@ -99,6 +132,26 @@ def model_labels(name: str, version: str, config: Mapping[str, Any]) -> dict[str
 
 
 def labels_text(**labels: str) -> str:
-    """Return the labels in Triton's order."""
-    pairs = sorted(labels.items())
-    return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in pairs) + "}"
+    """Return the labels in Triton's order; "" without any."""
+    return _labels(dict(sorted(labels.items())))
+
+
+#: The name of a sample, and its labels if there are some.
+_SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?', re.M)
+#: The name of a label; its value is skipped, whatever it has.
+_NAME = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="(?:[^"\\]|\\.)*"')
+
+
+def add_labels(page: str, labels: Sequence[tuple[str, str]]) -> str:
+    """Return the page with these labels, which are the first of each sample: `le` stays last."""
+    if not labels:
+        return page
+    pairs = [(name, f'{name}="{escape(value)}"') for name, value in labels]
+
+    def with_labels(match: re.Match[str]) -> str:
+        own = (match[2] or "{}")[1:-1]
+        names = _NAME.findall(own)
+        missing = [text for name, text in pairs if name not in names]
+        return f"{match[1]}{{{','.join([*missing, own] if own else missing)}}}"
+
+    return _SAMPLE.sub(with_labels, page)

@@ -14,7 +14,7 @@ from typing import Any
 
 from zmqtriton_frontends.process.handshakes import not_after_s
 from zmqtriton_standard.metrics.machine import MachineLoad
-from zmqtriton_standard.metrics.model_metrics import Series, head, labels_text, number
+from zmqtriton_standard.metrics.model_metrics import Series, family
 from zmqtriton_standard.metrics.processes import Key, ModelUse, Use
 
 #: Instances in these states end for good.
@@ -54,6 +54,7 @@ def _key(series: Series) -> tuple[str, str]:
     return series.stat["name"], series.stat["version"]
 
 
+_Samples = Iterable[tuple[Mapping[str, str], float]]
 _Families = list[tuple[str, str, str, list[Series], Callable[[Series], float]]]
 
 
@@ -68,8 +69,7 @@ def render_models(
     ]
     lines: list[str] = []
     for name, kind, text, of, value in families:
-        lines += _family(name, text, kind)
-        lines += [f"zmqtriton_{name}{labels_text(**s.labels)} {number(value(s))}" for s in of]
+        lines += _family(name, text, kind, ((series.labels, value(series)) for series in of))
     lines += _executions(all_series, status["processes"])
     return "".join(f"{line}\n" for line in lines)
 
@@ -77,21 +77,23 @@ def render_models(
 def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Return the lines that tell whether an instance hangs: how long it executes, and others do."""
     by_version = {_key(series): series for series in all_series}
+    executing = (
+        # Prometheus has a label `instance` of its own.
+        ({**series.labels, "model_instance": process["instance"]}, process["executing_s"])
+        for process in processes
+        if process["role"] == "stub"
+        and process["pid"]
+        and (series := by_version.get((process["model"], str(process["version"]))))
+    )
     text = "Time since the oldest execution of an instance began; 0 if it executes nothing"
-    yield from _family("oldest_execution_seconds", text, "gauge")
-    for process in processes:
-        series = by_version.get((process.get("model", ""), str(process.get("version", ""))))
-        if process["role"] == "stub" and series is not None and process["pid"]:
-            # Prometheus has a label `instance` of its own.
-            labels = labels_text(**series.labels, model_instance=process["instance"])
-            yield f"zmqtriton_oldest_execution_seconds{labels} {number(process['executing_s'])}"
+    yield from _family("oldest_execution_seconds", text, "gauge", executing)
+    usual = (
+        (series.labels, usual_ns / 1e9)
+        for series in all_series
+        if (usual_ns := series.own.get("usual_execution_ns", 0))
+    )
     text = "Mean time of the last executions"
-    yield from _family("usual_execution_seconds", text, "gauge")
-    for series in all_series:
-        usual_s = series.own.get("usual_execution_ns", 0) / 1e9
-        if usual_s:
-            labels = labels_text(**series.labels)
-            yield f"zmqtriton_usual_execution_seconds{labels} {number(usual_s)}"
+    yield from _family("usual_execution_seconds", text, "gauge", usual)
 
 
 def _request_families(all_series: list[Series]) -> _Families:
@@ -208,15 +210,13 @@ def _use_families(known: list[Series], use: Mapping[Key, Use]) -> _Families:
 
 def render_refusals(all_series: list[Series]) -> str:
     """Return the text for requests that were refused for a limit; "" without any."""
-    name = "model_refused_requests_total"
-    lines = [
-        f"zmqtriton_{name}{labels_text(**series.labels, reason=reason)} {count}"
+    samples = (
+        ({**series.labels, "reason": reason}, count)
         for series in all_series
         for reason, count in series.own.get("refusals", {}).items()
-    ]
-    if lines:
-        text = "Inferences refused for a limit of the server or of the model"
-        lines = [*_family(name, text, "counter"), *lines]
+    )
+    text = "Inferences refused for a limit of the server or of the model"
+    lines = _family("model_refused_requests_total", text, "counter", samples, is_optional=True)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -224,13 +224,17 @@ def render_load(load: MachineLoad) -> str:
     """Return the text for what processes of the machine wait for; "" if nobody measures it."""
     if not load.waited_s:
         return ""
-    text = "Time in which a process of the machine waited for a resource"
-    lines = _family("pressure_seconds_total", text, "counter")
-    lines += _values("pressure_seconds_total", "resource", load.waited_s)
     share = (load.last.neighbours_cpu_percent or 0.0) / 100
     text = "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]"
-    lines += [*_family("neighbours_cpu_ratio", text, "gauge")]
-    lines += [f"zmqtriton_neighbours_cpu_ratio {number(share)}"]
+    lines = [
+        *_family(
+            "pressure_seconds_total",
+            "Time in which a process of the machine waited for a resource",
+            "counter",
+            _by("resource", load.waited_s),
+        ),
+        *_family("neighbours_cpu_ratio", text, "gauge", [({}, share)]),
+    ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -238,53 +242,16 @@ def render_certificates(files: Mapping[str, str]) -> str:
     """Return the text for the certificates by service; "" without any that can be read."""
     ends_s = {service: not_after_s(path) for service, path in files.items()}
     finite = {service: each for service, each in ends_s.items() if math.isfinite(each)}
-    if not finite:
-        return ""
     text = "When the certificate of a service ends, in seconds since 1970"
-    lines = [*_family("certificate_not_after_seconds", text, "gauge")]
-    lines += _values("certificate_not_after_seconds", "service", finite)
+    name, samples = "certificate_not_after_seconds", _by("service", finite)
+    lines = _family(name, text, "gauge", samples, is_optional=True)
     return "".join(f"{line}\n" for line in lines)
 
 
 def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """Return the text for the server: messages between our own processes, and shared memory."""
-    malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
-    traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
-    shared = {"ended": status.get("ended_segment_bytes", 0)}
-    restarts: dict[str, int] = {}
-    for process in status["processes"]:
-        role = process["role"]
-        shared[role] = shared.get(role, 0) + process["segment_bytes"]
-        restarts[role] = restarts.get(role, 0) + process.get("restarts", 0)
-    server = status.get("server", {})
-    build = {name: server.get(name, "") for name in ("version", "commit")}
     lines = [
-        *_family("build_info", "The version of this server", "gauge"),
-        f"zmqtriton_build_info{labels_text(**build)} 1",
-        *_family(
-            "malformed_messages_total", "Number of internal messages that made no sense", "counter"
-        ),
-        *_values("malformed_messages_total", "place", malformed),
-        *_family("log_lines_lost_total", "Lines of the log that could not be written", "counter"),
-        f"zmqtriton_log_lines_lost_total {status.get('log', {}).get('lost_lines', 0)}",
-        *_family("broker_bytes_total", "Bytes on the sockets of the broker", "counter"),
-        *_values("broker_bytes_total", "direction", traffic),
-        *_family("leased_blocks", "Blocks of shared memory that processes hold of others", "gauge"),
-        f"zmqtriton_leased_blocks {broker['leases']}",
-        *_family("shared_memory_bytes", "Shared memory for tensors, by who owns it", "gauge"),
-        *_values("shared_memory_bytes", "role", shared),
-        *_family("unanswered_requests", "Inferences that are under way", "gauge"),
-        f"zmqtriton_unanswered_requests {broker['unanswered']}",
-        *_family(
-            "refused_requests_total",
-            "Inferences refused because the limit of concurrent requests was reached",
-            "counter",
-        ),
-        f"zmqtriton_refused_requests_total {broker['refused']}",
-        *_family(
-            "process_restarts_total", "Number of times that a dead process was replaced", "counter"
-        ),
-        *_values("process_restarts_total", "role", restarts),
+        *_server_families(broker, status),
         *_tokens(broker.get("tokens", [])),
         *_resources(broker.get("resources", [])),
         *_quotas(status.get("quotas", [])),
@@ -292,6 +259,45 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         *_canaries(status.get("canaries", {})),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
+    malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
+    traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
+    shared = Counter({"ended": status.get("ended_segment_bytes", 0)})
+    restarts: Counter[str] = Counter()
+    for process in status["processes"]:
+        shared[process["role"]] += process["segment_bytes"]
+        restarts[process["role"]] += process.get("restarts", 0)
+    server = status.get("server", {})
+    build = {name: server.get(name, "") for name in ("version", "commit")}
+    lost_lines = status.get("log", {}).get("lost_lines", 0)
+    refused = "Inferences refused because the limit of concurrent requests was reached"
+    families: dict[str, tuple[str, _Samples]] = {
+        "build_info": ("The version of this server", [(build, 1)]),
+        "malformed_messages_total": (
+            "Number of internal messages that made no sense",
+            _by("place", malformed),
+        ),
+        "log_lines_lost_total": (
+            "Lines of the log that could not be written",
+            [({}, lost_lines)],
+        ),
+        "broker_bytes_total": ("Bytes on the sockets of the broker", _by("direction", traffic)),
+        "leased_blocks": (
+            "Blocks of shared memory that processes hold of others",
+            [({}, broker["leases"])],
+        ),
+        "shared_memory_bytes": ("Shared memory for tensors, by who owns it", _by("role", shared)),
+        "unanswered_requests": ("Inferences that are under way", [({}, broker["unanswered"])]),
+        "refused_requests_total": (refused, [({}, broker["refused"])]),
+        "process_restarts_total": (
+            "Number of times that a dead process was replaced",
+            _by("role", restarts),
+        ),
+    }
+    for name, (text, samples) in families.items():
+        yield from _family(name, text, "counter" if name.endswith("_total") else "gauge", samples)
 
 
 def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
@@ -314,20 +320,20 @@ def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
         ("sleeps_total", "Models put to sleep for others", "reason", {"memory": "sleeps"}),
     )
     for name, text, label, keys in families:
-        yield from _family(name, text, "counter")
-        for row in status["models"]:
-            for value, key in keys.items():
-                labels = labels_text(model=row["model"], **{label: value})
-                yield f"zmqtriton_{name}{labels} {row[key]}"
-    yield from _family("on_demand_waiting", "Processes that wait for a load for requests", "gauge")
-    yield f"zmqtriton_on_demand_waiting {sum(status['waiting'].values())}"
+        counts = (
+            ({"model": row["model"], label: value}, row[key])
+            for row in status["models"]
+            for value, key in keys.items()
+        )
+        yield from _family(name, text, "counter", counts)
+    text = "Processes that wait for a load for requests"
+    yield from _family("on_demand_waiting", text, "gauge", [({}, sum(status["waiting"].values()))])
     if status["budget_bytes"]:
-        yield from _family("models_memory_bytes", "Memory of the processes of models", "gauge")
-        yield f"zmqtriton_models_memory_bytes {status['used_bytes']}"
-    if status["gpus"]:
-        yield from _family("models_gpu_memory_bytes", "Memory of models on a GPU", "gauge")
-    for row in status["gpus"]:
-        yield f'zmqtriton_models_gpu_memory_bytes{{gpu="{row["gpu"]}"}} {row["used_bytes"]}'
+        text = "Memory of the processes of models"
+        yield from _family("models_memory_bytes", text, "gauge", [({}, status["used_bytes"])])
+    on_gpus = (({"gpu": str(row["gpu"])}, row["used_bytes"]) for row in status["gpus"])
+    text = "Memory of models on a GPU"
+    yield from _family("models_gpu_memory_bytes", text, "gauge", on_gpus, is_optional=True)
 
 
 def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
@@ -343,30 +349,34 @@ def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
         ),
     )
     for name, kind, key, text in families if quotas else ():
-        yield from _family(name, text, kind)
-        for entry in quotas:
-            if entry[key] is not None:
-                labels = labels_text(model=entry["model"], quota=entry["quota"])
-                yield f"zmqtriton_{name}{labels} {number(entry[key])}"
+        figures = (
+            ({"model": entry["model"], "quota": entry["quota"]}, entry[key])
+            for entry in quotas
+            if entry[key] is not None
+        )
+        yield from _family(name, text, kind, figures)
 
 
 def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
     """Return the text for versions that are tried beside others; "" if none ever was."""
     if not status.get("models"):
         return
-    yield from _family("canary_weight", "Percentage of requests that a canary gets", "gauge")
-    for row in status["models"]:
-        if row["phase"] == "RUNNING":
-            labels = labels_text(model=row["model"], version=str(row["canary"]))
-            yield f"zmqtriton_canary_weight{labels} {number(row['weight'])}"
-    yield from _family("canary_ends_total", "Canaries that were promoted or aborted", "counter")
-    for model, result, count in status["ends"]:
-        yield f"zmqtriton_canary_ends_total{labels_text(model=model, result=result)} {count}"
-    name = "canary_comparisons_total"
-    yield from _family(name, "Requests that were copied to a canary, by result", "counter")
-    for model, version, result, count in status["comparisons"]:
-        labels = labels_text(model=model, version=version, result=result)
-        yield f"zmqtriton_{name}{labels} {count}"
+    weights = (
+        ({"model": row["model"], "version": str(row["canary"])}, row["weight"])
+        for row in status["models"]
+        if row["phase"] == "RUNNING"
+    )
+    text = "Percentage of requests that a canary gets"
+    yield from _family("canary_weight", text, "gauge", weights)
+    ends = (({"model": model, "result": result}, count) for model, result, count in status["ends"])
+    text = "Canaries that were promoted or aborted"
+    yield from _family("canary_ends_total", text, "counter", ends)
+    comparisons = (
+        ({"model": model, "version": version, "result": result}, count)
+        for model, version, result, count in status["comparisons"]
+    )
+    text = "Requests that were copied to a canary, by result"
+    yield from _family("canary_comparisons_total", text, "counter", comparisons)
 
 
 def _tokens(tokens: list[dict[str, Any]]) -> Iterator[str]:
@@ -375,10 +385,9 @@ def _tokens(tokens: list[dict[str, Any]]) -> Iterator[str]:
         ("token_requests_total", "requests", "Inferences that clients with a token have asked for"),
         ("token_refused_total", "refused", "Inferences refused for the limits of a token"),
     )
-    for name, key, text in families if tokens else ():
-        yield from _family(name, text, "counter")
-        for entry in tokens:
-            yield f"zmqtriton_{name}{labels_text(token=entry['token'])} {entry[key]}"
+    for name, key, text in families:
+        counts = (({"token": entry["token"]}, entry[key]) for entry in tokens)
+        yield from _family(name, text, "counter", counts, is_optional=True)
 
 
 def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:
@@ -387,18 +396,25 @@ def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:
         ("resource_count", "How much of a resource there is", "count"),
         ("resource_in_use", "How much of a resource executions hold", "in_use"),
     )
-    for name, text, key in families if resources else ():
-        yield from _family(name, text, "gauge")
-        for entry in resources:
-            device = "" if entry["device"] is None else str(entry["device"])
-            labels = labels_text(resource=entry["resource"], device=device)
-            yield f"zmqtriton_{name}{labels} {entry[key]}"
+    for name, text, key in families:
+        counts = (
+            (
+                {
+                    "resource": entry["resource"],
+                    "device": "" if entry["device"] is None else str(entry["device"]),
+                },
+                entry[key],
+            )
+            for entry in resources
+        )
+        yield from _family(name, text, "gauge", counts, is_optional=True)
 
 
-def _family(name: str, text: str, kind: str) -> list[str]:
-    return head(f"zmqtriton_{name}", text, kind)
+def _family(
+    name: str, text: str, kind: str, samples: _Samples, *, is_optional: bool = False
+) -> Iterator[str]:
+    return family(f"zmqtriton_{name}", text, kind, samples, is_optional=is_optional)
 
 
-def _values(name: str, label: str, values: Mapping[str, float]) -> Iterator[str]:
-    for key, value in values.items():
-        yield f"zmqtriton_{name}{labels_text(**{label: key})} {number(value)}"
+def _by(label: str, values: Mapping[str, float]) -> _Samples:
+    return (({label: key}, value) for key, value in values.items())

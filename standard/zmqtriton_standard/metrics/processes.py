@@ -13,10 +13,34 @@ from typing import Any, NamedTuple
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: The fields of /proc/PID/stat behind the name, which may contain anything.
-_UTIME, _STIME, _STARTED, _RESIDENT = 11, 12, 19, 21
+PROC = Path("/proc")
+#: Of /proc/PID/stat, behind the name, which may contain anything: the parent, processor time of the
+#: process and of the kernel for it, its start, its pages.
+_FIELDS = (1, 11, 12, 19, 21)
 #: A model's name and version.
 Key = tuple[str, str]
+
+
+class ProcessStat(NamedTuple):
+    """The kernel's figures of a process. Pages that several processes share count in each."""
+
+    parent: int
+    #: Processor time since its start.
+    cpu_s: float
+    #: When it was started, in ticks since the machine was.
+    started: int
+    memory_bytes: int
+
+
+def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
+    """Read the figures of a process; None if it has ended."""
+    try:
+        with open(proc / str(pid) / "stat", "rb", buffering=0) as file:
+            fields = file.read(4096).rpartition(b")")[2].split()
+        parent, utime, stime, started, pages = (int(fields[place]) for place in _FIELDS)
+    except (OSError, IndexError):
+        return None
+    return ProcessStat(parent, (utime + stime) / _TICKS_PER_S, started, pages * _PAGE_BYTES)
 
 
 class Usage(NamedTuple):
@@ -29,49 +53,27 @@ class Usage(NamedTuple):
     cpu_s: float = 0.0
 
 
-class _Reading(NamedTuple):
-    started: int
-    cpu_s: float
-    at_s: float
-
-
 class Processes:
-    def __init__(self, proc: Path = Path("/proc")) -> None:
+    def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
-        self._before: dict[int, _Reading] = {}
+        self._before: dict[int, ProcessStat] = {}
+        self._looked_s = 0.0
         #: By pid, as of the last look.
         self.usage: Mapping[int, Usage] = {}
 
     def look(self, pids: Iterable[int], now_s: float) -> None:
         """Read the processes; leave out those that have ended."""
+        stats = {pid: stat for pid in pids if (stat := read_stat(pid, self._proc))}
+        elapsed_s, self._looked_s = now_s - self._looked_s, now_s
         usage: dict[int, Usage] = {}
-        readings: dict[int, _Reading] = {}
-        for pid in pids:
-            fields = self._read(pid)
-            if fields is None:
-                continue
-            cpu_s = (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S
-            reading = readings[pid] = _Reading(int(fields[_STARTED]), cpu_s, now_s)
-            memory_bytes = int(fields[_RESIDENT]) * _PAGE_BYTES
+        for pid, now in stats.items():
             before = self._before.get(pid)
-            if before is not None and before.started != reading.started:
+            if before is not None and before.started != now.started:
                 before = None  # the number has gone to another process
-            spent_s = cpu_s - (0.0 if before is None else before.cpu_s)
-            usage[pid] = Usage(_percent(before, reading), memory_bytes, max(0.0, spent_s))
-        self._before, self.usage = readings, usage
-
-    def _read(self, pid: int) -> list[bytes] | None:
-        try:
-            with open(self._proc / str(pid) / "stat", "rb", buffering=0) as file:
-                return file.read(4096).rpartition(b")")[2].split()
-        except OSError:
-            return None
-
-
-def _percent(before: _Reading | None, now: _Reading) -> float | None:
-    if before is None or now.at_s <= before.at_s:
-        return None
-    return 100 * max(0.0, now.cpu_s - before.cpu_s) / (now.at_s - before.at_s)
+            spent_s = max(0.0, now.cpu_s - (0.0 if before is None else before.cpu_s))
+            percent = 100 * spent_s / elapsed_s if before and elapsed_s > 0 else None
+            usage[pid] = Usage(percent, now.memory_bytes, spent_s)
+        self._before, self.usage = stats, usage
 
 
 class Use(NamedTuple):

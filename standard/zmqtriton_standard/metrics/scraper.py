@@ -15,7 +15,6 @@ from zmqtriton_standard.metrics import (
     latencies,
     model_metrics,
     own,
-    own_labels,
     readiness,
     services,
 )
@@ -85,7 +84,7 @@ class Scraper:
                 ),
             )
         )
-        return own_labels.add(page, gateway.settings.metrics.labels)
+        return model_metrics.add_labels(page, gateway.settings.metrics.labels)
 
 
 def _certificates(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:

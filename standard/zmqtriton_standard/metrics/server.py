@@ -140,7 +140,8 @@ class Page:
                 await answers.refuse(status, keep_alive=False, text=text)
                 return False
         try:
-            self._check_token(head, answers.writer)
+            if self._tokens is not None:
+                self._tokens.check(_values(head, HEADER), _address(answers.writer), METRICS, "")
         except AccessRefused as error:
             refusals.report(_source(head, answers.writer), error)
             status = HTTPStatus(error.http_status)
@@ -148,10 +149,6 @@ class Page:
             return keep_alive
         await self._respond(answers, head, keep_alive)
         return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
-
-    def _check_token(self, head: Head, writer: asyncio.StreamWriter) -> None:
-        if self._tokens is not None:
-            self._tokens.check(_values(head, HEADER), _address(writer), METRICS, "")
 
     async def _respond(self, answers: _Answers, head: Head, keep_alive: bool) -> None:
         path = head.target.partition(b"?")[0].decode("latin-1")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor import Plan, Policy, ServedModel, reaches
@@ -26,57 +26,6 @@ TOO_MUCH = "models took more than their memory budget"
 IDLE_PARAMETER = "unload_idle_after_seconds"
 #: One that had requests is not asked again for this time.
 _PAUSE_S = 5.0
-
-
-class Sleepers:
-    """Which models sleep, by the requests since, and which cannot.
-
-    That a model has no `sleep`, or fails in it, is known when it was asked, and holds until it is
-    loaded again.
-    """
-
-    def __init__(self, plan: Plan, last_used_s: Callable[[str], float]) -> None:
-        """Set up; `last_used_s` returns when a model had its last request or was loaded."""
-        self._plan = plan
-        self._last_used_s = last_used_s
-        self._asleep_s: dict[str, float] = {}
-        #: Models of which instances may sleep.
-        self._names: set[str] = set()
-        #: When one that did not sleep may be asked again.
-        self._not_before_s: dict[str, float] = {}
-
-    def is_asleep(self, name: str) -> bool:
-        """True until it has a request, which wakes it up."""
-        return self._last_used_s(name) <= self._asleep_s.get(name, -math.inf)
-
-    def can_sleep(self, name: str) -> bool:
-        """True if it is worth asking."""
-        is_early = self._plan.now_s < self._not_before_s.get(name, -math.inf)
-        return not (is_early or self.is_asleep(name))
-
-    def has_slept(self, name: str) -> bool:
-        """True if some of its instances may sleep."""
-        return name in self._names
-
-    def slept(self, name: str, since_s: float) -> None:
-        """Note that all of its instances sleep."""
-        self._asleep_s[name] = since_s
-        self._names.add(name)
-
-    def woke_up(self, name: str) -> None:
-        """Note that one of its instances no longer sleeps."""
-        self._asleep_s.pop(name, None)
-
-    def refused(self, name: str, error: ZmqTritonError) -> None:
-        """Note that it does not sleep."""
-        is_busy = error.number == Unavailable.number
-        self._not_before_s[name] = self._plan.now_s + (_PAUSE_S if is_busy else math.inf)
-
-    def forget(self, name: str) -> None:
-        """Forget a model whose instances are new ones."""
-        self._asleep_s.pop(name, None)
-        self._names.discard(name)
-        self._not_before_s.pop(name, None)
 
 
 class ModelUsage:
@@ -226,7 +175,12 @@ class Evictor:
         self._models = models
         self._budgets = budgets_of(policy)
         self.usage = ModelUsage(plan, models, policy.unload_idle_after_s)
-        self.sleepers = Sleepers(plan, self.usage.last_used_s)
+        self._asleep_s: dict[str, float] = {}
+        #: Models of which instances may sleep.
+        self._sleepers: set[str] = set()
+        #: When one that did not sleep may be asked again: that a model has no `sleep`, or fails in
+        #: it, is known when it was asked, and holds until it is loaded again.
+        self._not_before_s: dict[str, float] = {}
         #: The memory of models that have processes, and what others took when they last had some.
         self._sizes_now: dict[str, Sizes] = {}
         self._sizes: dict[str, Sizes] = {}
@@ -248,14 +202,10 @@ class Evictor:
     @property
     def has_candidates(self) -> bool:
         """True if there is a model that may have to go."""
-        return self.shortest_idle_limit_s() < float("inf") or (
+        return self.usage.shortest_idle_limit_s() < float("inf") or (
             self.has_budget
             and any(m.is_on_demand and m.serving_configs for m in self._models.values())
         )
-
-    def shortest_idle_limit_s(self) -> float:
-        """Return the shortest idle limit of all models."""
-        return self.usage.shortest_idle_limit_s()
 
     # --------------------------------------------------------- what is told
 
@@ -267,11 +217,12 @@ class Evictor:
     def slept(self, name: str, since_s: float) -> None:
         """Record a sleep."""
         self._forget_wake(name)
-        self.sleepers.slept(name, since_s)
+        self._asleep_s[name] = since_s
+        self._sleepers.add(name)
 
     def wake(self, name: str) -> None:
         """Reserve the memory of a model that wakes up, until it sleeps again or is idle."""
-        self.sleepers.woke_up(name)
+        self._asleep_s.pop(name, None)
         self._waking_s[name] = self._plan.now_s
         self._reserved[name] = self._sizes.get(name, Sizes())
 
@@ -290,7 +241,14 @@ class Evictor:
         if error is None:
             self._note(name, SLEEPS, f"put to sleep {why}")
         else:
-            self.sleepers.refused(name, error)
+            is_busy = error.number == Unavailable.number
+            self._not_before_s[name] = self._plan.now_s + (_PAUSE_S if is_busy else math.inf)
+
+    def forget_sleep(self, name: str) -> None:
+        """Forget that a model sleeps, or cannot: its instances are new ones, and awake."""
+        self._asleep_s.pop(name, None)
+        self._sleepers.discard(name)
+        self._not_before_s.pop(name, None)
 
     def record_memory(self, by_model: Mapping[str, Sizes]) -> None:
         """Record the memory of each model's processes; that of one asleep is not all of it."""
@@ -302,11 +260,20 @@ class Evictor:
                 name not in self._reserved
                 and name in self._models
                 and self._models[name].serving_configs
-                and not self.sleepers.is_asleep(name)
+                and not self._is_asleep(name)
             ):
                 # of several instances some may sleep
-                before = self._sizes.get(name) if self.sleepers.has_slept(name) else None
+                before = self._sizes.get(name) if name in self._sleepers else None
                 self._sizes[name] = sizes | (before or Sizes())
+
+    def _is_asleep(self, name: str) -> bool:
+        """True until it has a request, which wakes it up."""
+        return self.usage.last_used_s(name) <= self._asleep_s.get(name, -math.inf)
+
+    def _can_sleep(self, name: str) -> bool:
+        """True if it is worth asking."""
+        is_early = self._plan.now_s < self._not_before_s.get(name, -math.inf)
+        return not (is_early or self._is_asleep(name))
 
     def _has_woken(self, name: str) -> bool:
         """True if what it takes is measured; nothing of one that is in use has to go."""
@@ -353,13 +320,11 @@ class Evictor:
         If all that can sleep came first, one in use would sleep for an idle one.
         """
         groups = self.usage.eviction_candidates(kept)
-        return sorted(groups, key=lambda group: self.sleepers.is_asleep(group[-1]))
+        return sorted(groups, key=lambda group: self._is_asleep(group[-1]))
 
     def _make_room(self, leaving: list[str], why: str) -> Room:
         """Name the models that can sleep; without any, evict all."""
-        sleepers = [
-            name for name in leaving if self._sizes_now.get(name) and self.sleepers.can_sleep(name)
-        ]
+        sleepers = [name for name in leaving if self._sizes_now.get(name) and self._can_sleep(name)]
         if sleepers:
             return Room(sleepers=sleepers)
         reason = Reason.of(Kind.EVICTED, _text(why), purpose=why)
@@ -416,9 +381,10 @@ class Evictor:
         """
         models = self._models
         new = [
-            n for n in self._with_needs(name) if n not in models or not models[n].serving_configs
+            n
+            for n in self._with_needs(name)
+            if n not in models or not (models[n].serving_configs or models[n].dependencies.members)
         ]
-        new = [n for n in new if n not in models or not models[n].dependencies.members]
         sizes = self._sizes
         total = sum(sizes.values(), Sizes())
         average = Sizes({place: size // len(sizes) for place, size in total.items()})

@@ -8,6 +8,7 @@ was unloaded by name is not loaded. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -65,20 +66,17 @@ class _PendingLoad:
         self.is_loading = False
 
 
+@dataclass
 class _Failure:
-    def __init__(self) -> None:
-        self.error: ZmqTritonError = Unavailable("")
-        self.retry_at_s = 0.0
-        self.pause_s = FIRST_RETRY_PAUSE_S
+    error: ZmqTritonError
+    retry_at_s: float = 0.0
+    pause_s: float = FIRST_RETRY_PAUSE_S
 
 
 class OnDemandLoader(Feature):
     def __init__(self, core: CoreParts) -> None:
-        plan, policy = core.plan, core.policy
-        self._plan = plan
-        self._is_on = policy.load_on_demand
-        self._server = core.server
-        self._counts = core.counts
+        super().__init__(core)
+        self._is_on = core.policy.load_on_demand
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
         #: Kept at the next event.
@@ -86,8 +84,8 @@ class OnDemandLoader(Feature):
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing, self._listing_error = False, ""
-        self._evictions = Evictor(plan, core.server.models, policy)
-        self._processes = ModelProcesses(plan)
+        self._evictions = Evictor(core.plan, core.server.models, core.policy)
+        self._processes = ModelProcesses(core.plan)
         self._gpu_problem = ""
         #: The models that are asked to sleep, and for how long.
         self._falling_asleep: dict[str, PlanTimer] = {}
@@ -111,7 +109,7 @@ class OnDemandLoader(Feature):
         return (self._processes,) if self._evictions.has_budget else ()
 
     def load_ended(self, name: str) -> None:
-        self._evictions.sleepers.forget(name)  # its instances are new ones, and awake
+        self._evictions.forget_sleep(name)
 
     async def _demand(self, call: ControlCall) -> bool | ZmqTritonError:
         """Load a model on demand."""
@@ -292,7 +290,7 @@ class OnDemandLoader(Feature):
 
     def _remember_failure(self, name: str, error: ZmqTritonError) -> None:
         """Have requests that come soon get the same answer without another try."""
-        failure = self._failures.setdefault(name, _Failure())
+        failure = self._failures.setdefault(name, _Failure(error))
         failure.error = error
         failure.retry_at_s = self._plan.now_s + failure.pause_s
         failure.pause_s = min(2 * failure.pause_s, MAX_RETRY_PAUSE_S)
@@ -332,7 +330,7 @@ class OnDemandLoader(Feature):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        pause_s = min(self._evictions.shortest_idle_limit_s() / 4, MAX_CHECK_INTERVAL_S)
+        pause_s = min(self._evictions.usage.shortest_idle_limit_s() / 4, MAX_CHECK_INTERVAL_S)
         if self._evictions.has_candidates and not self._server.is_stopping:
             self._timer = self._plan.call_later(
                 max(pause_s, MIN_CHECK_INTERVAL_S), self._on_check_due

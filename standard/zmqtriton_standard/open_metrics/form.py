@@ -63,15 +63,11 @@ def _lines(page: str, by_bucket: dict[tuple[str, str, str], str]) -> Iterator[st
             yield f"{_KIND}{name} {kind}"
             help_text = ""
         elif kind in ("histogram", "summary"):
-            line = _BOUND.sub(_with_canonical_bound, line)
+            line = _BOUND.sub(lambda match: f"{match[1]}{canonical(match[2])}{match[3]}", line)
             has_exemplars = by_bucket and line.startswith(_TIMES)
             yield line + by_bucket.get(_bucket_in(line), "") if has_exemplars else line
         else:
             yield line
-
-
-def _with_canonical_bound(match: re.Match[str]) -> str:
-    return f"{match[1]}{canonical(match[2])}{match[3]}"
 
 
 def canonical(text: str) -> str:

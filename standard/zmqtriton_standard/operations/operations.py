@@ -55,7 +55,7 @@ class RepositoryRegistry(Feature):
     """
 
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
+        super().__init__(core)
         self._models = core.server.models
         self._is_explicit = core.policy.control_mode == "explicit"
         #: Absolute paths of the directories in use.
@@ -141,10 +141,6 @@ def _names(arguments: dict[str, Any]) -> dict[str, str]:
 
 
 class Operations(Feature):
-    def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
-        self._server = core.server
-
     @property
     def verbs(self) -> Verbs:
         return {
@@ -183,9 +179,7 @@ class Operations(Feature):
         alive = [(g, i) for g, i in instances if i.state in _LIVING_STATES]
         is_loading = model is not None and model.cancel_load(_REASON)
         if alive and not is_loading:
-            for generation, instance in alive:
-                generation.handle(instance, KillRequested(_REASON))
-            return len(alive)
+            return _end(alive)
         if not is_loading and any(i.state in _RECOVERING_STATES for _, i in instances):
             return 0
         loaded = self._server.load(name, None)
@@ -196,22 +190,23 @@ class Operations(Feature):
         return 0
 
     def _restart_one(
-        self,
-        model: str,
-        name: str,
-        instances: Sequence[tuple[Generation, StubPlace]],
+        self, model: str, name: str, instances: Sequence[tuple[Generation, StubPlace]]
     ) -> int:
         """End one instance, which comes back, and leave the others of its model alone."""
         named = [(g, i) for g, i in instances if i.name == name]
         if not named:
             names = ", ".join(sorted({i.name for _, i in instances})) or "none"
             raise InvalidArgument(f"model '{model}' has no instance '{name}'; it has {names}")
-        alive = [(g, i) for g, i in named if i.state in _LIVING_STATES]
-        for generation, instance in alive:
-            generation.handle(instance, KillRequested(_REASON))
-        return len(alive)
+        return _end([(g, i) for g, i in named if i.state in _LIVING_STATES])
 
     def _instances(self, model: str) -> Iterator[tuple[Generation, StubPlace]]:
         for generation in list(self._server.generations.values()):
             if generation.blueprint.name == model:
                 yield from ((generation, instance) for instance in list(generation.instances))
+
+
+def _end(instances: Sequence[tuple[Generation, StubPlace]]) -> int:
+    """End instances, which then come back; return how many."""
+    for generation, instance in instances:
+        generation.handle(instance, KillRequested(_REASON))
+    return len(instances)

@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from zmqtriton.otlp_destination import Destination
-from zmqtriton_floor import __version__
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.serving import Service
 from zmqtriton_standard.tracing import otlp
-from zmqtriton_standard.tracing.posting import Poster
+from zmqtriton_standard.tracing.posting import poster_to
 
 POST_WITHIN_S = 10.0
 #: The last push waits for what is to come, but leaves this time for its post.
@@ -48,12 +47,7 @@ class Exporter:
         self._what = what
         self._parts = parts
         self._public_url = destination.public_url
-        headers = {
-            "Content-Type": "application/x-protobuf",
-            "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
-            **destination.headers,
-        }
-        self._post = Poster(destination.url, headers, destination.tls)
+        self._post = poster_to(destination)
         self._jitter = jitter
         #: The pause before the next message in an outage; 0 without one.
         self._pause_s = 0.0
@@ -61,11 +55,7 @@ class Exporter:
 
     def post(self, data: bytes, within_s: float) -> tuple[int, str]:
         """Post a message; return how many of its parts were refused, and why. Raises PostError."""
-        answer = self._post(data, within_s)
-        try:
-            return otlp.parse_rejected(answer)
-        except ValueError:
-            return 0, ""  # some answer in plain text, whatever it was sent
+        return otlp.parse_rejected(self._post(data, within_s))
 
     def fail(self, reason: str, is_retryable: bool, retry_after_s: float) -> float:
         """Note a failure; return the pause before the same or the next message, 0 for none."""

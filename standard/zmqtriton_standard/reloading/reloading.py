@@ -39,9 +39,8 @@ _SHARE = 20
 
 class Reloader(Feature):
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
+        super().__init__(core)
         self._is_on = core.policy.reload
-        self._server = core.server
         self._watch = FileWatch()
 
     def start(self) -> None:
@@ -51,7 +50,12 @@ class Reloader(Feature):
     def _look(self) -> None:
         """Look at the files, and again and again from then on."""
         models = self._server.models
-        names = tuple(name for name, model in models.items() if _follows_files(model))
+        # those that were loaded from files of their own, or were to be
+        names = tuple(
+            name
+            for name, model in models.items()
+            if model.history.is_from_files and not model.was_unloaded
+        )
         if not self._server.is_stopping:
             looked = self._plan.ask(lambda ticket: LookAtFiles(ticket, names))
             looked.then(self._on_looked)
@@ -68,11 +72,6 @@ class Reloader(Feature):
         """Say last why a change is not served."""
         if error is not None:
             self._plan.log("E", f"{model.name}: {_why_not_loaded(model) or error.text}")
-
-
-def _follows_files(model: ServedModel) -> bool:
-    """True if it is loaded from files of its own, or was to be."""
-    return model.history.is_from_files and not model.was_unloaded
 
 
 def _why_not_loaded(model: ServedModel) -> str:
@@ -120,7 +119,7 @@ class ReloadCalls(Feature):
     """
 
     def __init__(self, core: CoreParts) -> None:
-        self._server = core.server
+        super().__init__(core)
         self._is_explicit = core.policy.control_mode == "explicit"
 
     @property

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,10 +28,11 @@ from zmqtriton.supervisor import (
     Verbs,
     check_names,
     describe_instances,
+    find_model,
     required_model_name,
     serving_generations,
 )
-from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_standard.memory.measurements import (
     HOST,
     MemoryReport,
@@ -108,10 +110,6 @@ class Workload:
         """Return how many instances the arriving requests would keep busy."""
         return max(self.arrival_rate * self.seconds_per_request, 0.0)
 
-    def expected_wait_s(self, instances: int) -> float:
-        """Return how long a request that arrives now will wait."""
-        return self.waiting * self.seconds_per_request / max(1, instances)
-
 
 INTERVAL_S = 0.25
 #: After an attempt to start more instances that failed.
@@ -146,38 +144,37 @@ class _Growth:
         return self._of_each
 
 
+@dataclass
 class _ScaledModel:
     """A model whose instances follow its load."""
 
-    def __init__(self) -> None:
-        self.growth = _Growth()
-        #: By generation: counters begin anew with each.
-        self.targets: dict[int, InstanceTarget] = {}
-        #: The broker was asked and has not answered.
-        self.is_asked = False
-        #: Its instances are being changed, or memory is measured for more.
-        self.is_changing = False
-        self.retry_at_s = -math.inf
-        #: Why it has fewer instances than it needs, or "".
-        self.obstacle = ""
-        self.last_change = ""
+    growth: _Growth = field(default_factory=_Growth)
+    #: By generation: counters begin anew with each.
+    targets: dict[int, InstanceTarget] = field(default_factory=dict)
+    #: The broker was asked and has not answered.
+    is_asked: bool = False
+    #: Its instances are being changed, or memory is measured for more.
+    is_changing: bool = False
+    retry_at_s: float = -math.inf
+    #: Why it has fewer instances than it needs, or "".
+    obstacle: str = ""
+    last_change: str = ""
 
 
 class Autoscaler(Feature):
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
+        super().__init__(core)
         self._budgets = budgets_of(core.policy)
         self._processes = ModelProcesses(core.plan)
-        self._server = core.server
-        self._counts = core.counts
         self._scaled: dict[str, _ScaledModel] = {}
+        #: The last number that was asked for, by model and group.
+        self._last: dict[tuple[str, str], Scale] = {}
 
     @property
     def verbs(self) -> Verbs:
-        scaling = ScalingCalls(self._server.models, self.describe_model)
         return {
             "scale": Verb(
-                scaling.handle,
+                self._answer,
                 of_operators=True,
                 changes=is_change,
                 goes_over=lambda call: call.arguments if is_change(call.arguments) else None,
@@ -322,22 +319,52 @@ class Autoscaler(Feature):
         scaled.retry_at_s = self._plan.now_s + RETRY_PAUSE_S
         self._plan.log("W", f"'{model.name}' needs more instances than it gets: {obstacle}")
 
-    # --------------------------------------------------------------- showing
+    # ------------------------------------------------------------ the calls
 
-    def describe_model(self, model: ServedModel) -> dict[str, Any]:
-        """Describe how a model is scaled; empty if it is not."""
+    async def _answer(self, call: ControlCall) -> dict[str, Any]:
+        """Scale a model, or only show it; the answer is its instances."""
+        model = find_model(self._server.models, required_model_name(call.arguments))
+        is_asked = is_change(call.arguments)
+        scaled = await self._scale_as_asked(model, call.arguments) if is_asked else {}
+        return self._describe(model) | scaled
+
+    async def _scale_as_asked(
+        self, model: ServedModel, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Scale a model; return what the answer has beside its instances."""
+        check_names("a scale", arguments, ("model", "count", "group"))
+        count, group = arguments["count"], arguments.get("group", "")
+        if type(count) is not int or type(group) is not str:
+            raise InvalidArgument("'count' must be an integer, and 'group' a string")
         limits = limits_of(model)
+        if limits is not None and not limits.minimum <= count <= limits.maximum:
+            raise InvalidArgument(
+                f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
+                f"{limits.maximum} instances; {count} is not among them"
+            )
+        key, scale = (model.name, group), Scale(count, group)
+        self._last[key] = scale
+        error = await model.scale(scale)
+        later = self._last.get(key, scale)
+        if later is scale:
+            self._last.pop(key, None)
+        if error is not None:
+            raise error
+        return {} if later is scale else {"overtaken_by": later.instances}
+
+    def _describe(self, model: ServedModel) -> dict[str, Any]:
+        """Describe the instances of a model, and how it is scaled by its load, if it is."""
+        document, limits = describe_instances(model), limits_of(model)
         if limits is None:
-            return {}
+            return document
         scaled = self._scaled.get(model.name) or _ScaledModel()
-        return {
-            "autoscale": {
-                "least": limits.minimum,
-                "most": limits.maximum,
-                "last_change": scaled.last_change,
-                "obstacle": scaled.obstacle,
-            }
+        autoscale = {
+            "least": limits.minimum,
+            "most": limits.maximum,
+            "last_change": scaled.last_change,
+            "obstacle": scaled.obstacle,
         }
+        return {**document, "autoscale": autoscale}
 
 
 def _target_of(generation: Generation) -> InstanceTarget:
@@ -352,60 +379,6 @@ def _count(generation: Generation) -> int:
 def is_change(arguments: dict[str, Any]) -> bool:
     """True for a call that scales a model; others show its instances."""
     return "count" in arguments
-
-
-class ScalingCalls:
-    """The control call about the number of a model's instances."""
-
-    def __init__(
-        self,
-        models: Mapping[str, ServedModel],
-        describe_scaled: Callable[[ServedModel], dict[str, Any]],
-    ) -> None:
-        """Set up; `describe_scaled` describes how a model is scaled by its load, if it is."""
-        self._models = models
-        self._describe_scaled = describe_scaled
-        #: The last number that was asked for, by model and group.
-        self._last: dict[tuple[str, str], Scale] = {}
-
-    async def handle(self, call: ControlCall) -> dict[str, Any]:
-        """Scale a model, or only show it; the answer is its instances."""
-        model = self._find(call.arguments)
-        scaled = await self._scale(model, call.arguments) if is_change(call.arguments) else {}
-        return self._describe(model) | scaled
-
-    def _describe(self, model: ServedModel) -> dict[str, Any]:
-        return describe_instances(model) | self._describe_scaled(model)
-
-    def _find(self, arguments: dict[str, Any]) -> ServedModel:
-        name = required_model_name(arguments)
-        if name not in self._models:
-            raise NotFound(f"there is no model '{name}'")
-        return self._models[name]
-
-    async def _scale(self, model: ServedModel, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Scale a model; return what the answer has beside its instances."""
-        check_names("a scale", arguments, ("model", "count", "group"))
-        count, group = arguments["count"], arguments.get("group", "")
-        if type(count) is not int or type(group) is not str:
-            raise InvalidArgument("'count' must be an integer, and 'group' a string")
-
-        limits = limits_of(model)
-        if limits is not None and not limits.minimum <= count <= limits.maximum:
-            raise InvalidArgument(
-                f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
-                f"{limits.maximum} instances; {count} is not among them"
-            )
-
-        key, scale = (model.name, group), Scale(count, group)
-        self._last[key] = scale
-        error = await model.scale(scale)
-        later = self._last.get(key, scale)
-        if later is scale:
-            self._last.pop(key, None)
-        if error is not None:
-            raise error
-        return {} if later is scale else {"overtaken_by": later.instances}
 
 
 def limits_of(model: ServedModel) -> AutoscaleLimits | None:
@@ -472,7 +445,7 @@ class InstanceTarget:
             self._stuck_since_s = now_s if is_stuck else self._stuck_since_s
             self.reason = f"{load.waiting} requests wait"
             return instances + is_stuck
-        wait_s = load.expected_wait_s(instances)
+        wait_s = load.waiting * load.seconds_per_request / max(1, instances)
         if wait_s <= allowed_s:
             return 0
         self.reason = f"requests wait about {1000 * wait_s:.0f} ms"

@@ -84,10 +84,6 @@ def _least_problem(value: str) -> str:
     return _count_problem(value)
 
 
-def _max_problem(value: str) -> str:
-    return "" if value == _CORES else _count_problem(value)
-
-
 def _count_problem(value: str) -> str:
     return whole_number_problem(value, MAX_INSTANCES)
 
@@ -102,7 +98,7 @@ def _duration_problem(value: str) -> str:
 
 _CHECKS: dict[str, Callable[[str], str]] = {
     AUTOSCALE_MIN_INSTANCES: _least_problem,
-    AUTOSCALE_MAX_INSTANCES: _max_problem,
+    AUTOSCALE_MAX_INSTANCES: lambda value: "" if value == _CORES else _count_problem(value),
     AUTOSCALE_QUEUE_MILLISECONDS: _duration_problem,
     AUTOSCALE_DOWN_AFTER_SECONDS: _duration_problem,
 }

@@ -23,11 +23,12 @@ from zmqtriton.supervisor import (
     Verb,
     Verbs,
     always,
+    find_model,
     required_model_name,
     serving_generations,
 )
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError, from_number
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Reason
 
 SLEEP, WAKE = "sleep", "wake"
@@ -49,7 +50,7 @@ class _Turn:
 
 class Sleeping(Feature, HelperOwner):
     def __init__(self, core: CoreParts) -> None:
-        self._plan, self._server = core.plan, core.server
+        super().__init__(core)
         self._numbers = itertools.count(_FIRST)
         self._turns: list[_Turn] = []
         #: When each model was put to sleep; a request since then has woken up an instance of it.
@@ -70,14 +71,11 @@ class Sleeping(Feature, HelperOwner):
     # ------------------------------------------------------------- what is asked
 
     async def _answer(self, word: str, call: ControlCall) -> dict[str, Any]:
-        name = required_model_name(call.arguments)
-        model = self._server.models.get(name)
-        if model is None:
-            raise NotFound(f"there is no model '{name}'")
+        model = find_model(self._server.models, required_model_name(call.arguments))
         result = await self._ask(word, model)
         if isinstance(result, ZmqTritonError):
             raise result
-        return {"model": name, "instances": result}
+        return {"model": model.name, "instances": result}
 
     def _ask(self, word: str, model: ServedModel) -> Promise[int | ZmqTritonError]:
         """Ask all instances of a model."""

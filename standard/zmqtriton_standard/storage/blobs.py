@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from zmqtriton_floor.errors import Cancelled, InternalError
 from zmqtriton_standard.storage.places import CACHE_VARIABLE
@@ -35,12 +35,7 @@ _LOCK_PAUSE_S = 0.1
 AddBytes = Callable[[int], None]
 
 
-class _Hash(Protocol):
-    def update(self, data: bytes, /) -> None: ...
-    def hexdigest(self) -> str: ...
-
-
-def new_hash(kind: str, size: int) -> _Hash:
+def new_hash(kind: str, size: int) -> hashlib._Hash:
     """Return the hash of a content: git's has the kind and size of the object before it."""
     if kind == GIT:
         return hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
@@ -224,7 +219,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 def _append(
     answer: http.client.HTTPResponse,
     file: IO[bytes],
-    hashed: _Hash,
+    hashed: hashlib._Hash,
     size: int,
     add: AddBytes,
     stop: threading.Event,

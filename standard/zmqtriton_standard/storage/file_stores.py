@@ -100,7 +100,8 @@ class FileStore(ABC):
         start = f"{folder}/" if folder else ""
         objects = []
         for path, file in (await self._known_files()).items():
-            if path.startswith(start) and (file.digest or file.problem or _is_version(path)):
+            is_version = path.partition("/")[2].isdecimal()
+            if path.startswith(start) and (file.digest or file.problem or is_version):
                 if file.problem:
                     raise InvalidObjectName(f"{self._url} has '{path}', {file.problem}")
                 objects.append(StoredObject(path[len(start) :], file.size, file.digest, _LONG_AGO))
@@ -148,11 +149,6 @@ class FileStore(ABC):
 
 def _tell(loop: asyncio.AbstractEventLoop, add: AddBytes, count: int) -> None:
     loop.call_soon_threadsafe(add, count)
-
-
-def _is_version(path: str) -> bool:
-    _, _, version = path.partition("/")
-    return version.isdecimal()
 
 
 def _as_name(url: str) -> str:

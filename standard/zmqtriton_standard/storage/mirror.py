@@ -56,18 +56,6 @@ class _StoredFile(NamedTuple):
     modified_ns: int
 
 
-class _CopyCounter:
-    """Counts the bytes of one copy, which come in pieces."""
-
-    def __init__(self, title: str, total_bytes: int, reporter: Reporter) -> None:
-        self._counter = ByteCounter(title, total_bytes, reporter)
-        self._done_bytes = 0
-
-    def add(self, count: int) -> None:
-        self._done_bytes += count
-        self._counter.update(self._done_bytes)
-
-
 class Mirror:
     """The directory of all copies."""
 
@@ -119,15 +107,12 @@ class Mirror:
             _write_list(draft, model, url, tree)
             draft.rename(self._root / str(number))
         except _ObjectsChanged:
-            shutil.rmtree(draft, ignore_errors=True)
             return ""
         except OSError as error:
-            shutil.rmtree(draft, ignore_errors=True)
             reason = error.strerror or str(error)
             raise InternalError(f"{url}/{model} cannot be kept here: {reason}") from error
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)  # where it has not got its name
         return str(self._root / str(number) / model)
 
     async def _fetch_tree(
@@ -148,7 +133,7 @@ class Mirror:
         if needed > free and not isinstance(store, FileStore):
             text = f"{url}/{model} needs {needed} bytes here, {max(free, 0)} are free in {place}"
             raise InternalError(text)
-        counter = _CopyCounter(f"Copying {url}/{model}", needed, reporter)
+        counter = ByteCounter(f"Copying {url}/{model}", needed, reporter)
         await gather_or_cancel(
             self._fetch(store, f"{model}/{path}", tree.files[path], place / path, counter)
             for path in left
@@ -160,7 +145,7 @@ class Mirror:
         name: str,
         entry: StoredObject,
         target: Path,
-        counter: _CopyCounter,
+        counter: ByteCounter,
     ) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         async with self._file_semaphore:
@@ -174,7 +159,7 @@ class Mirror:
                     await gather_or_cancel(
                         self._fetch_piece(store, name, entry, file, at, counter) for at in starts
                     )
-                if _is_program(file):
+                if os.pread(file, 4, 0).startswith(_PROGRAMS):
                     # stores know no modes, and an environment is of no use without
                     os.fchmod(file, _DIRECTORY_MODE)
             finally:
@@ -187,7 +172,7 @@ class Mirror:
         entry: StoredObject,
         file: int,
         start: int,
-        counter: _CopyCounter,
+        counter: ByteCounter,
     ) -> None:
         async with self._chunk_semaphore:
             end = min(start + _CHUNK_BYTES, entry.size)
@@ -225,10 +210,6 @@ async def gather_or_cancel(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _is_program(descriptor: int) -> bool:
-    return os.pread(descriptor, 4, 0).startswith(_PROGRAMS)
 
 
 def _link_unchanged(source: Path, target: Path, record: _StoredFile) -> bool:

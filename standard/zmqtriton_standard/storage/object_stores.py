@@ -43,9 +43,7 @@ _COPIES = "it is copied from the store"
 
 class ObjectStores(Feature, HelperOwner):
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
-        self._introductions = core.introductions
-        self._server = core.server
+        super().__init__(core)
         self._claim_storage = core.info.claim_storage
         self._urls = [path for path in core.policy.repositories if is_remote(path)]
         self._directory = core.policy.storage_directory

@@ -7,7 +7,7 @@ only, since it is an extra (`zmqtriton[cloud]`).
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -17,11 +17,12 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_standard.storage.credentials import store_options
-from zmqtriton_standard.storage.places import AZURE, GS, BucketPath
+from zmqtriton_standard.storage.places import AZURE, GS, S3, BucketPath
 from zmqtriton_standard.storage.trees import InvalidObjectName, StoredObject
 
 #: For one answer with all of its body; parts are small enough for a slow line.
 _ANSWER_WITHIN = timedelta(seconds=120)
+_CLIENTS: Mapping[str, Callable[..., Any]] = {AZURE: AzureStore, GS: GCSStore, S3: S3Store}
 _CONNECT_WITHIN = timedelta(seconds=5)
 _RETRIES = 3
 _RETRY_WITHIN = timedelta(seconds=30)
@@ -50,11 +51,7 @@ class ObjectStore:
             "retry_config": {"max_retries": _RETRIES, "retry_timeout": _RETRY_WITHIN},
         }
         try:
-            if place.kind == AZURE:
-                return AzureStore(place.bucket, **options, **how)
-            if place.kind == GS:
-                return GCSStore(place.bucket, **options, **how)
-            return S3Store(place.bucket, **options, **how)
+            return _CLIENTS[place.kind](place.bucket, **options, **how)
         except (BaseError, ValueError) as error:
             raise InvalidArgument(f"{place.url} cannot be opened: {_summarize(error)}") from None
 

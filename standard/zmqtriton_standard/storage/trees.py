@@ -51,10 +51,6 @@ class ModelTree(NamedTuple):
             f"{self.fingerprint} {self.objects_digest}" if self.directory else self.objects_digest
         )
 
-    @property
-    def size(self) -> int:
-        return sum(entry.size for entry in self.files.values())
-
 
 def group_by_model(objects: Iterable[StoredObject]) -> dict[str, list[StoredObject]]:
     """Group objects by their first name, without tools' and hidden folders."""

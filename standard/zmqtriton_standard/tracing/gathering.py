@@ -70,13 +70,13 @@ class RequestSpan:
         self.tensors += report.get("tensors", ())
 
 
+@dataclass
 class _PendingTrace:
     """Everything known under one trace id, which any number of a client's requests may share."""
 
-    def __init__(self) -> None:
-        self.spans: dict[str, RequestSpan] = {}
-        #: The ids of the spans below a span.
-        self.children_by_span: dict[str, list[str]] = {}
+    spans: dict[str, RequestSpan] = field(default_factory=dict)
+    #: The ids of the spans below a span.
+    children_by_span: dict[str, list[str]] = field(default_factory=dict)
 
     def merge(self, trace: str, report: dict[str, Any]) -> RequestSpan:
         span = self.spans.setdefault(span_of(trace), RequestSpan(trace))

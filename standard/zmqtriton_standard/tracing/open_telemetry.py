@@ -15,11 +15,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from zmqtriton.otlp_destination import Destination
-from zmqtriton_floor import __version__
 from zmqtriton_floor.process import wall_clock
 from zmqtriton_standard.tracing import otlp
 from zmqtriton_standard.tracing.gathering import RequestSpan
-from zmqtriton_standard.tracing.posting import Poster, PostError
+from zmqtriton_standard.tracing.posting import PostError, poster_to
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +37,7 @@ class OpenTelemetryExporter:
         self._backlog = SpanBacklog(
             destination.max_queue_size, destination.max_batch_size, destination.export_delay_s
         )
-        headers = {
-            "Content-Type": "application/x-protobuf",
-            "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
-            **destination.headers,
-        }
-        self._post = Poster(destination.url, headers, destination.tls)
+        self._post = poster_to(destination)
         #: The pause before the next attempt in an outage; 0 without one.
         self._pause_s = 0.0
         #: Spans that are being sent.
@@ -108,10 +102,7 @@ class OpenTelemetryExporter:
 
     def _check_partial_success(self, answer: bytes) -> None:
         """Check how much of a message the collector took."""
-        try:
-            count, reason = otlp.parse_rejected(answer)
-        except ValueError:
-            return  # some answer in plain text, whatever they were sent
+        count, reason = otlp.parse_rejected(answer)
         if count > 0:
             self._backlog.count_lost(count)
             _log.warning("%s did not take %d spans of traces: %s", self._public_url, count, reason)

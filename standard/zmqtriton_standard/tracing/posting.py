@@ -12,8 +12,13 @@ import string
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
+
+from zmqtriton_floor import __version__
+
+if TYPE_CHECKING:
+    from zmqtriton.otlp_destination import Destination
 
 #: Statuses after which the same message may be accepted later.
 _RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
@@ -64,6 +69,16 @@ class Poster:
             raise PostError(_reason(error), is_retryable=True) from None
         except UnicodeError:
             raise PostError("its name can be that of no host", is_retryable=False) from None
+
+
+def poster_to(destination: Destination) -> Poster:
+    """Return what posts messages of OpenTelemetry to a collector."""
+    headers = {
+        "Content-Type": "application/x-protobuf",
+        "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
+        **destination.headers,
+    }
+    return Poster(destination.url, headers, destination.tls)
 
 
 def _in_ascii(url: str) -> str:

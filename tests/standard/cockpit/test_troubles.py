@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_standard.cockpit.troubles import trouble_of
+from zmqtriton_standard.cockpit.status import trouble_of
 
 NOW_S = 1000.0
 CALM: dict[str, Any] = {"requests_per_s": 0.0, "failures_per_s": 0.0, "queue_ms": None}

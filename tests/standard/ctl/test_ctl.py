@@ -21,10 +21,12 @@ from tests.standard.ctl.fake_server import STATUS, FakeServer, run
 from zmqtriton.control_client import NoServerError, connect
 from zmqtriton.ctl.main import cli
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_standard.ctl import listing, tables
+from zmqtriton_standard.ctl import status as listing
+from zmqtriton_standard.ctl import tables
 from zmqtriton_standard.ctl.output import print_document
 from zmqtriton_standard.ctl.selecting import move_to_front, parse_server
 from zmqtriton_standard.ctl.status import Use
+from zmqtriton_standard.metrics.processes import ProcessStat
 
 
 def test_an_instance_of_the_service_is_found_beside_it(temporary: Path) -> None:
@@ -55,8 +57,8 @@ def test_the_status_is_a_table_of_processes_and_one_of_counts(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 3602.5)
-    use = {9: Use(60 << 20, 3.5)}
-    monkeypatch.setattr(listing, "read_use", use.get)
+    stat = ProcessStat(1, 3.5, 0, 60 << 20)
+    monkeypatch.setattr(listing, "read_stat", {9: stat}.get)
 
     table = run("status")
 
@@ -82,7 +84,7 @@ def test_the_status_as_json_is_what_the_server_says_and_how_long_each_has_been_u
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 11.5)
-    monkeypatch.setattr(listing, "read_use", {9: Use(1024, 3.5)}.get)
+    monkeypatch.setattr(listing, "read_stat", {9: ProcessStat(1, 3.5, 0, 1024)}.get)
 
     document = json.loads(run("status", "--json").output)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_standard.ctl.status import Use, format_bytes, read_use, use_of_models
+from zmqtriton_standard.ctl.status import Use, format_bytes, use_of_models
 
 
 def write(proc: Path, pid: int, ticks: int, pages: int) -> None:
@@ -28,7 +28,6 @@ def test_instances_of_a_version_are_added_up(tmp_path: Path) -> None:
     use = use_of_models([*rows, {"role": "broker", "pid": 5}], tmp_path)
 
     assert {("m", 1): Use(30 * page, 3.0)} == use
-    assert read_use(7, tmp_path) is None
 
 
 def test_instances_that_are_threads_of_one_process_count_once(tmp_path: Path) -> None:
@@ -41,10 +40,11 @@ def test_instances_that_are_threads_of_one_process_count_once(tmp_path: Path) ->
 
 
 def test_this_process_has_some() -> None:
-    use = read_use(os.getpid())
+    row = {"role": "stub", "pid": os.getpid(), "model": "m", "version": 1}
 
-    assert use is not None
-    assert use.memory_bytes > 1 << 20
+    use = use_of_models([row])
+
+    assert use["m", 1].memory_bytes > 1 << 20
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from zmqtriton_standard.metrics.own_labels import add
+from zmqtriton_standard.metrics.model_metrics import add_labels
 
 _PAGE = (
     "# HELP a Text {of} a\n# TYPE a gauge\na 1\nb{} 2\n"
@@ -11,7 +11,7 @@ _PAGE = (
 
 
 def test_all_samples_have_the_labels_and_keep_their_own() -> None:
-    page = add(_PAGE, [("team", 'a"b\\c\nd'), ("xteam", "y")])
+    page = add_labels(_PAGE, [("team", 'a"b\\c\nd'), ("xteam", "y")])
 
     labels = r'team="a\"b\\c\nd",xteam="y"'
     assert page == (
@@ -25,8 +25,8 @@ def test_all_samples_have_the_labels_and_keep_their_own() -> None:
 
 
 def test_a_value_that_ends_as_a_label_begins_is_a_value() -> None:
-    assert 'a{team="x",b=",team="} 1\n' == add('a{b=",team="} 1\n', [("team", "x")])
+    assert 'a{team="x",b=",team="} 1\n' == add_labels('a{b=",team="} 1\n', [("team", "x")])
 
 
 def test_a_page_without_labels_is_the_same() -> None:
-    assert add(_PAGE, []) is _PAGE
+    assert add_labels(_PAGE, []) is _PAGE

@@ -10,7 +10,7 @@ import pytest
 from tests.standard.storage.fake_store import FakeStore
 from tests.support.reports import Reports
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_standard.storage import store_calls
+from zmqtriton_standard.storage import __main__ as store_calls
 from zmqtriton_standard.storage.mirror import Mirror
 
 

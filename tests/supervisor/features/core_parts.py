@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
+
+from zmqtriton.supervisor import CoreParts
 
 
 def core_parts(**parts: Any) -> Any:
-    """Return these parts of `CoreParts`; another one that the feature asks for is an error."""
-    return SimpleNamespace(**parts)
+    """Return `CoreParts` with these; the others are None, and of no use to a feature."""
+    return CoreParts(**{**dict.fromkeys(CoreParts._fields), **parts})

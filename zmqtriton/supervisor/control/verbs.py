@@ -7,9 +7,9 @@ types, and what several tables need, as the arguments that several calls have.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 #: A verb and its arguments, by which a server that takes over has what this one was told.
 RepeatedCall = tuple[str, dict[str, Any]]
@@ -17,6 +17,7 @@ RepeatedCall = tuple[str, dict[str, Any]]
 BY_ACTION = object()
 #: The server itself, in place of the serial of a process.
 OWN_CALLER = 0
+_M = TypeVar("_M")
 
 
 def required_model_name(arguments: Mapping[str, Any]) -> str:
@@ -29,6 +30,13 @@ def required_model_name(arguments: Mapping[str, Any]) -> str:
             f"invalid model name '{name}', model name must not contain path traversal characters"
         )
     return name
+
+
+def find_model(models: Mapping[str, _M], name: str) -> _M:
+    """Return a model that the server knows. Raises NotFound."""
+    if name not in models:
+        raise NotFound(f"there is no model '{name}'")
+    return models[name]
 
 
 def optional_model_name(arguments: Mapping[str, Any]) -> str:

@@ -83,6 +83,11 @@ class Feature:
 
     def __init__(self, core: CoreParts) -> None:
         """Keep what it needs of the core, which is not complete yet."""
+        self._plan = core.plan
+        self._server = core.server
+        self._counts = core.counts
+        self._audience = core.audience
+        self._introductions = core.introductions
 
     # ------------------------------------------- what it adds, asked for once
 

@@ -43,8 +43,7 @@ class LogSettingsFeature(Feature):
     """
 
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
-        self._introductions = core.introductions
+        super().__init__(core)
         self._file = core.info.settings.log_file
         self._options = self._initial = core.info.settings.broker.log
 
@@ -126,8 +125,7 @@ class TraceSettingsFeature(Feature):
     """
 
     def __init__(self, core: CoreParts) -> None:
-        self._plan = core.plan
-        self._introductions = core.introductions
+        super().__init__(core)
         options = core.info.settings.trace
         self._mode, self._file = options.mode, options.file
         self._exporter_options: dict[str, str | list[str]] = dict(_EXPORTER_DEFAULTS)

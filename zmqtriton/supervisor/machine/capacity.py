@@ -15,6 +15,11 @@ from zmqtriton.supervisor.finalize_turns import ProcessorUse
 
 #: Memory that is assumed on a machine that reports none.
 _FALLBACK = 1 << 30
+#: The limit of a control group and the use of it, in version 2 and 1.
+_MEMORY_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
 #: The share of the memory available at start, and of descriptors, that may become segments.
 _SEGMENT_SHARE = 1 / 4
 #: Processes that may compute at once, per core: more than one, since some wait for a disk.
@@ -41,39 +46,42 @@ def segment_budget_bytes() -> int:
 
 
 def _available_on_machine(proc: Path) -> int:
-    match = re.search(r"^MemAvailable:\s+(\d+) kB", _read_text(proc / "meminfo"), re.MULTILINE)
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", read_text(proc / "meminfo"), re.MULTILINE)
     return int(match[1]) * 1024 if match else _FALLBACK
 
 
 def _available_in_cgroups(proc: Path, groups: Path) -> Iterator[int]:
-    for line in _read_text(proc / "self" / "cgroup").splitlines():
+    for group in enclosing_groups("memory", proc, groups):
+        for limit, current in _MEMORY_FILES:
+            bound, now = read_text(group / limit).strip(), read_text(group / current).strip()
+            if bound.isdigit() and now.isdigit():
+                yield max(0, int(bound) - int(now))
+
+
+def enclosing_groups(
+    controller: str,
+    proc: Path = Path("/proc"),
+    groups: Path = Path("/sys/fs/cgroup"),
+    pid: int = 0,
+) -> Iterator[Path]:
+    """Yield the control group of a process and those around it; 0 is this process."""
+    for line in read_text(proc / (str(pid) if pid else "self") / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:  # version 2, the only hierarchy without a name
-            yield from _remaining_in_cgroup(groups, path, "memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            yield from _remaining_in_cgroup(groups / "memory", path, *names)
+            top = groups
+        elif controller in controllers.split(","):
+            top = groups / (controllers if (groups / controllers).is_dir() else controller)
+        else:
+            continue
+        group = top / path.lstrip("/")
+        # a container's own group is mounted as the root
+        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
 
 
-def _remaining_in_cgroup(root: Path, path: str, limit: str, current: str) -> Iterator[int]:
-    """Return the memory that a group and its ancestors have left.
-
-    A container's own group is mounted as the root.
-    """
-    group = root / path.lstrip("/")
-    while True:
-        bound, now = _read_text(group / limit).strip(), _read_text(group / current).strip()
-        if bound.isdigit() and now.isdigit():
-            yield max(0, int(bound) - int(now))
-        if group == root or root not in group.parents:
-            return
-        group = group.parent
-
-
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return the file's content, or "" if there is no such file."""
     try:
-        return path.read_text("ascii", "replace")
+        return path.read_text("utf-8", "replace")
     except OSError:
         return ""
 

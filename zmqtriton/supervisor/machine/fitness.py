@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from zmqtriton import file_names
 from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.capacity import enclosing_groups, read_text
 from zmqtriton.supervisor.machine.process_settings import read_policy
 from zmqtriton.supervisor.machine.segments import anonymous_memory
 
@@ -100,28 +101,18 @@ def is_task_shortage(line: str) -> bool:
 def task_limits(root: Path = _ROOT) -> Iterator[TaskLimit]:
     """Return the limits that bind this process."""
     maximum = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    status = _read(root / "proc/self/status")
+    status = read_text(root / "proc/self/status")
     if maximum != resource.RLIM_INFINITY and _is_bound(root, status):
         yield TaskLimit("ulimit -u of the user", maximum, _tasks_of_user(root))
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        top = root / "sys/fs/cgroup"
-        if controllers and "pids" not in controllers.split(","):
-            continue
-        top = top / "pids" if controllers else top
-        group = top / path.lstrip("/")
-        # a container's own group is mounted as the root
-        for folder in (group, *group.parents):
-            texts = [_read(folder / f"pids.{name}").strip() for name in ("max", "current")]
-            if all(text.isdecimal() for text in texts):
-                yield TaskLimit("pids.max of the control group", *map(int, texts))
-            if folder == top:
-                break
+    for group in enclosing_groups("pids", root / "proc", root / "sys/fs/cgroup"):
+        texts = [read_text(group / f"pids.{name}").strip() for name in ("max", "current")]
+        if all(text.isdecimal() for text in texts):
+            yield TaskLimit("pids.max of the control group", *map(int, texts))
 
 
 def _is_bound(root: Path, status: str) -> bool:
     """Return True if the user's limit binds this process: neither root nor privileged."""
-    if _read(root / "proc/self/uid_map").split() != _WHOLE_MAP:
+    if read_text(root / "proc/self/uid_map").split() != _WHOLE_MAP:
         return True
     privileges = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
     is_privileged = privileges is not None and int(privileges[1], 16) & _UNBOUND
@@ -132,17 +123,9 @@ def _tasks_of_user(root: Path) -> int:
     total = 0
     threads = re.compile(rf"^Uid:\t{os.getuid()}\t.*?^Threads:\t(\d+)", re.MULTILINE | re.DOTALL)
     for path in root.glob("proc/[0-9]*/status"):
-        match = threads.search(_read(path))
+        match = threads.search(read_text(path))
         total += int(match[1]) if match else 0
     return total
-
-
-def _read(path: Path) -> str:
-    """Return the file's content, or "" if there is no such file."""
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def raise_file_size() -> None:

@@ -20,7 +20,7 @@ from zmqtriton.options import HelpRequested, OptionError, Options
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor import check_settings, find_problems, visible_gpus
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_standard.tools.checking.configurations import CheckOptions
+from zmqtriton_standard.tools.checking.models import CheckOptions
 from zmqtriton_standard.tools.checking.repositories import Report, check_files, check_repositories
 
 EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE = 0, 1, 2

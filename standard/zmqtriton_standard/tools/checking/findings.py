@@ -33,10 +33,6 @@ class Findings:
     def _of(self, severity: Severity) -> list[Problem]:
         return [problem for problem in self.problems if problem.severity is severity]
 
-    def sort(self) -> None:
-        """Put the problems in the order of their places."""
-        self.problems.sort(key=lambda problem: (problem.path, problem.line, problem.column))
-
 
 def warning(text: str) -> Problem:
     return Problem(text, severity=Severity.WARNING)

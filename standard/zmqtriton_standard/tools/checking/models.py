@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import chain
@@ -21,22 +21,36 @@ from typing import Any
 from zmqtriton import addons
 from zmqtriton.config import (
     INSTANCES,
+    MAX_STREAMS,
     PYTHON,
+    PYTHON_FILE,
+    BackendPlace,
     ConfigError,
     FieldPath,
+    ModelHost,
     PositionIndex,
     Problem,
     apply_defaults,
     apply_group_defaults,
+    chat_template,
     complete_backend,
+    config_problems,
     find_model_file,
     find_runtime,
+    group_problems,
+    load_timeout_s,
     locate,
     misspelt_parameter_problems,
+    own_parameter_problems,
     parse_text,
+    path_problems,
+    read_client_files,
     read_text,
     source_of,
+    state_problems,
+    tensor_problems,
     unknown_name_problems,
+    unreadable_file_problems,
 )
 from zmqtriton.environments import (
     ARCHIVE,
@@ -50,6 +64,7 @@ from zmqtriton.environments import (
 from zmqtriton.findings import Severity
 from zmqtriton.repository import (
     CONFIG_FILE,
+    agent_problems,
     choose_versions,
     find_config,
     find_versions,
@@ -59,19 +74,78 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.environments.interpreters import candidate_paths, find_uv, not_found_text
 from zmqtriton_standard.environments.unpack import check_archive
-from zmqtriton_standard.tools.checking.configurations import (
-    CheckOptions,
-    configuration_problems,
-    has_auto_completion,
-)
 from zmqtriton_standard.tools.checking.findings import (
     Findings,
-    locate_all,
     to_problem,
     to_warning,
     warning,
 )
 from zmqtriton_standard.tools.checking.model_files import file_problems
+
+_AUTO_COMPLETE_NAME = b"auto_complete_config"
+#: Larger files are not code that somebody has written.
+_MAX_SOURCE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """The options of a server that matter here."""
+
+    config_name: str = ""
+    auto_complete: bool = True
+    host: ModelHost = field(default_factory=ModelHost)
+    backend_places: Sequence[BackendPlace] = ()
+    may_build: bool = False
+    agent_directory: str = "/opt/tritonserver/repoagents"
+
+
+def configuration_problems(config: Any, directory: Path, rules: CheckOptions) -> Iterator[Problem]:
+    yield from agent_problems(config, rules.agent_directory)
+    yield from config_problems(config)
+    # a model in Python may change what its configuration says, others add what it lacks
+    is_changeable = rules.auto_complete and has_auto_completion(config, directory, rules)
+    for problem in tensor_problems(config):
+        is_final = config.backend != PYTHON or not is_changeable
+        yield problem if is_final else to_warning(problem)
+    yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
+    yield from own_parameter_problems(config)
+    is_decoupled = config.model_transaction_policy.decoupled or is_changeable
+    if MAX_STREAMS in config.parameters and not is_decoupled:
+        text = f"{MAX_STREAMS} means nothing to model {config.name}, which is not decoupled"
+        yield Problem(text, ("parameters", MAX_STREAMS), severity=Severity.WARNING)
+    try:
+        load_timeout_s(config)
+    except ConfigError as error:
+        yield error.problem
+    outside = list(path_problems(config, directory))
+    yield from outside
+    if outside:
+        return
+    yield from state_problems(config, directory)
+    unreadable = list(unreadable_file_problems(config, directory))
+    yield from unreadable
+    if not unreadable:
+        try:
+            read_client_files(config, directory, chat_template(lambda option: True))
+        except ZmqTritonError as error:
+            yield to_problem(error, None)
+
+
+def has_auto_completion(config: Any, directory: Path, rules: CheckOptions) -> bool:
+    """True if a model of this backend is asked about its tensors."""
+    if config.backend == PYTHON:
+        name = config.default_model_filename or PYTHON_FILE
+        files = [path for path in directory.glob(f"*/{name}") if path.is_file()]
+    else:
+        runtime = find_runtime(config, rules.backend_places)
+        files = [] if runtime is None else [runtime.file]
+    return any(_AUTO_COMPLETE_NAME in _read_start(path) for path in files)
+
+
+def _read_start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_SOURCE_BYTES)
+
 
 #: The bytes of a file that several instances had better load once.
 _LARGE = 256 << 20
@@ -133,7 +207,11 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
     if config is None:
         return
     if config.name not in ("", directory.name):
-        problems += locate_all(_name_mismatch_problem(config.name, directory.name), path)
+        mismatch = (
+            f"unexpected directory name '{directory.name}' for model '{config.name}', directory "
+            "name must equal model name"
+        )
+        problems.append(locate(Problem(mismatch, ("name",), suggestion=directory.name), path))
         config.name = directory.name
     complete_backend(config, directory.name, directory)
     apply_defaults(config)
@@ -145,17 +223,17 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
         problems.append(locate(here, path, positions))
     problems += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
     of_add_ons = (load_reference(each)(config) for each in addons.references("warnings"))
-    for problem in chain.from_iterable(of_add_ons):
-        problems.append(locate(problem, path, positions))
+    problems += [locate(p, path, positions) for p in chain.from_iterable(of_add_ons)]
     _check_versions(directory, rules, findings)
     completes = rules.auto_complete and has_auto_completion(config, directory, rules)
     findings.has_auto_completion = completes
     notes = (*_zero_counts(positions), *_shared_load_notes(config, directory))
     problems += [locate(p, path, positions) for p in notes]
     if config.backend:
-        environment = check_environment(config, directory, may_build=rules.may_build)
-        problems += [locate(p, path, positions) for p in environment.problems]
-        findings.has_server_environment = environment.is_server_environment
+        found, findings.has_server_environment = check_environment(
+            config, directory, may_build=rules.may_build
+        )
+        problems += [locate(p, path, positions) for p in found]
         problems += _missing_framework_problems(config, findings, rules)
 
 
@@ -199,15 +277,6 @@ def _parse_leniently(text: str, path: str, problems: list[Problem]) -> Any:
         return parse_text(text, path, may_have_more=True)
     except ConfigError:
         return None
-
-
-def _name_mismatch_problem(name: str, directory: str) -> Iterator[Problem]:
-    yield Problem(
-        f"unexpected directory name '{directory}' for model '{name}', directory name must equal "
-        "model name",
-        ("name",),
-        suggestion=directory,
-    )
 
 
 def _missing_framework_problems(
@@ -265,28 +334,22 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
     findings.model_files = tuple(files)
 
 
-@dataclass
-class EnvironmentFindings(Findings):
-    is_server_environment: bool = False
-
-
-def check_environment(config: Any, directory: Path, *, may_build: bool) -> EnvironmentFindings:
-    findings = EnvironmentFindings()
-    where = _deciding_parameter(config)
+def check_environment(
+    config: Any, directory: Path, *, may_build: bool
+) -> tuple[list[Problem], bool]:
+    """Return the problems of a model's Python, and whether that is the server's own."""
+    #: The parameter that decides.
+    where: FieldPath = next(
+        (("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ()
+    )
     try:
         demand = resolve_environment(config, directory.absolute(), may_build=may_build)
-        findings.is_server_environment = demand == SERVER_ENVIRONMENT
         if isinstance(demand, EnvironmentSpec):
-            findings.problems += _spec_problems(demand, where)
+            return [*_spec_problems(demand, where)], False
+        return [], demand == SERVER_ENVIRONMENT
     except (ZmqTritonError, OSError) as error:
         text = error.text if isinstance(error, ZmqTritonError) else str(error)
-        findings.problems.append(Problem(text, where))
-    return findings
-
-
-def _deciding_parameter(config: Any) -> FieldPath:
-    """Return the parameter that decides."""
-    return next((("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ())
+        return [Problem(text, where)], False
 
 
 def _spec_problems(demand: EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:

@@ -39,11 +39,8 @@ from zmqtriton.repository import (
 )
 from zmqtriton_floor.errors import InternalError, closest_match
 from zmqtriton_floor.lazy_names import load_reference
-from zmqtriton_standard.tools.checking.configurations import (
-    CheckOptions,
-)
 from zmqtriton_standard.tools.checking.findings import Findings, locate_all, warning
-from zmqtriton_standard.tools.checking.models import ModelFindings, check_model
+from zmqtriton_standard.tools.checking.models import CheckOptions, ModelFindings, check_model
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 
 #: The server brings these along.
@@ -123,7 +120,7 @@ def check_repositories(
     _check_conflicts(report)
     _check_sources(report)
     for one in report.models.values():
-        one.sort()
+        one.problems.sort(key=lambda problem: (problem.path, problem.line, problem.column))
     return report
 
 
@@ -268,14 +265,18 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
     problems = [
         Problem("there is no such file", path=str(path)) for path in paths if not path.is_file()
     ]
-    for path, facts in check_sources([path for path in paths if path.is_file()]).items():
-        for fact in facts:
-            if fact.kind not in NAMING:
-                is_wrong = fact.kind in ("problem", "syntax")
-                severity = Severity.ERROR if is_wrong else Severity.WARNING
-                problem = Problem(fact.text, severity=severity, path=str(path))
-                problems.append(replace(problem, line=fact.line, column=fact.column))
+    problems += [
+        _of_source(fact, fact.text, path, is_wrong=fact.kind in ("problem", "syntax"))
+        for path, facts in check_sources([path for path in paths if path.is_file()]).items()
+        for fact in facts
+        if fact.kind not in NAMING
+    ]
     return problems
+
+
+def _of_source(fact: SourceFact, text: str, path: Path, *, is_wrong: bool) -> Problem:
+    severity = Severity.ERROR if is_wrong else Severity.WARNING
+    return Problem(text, severity=severity, path=str(path), line=fact.line, column=fact.column)
 
 
 def _check_conflicts(report: Report) -> None:
@@ -293,12 +294,9 @@ def _check_sources(report: Report) -> None:
         for fact in facts:
             is_name = fact.kind in NAMING
             text = missing_name_warning(fact, one, path) if is_name else fact.text
-            if not text:
-                continue
             # another Python than the server's may know more, or less
             is_wrong = fact.kind == "problem" or (
                 fact.kind == "syntax" and one.has_server_environment
             )
-            severity = Severity.ERROR if is_wrong else Severity.WARNING
-            problem = Problem(text, severity=severity, path=str(path))
-            one.problems.append(replace(problem, line=fact.line, column=fact.column))
+            if text:
+                one.problems.append(_of_source(fact, text, path, is_wrong=is_wrong))

@@ -36,7 +36,7 @@ def run_demo(words: list[str]) -> int:
     has_directory = bool(words) and not words[0].startswith("-")
     directory = Path(words[0] if has_directory else DIRECTORY)
     try:
-        copy_models(directory)
+        copy_missing(MODELS, directory)
     except OSError as error:
         sys.stderr.write(f"error: cannot write the demo's models: {error}\n")
         return 1
@@ -52,11 +52,6 @@ def run_demo(words: list[str]) -> int:
             sys.stdout.flush()
 
     return run(options, on_open=show)
-
-
-def copy_models(directory: Path) -> None:
-    """Copy the models without overwriting anything. Raises OSError."""
-    copy_missing(MODELS, directory)
 
 
 def server_arguments(directory: Path, words: list[str]) -> list[str]:

@@ -38,7 +38,12 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
     environments = []
     for place, (model, environment, has_config) in _read(repositories, options):
         if not has_config:
-            yield _unreadable(place / model, environment)
+            finding = error(
+                f"model {model} cannot be loaded: {str(environment).splitlines()[0]}",
+                "This shows all that is wrong with it.",
+                f"zmqtriton check {shlex.quote(str(place / model))}",
+            )
+            yield replace(finding, model=model)
             continue
         environments.append((model, environment))
         problem = _problem_of(environment)
@@ -56,15 +61,6 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
             "Install it beside the server.",
             f"{sys.executable} -m pip install uv",
         )
-
-
-def _unreadable(directory: Path, problem: Any) -> Finding:
-    finding = error(
-        f"model {directory.name} cannot be loaded: {str(problem).splitlines()[0]}",
-        "This shows all that is wrong with it.",
-        f"zmqtriton check {shlex.quote(str(directory))}",
-    )
-    return replace(finding, model=directory.name)
 
 
 def _read(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton.options import Options
-from zmqtriton.supervisor import lacks
+from zmqtriton.supervisor import enclosing_groups, lacks
 from zmqtriton_standard.tools.doctor.reading import ROOT, process_field, read, size
 from zmqtriton_standard.tools.explaining.causes import judge_pressure
 
@@ -175,19 +175,7 @@ def _quotas(pid: int, root: Path) -> Iterator[float]:
 
 
 def _groups(pid: int, root: Path, controller: str) -> Iterator[Path]:
-    """Yield the control group of a process and those around it."""
-    mounts = root / "sys/fs/cgroup"
-    for line in read(root / "proc" / (str(pid) if pid else "self") / "cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            top = mounts
-        elif controller in controllers.split(","):
-            top = mounts / controllers if (mounts / controllers).is_dir() else mounts / controller
-        else:
-            continue
-        group = top / path.lstrip("/")
-        # a container's own group is mounted as the root
-        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
+    return enclosing_groups(controller, root / "proc", root / "sys/fs/cgroup", pid)
 
 
 def _number(group: Path, *names: str) -> int | None:

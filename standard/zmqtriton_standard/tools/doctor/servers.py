@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import shlex
 import socket
 import urllib.request
@@ -13,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from zmqtriton.control_client import user_name
 from zmqtriton.environments import StubUsers, UserError, find_user
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton.supervisor import describe_listener, waits_in_systemd
@@ -255,12 +255,5 @@ def _problem_of(path: Path) -> str:
     if not path.is_dir():
         return "it is no directory"
     if owner != os.geteuid() and os.geteuid():
-        return f"it belongs to {_user_name(owner)}"
+        return f"it belongs to {user_name(owner)}"
     return "" if os.access(path, os.W_OK) else "this user may not write there"
-
-
-def _user_name(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"

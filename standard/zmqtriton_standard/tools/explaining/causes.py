@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from zmqtriton.findings import Finding, error, warning
@@ -179,15 +180,16 @@ _PLACE = re.compile(r"^  (.+?)\((\d+)\): ([\w<>.]+)", re.MULTILINE)
 _PACKAGES = "/site-packages/"
 
 
-def explain_words(text: str, at: str, *, is_any: bool) -> Words | None:
-    """Return what the words mean, with all but the model filled in.
+def _explain_words(model: str, text: str, at: str, *, is_any: bool) -> Finding | None:
+    """Return what the words of a model or a library mean, if that is known.
 
     `is_any` takes any exception, too; else those that are known to mean something.
     """
     for pattern, words in (*_COMPILED, _ANY)[: None if is_any else len(_COMPILED)]:
         match = pattern.search(text)
         if match is not None:
-            return words._replace(text=words.text.format(*match.groups(), at=at))
+            meaning = words.text.format(*match.groups(), at=at)
+            return error(meaning, words.advice.format(model=model), *words.commands)
     return None
 
 
@@ -219,14 +221,6 @@ def place_text(file: str, line: str | int, function: str) -> str:
 def first_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[0] if lines else ""
-
-
-class Explanation(NamedTuple):
-    """A cause in a line, what to do about it, and the commands to type."""
-
-    text: str
-    advice: str
-    commands: tuple[str, ...] = ()
 
 
 class Row(NamedTuple):
@@ -457,7 +451,7 @@ ROWS: Mapping[Kind, Row] = {
     ),
 }
 #: Of a cause that is not known.
-_UNKNOWN = Explanation("the server gives no reason", "The log may say more.", (_LOGS,))
+_UNKNOWN = error("the server gives no reason", "The log may say more.", _LOGS)
 
 
 def reason_of(entry: Mapping[str, Any]) -> Reason | None:
@@ -468,34 +462,36 @@ def reason_of(entry: Mapping[str, Any]) -> Reason | None:
     return Reason.of(Kind.OTHER, text) if text else None
 
 
-def explain_reason(model: str, reason: Reason | None) -> Explanation:
-    """Explain a reason of the server; repeat an unknown reason."""
-    explanation = _UNKNOWN if reason is None else _explain(model, reason)
-    word = shlex.quote(model)
-    return explanation._replace(commands=tuple(_typed(explanation.commands, word)))
+def explain_reason(model: str, reason: Reason | None, prefix: str = "") -> Finding:
+    """Explain a reason of the server behind a prefix; repeat an unknown reason."""
+    finding = _UNKNOWN if reason is None else _explain(model, reason)
+    return _typed(finding, model, prefix)
 
 
-def explain_text(model: str, text: str) -> Explanation:
+def explain_text(model: str, text: str, prefix: str) -> Finding:
     """Explain what a log says of a request that has failed."""
-    return explain_reason(model, Reason.of(Kind.OTHER, text))
+    return explain_reason(model, Reason.of(Kind.OTHER, text), prefix)
 
 
-def explain_known(model: str, text: str) -> Explanation | None:
+def explain_known(model: str, text: str, prefix: str) -> Finding | None:
     """Explain what a request was answered, if its words are known."""
-    words = explain_words(text, find_place(text), is_any=False)
-    if words is None:
-        return None
-    commands = tuple(_typed(words.commands, shlex.quote(model)))
-    return Explanation(words.text, words.advice.format(model=model), commands)
+    finding = _explain_words(model, text, find_place(text), is_any=False)
+    return finding and _typed(finding, model, prefix)
 
 
-def _explain(model: str, reason: Reason) -> Explanation:
+def _typed(finding: Finding, model: str, prefix: str) -> Finding:
+    """Return a finding with the model in its commands, as a shell takes it."""
+    commands = tuple(command.format(model=shlex.quote(model)) for command in finding.commands)
+    return replace(finding, text=f"{prefix}{finding.text}", commands=commands)
+
+
+def _explain(model: str, reason: Reason) -> Finding:
     """Return the explanation; its commands still have {model} in them."""
     row = ROWS.get(reason.kind) or ROWS[Kind.OTHER]  # type: ignore[call-overload]
-    if row.has_words and (explanation := _explain_words(reason)):
-        return Explanation(
-            explanation.text, explanation.advice.format(model=model), explanation.commands
-        )
+    if row.has_words:
+        said, is_any = reason.values.get("output", reason.text), reason.kind == Kind.OTHER
+        if finding := _explain_words(model, said, _place(reason), is_any=is_any):
+            return finding
     cause = _UNKNOWN if reason.cause is None else _explain(model, reason.cause)
     retry_after_s = reason.values.get("retry_after_s", 0.0)
     words = {
@@ -508,19 +504,13 @@ def _explain(model: str, reason: Reason) -> Explanation:
     }
     text = row.text.format(**words)
     if not row.advice:
-        return cause._replace(text=text)
-    return Explanation(text, row.advice.format(**words), row.commands)
+        return replace(cause, text=text)
+    return error(text, row.advice.format(**words), *row.commands)
 
 
 def _in_a_line(value: Any) -> Any:
     """Return a value of a reason; of text the lines, after each other."""
     return "; ".join(map(str.strip, value.splitlines())) if isinstance(value, str) else value
-
-
-def _explain_words(reason: Reason) -> Words | None:
-    """Explain what the model or a library says, as far as that is known."""
-    text = reason.values.get("output", reason.text)
-    return explain_words(text, _place(reason), is_any=reason.kind == Kind.OTHER)
 
 
 def _place(reason: Reason) -> str:
@@ -529,10 +519,6 @@ def _place(reason: Reason) -> str:
         return find_place(reason.text)
     file, line, function = (reason.values[key] for key in ("file", "line", "function"))
     return place_text(file, line, function)
-
-
-def _typed(commands: Iterable[str], model: str) -> Iterable[str]:
-    return (command.format(model=model) for command in commands)
 
 
 def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -546,14 +532,14 @@ def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
                 f"kill -9 {row['pid']}",
                 "zmqtriton-ctl status",
             )
-            continue
-        yield error(
-            row["text"],
-            "The other processes serve. The log has the reason; once it is gone, the server starts "
-            "the process by itself, within half a minute.",
-            "zmqtriton-ctl logs",
-            "zmqtriton-ctl status",
-        )
+        else:
+            yield error(
+                row["text"],
+                "The other processes serve. The log has the reason; once it is gone, the server "
+                "starts the process by itself, within half a minute.",
+                "zmqtriton-ctl logs",
+                "zmqtriton-ctl status",
+            )
 
 
 def judge_pressure(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:

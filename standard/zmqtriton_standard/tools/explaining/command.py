@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -48,8 +48,9 @@ _DIRECTORIES_WITHIN_S = 5.0
 #: After this nothing more is looked at, and what is known is told.
 _WITHIN_S = 20.0
 #: The order in which models are shown, and the place of a finding that is no trouble.
-_SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+_SEVERITIES = list(Severity)
 _NOTE = _SEVERITIES.index(Severity.NOTE)
+_T = TypeVar("_T")
 
 
 @click.command()
@@ -200,6 +201,19 @@ class _Server:
             pass
         return {}
 
+    def _take(self, step: str, read: Callable[[], _T], otherwise: _T) -> _T:
+        """Take a longer look; return the other value without the time, or if it fails.
+
+        Processes may have ended meanwhile, and the server may be of an older version.
+        """
+        if not self._left_s:
+            self.is_slow = True
+            return otherwise
+        self._show(step)
+        with suppress(ZmqTritonError, NoServerError):
+            return read()
+        return otherwise
+
     def read_pressure(self) -> Sequence[Any]:
         return [*self._latest.get("machine", ()), *self.status.get("slow_loops", ())]
 
@@ -211,12 +225,11 @@ class _Server:
     def read_clients(self) -> Sequence[Mapping[str, Any]]:
         """Return the clients with their rates, where tokens tell them apart."""
         has_tokens = any(row["option"] == "tokens" and row["value"] for row in self._options)
-        if not has_tokens or not self._left_s:
-            return ()
-        self._show("looks at the clients")
-        with suppress(ZmqTritonError, NoServerError):
-            return read_rates(self._client, _SECOND_LOOK_S)
-        return ()
+        if not has_tokens:
+            return []
+        return self._take(
+            "looks at the clients", lambda: read_rates(self._client, _SECOND_LOOK_S), []
+        )
 
     @property
     def _options(self) -> Sequence[Mapping[str, Any]]:
@@ -227,13 +240,7 @@ class _Server:
         # only now: the doctor explains models, too
         from zmqtriton_standard.tools.doctor.examination import examine_server
 
-        if not self._left_s:
-            self.is_slow = True
-            return []
-        self._show("looks at the server")
-        with suppress(ZmqTritonError, NoServerError):  # it may be of an older version
-            return examine_server(self._client)
-        return []
+        return self._take("looks at the server", lambda: examine_server(self._client), [])
 
     def in_use(self) -> list[str]:
         """Return the models that serve or should: not those that sleep or were unloaded."""
@@ -255,10 +262,11 @@ class _Server:
         directories, problems = (
             self._check_directories(model) if self._should_be_checked(model) else ((), ())
         )
+        last_minute = {"seconds": _MINUTE_S, "model": model}
         facts = replace(
             facts,
             later=self._later if any(map(facts.needs_second_look, counts)) else None,
-            last_minute=self._last_minute(model) if has_failed else {},
+            last_minute=self.ask("history", last_minute) if has_failed else {},
             log=self.log(model) if has_failed or not is_overview else (),
             memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
             problems=problems,
@@ -301,30 +309,26 @@ class _Server:
         return phases
 
     def _check_directories(self, model: str) -> tuple[Sequence[str], Sequence[Finding]]:
-        if not self._left_s:
-            self.is_slow = True
-            return (), ()
-        self._show(f"reads the directory of {model}")
-        return self._directories.check(model, min(_DIRECTORIES_WITHIN_S, self._left_s))
+        nothing: tuple[list[str], list[Finding]] = [], []
+        return self._take(
+            f"reads the directory of {model}",
+            lambda: self._directories.check(model, min(_DIRECTORIES_WITHIN_S, self._left_s)),
+            nothing,
+        )
 
     def _stacks(self, model: str) -> dict[str, list[str]]:
-        if not self._left_s:
-            self.is_slow = True
-            return {}
-        self._show(f"reads the stacks of {model}")
-        with suppress(ZmqTritonError, NoServerError):  # its processes may have ended meanwhile
-            processes = read_stacks(self._client, model, min(_STACKS_WITHIN_S, self._left_s))
-            return {process["instance"]: process["lines"] for process in processes}
-        return {}
+        processes: list[dict[str, Any]] = self._take(
+            f"reads the stacks of {model}",
+            lambda: read_stacks(self._client, model, min(_STACKS_WITHIN_S, self._left_s)),
+            [],
+        )
+        return {process["instance"]: process["lines"] for process in processes}
 
     @cached_property
     def _later(self) -> Any:
         """The status after a moment, in which something should have ended."""
         time.sleep(_SECOND_LOOK_S)
         return self.ask("status") or None
-
-    def _last_minute(self, model: str) -> Any:
-        return self.ask("history", {"seconds": _MINUTE_S, "model": model})
 
     def log(self, model: str) -> Sequence[Any]:
         arguments = {"model": model, "after": 0, "lines": _LOG_LINES}

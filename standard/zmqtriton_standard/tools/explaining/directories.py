@@ -42,13 +42,12 @@ class Directories:
                 self.silent.append(repository)
             elif model in report["models"]:
                 places.append(str(place))
-                rows = [row for row in report["findings"] if row["model"] == model]
-                problems += [_finding(row) for row in rows if row["severity"] == "error"]
+                problems += [
+                    Finding(**{**row, "severity": Severity.ERROR})
+                    for row in report["findings"]
+                    if row["model"] == model and row["severity"] == "error"
+                ]
         return places, problems
-
-
-def _finding(row: dict[str, str]) -> Finding:
-    return Finding(**{**row, "severity": Severity(row["severity"])})  # type: ignore[arg-type]
 
 
 def _check(place: Path, within_s: float) -> dict[str, Any] | None:

@@ -260,10 +260,6 @@ class Facts:
         has_waiting = bool(row.get("pending") and row.get("sequences"))
         return has_waiting and not row.get("oldest_execution_ns")
 
-    @property
-    def logs_command(self) -> str:
-        return f"zmqtriton-ctl logs {self.word}"
-
 
 def queue_ms(row: Document) -> float:
     """Return how long a request waits in the queue, on average."""

@@ -12,17 +12,12 @@ from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_standard.ctl import format_bytes, format_duration
-from zmqtriton_standard.tools.explaining.batches import find_small_batches
-from zmqtriton_standard.tools.explaining.causes import (
-    Explanation,
-    explain_reason,
-    judge_pressure,
-    reason_of,
-)
+from zmqtriton_standard.tools.explaining.causes import explain_reason, judge_pressure, reason_of
 from zmqtriton_standard.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
 from zmqtriton_standard.tools.explaining.requests import (
     find_in_requests,
     find_slowest_step,
+    find_small_batches,
     find_waits,
 )
 
@@ -73,10 +68,6 @@ def _without_harm(facts: Facts, finding: Finding) -> Finding:
     restart, reload = (f"zmqtriton-ctl {verb} {facts.word}" for verb in ("restart", "reload"))
     commands = [reload if command == restart else command for command in finding.commands]
     return replace(finding, commands=tuple(dict.fromkeys(commands)))
-
-
-def _of(prefix: str, why: Explanation) -> Finding:
-    return error(f"{prefix}{why.text}", why.advice, *why.commands)
 
 
 def _unknown_model(facts: Facts) -> Finding:
@@ -143,7 +134,7 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
             continue
         if state == "READY":
             if reason:
-                yield _of("ready, but ", explain_reason(facts.model, reason))
+                yield explain_reason(facts.model, reason, "ready, but ")
         elif state in {"LOADING", "UNLOADING"}:
             yield _transition(facts, entry, whose)
         elif not state and facts.load_phase:
@@ -167,11 +158,10 @@ def _unavailable(facts: Facts, prefix: str, reason: Reason | None) -> Iterator[F
     if reason is not None and reason.kind == Kind.MEMBER_NOT_LOADED:
         yield _missing_member(facts, prefix, reason)
         return
-    explanation = explain_reason(facts.model, reason)
+    finding = explain_reason(facts.model, reason, prefix)
     if len(facts.directories) > 1:
-        places = " and ".join(facts.directories)
-        explanation = explanation._replace(text=f"{explanation.text}: {places}")
-    yield _of(prefix, explanation)
+        finding = replace(finding, text=f"{finding.text}: {' and '.join(facts.directories)}")
+    yield finding
 
 
 def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
@@ -228,23 +218,19 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
         if not stub.get("last_reason") or has_given_up or _is_long_back(facts, stub):
             continue
         reason = reason_of(stub)
-        finding = _of(
-            f"instance {stub['instance']} has died and {_fate(facts, stub)}: ",
-            explain_reason(facts.model, reason),
-        )
+        prefix = f"instance {stub['instance']} has died and {_fate(facts, stub)}: "
+        finding = explain_reason(facts.model, reason, prefix)
         is_back = stub.get("state") == "READY"
         if is_back and reason is not None and reason.kind in _FROM_OUTSIDE:
-            finding = _without(finding, f"zmqtriton-ctl restart {facts.word}")
+            again = f"zmqtriton-ctl restart {facts.word}"
+            commands = tuple(each for each in finding.commands if each != again)
+            finding = replace(finding, commands=commands)
         yield finding
     ready = sum(stub.get("state") == "READY" for stub in stubs)
     if stubs and not has_given_up and ready < len(stubs):
         states = ", ".join(sorted({s["state"] for s in stubs if s.get("state") != "READY"}))
         text = f"{ready} of {len(stubs)} instances are ready, others are {states}"
         yield warning(text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}")
-
-
-def _without(finding: Finding, command: str) -> Finding:
-    return replace(finding, commands=tuple(c for c in finding.commands if c != command))
 
 
 def _is_long_back(facts: Facts, stub: Document) -> bool:
@@ -422,7 +408,7 @@ def _directory_findings(facts: Facts) -> Iterator[Finding]:
     if not facts.serves and not facts.directories and Kind.REPOSITORY_SILENT not in kinds:
         for repository in facts.silent_repositories:
             silent = Reason.of(Kind.REPOSITORY_SILENT, "", repository=repository)
-            yield _of("", explain_reason(facts.model, silent))
+            yield explain_reason(facts.model, silent)
     for problem in facts.problems:
         text, place = problem.reason, problem.place
         if text not in reasons:

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding, note, warning
 from zmqtriton_standard.ctl import format_duration
-from zmqtriton_standard.tools.explaining.causes import Explanation, explain_known, explain_text
+from zmqtriton_standard.tools.explaining.causes import explain_known, explain_text
 from zmqtriton_standard.tools.explaining.facts import (
     LARGE_SHARE,
     PACE,
@@ -105,7 +105,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         (line, match[1])
         for line in facts.log
         if line.get("version") not in facts.retired_versions
-        and (match := _FAILED_REQUEST.search(_unescape(line)))
+        and (match := _FAILED_REQUEST.search(str(line["text"]).replace("\\n", "\n")))
     ]
     faults = sum(row.get("faults", 0) - _overdue(row) for row in counts)
     total = sum(map(answered, counts))
@@ -113,29 +113,25 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
     is_past = facts.now_s - last_s > RECENT_S and faults < SMALL_SHARE * total
     if facts.is_overview and is_past:
         return
-    if failures and not _is_of_a_death(failures[-1][1]):
+    if failures and "is not healthy" not in failures[-1][1]:
         share = _share(facts, faults, total) if faults else "requests failed"
-        why = explain_text(facts.model, failures[-1][1])
-        text = f"{share}, the last {facts.ago(last_s)} because "
-        yield _of(text, why)
+        prefix = f"{share}, the last {facts.ago(last_s)} because "
+        yield explain_text(facts.model, failures[-1][1], prefix)
     elif faults and not any(stub.get("last_reason") for stub in facts.stubs):
         text = _share(facts, faults, total)
         errors = [row["last_error"] for row in counts if "last_error" in row]
         last: Document = max(errors, key=lambda error: float(error["at_s"]), default={})
-        if last and (explanation := explain_known(facts.model, last["text"])):
-            yield _of(f"{text}, the last {facts.ago(last['at_s'])} because ", explanation)
-            return
         if last:
-            text += f", the last {facts.ago(last['at_s'])} with the answer: {last['text']}"
+            text += f", the last {facts.ago(last['at_s'])} "
+            if finding := explain_known(facts.model, last["text"], f"{text}because "):
+                yield finding
+                return
+            text += f"with the answer: {last['text']}"
         yield warning(
             text,
             "The log may say more; errors that the model itself returns are in no log.",
-            facts.logs_command,
+            f"zmqtriton-ctl logs {facts.word}",
         )
-
-
-def _of(prefix: str, why: Explanation) -> Finding:
-    return error(f"{prefix}{why.text}", why.advice, *why.commands)
 
 
 def _share(facts: Facts, faults: int, total: int) -> str:
@@ -153,14 +149,6 @@ def _share(facts: Facts, faults: int, total: int) -> str:
     share = f"{faults} of {count_of(total, 'request')} failed"
     is_news = 0 < succeeded + failed < total
     return f"{share}, {failed} of {succeeded + failed} in the last minute" if is_news else share
-
-
-def _unescape(line: Document) -> str:
-    return str(line["text"]).replace("\\n", "\n")
-
-
-def _is_of_a_death(text: str) -> bool:
-    return "is not healthy" in text
 
 
 # --------------------------------------------------------------- deadlines
@@ -376,3 +364,78 @@ def find_slowest_step(facts: Facts) -> Iterator[Finding]:
             "",
             f"zmqtriton-ctl explain {shlex.quote(step.model)}",
         )
+
+
+#: Fewer batches say nothing.
+_MIN_BATCHES = 20
+#: Batches with less than this share of the wanted size are told.
+_SMALL = 0.5
+#: The shares of the batches from which on a reason is told.
+_PARTED, _COMPLETE = 0.2, 0.5
+#: Requests that wait for longer than the delay and this share of an execution wait for an instance.
+_TURN = 0.25
+#: How long a delay should be, by the time of an execution: for requests that come while an instance
+#: is free, and for groups of clients that take turns.
+_SHORT_DELAY, _LONG_DELAY = 0.2, 1.25
+
+_MORE = "Send more requests at the same time: by threads, coroutines or more clients."
+
+
+def find_small_batches(facts: Facts) -> Iterator[Finding]:
+    """Tell of batches that are much smaller than they may be, the reason and a remedy."""
+    for row in facts.rows("counts"):
+        batching = row.get("batching")
+        if batching and batching["batches"] >= _MIN_BATCHES:
+            size = batching["elements"] / batching["batches"]
+            if size < _SMALL * batching["target"]:
+                text = f"its batches have {size:.3g} of {batching['target']}: "
+                reason, advice = _reason(row, batching)
+                yield note(text + reason, advice, f"zmqtriton-ctl stats {facts.word}")
+
+
+def _reason(row: Document, batching: Document) -> tuple[str, str]:
+    """Return the reason for small batches, and what helps."""
+    if "parted" not in batching:
+        return (
+            f"a batch has one request of each sequence, and {row['sequences']} are open now",
+            "More sequences at the same time fill it: requests with equal correlation ids go one "
+            "after the other.",
+        )
+    count, delay_us = batching["batches"], batching["delay_us"]
+    if batching["parted"] > _PARTED * count:
+        return _of_shapes(batching)
+    executed = row.get("executed") or 1
+    execution_ms = row.get("compute_ns", 0) / executed / 1e6
+    takes_turns = queue_ms(row) - delay_us / 1e3 > _TURN * execution_ms
+    if batching["complete"] > _COMPLETE * count and not takes_turns:
+        reason = "most have all requests that there are, so clients send too few at the same time"
+        if not delay_us:
+            return reason, _MORE
+        waits = brief(delay_us / 1e6)
+        cost = f"Until then max_queue_delay_microseconds costs each of them up to {waits}."
+        return reason, f"{_MORE} {cost}"
+    delay = int((_LONG_DELAY if takes_turns else _SHORT_DELAY) * execution_ms * 1000)
+    if delay > delay_us:
+        return (
+            f"max_queue_delay_microseconds is {delay_us}, and a free instance takes the few that "
+            "wait",
+            f"Set max_queue_delay_microseconds: {delay} in dynamic_batching, if fewer and larger "
+            "batches are worth that wait; `zmqtriton simulate` compares delays.",
+        )
+    return f"few requests come within its max_queue_delay_microseconds of {delay_us}", _MORE
+
+
+def _of_shapes(batching: Document) -> tuple[str, str]:
+    differences = batching["differences"]
+    share = f"{batching['parted']} of {batching['batches']} ended at a request with"
+    shapes = [name for name, what in differences.items() if what == "shape"]
+    optional = [name for name, what in differences.items() if what == "presence"]
+    if optional:
+        names = ", ".join(f"'{name}'" for name in optional)
+        advice = f"Requests with and without {names} share no batch: send it always, or never."
+        return f"{share} other inputs ({names})", advice
+    names = ", ".join(f"'{name}'" for name in shapes) or "an input"
+    return f"{share} another shape of {names}", (
+        "Pad it to one shape in the client; or set allow_ragged_batch: true for it in config.pbtxt "
+        "if execute() takes requests of several shapes."
+    )

@@ -76,7 +76,7 @@ class Batch:
             request.timeout,
             deadline_ns=row.deadline_ns,
         )
-        owed = _NotedStream if self.instance.is_decoupled else _NotedPending
+        owed = _NotedStream if self.instance.is_decoupled else _Noted
         pending = owed(self, work, self._controls.tell(row, encoded))
         self.pending[pending.route] = pending
         self._requests[pending.route] = row, encoded
@@ -146,10 +146,6 @@ class _Noted(OpenRequest):
         # before those are left out that the configuration does not have
         self._link.output_names.update(tensor.name() for tensor in response.output_tensors())
         return super().encode(response, flags)
-
-
-class _NotedPending(_Noted):
-    __slots__ = ()
 
 
 class _NotedStream(_Noted, OpenStream):

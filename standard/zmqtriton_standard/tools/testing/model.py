@@ -314,7 +314,10 @@ class LoadedModel:
 
     def _responses(self, requests: Sequence[Request]) -> Iterator[tuple[int, InferenceResponse]]:
         """Execute a batch; return its responses with the indexes of their requests."""
-        rows = [_to_request(request) for request in requests]
+        rows = [
+            request if isinstance(request, InferenceRequest) else InferenceRequest(request)
+            for request in requests
+        ]
         bodies = [self._body(request) for request in rows]
         sizes = [body.inputs[0].shape[0] if body.inputs else 1 for body in bodies]
         self._check_size(sizes)
@@ -393,8 +396,12 @@ class LoadedModel:
 
     def _body(self, request: InferenceRequest) -> wire.RequestBody:
         """Return the request as it is sent. Raises InvalidArgument if it would be refused."""
-        if "sequence_batching" in self.config and not self._instance.is_iterative:
-            _check_sequence(self.name, request)
+        is_of_sequence = "sequence_batching" in self.config and not self._instance.is_iterative
+        if is_of_sequence and not request.correlation_id:
+            raise InvalidArgument(
+                f"inference request to model '{self.name}' must specify a non-zero or non-empty "
+                "correlation ID"
+            )
         body = wire.RequestBody(
             request.request_id,
             dict(request.parameters),
@@ -455,18 +462,6 @@ def _model_frames(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_STUB):
         frames = frames.tb_next
     return frames
-
-
-def _to_request(request: Request) -> InferenceRequest:
-    return request if isinstance(request, InferenceRequest) else InferenceRequest(request)
-
-
-def _check_sequence(model: str, request: InferenceRequest) -> None:
-    if not request.correlation_id:
-        raise InvalidArgument(
-            f"inference request to model '{model}' must specify a non-zero or non-empty "
-            "correlation ID"
-        )
 
 
 def _make_progress() -> ProgressView:

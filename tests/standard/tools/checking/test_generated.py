@@ -10,8 +10,7 @@ import pytest
 from zmqtriton.config import ModelHost, backend_places, load_config, merge_completion
 from zmqtriton.config.model_config import check_runnable
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_standard.tools.checking.configurations import CheckOptions
-from zmqtriton_standard.tools.checking.models import check_model
+from zmqtriton_standard.tools.checking.models import CheckOptions, check_model
 
 _MODEL = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
 #: In the place of each field of a tensor, right and wrong ones.

@@ -11,9 +11,8 @@ from onnx import TensorProto, helper
 
 from tests.support import onnx_models
 from zmqtriton.config.backends import backend_places
-from zmqtriton_standard.tools.checking.configurations import CheckOptions
 from zmqtriton_standard.tools.checking.model_files import fields
-from zmqtriton_standard.tools.checking.models import check_model
+from zmqtriton_standard.tools.checking.models import CheckOptions, check_model
 
 #: It knows the formats by their backends.
 pytestmark = pytest.mark.extra("backends")

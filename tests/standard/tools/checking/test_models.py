@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.config.backends import backend_places
-from zmqtriton_standard.tools.checking.configurations import CheckOptions
-from zmqtriton_standard.tools.checking.models import check_model
+from zmqtriton_standard.tools.checking.models import CheckOptions, check_model
 
 GOOD = """backend: "python"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]

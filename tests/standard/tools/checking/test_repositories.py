@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.standard.tools.checking.test_models import GOOD, write
-from zmqtriton_standard.tools.checking.configurations import CheckOptions
+from zmqtriton_standard.tools.checking.models import CheckOptions
 from zmqtriton_standard.tools.checking.repositories import Report, check_repositories
 
 pytestmark = pytest.mark.slow

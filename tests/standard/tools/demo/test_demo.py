@@ -17,7 +17,9 @@ import pytest
 from tests.support.server import ROOT
 from tests.support.waiting import eventually
 from zmqtriton.options import parse
-from zmqtriton_standard.tools.demo import ADDRESSES, copy_models, guide, server_arguments
+from zmqtriton_standard.tools import demo
+from zmqtriton_standard.tools.demo import ADDRESSES, guide, server_arguments
+from zmqtriton_standard.tools.examples import copy_missing
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +27,12 @@ MODELS = {"add_sub", "crashy", "doubled", "pipeline", "string_upper", "tokens"}
 
 
 def test_the_models_are_copied_and_what_is_there_is_kept(tmp_path: Path) -> None:
-    copy_models(tmp_path)
+    copy_missing(demo.MODELS, tmp_path)
     changed = tmp_path / "add_sub" / "1" / "model.py"
     changed.write_text("mine")
     (tmp_path / "crashy" / "config.pbtxt").unlink()
 
-    copy_models(tmp_path)
+    copy_missing(demo.MODELS, tmp_path)
 
     assert {path.name for path in tmp_path.iterdir()} == MODELS
     assert changed.read_text() == "mine"
