@@ -8,7 +8,6 @@ nobody.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import threading
@@ -16,7 +15,13 @@ import weakref
 from contextlib import suppress
 from typing import Any, Callable, Iterable, Sequence, Tuple
 
-from zmqtriton_floor.arena import PAGE, USERS_FROM, is_size_sealed
+from zmqtriton_floor.arena import (
+    MADV_POPULATE_WRITE,
+    PAGE,
+    USERS_FROM,
+    address_of,
+    is_size_sealed,
+)
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable
 from zmqtriton_floor.wire import Block, Reference, make
 
@@ -26,8 +31,6 @@ Name = Tuple[int, int]
 #: Segments from this number on are clients' own memory. The supervisor gives them out only if the
 #: operator trusts clients: they can truncate them under their readers.
 REGIONS_FROM = 1 << 32
-
-_MADV_POPULATE_WRITE = 23  # since Linux 5.14
 
 #: An entry of /proc/self/pagemap.
 _ENTRY_BYTES = 8
@@ -71,9 +74,8 @@ class Pagemap:
             )
         except OSError:
             return False
-        if len(entries) != count * _ENTRY_BYTES:
-            return False
-        return 1 not in entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES].translate(_IS_OWN)
+        kinds = entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES]
+        return len(kinds) == count and 1 not in kinds.translate(_IS_OWN)
 
 
 #: In place of the memory of a segment that is not mapped.
@@ -90,7 +92,7 @@ class _Segment:
         #: possible.
         self.descriptor = descriptor
         is_private = descriptor >= 0 and memory is not _COPIED
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if is_private else 0
+        self.address = address_of(memory) if is_private else 0
         #: The views that are still read, by their id().
         self.views: dict[int, _View] = {}
 
@@ -333,7 +335,7 @@ class Mappings:
         pagemap, size = self._pagemap, data.nbytes
         if pagemap is None or data.readonly or not self._segments:
             return None
-        address = ctypes.addressof(ctypes.c_char.from_buffer(data))
+        address = address_of(data)
         with self.lock:
             for (_, number), segment in self._segments.items():
                 start = address - segment.address
@@ -350,11 +352,10 @@ def _repeats(references: Sequence[Reference], number: int) -> bool:
     """Return whether a reference has bytes in common with one before it."""
     reference = references[number]
     start, end = reference.offset, reference.offset + reference.size
-    for other in references[:number]:
-        is_apart = end <= other.offset or other.offset + other.size <= start
-        if other[:3] == reference[:3] and not is_apart:
-            return True
-    return False
+    return any(
+        other[:3] == reference[:3] and other.offset < end and start < other.offset + other.size
+        for other in references[:number]
+    )
 
 
 def _private(descriptor: int, size: int) -> mmap.mmap:
@@ -401,6 +402,6 @@ def _detach(view: _View) -> None:
 def _make_own(view: _View, array: Any) -> None:
     """Give this process private pages; another thread may be writing to them."""
     try:
-        view.segment.memory.madvise(_MADV_POPULATE_WRITE, view.start, view.end - view.start)
+        view.segment.memory.madvise(MADV_POPULATE_WRITE, view.start, view.end - view.start)
     except OSError:  # an older kernel: any write to a page does it
         array[::PAGE] = array[::PAGE]

@@ -11,16 +11,17 @@ begins.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import struct
 import sys
 import threading
+import traceback
 from collections import deque
+from itertools import islice
 from typing import Any, Callable, Iterable, Iterator
 
-from zmqtriton_floor.arena import IDLE_S, PAGE, Allocation, Arena
+from zmqtriton_floor.arena import IDLE_S, PAGE, Allocation, Arena, address_of
 from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
 from zmqtriton_floor.process.named_tuples import NamedTuple
@@ -108,18 +109,16 @@ def decode(line: bytes) -> Poison | None:
 
 def _frames() -> Iterator[Any]:
     """Iterate over the running functions of the server, the last one first, without memory."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         name = frame.f_globals.get("__name__", "")
         if name.startswith("zmqtriton") and name not in _PASSED_OVER:
             yield frame
-        frame = frame.f_back
 
 
 def place() -> str:
     """Return a description of the running functions, the last one first, with ids of requests."""
     names = []
-    for frame in _frames():
+    for frame in islice(_frames(), _DEPTH):
         module = frame.f_globals.get("__name__", "").rpartition(".")[2]
         values = frame.f_locals
         facts = [f"{name}={values[name]}" for name in _NUMBERS if type(values.get(name)) is int]
@@ -127,8 +126,6 @@ def place() -> str:
         facts += [f"id={own_id}" for own_id in ids if type(own_id) is int]
         request = f"({', '.join(facts)})" if facts else ""
         names.append(f"{module}.{frame.f_code.co_name}:{frame.f_lineno}{request}")
-        if len(names) == _DEPTH:
-            break
     return " < ".join(names)
 
 
@@ -138,7 +135,7 @@ def _tensors_in(block: Block) -> str:
     They are looked for in the variables of functions, so that plain calls carry no names.
     """
     names = []
-    for frame, _ in zip(_frames(), range(_DEPTH)):
+    for frame in islice(_frames(), _DEPTH):
         for value in list(frame.f_locals.values()):
             rows = getattr(value, "outputs", None) or getattr(value, "inputs", None)
             for row in value if type(value) is list else rows if type(rows) is list else ():
@@ -321,19 +318,16 @@ class PoisonedArena(Arena):
         segment.mend(apart.offset, apart.size)
         segment.left_s = max(segment.left_s, apart.freed_s)
 
-    def _mend_until(self, freed_s: float) -> None:
-        while self._apart and self._apart[0].freed_s <= freed_s:
-            self._mend(self._apart[0])
-
     def _allocate(self, size: int, segments: Any, is_users: bool) -> Allocation | None:
         allocation = super()._allocate(size, segments, is_users)
-        while allocation is None and self._apart and self._is_over(self._apart[0]):
+        while allocation is None and self._is_over(KEPT_S):
             self._mend(self._apart[0])
             allocation = super()._allocate(size, segments, is_users)
         return allocation
 
-    def _is_over(self, apart: _Apart) -> bool:
-        return apart.freed_s <= self._clock() - KEPT_S
+    def _is_over(self, kept_s: float) -> bool:
+        """Return whether a block has been kept apart for so long."""
+        return bool(self._apart) and self._apart[0].freed_s <= self._clock() - kept_s
 
     def abandon(self, block: int) -> list[FreeSegment]:
         with self._first_in:
@@ -350,7 +344,8 @@ class PoisonedArena(Arena):
         with self._first_in:
             if not self._is_inside:
                 self._apply_leases()
-                self._mend_until(self._clock() - idle_s)
+                while self._is_over(idle_s):
+                    self._mend(self._apart[0])
             return super().trim(idle_s)
 
     def next_trim_s(self) -> float | None:
@@ -368,7 +363,7 @@ class PoisonedArena(Arena):
                 for apart in self._apart:
                     segment = apart.segment
                     if view.obj is segment.memory and segment.address:
-                        data = ctypes.addressof(ctypes.c_char.from_buffer(view)) - segment.address
+                        data = address_of(view) - segment.address
                         if apart.offset <= data < apart.offset + apart.size:
                             report(
                                 f"a tensor was passed on after its block was free: block "

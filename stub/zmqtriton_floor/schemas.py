@@ -51,10 +51,6 @@ def _types(kind: str) -> tuple[type, ...]:
     return (int, str) if kind == "Correlation" else (list,)
 
 
-def _row_kind(kind: str) -> str:
-    return kind[: -len(_OPTIONAL)] if kind.endswith(_OPTIONAL) else kind
-
-
 def _condition(field: str, kind: str) -> str:
     """Return the expression that is true if a field has a value of its kind."""
     if kind in INTEGERS:
@@ -75,6 +71,7 @@ class Schema:
     def __init__(self, cls: type[Any], schemas: dict[str, Schema]) -> None:
         """Set up; `schemas` has those of the rows that a list of this class may hold."""
         self.cls = cls
+        self._name = str(cls.__name__)
         self.fields: tuple[str, ...] = cls._fields
         self.kinds: list[str] = list(cls.__annotations__.values())
         self._schemas = schemas
@@ -92,10 +89,6 @@ class Schema:
         exec(code, namespace)  # what is written in this file and in wire.py
         reader: Callable[[Any], Any] = namespace["read"]
         return reader
-
-    @property
-    def _name(self) -> str:
-        return str(self.cls.__name__)
 
     def _checks(self, namespace: dict[str, Any], row: str, prefix: str = "") -> Iterator[str]:
         """Yield the lines that check a list, and make its lists and rows those of their classes.
@@ -124,7 +117,7 @@ class Schema:
             elif kind.startswith("list["):
                 yield f"if {value}: {row}[{number}] = rows = []"
                 yield from self._schemas[kind[5:-1]]._rows(namespace, value)
-            elif (of := _row_kind(kind)) in self._schemas:
+            elif (of := kind.partition(_OPTIONAL)[0]) in self._schemas:
                 namespace[f"read_{of}"] = partial(self._read_row, of)
                 yield f"if {value} is not None: {row}[{number}] = read_{of}({value})"
 
@@ -140,10 +133,10 @@ class Schema:
         return self._schemas[name].read(row)
 
     def _refuse_row(self) -> NoReturn:
-        raise ProtocolError(f"{self.cls.__name__}: not a list of {len(self.fields)} fields")
+        raise ProtocolError(f"{self._name}: not a list of {len(self.fields)} fields")
 
     def _refuse(self, number: int, value: Any) -> NoReturn:
-        what = f"{self.cls.__name__}: {self.fields[number]}"
+        what = f"{self._name}: {self.fields[number]}"
         if type(value) not in _types(self.kinds[number]):
             raise ProtocolError(f"{what} is of the wrong type")
         if type(value) is list and len(value) <= MAX_ROWS:

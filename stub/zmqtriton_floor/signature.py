@@ -81,9 +81,9 @@ class Signature:
         self._most_rows = sys.maxsize if self.splits_batches else self.max_batch_size
         policy = config.get("model_transaction_policy") or {}
         self.is_decoupled: bool = bool(policy.get("decoupled", False))
-        self.inputs: dict[str, Input] = {}
-        for entry in config.get("input", []):
-            self.inputs[entry["name"]] = self._input(entry)
+        self.inputs: dict[str, Input] = {
+            entry["name"]: self._input(entry) for entry in config.get("input", [])
+        }
         self.outputs: dict[str, int] = {
             entry["name"]: BY_CONFIG_NAME[entry["data_type"]].number
             for entry in config.get("output", [])
