@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from zmqtriton_floor import logs, stub_mark, wire
 from zmqtriton_floor.datatypes import BY_NUMBER
@@ -20,16 +20,14 @@ from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.signature import Signature, config_parameter, takes_gpu
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, clip
+from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
+from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
 from zmqtriton_stub.execution.implicit_state import States
+from zmqtriton_stub.forks.fork_client import ForkClient
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.tracing import StubTracing
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.api.inference import InferenceResponse
-    from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.forks.fork_client import ForkClient
-    from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: The limit for the batches of one instance, and the model parameter that sets their number.
 _INFLIGHT_LIMIT = 1024

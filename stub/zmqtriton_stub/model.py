@@ -28,12 +28,11 @@ from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
 from zmqtriton_stub.api.model_config import ModelConfig
 from zmqtriton_stub.duties import LoopDuties
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.parts import divide_large
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
-
-    from zmqtriton_stub.instance import StubInstance
 
 
 class PackageFinder(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from zmqtriton_floor.datatypes import WITHOUT_NUMPY
 from zmqtriton_stub.api.errors import ErrorCode, TritonError, TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor, received
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.instance import StubInstance
 
 _CANCELLED = "request was cancelled"
 

@@ -36,15 +36,14 @@ from zmqtriton_stub.api.inference import (
 )
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.api.tensor import received as received_tensor
+from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWithBody
+from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 if TYPE_CHECKING:
     from asyncio import Future
-
-    from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWithBody
-    from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 
 class ResponseIterator:

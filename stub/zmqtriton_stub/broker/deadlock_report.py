@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
+from typing import Any, Callable, Iterable, Optional
 
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWaits
-    from zmqtriton_stub.execution.executions import Executions
-    from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWaits
+from zmqtriton_stub.execution.executions import Executions
+from zmqtriton_stub.model import PythonModel
 
 #: None: it may go on by itself.
 _Calls = Optional["set[BlsCall]"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Collection, Protocol, Tuple
+from typing import Any, Callable, Collection, Protocol, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -19,13 +19,11 @@ from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import ErrorCode, TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
+from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
-    from zmqtriton_stub.execution.response_counts import ResponseCounter
-    from zmqtriton_stub.instance import StubInstance
-    from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor
+from zmqtriton_stub.execution.response_counts import ResponseCounter
+from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor
 
 #: A row of Results and its body.
 OutcomeWithBody = Tuple[wire.Outcome, bytes]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import BY_CODE
@@ -19,11 +19,14 @@ from zmqtriton_stub.api.errors import TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.response_counts import CANCEL, EMPTY, FAIL, SUCCESS
-from zmqtriton_stub.execution.responses import INTERNAL, OpenRequest, OutcomeWithBody, state_lock
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.execution.responses import ResponseLink
-    from zmqtriton_stub.memory.tensor_memory import ClientMemory
+from zmqtriton_stub.execution.responses import (
+    INTERNAL,
+    OpenRequest,
+    OutcomeWithBody,
+    ResponseLink,
+    state_lock,
+)
+from zmqtriton_stub.memory.tensor_memory import ClientMemory
 
 #: How many responses a stream buffers for a slow reader.
 MAX_BUFFERED = 1024

@@ -14,19 +14,17 @@ import select
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.broker.bls_client import BlsClient, refuse
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.api.inference import InferenceResponse
-    from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 _GONE = "the instance that this process was forked from has ended"
 

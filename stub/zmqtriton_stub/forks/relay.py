@@ -13,7 +13,7 @@ import select
 import socket
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -34,12 +34,9 @@ from zmqtriton_stub.api.errors import (
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import received
 from zmqtriton_stub.broker.between_threads import Bell
-
-if TYPE_CHECKING:
-    from zmqtriton_floor.zmtp import ZmtpConnection
-    from zmqtriton_stub.broker.bls_call import BlsCall
-    from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.broker.bls_call import BlsCall
+from zmqtriton_stub.broker.bls_client import BlsClient
+from zmqtriton_stub.instance import StubInstance
 
 #: What the supervisor answers.
 _CONTROL = frozenset({"load", "unload", "ready"})
