@@ -24,6 +24,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.signature import batch_key
 from zmqtriton_stub import instance
+from zmqtriton_stub.api import inference
 from zmqtriton_stub.api.callers import NOBODY, find_caller
 from zmqtriton_stub.api.errors import ErrorCode, TritonError, TritonModelException
 from zmqtriton_stub.api.inference import (
@@ -32,7 +33,6 @@ from zmqtriton_stub.api.inference import (
     InferenceResponse,
     MemoryType,
     PreferredMemory,
-    set_bls_executor,
 )
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.api.tensor import received as received_tensor
@@ -341,4 +341,4 @@ def _failure(number: int, text: str) -> InferenceResponse:
     return InferenceResponse(error=TritonError(text, code))
 
 
-set_bls_executor(sys.modules[__name__])
+inference.bls = sys.modules[__name__]

@@ -11,7 +11,7 @@ from typing import Any, Iterable, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.api.errors import TritonError, TritonModelException
-from zmqtriton_stub.api.protocols import BlsExecutor, ResponseSender, ServedRequest
+from zmqtriton_stub.api.protocols import ResponseSender, ServedRequest
 from zmqtriton_stub.api.tensor import Tensor
 from zmqtriton_stub.api.tensor import received as received_tensor
 
@@ -27,13 +27,8 @@ _MISSING: Any = object()
 sender_lock = threading.RLock()
 
 
-_bls: BlsExecutor
-
-
-def set_bls_executor(executor: BlsExecutor) -> None:
-    """Let requests be executed by the module that needs the classes of this one."""
-    global _bls
-    _bls = executor
+#: The module bls, which needs the classes of this one, and executes requests to other models.
+bls: Any = None
 
 
 class MemoryType(enum.Enum):
@@ -309,11 +304,11 @@ class InferenceRequest:
 
     def exec(self, decoupled: bool = False) -> Any:
         """Return the other model's response, or an iterator over its responses."""
-        return _bls.ask_stream(self) if decoupled else _bls.ask(self)
+        return bls.ask_stream(self) if decoupled else bls.ask(self)
 
     def async_exec(self, decoupled: bool = False) -> Any:
         """Return an awaitable for what exec() returns."""
-        return _bls.ask_async(self, decoupled)
+        return bls.ask_async(self, decoupled)
 
     def progress(self, share: float) -> None:
         """Say which part is done, 0 to 1, to a client that follows it.

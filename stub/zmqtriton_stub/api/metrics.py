@@ -12,7 +12,7 @@ from typing import Any
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_stub import instance
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.api.protocols import MeasuredMetric, Metrics
+from zmqtriton_stub.api.protocols import Metrics
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
 
 #: For tests that import pb_utils without a server.
@@ -115,13 +115,13 @@ class Metric:
     __slots__ = ("_family", "_measured")
 
     _family: _Life
-    _measured: MeasuredMetric | None
+    _measured: Any
 
     def __init__(self) -> None:
         raise TypeError("c_python_backend_utils.Metric: No constructor defined!")
 
     @classmethod
-    def _made(cls, family: _Life, measured: MeasuredMetric) -> Metric:
+    def _made(cls, family: _Life, measured: Any) -> Metric:
         metric = cls.__new__(cls)
         metric._family, metric._measured = family, measured
         return metric
@@ -162,7 +162,6 @@ class Metric:
         kind = self._kind(doing)
         if kind is MetricKind.HISTOGRAM:
             raise _unsupported(doing, kind, "Value")
-        assert self._measured is not None
         try:
             return self._family.measures.value(self._measured)
         except ZmqTritonError as error:
@@ -174,7 +173,6 @@ class Metric:
         return self._family.kind
 
     def _change(self, verb: str, value: float) -> None:
-        assert self._measured is not None
         self._family.measures.change(self._measured, verb, value)
 
     def __del__(self) -> None:

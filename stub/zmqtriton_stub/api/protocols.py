@@ -50,22 +50,6 @@ class ServedRequest(Protocol):
     def tell_progress(self, done: int) -> None: ...
 
 
-class BlsExecutor(Protocol):
-    """Executes requests that this process makes to other models."""
-
-    def ask(self, request: Any) -> Any: ...
-
-    def ask_stream(self, request: Any) -> Any: ...
-
-    def ask_async(self, request: Any, is_stream: bool) -> Any: ...
-
-
-class MeasuredMetric(Protocol):
-    """One metric object of this process."""
-
-    number: int
-
-
 class Metrics(Protocol):
     """The metrics of the instance, in its own process or in a fork of it."""
 

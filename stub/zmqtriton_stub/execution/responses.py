@@ -19,6 +19,7 @@ from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import ErrorCode, TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
+from zmqtriton_stub.broker.model_metrics import MetricsLink
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.response_counts import ResponseCounter
@@ -37,30 +38,20 @@ _LET_GO = "The model let go of a request without a response to it."
 state_lock = threading.RLock()
 
 
-class ResponseLink(Protocol):
+class ResponseLink(MetricsLink, Protocol):
     """The connection to the broker, as seen by a request."""
 
     instance: StubInstance
-    #: Nothing can be sent any more.
-    is_closed: bool
     #: Every request without a final outcome, by peer and id.
     pending: dict[tuple[int, int], Any]
     #: Answers that the broker may not have passed on yet.
     answered: UnconfirmedAnswers
     #: Counts the responses of streams.
     tallies: ResponseCounter
-    #: Attends to the loop's duties; for models that may be within a long execute().
-    poll_while_executing: Callable[[], None]
 
     def send(self, message: list[bytes]) -> None: ...
 
-    def put(self, item: Any) -> None: ...
-
     def postpone(self, step: Callable[[], None]) -> None: ...
-
-    def turn(self, *, takes: bool = True) -> None: ...
-
-    def wait(self, timeout_ms: int) -> None: ...
 
     def tell_tallies(self) -> None: ...
 
