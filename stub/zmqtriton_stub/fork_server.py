@@ -242,12 +242,8 @@ def freeze() -> None:
 
 def _set_oom_score(score: int) -> None:
     """Let the kernel choose a stub before the fork server when memory runs out."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-        try:
-            os.write(descriptor, b"%d" % score)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", 0) as file:
+        file.write(b"%d" % score)
 
 
 def _fork_briefly() -> int:

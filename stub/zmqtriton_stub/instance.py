@@ -119,13 +119,13 @@ class StubInstance:
         document = json.loads(config)
         self.signature = Signature(document)
         self.outputs = self.signature.outputs
-        self.controls = _controls(document.get("sequence_batching") or {})
+        sequences = document.get("sequence_batching") or {}
+        self.controls = _controls(sequences)
         self.reshaping = Reshaping(document) or None
         self.states = States(document, self._directory) or None
         self.sendable = {**self.outputs, **(self.states.outputs if self.states else {})}
         self.declared_shapes = _declared_shapes(document)
         self.is_decoupled = self.signature.is_decoupled
-        sequences = document.get("sequence_batching") or {}
         self.is_iterative = bool(sequences.get("iterative_sequence"))
         self.max_inflight = _max_inflight(document.get("parameters") or {})
         self.has_detached_calls = config_parameter(document, _DETACHED_CALLS) == "yes"

@@ -299,13 +299,19 @@ def _response(answered: ReplyWithBody, preferred: PreferredMemory | None) -> Inf
     if not body:
         return InferenceResponse()
     try:
-        parameters, outputs = open_reply(answered, _memory(), takes_gpu=True)
+        opened = open_reply(answered, _memory(), takes_gpu=True)
         if preferred is not None and preferred.memory_type is TRITONSERVER_MEMORY_GPU:
-            outputs = [_on_gpu(row, preferred.device_id) for row in outputs]
+            outputs = [_on_gpu(row, preferred.device_id) for row in opened.outputs]
+            opened = opened._replace(outputs=outputs)
     except ZmqTritonError as error:
         return _failure(error.number, error.text)
-    response = InferenceResponse([received_tensor(tensor) for tensor in outputs])
-    response._parameters = parameters
+    return response_of(opened)
+
+
+def response_of(body: wire.ResponseBody) -> InferenceResponse:
+    """Return the response that arrived."""
+    response = InferenceResponse([received_tensor(tensor) for tensor in body.outputs])
+    response._parameters = body.parameters
     return response
 
 

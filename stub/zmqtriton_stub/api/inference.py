@@ -365,6 +365,15 @@ class InferenceResponse:
         return _json(self._parameters)
 
 
+def check_returned(response: Any) -> None:
+    """Raise with Triton's text unless execute() has returned a response."""
+    if not isinstance(response, InferenceResponse):
+        raise TritonModelException(
+            "Expected an 'InferenceResponse' object in the execute function return list, found "
+            f"type '{type(response)}'."
+        )
+
+
 def _json(parameters: Any) -> str:
     # as Triton writes it: some models compare the text
     return json.dumps(parameters, ensure_ascii=False, separators=(",", ":"))

@@ -171,11 +171,9 @@ class BlsClient:
             is_open = not (question.is_dropped or question.is_answered)
             question.is_dropped = True
             self.orphans += is_open
-        while not question.inbox.empty():
-            answered = question.inbox.get()
-            if answered is not None:
-                self.opened(answered[0])
-                self._discard(answered[1])
+        for row, body in question.arrived():
+            self.opened(row)
+            self._discard(body)
         if is_open:
             self._grant(question, question.received)
             self.turn()

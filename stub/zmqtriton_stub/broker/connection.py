@@ -19,7 +19,7 @@ import zmq
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import held
-from zmqtriton_floor.errors import BY_CODE, ProtocolError
+from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.broker.between_threads import Bell
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
@@ -29,7 +29,6 @@ from zmqtriton_stub.execution.streams import OpenStream, Publisher, coalesce
 from zmqtriton_stub.instance import StubInstance
 
 _RESCHEDULED = "the broker died before the rescheduled request could be executed again"
-_UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
 #: At the end: how long what was sent may take to be read.
 _LINGER_MS = 1000
 #: After this time a connection that ended before the broker's welcome is made again.
@@ -159,7 +158,7 @@ class BrokerConnection:
             if not isinstance(item, list) and not item[0].flags:
                 self._outgoing.append(item)
         for pending in [p for p in self.pending.values() if p.is_rescheduled]:
-            pending.fail(_RESCHEDULED, _UNAVAILABLE_NUMBER)  # what has run is not begun anew
+            pending.fail(_RESCHEDULED, Unavailable.number)  # what has run is not begun anew
             pending.leave_inputs()
 
     def _introduction(self, hello: wire.Hello) -> list[list[bytes]]:

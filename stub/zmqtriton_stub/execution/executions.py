@@ -29,7 +29,7 @@ from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
 from zmqtriton_stub.api import callers
-from zmqtriton_stub.api.errors import TritonModelException, describe
+from zmqtriton_stub.api.errors import CANCELLED, TritonModelException, describe
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, received
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
@@ -43,7 +43,6 @@ _now_ns = time.monotonic_ns
 
 #: Requests whose inputs nobody has checked, or not all of them.
 _TO_CHECK = wire.UNCHECKED | wire.UNREAD_STRINGS
-_CANCELLED = "request was cancelled"
 _NO_RESPONSE = (
     "Expected an 'InferenceResponse' object in the execute function return list, found type "
     f"'{type(None)}'."
@@ -379,7 +378,7 @@ def _requests(
     requests = []
     for pending in batch:
         if pending.is_cancelled:  # while it waited here
-            answers += pending.fail(_CANCELLED, Cancelled.number)
+            answers += pending.fail(CANCELLED, Cancelled.number)
             continue
         try:
             body = wire.decode_request(pending.body)

@@ -13,9 +13,9 @@ from collections import deque
 from typing import Any
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import BY_CODE
+from zmqtriton_floor.errors import Cancelled, Unavailable
 from zmqtriton_floor.process import zmq_sockets
-from zmqtriton_stub.api.errors import TritonModelException, clip
+from zmqtriton_stub.api.errors import CANCELLED, TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.response_counts import CANCEL, EMPTY, FAIL, SUCCESS
@@ -48,9 +48,6 @@ _LOOK_MS = 5
 _LOOK_EVERY = 16
 
 _TOO_SLOW = "the reader of this stream did not keep up"
-_CANCELLED = "request was cancelled"
-_UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
-_CANCELLED_NUMBER = BY_CODE["CANCELLED"].number
 
 
 class _Sender(threading.local):
@@ -217,7 +214,7 @@ class OpenStream(OpenRequest):
                 is_ended = bool(self._buffer[-1][0].flags)
                 self._discard()
                 if is_ended and not self.is_answered:
-                    self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
+                    self._emit(self._end(Cancelled.number, CANCELLED))
 
     # ----------------------------------------------------------------- inside
 
@@ -250,7 +247,7 @@ class OpenStream(OpenRequest):
             self.withdraw(answer)
         elif self._has_lost:
             self.withdraw(answer)
-            self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
+            self._emit(self._end(Cancelled.number, CANCELLED))
         elif self._buffer or not (outcome.flags or self._may_send):
             self._buffer.append(answer)
             weight = self._weight(answer)
@@ -282,7 +279,7 @@ class OpenStream(OpenRequest):
         """End it because of its reader; what the model sends from now on is dropped."""
         self._discard()
         self.is_cancelled = True
-        self._emit(self._end(_UNAVAILABLE_NUMBER, _TOO_SLOW))
+        self._emit(self._end(Unavailable.number, _TOO_SLOW))
 
     def _discard(self) -> None:
         self._keep(-self._buffered_bytes)

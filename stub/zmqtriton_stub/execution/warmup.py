@@ -45,7 +45,7 @@ class WarmupSink:
         #: What the model wants to execute once more.
         self.again: list[OpenRequest] = []
         self._link = link
-        self.postpone = link.postpone
+        self.postpone, self.wait, self.turn = link.postpone, link.wait, link.turn
 
     @property
     def is_closed(self) -> bool:
@@ -83,12 +83,6 @@ class WarmupSink:
 
     def tell_tallies(self) -> None:
         """Do nothing: samples are not counted."""
-
-    def turn(self, *, takes: bool = True) -> None:
-        self._link.turn(takes=takes)
-
-    def wait(self, timeout_ms: int) -> None:
-        self._link.wait(timeout_ms)
 
 
 class Warmup:
