@@ -217,8 +217,12 @@ class Mappings:
     def leased(self) -> list[Block]:
         """Return the leased blocks that are still read."""
         with self.lock:
-            views = [v for s in self._segments.values() for v in list(s.views.values())]
+            views = self._views()
         return [block for view in views for block in view.leased]
+
+    def _views(self) -> list[_View]:
+        """Return the views that may still be read; the lock is held."""
+        return [v for s in self._segments.values() for v in list(s.views.values())]
 
     def open(
         self, references: Sequence[Reference], *, is_leased: bool = False, kept: object = None
@@ -322,9 +326,8 @@ class Mappings:
     def detach_all(self) -> None:
         """Let the owners reuse all blocks that are read here."""
         with self.lock:
-            for segment in self._segments.values():
-                for view in list(segment.views.values()):
-                    _detach(view)
+            for view in self._views():
+                _detach(view)
 
     def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
         """Return the reference of these bytes, and whether it is leased, or None.

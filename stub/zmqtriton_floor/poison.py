@@ -415,11 +415,10 @@ class PoisonedMappings(Mappings):
         with self.lock:
             self._look_at_all()
             super().detach(blocks)
-            for segment in self._segments.values():
-                for view in list(segment.views.values()):
-                    # one whose array has just ended is read no more
-                    if view.block in blocks:
-                        view.is_own = True
+            for view in self._views():
+                # one whose array has just ended is read no more
+                if view.block in blocks:
+                    view.is_own = True
 
     def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
         with self.lock:
@@ -428,10 +427,9 @@ class PoisonedMappings(Mappings):
 
     def _look_at_all(self) -> None:
         """Look at all arrays that may still be read."""
-        for segment in list(self._segments.values()):
-            for view in list(segment.views.values()):
-                if view() is not None:
-                    self._look_at(view, f"while it was kept, during {place()}")
+        for view in self._views():
+            if view() is not None:
+                self._look_at(view, f"while it was kept, during {place()}")
 
     def _look_at(self, view: Any, when: str) -> None:
         segment, block = view.segment, view.block

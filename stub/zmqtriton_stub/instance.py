@@ -47,10 +47,6 @@ def _max_inflight(parameters: dict[str, Any]) -> int:
     return int(text)
 
 
-def _controls(batching: dict[str, Any]) -> int:
-    return sum(len(entry.get("control", [])) for entry in batching.get("control_input", []))
-
-
 class StubInstance:
     """One model instance and the way to its supervisor."""
 
@@ -120,7 +116,8 @@ class StubInstance:
         self.signature = Signature(document)
         self.outputs = self.signature.outputs
         sequences = document.get("sequence_batching") or {}
-        self.controls = _controls(sequences)
+        controls = sequences.get("control_input", [])
+        self.controls = sum(len(entry.get("control", [])) for entry in controls)
         self.reshaping = Reshaping(document) or None
         self.states = States(document, self._directory) or None
         self.sendable = {**self.outputs, **(self.states.outputs if self.states else {})}

@@ -284,7 +284,7 @@ class Stub:
             # the duties of the main thread while the model waits for another one
             lambda: {self._poller.fileno(): self._attend},
             link.wake,
-            self._model.attends,
+            lambda loop: loop is self._model.event_loop,
             beside={self._beside.fileno(): self._attend},
         )
         self._asker.read_leases = link.turn

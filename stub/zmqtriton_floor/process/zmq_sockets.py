@@ -117,6 +117,17 @@ def receive(socket: Socket) -> list[bytes]:
     return frames
 
 
+def take(socket: Socket) -> list[bytes] | None:
+    """Return all frames of one message, or None; then wait on the FD.
+
+    Cheaper than has_input() and receive() if many messages come at a time.
+    """
+    try:
+        return receive(socket)
+    except zmq.Again:
+        return None
+
+
 def send(socket: Socket, frames: Sequence[bytes]) -> None:
     """Queue one message. Raises zmq.Again at the high-water mark of a socket that has one."""
     for frame in frames[:-1]:
@@ -164,14 +175,8 @@ class Subscriber:
             self._socket.disconnect(address)
 
     def take(self) -> list[bytes] | None:
-        """Return all frames of one message, or None; then wait on the FD.
-
-        Cheaper than has_input() and receive() if many messages come at a time.
-        """
-        try:
-            return receive(self._socket)
-        except zmq.Again:
-            return None
+        """Return all frames of one message, or None."""
+        return take(self._socket)
 
     def close(self) -> None:
         self._socket.close(0)

@@ -167,7 +167,7 @@ def take(source: Any) -> Taken:
         device, number = map(int, source.__dlpack_device__())
         _check_device(device)
         source = _driver().ask(source, number) if device in _ON_GPU else _ask(source)
-    elif _is_on_gpu(source):
+    elif _tensor_of(source).device_type in _ON_GPU:
         # whoever has made it is not here to be asked what is still being written
         _driver().settle(_tensor_of(source).device_id)
     kind = _kind_of(source)
@@ -199,10 +199,6 @@ def take(source: Any) -> Taken:
 def _tensor_of(capsule: Any) -> Any:
     kind = _kind_of(capsule)
     return kind.structure.from_address(_pointer(capsule, kind.name)).tensor
-
-
-def _is_on_gpu(capsule: Any) -> bool:
-    return _tensor_of(capsule).device_type in _ON_GPU
 
 
 def _driver() -> Any:

@@ -22,6 +22,7 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 _SEQUENCE_FLAGS = wire.SEQUENCE_START | wire.SEQUENCE_END
 
 _MISSING: Any = object()
+_64_BITS = range(-(1 << 63), 1 << 63)
 
 # Reentrant, for the destructors that the garbage collector may run meanwhile.
 sender_lock = threading.RLock()
@@ -109,16 +110,13 @@ def _unsigned(value: Any, bits: int, what: str) -> int:
 
     TypeError for others, as where arguments are bound to C.
     """
-    number = operator.index(value)
-    if not 0 <= number < 1 << bits:
-        raise TypeError(f"{what} must be an unsigned integer of {bits} bits, got {number}")
-    return number
+    return _integer(value, range(1 << bits), f"{what} must be an unsigned integer of {bits} bits")
 
 
-def _version(value: Any) -> int:
+def _integer(value: Any, allowed: range, text: str) -> int:
     number = operator.index(value)
-    if not -(1 << 63) <= number < 1 << 63:
-        raise TypeError(f"model_version must be an integer of 64 bits, got {number}")
+    if number not in allowed:
+        raise TypeError(f"{text}, got {number}")
     return number
 
 
@@ -203,7 +201,9 @@ class InferenceRequest:
         names = _sequence(fields.requested_output_names, "requested_output_names")
         self._outputs: list[str] = [_text(name) for name in names]
         self._model_name = _text(fields.model_name)
-        self._model_version = _version(fields.model_version)
+        self._model_version = _integer(
+            fields.model_version, _64_BITS, "model_version must be an integer of 64 bits"
+        )
         self._flags = _unsigned(fields.flags, 32, "flags")
         self._timeout = _unsigned(fields.timeout, 64, "timeout")
         self._preferred_memory: PreferredMemory | None = _instance_of(

@@ -130,9 +130,7 @@ class Metric:
         """Add to a counter or a gauge."""
         value = _number(value)
         doing = "Failed to increment metric value"
-        kind = self._kind(doing)
-        if kind is MetricKind.HISTOGRAM:
-            raise _unsupported(doing, kind, "Increment")
+        kind = self._check(doing, "Increment", MetricKind.COUNTER, MetricKind.GAUGE)
         if kind is MetricKind.COUNTER and value < 0:
             text = "can only be incremented monotonically by non-negative values."
             raise instance.refusal(doing, f"TRITONSERVER_METRIC_KIND_COUNTER {text}")
@@ -141,36 +139,33 @@ class Metric:
     def set(self, value: float) -> None:
         """Set a gauge."""
         value = _number(value)
-        doing = "Failed to set metric value"
-        kind = self._kind(doing)
-        if kind is not MetricKind.GAUGE:
-            raise _unsupported(doing, kind, "Set")
+        self._check("Failed to set metric value", "Set", MetricKind.GAUGE)
         self._change("set", value)
 
     def observe(self, value: float) -> None:
         """Count a value in a histogram."""
         value = _number(value)
-        doing = "Failed to observe metric value"
-        kind = self._kind(doing)
-        if kind is not MetricKind.HISTOGRAM:
-            raise _unsupported(doing, kind, "Observe")
+        self._check("Failed to observe metric value", "Observe", MetricKind.HISTOGRAM)
         self._change("observe", value)
 
     def value(self) -> float:
         """Return the value of a counter or a gauge, over all instances."""
         doing = "Failed to get metric value"
-        kind = self._kind(doing)
-        if kind is MetricKind.HISTOGRAM:
-            raise _unsupported(doing, kind, "Value")
+        self._check(doing, "Value", MetricKind.COUNTER, MetricKind.GAUGE)
         try:
             return self._family.measures.value(self._measured)
         except ZmqTritonError as error:
             raise instance.refusal(doing, error.text) from None
 
-    def _kind(self, doing: str) -> MetricKind:
+    def _check(self, doing: str, verb: str, *kinds: MetricKind) -> MetricKind:
+        """Return the kind, if it is one of those that a verb is for."""
         if self._family.is_deleted:
             raise TritonModelException(f"{doing}: {_DELETED}")
-        return self._family.kind
+        kind = self._family.kind
+        if kind not in kinds:
+            text = f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {verb}"
+            raise instance.refusal(doing, text)
+        return kind
 
     def _change(self, verb: str, value: float) -> None:
         self._family.measures.change(self._measured, verb, value)
@@ -179,10 +174,6 @@ class Metric:
         measured = getattr(self, "_measured", None)
         if measured is not None:
             self._family.measures.drop(measured.number)
-
-
-def _unsupported(doing: str, kind: MetricKind, verb: str) -> TritonModelException:
-    return instance.refusal(doing, f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {verb}")
 
 
 def _number(value: Any) -> float:

@@ -113,7 +113,7 @@ class DeadlockReport:
 
     def _may_be_answered(self) -> bool:
         """True if a thread may have a sender, and answer while the batch stands still."""
-        if not any(pending.has_senders for pending in self._executions.pending()):
+        if not any(pending.senders for pending in self._executions.pending()):
             return False
         own_threads = {self._main, threading.get_ident(), *self._waits.threads}
         frames = _frames()

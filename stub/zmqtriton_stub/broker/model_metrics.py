@@ -124,8 +124,8 @@ class Observed(Measured):
 _KINDS = {COUNTER: Measured, GAUGE: Gauged, HISTOGRAM: Observed}
 
 
-class MetricsLink(Protocol):
-    """The connection to the broker, as seen by metrics."""
+class LinkToBroker(Protocol):
+    """The connection to the broker, as seen by all who wait for what comes on it."""
 
     #: Nothing can be sent any more.
     is_closed: bool
@@ -137,6 +137,10 @@ class MetricsLink(Protocol):
     def turn(self, *, takes: bool = True) -> None: ...
 
     def wait(self, timeout_ms: int) -> None: ...
+
+
+class MetricsLink(LinkToBroker, Protocol):
+    """The connection to the broker, as seen by metrics."""
 
     def wake(self) -> None: ...
 

@@ -193,7 +193,7 @@ class Executions:
         if not self._is_free_at_once:
             execution.executed_ns = _now_ns()
         try:
-            returned = self._model.result_of(task, len(execution.requests))
+            returned = self._model.check(task.result(), len(execution.requests))
             if self._instance.is_decoupled:
                 self._check_flags(execution)
             else:

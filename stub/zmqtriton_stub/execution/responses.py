@@ -19,7 +19,7 @@ from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import ErrorCode, TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
-from zmqtriton_stub.broker.model_metrics import MetricsLink
+from zmqtriton_stub.broker.model_metrics import LinkToBroker
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.response_counts import ResponseCounter
@@ -38,7 +38,7 @@ _LET_GO = "The model let go of a request without a response to it."
 state_lock = threading.RLock()
 
 
-class ResponseLink(MetricsLink, Protocol):
+class ResponseLink(LinkToBroker, Protocol):
     """The connection to the broker, as seen by a request."""
 
     instance: StubInstance
@@ -67,7 +67,6 @@ class OpenRequest:
         "_done",
         "_is_closed",
         "_link",
-        "_senders",
         "blocks",
         "body",
         "has_run",
@@ -82,6 +81,7 @@ class OpenRequest:
         "places",
         "request_id",
         "route",
+        "senders",
         "states",
         "wants_again",
         "work",
@@ -115,7 +115,7 @@ class OpenRequest:
         self._is_closed = False
         self._count = self._done = 0
         #: How many objects of the model can still answer.
-        self._senders = 0
+        self.senders = 0
         #: The model has asked for another execution after this one.
         self.wants_again = False
         #: It was executed, and waits at the broker to be executed again.
@@ -151,14 +151,9 @@ class OpenRequest:
     def trace_context(self) -> tuple[str, int, str]:
         return self._link.instance.tracing.context_of(self.work)
 
-    @property
-    def has_senders(self) -> bool:
-        """Return whether others than execute() may answer it."""
-        return self._senders > 0
-
     def make_sender(self) -> InferenceResponseSender:
         with state_lock:
-            self._senders += 1
+            self.senders += 1
         return InferenceResponseSender(self)
 
     def begin(self, now_ns: int) -> None:
@@ -195,7 +190,7 @@ class OpenRequest:
     def release(self) -> None:
         """Take note that it will not come again, whatever the model has asked for."""
         self.wants_again = False
-        if not self._senders:
+        if not self.senders:
             self.drop()
 
     # ------------------------------------------------------------ answering
@@ -338,8 +333,8 @@ class OpenRequest:
             self._link.postpone(partial(self.let_go, waits=True))
             return
         try:
-            self._senders -= 1
-            is_last = not self._senders and not self.is_rescheduled
+            self.senders -= 1
+            is_last = not self.senders and not self.is_rescheduled
             # one that is about to be rescheduled gets another sender
             if is_last and not (self.wants_again and self._link.instance.is_iterative):
                 self.drop()
