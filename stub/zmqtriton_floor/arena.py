@@ -21,7 +21,6 @@ from typing import Any, Callable, Iterable
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.process.named_tuples import NamedTuple
-from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import (
     MAX_ROWS,
     Block,
@@ -250,12 +249,6 @@ class Arena:
         self._last_block = 0
         self._lock = threading.RLock()
         self._is_inside = False
-
-    @classmethod
-    def configured(cls, owner: int, memory: Memory, *, is_gradual: bool = False) -> Arena:
-        """Create an arena of these sizes."""
-        first, step = memory.segment_bytes, memory.segment_step_bytes
-        return cls(owner, first_bytes=first, step_bytes=step, is_gradual=is_gradual)
 
     # ---------------------------------------------------------------- blocks
 

@@ -208,10 +208,6 @@ class Mappings:
                 missing.append(name)
         return missing
 
-    @property
-    def count(self) -> int:
-        return len(self._segments)
-
     # --------------------------------------------------------------- reading
 
     def leased(self) -> list[Block]:

@@ -15,7 +15,6 @@ import logging
 import os
 import struct
 import sys
-import threading
 import traceback
 from collections import deque
 from itertools import islice
@@ -213,32 +212,6 @@ class PoisonedLeases(Leases):
         return freed
 
 
-class _Lock:
-    """A reentrant lock that knows whether its thread has it already."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._depth = 0
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._depth += 1
-
-    def __exit__(self, *error: object) -> None:
-        self._depth -= 1
-        self._lock.release()
-
-    def enter_first(self) -> bool:
-        """Enter without waiting, unless a thread is inside, be it this one."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        if self._depth:
-            self._lock.release()
-            return False
-        self._depth += 1
-        return True
-
-
 class _Apart(NamedTuple):
     """A free block that is not used again yet."""
 
@@ -257,8 +230,6 @@ class PoisonedArena(Arena):
 
     def __init__(self, owner: int, **options: Any) -> None:
         super().__init__(owner, **options)
-        self._first_in = _Lock()
-        self._lock: Any = self._first_in
         self._histories = PoisonedLeases(self._apply_soon)
         self.leases = self._histories
         #: Free blocks that are not used again yet, the oldest first.
@@ -269,11 +240,12 @@ class PoisonedArena(Arena):
 
     def _apply_soon(self) -> None:
         """Fill free blocks at once, unless a thread is in the middle of another step."""
-        if self._first_in.enter_first():
+        is_inside = self._lock._is_owned()  # type: ignore[attr-defined] # by this thread
+        if not is_inside and self._lock.acquire(blocking=False):
             try:
                 self._apply_leases()
             finally:
-                self._first_in.__exit__()
+                self._lock.release()
 
     def _apply_leases(self) -> None:
         now_s = self._clock()
@@ -330,7 +302,7 @@ class PoisonedArena(Arena):
         return bool(self._apart) and self._apart[0].freed_s <= self._clock() - kept_s
 
     def abandon(self, block: int) -> list[FreeSegment]:
-        with self._first_in:
+        with self._lock:
             given_up = super().abandon(block)
             for apart in list(self._apart):
                 segment = apart.segment
@@ -341,7 +313,7 @@ class PoisonedArena(Arena):
         return given_up
 
     def trim(self, idle_s: float = IDLE_S) -> list[FreeSegment]:
-        with self._first_in:
+        with self._lock:
             if not self._is_inside:
                 self._apply_leases()
                 while self._is_over(idle_s):
@@ -349,7 +321,7 @@ class PoisonedArena(Arena):
             return super().trim(idle_s)
 
     def next_trim_s(self) -> float | None:
-        with self._first_in:
+        with self._lock:
             next_s = super().next_trim_s()
             if not self._apart:
                 return next_s
@@ -359,7 +331,7 @@ class PoisonedArena(Arena):
     def locate(self, view: memoryview) -> Reference | None:
         reference = super().locate(view)
         if reference is None:
-            with self._first_in:
+            with self._lock:
                 for apart in self._apart:
                     segment = apart.segment
                     if view.obj is segment.memory and segment.address:

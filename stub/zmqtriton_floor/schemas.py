@@ -26,11 +26,6 @@ LENGTHS = {
     "Blob": (bytes, 0, 1 << 26),
     "Token": (bytes, 16, 16),
 }
-_CORRELATION = "0 <= {0} < 2**64 if type({0}) is int else type({0}) is str and len({0}) <= 1024"
-_IDS = "type({0}) is list and len({0}) <= {1} and not any(type(x) is not int or x < 0 for x in {0})"
-_ROWS = "type({0}) is list and len({0}) <= {1}"
-#: By name.
-_VALUES = "type({0}) is dict and len({0}) <= 64 and all(map(is_value, {0}.items()))"
 #: Ends a kind that may also be None.
 _OPTIONAL = " | None"
 _SCALARS = (bool, int, float, str)
@@ -40,28 +35,34 @@ def _is_value(item: tuple[Any, Any]) -> bool:
     return type(item[0]) is str and type(item[1]) in _SCALARS
 
 
-def _types(kind: str) -> tuple[type, ...]:
-    """Return the types that a field of this kind may have."""
-    if kind in INTEGERS:
-        return (int,)
-    if kind in LENGTHS:
-        return (LENGTHS[kind][0],)
-    if kind == "Values":
-        return (dict,)
-    return (int, str) if kind == "Correlation" else (list,)
+#: The expressions that are true if a field has a value of its kind; others are lists.
+_CONDITIONS = {
+    **{
+        kind: f"type({{0}}) is int and {low} <= {{0}} <= {high}"
+        for kind, (low, high) in INTEGERS.items()
+    },
+    **{
+        kind: f"type({{0}}) is {of.__name__} and {low} <= len({{0}}) <= {high}"
+        for kind, (of, low, high) in LENGTHS.items()
+    },
+    "Correlation": "0 <= {0} < 2**64 if type({0}) is int else "
+    "type({0}) is str and len({0}) <= 1024",
+    "Ids": "type({0}) is list and len({0}) <= {1} and "
+    "not any(type(x) is not int or x < 0 for x in {0})",
+    "Values": "type({0}) is dict and len({0}) <= 64 and all(map(is_value, {0}.items()))",
+}
+_ROWS = "type({0}) is list and len({0}) <= {1}"
+_OPTIONAL_ROW = "{0} is None or type({0}) is list"
+#: The types that a field may have; others have lists.
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(INTEGERS, (int,)),
+    **{kind: (of,) for kind, (of, _, _) in LENGTHS.items()},
+    **{"Correlation": (int, str), "Values": (dict,)},
+}
 
 
 def _condition(field: str, kind: str) -> str:
-    """Return the expression that is true if a field has a value of its kind."""
-    if kind in INTEGERS:
-        low, high = INTEGERS[kind]
-        return f"type({field}) is int and {low} <= {field} <= {high}"
-    if kind in LENGTHS:
-        of, minimum, maximum = LENGTHS[kind]
-        return f"type({field}) is {of.__name__} and {minimum} <= len({field}) <= {maximum}"
-    if kind.endswith(_OPTIONAL):
-        return f"{field} is None or type({field}) is list"
-    form = {"Correlation": _CORRELATION, "Ids": _IDS, "Values": _VALUES}.get(kind, _ROWS)
+    form = _CONDITIONS.get(kind, _OPTIONAL_ROW if kind.endswith(_OPTIONAL) else _ROWS)
     return form.format(field, MAX_ROWS)
 
 
@@ -137,7 +138,7 @@ class Schema:
 
     def _refuse(self, number: int, value: Any) -> NoReturn:
         what = f"{self._name}: {self.fields[number]}"
-        if type(value) not in _types(self.kinds[number]):
+        if type(value) not in _TYPES.get(self.kinds[number], (list,)):
             raise ProtocolError(f"{what} is of the wrong type")
         if type(value) is list and len(value) <= MAX_ROWS:
             raise ProtocolError(f"{what} is not a list of ids")

@@ -7,14 +7,16 @@ and value() wait, since they ask what other processes have.
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Union
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_stub import instance
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.api.protocols import Metrics
-from zmqtriton_stub.broker.model_metrics import ModelMetrics
+from zmqtriton_stub.broker.model_metrics import Measured, ModelMetrics
+from zmqtriton_stub.forks.fork_client import ForkedMetrics
 
+#: Those of the instance, in its own process or in a fork of it.
+Metrics = Union[ModelMetrics, ForkedMetrics]
 #: For tests that import pb_utils without a server.
 _without_a_server = ModelMetrics()
 
@@ -115,13 +117,13 @@ class Metric:
     __slots__ = ("_family", "_measured")
 
     _family: _Life
-    _measured: Any
+    _measured: Measured
 
     def __init__(self) -> None:
         raise TypeError("c_python_backend_utils.Metric: No constructor defined!")
 
     @classmethod
-    def _made(cls, family: _Life, measured: Any) -> Metric:
+    def _made(cls, family: _Life, measured: Measured) -> Metric:
         metric = cls.__new__(cls)
         metric._family, metric._measured = family, measured
         return metric

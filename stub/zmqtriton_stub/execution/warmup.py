@@ -45,7 +45,10 @@ class WarmupSink:
         #: What the model wants to execute once more.
         self.again: list[OpenRequest] = []
         self._link = link
-        self.postpone, self.wait, self.turn = link.postpone, link.wait, link.turn
+        self.postpone = link.postpone
+        self.wait = link.wait
+        self.turn = link.turn
+        self.poll_while_executing = link.poll_while_executing
 
     @property
     def is_closed(self) -> bool:
@@ -77,9 +80,6 @@ class WarmupSink:
             self.errors.append(outcome.text)
         if outcome.blocks and self.instance.memory is not None:
             self.instance.memory.hear_of_blocks(wire.Release(outcome.blocks))
-
-    def poll_while_executing(self) -> None:
-        self._link.poll_while_executing()
 
     def tell_tallies(self) -> None:
         """Do nothing: samples are not counted."""

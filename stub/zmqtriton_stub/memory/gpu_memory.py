@@ -170,10 +170,6 @@ class Borrowed:
                 mapping.is_dropped = True
                 mapping.close_if_unread()
 
-    @property
-    def count(self) -> int:
-        return len(self._segments)
-
     def open(self, references: Sequence[Reference], *, is_leased: bool) -> list[DeviceSpan]:
         """Return the bytes of each reference.
 
