@@ -14,8 +14,8 @@ import numpy as np
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
 from zmqtriton_floor.spans import SpanSender
+from zmqtriton_stub.api.callers import ServedRequest
 from zmqtriton_stub.api.inference import InferenceRequest
-from zmqtriton_stub.api.protocols import ServedRequest
 from zmqtriton_stub.api.tensor import packed
 
 #: Elements of a tensor that are shown; a datagram has its limits.

@@ -9,7 +9,6 @@ import json
 from functools import lru_cache
 from typing import (
     Any,
-    Dict,
     Tuple,
     Type,
     TypeVar,
@@ -84,9 +83,8 @@ def _read_row(origin: Any, kinds: Tuple[Any, ...], value: Any, name: str) -> Any
     return origin(_read(kind, part, name) for kind, part in zip(kinds, value))
 
 
-@lru_cache(maxsize=None)  # to find it out is most of the work of decode()
-def _kinds_of(cls: Any) -> Dict[str, Any]:
-    return get_type_hints(cls)
+#: The kinds of the fields of a class; to find them out is most of the work of decode().
+_kinds_of = lru_cache(maxsize=None)(get_type_hints)
 
 
 def _read_fields(cls: Any, value: Any, name: str) -> Any:

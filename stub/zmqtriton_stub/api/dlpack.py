@@ -9,6 +9,7 @@ bfloat16. What is on a GPU is asked for and given away by the driver of gpu.py.
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any, List, NamedTuple, Sequence
 
 import numpy as np
@@ -216,10 +217,8 @@ def _ask(source: Any) -> Any:
         return source.__dlpack__()
     except BufferError:
         # only the newer form can say that it must not be written to
-        try:
+        with suppress(TypeError):
             return source.__dlpack__(max_version=(1, 0))
-        except TypeError:
-            pass
         raise
 
 
@@ -305,10 +304,8 @@ def _unmasked(capsule: Any, datatype: int) -> Any:
 
 def _give_shared(array: Any, max_version: Any) -> Any:
     if max_version is not None:
-        try:
+        with suppress(TypeError):  # a numpy that knows the older form only, which is always allowed
             return array.__dlpack__(max_version=max_version)
-        except TypeError:
-            pass  # a numpy that knows the older form only, which is always allowed
     return array.__dlpack__()
 
 

@@ -10,8 +10,8 @@ import time
 from typing import Any, Iterable, NamedTuple
 
 from zmqtriton_floor import wire
+from zmqtriton_stub.api.callers import ResponseSender, ServedRequest
 from zmqtriton_stub.api.errors import TritonError, TritonModelException
-from zmqtriton_stub.api.protocols import ResponseSender, ServedRequest
 from zmqtriton_stub.api.tensor import Tensor
 from zmqtriton_stub.api.tensor import received as received_tensor
 

@@ -61,8 +61,12 @@ class BrokerConnection:
         #: call turn(). The first is -1 without a broker.
         self.descriptor = -1
         self._watch, self._unwatch = watch, unwatch
-        self._bell = Bell()
-        self.wake_descriptor = self._bell.descriptor
+        bell = Bell()
+        self.wake_descriptor = bell.descriptor
+        #: Makes the loop look again; from any thread.
+        self.wake = bell.ring
+        #: Takes back what wake() did.
+        self.awake = bell.silence
         #: Batches that were not begun: their number and their requests.
         self.batches: deque[tuple[int, list[OpenRequest]]] = deque()
         #: Every request that is here and has no final outcome yet, by peer and id.
@@ -336,14 +340,6 @@ class BrokerConnection:
         """Take the steps of destructors; in the loop alone, which holds no lock."""
         while self._postponed:
             self._postponed.popleft()()
-
-    def wake(self) -> None:
-        """Make the loop look again; from any thread."""
-        self._bell.ring()
-
-    def awake(self) -> None:
-        """Take back what wake() did."""
-        self._bell.silence()
 
     def _take(self, frames: list[bytes]) -> bool:
         """Take a message; True if it brought a batch."""

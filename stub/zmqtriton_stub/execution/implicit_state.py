@@ -15,8 +15,8 @@ import numpy as np
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, Datatype, count_elements
 from zmqtriton_floor.wire import Tensor
+from zmqtriton_stub.api.callers import ServedRequest
 from zmqtriton_stub.api.inference import InferenceResponse
-from zmqtriton_stub.api.protocols import ServedRequest
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import DeviceSpan

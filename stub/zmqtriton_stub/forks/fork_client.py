@@ -14,6 +14,7 @@ import select
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -47,13 +48,9 @@ class ForkClient:
         """Return a new connection to the instance; a closed one if that has ended."""
         ours, theirs = socket.socketpair()
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))
-        try:
+        with theirs, suppress(OSError):  # if nobody takes it, it is closed
             if self.inlet is not None:
                 self.inlet.sendmsg([b"\0"], [rights], socket.MSG_NOSIGNAL)
-        except OSError:
-            pass  # nobody has the other end, and so it is closed
-        finally:
-            theirs.close()
         return Dealer("", ours)
 
     def abandon(self) -> None:

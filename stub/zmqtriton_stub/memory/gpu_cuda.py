@@ -143,10 +143,9 @@ class Cuda:
             array = cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
             # nothing is being written to it, so no stream need wait
             if max_version is not None:
-                try:
+                # a cupy may know the older form only, which is always allowed
+                with contextlib.suppress(TypeError):
                     return array.__dlpack__(stream=-1, max_version=max_version)
-                except TypeError:
-                    pass  # a cupy that knows the older form only, which is always allowed
             return array.__dlpack__(stream=-1)
 
 
