@@ -334,8 +334,10 @@ class Arena:
     def locate(self, view: memoryview) -> Reference | None:
         """Return a reference to bytes in a block of this arena; None if they are elsewhere."""
         with self._lock:
-            segment = next((s for s in self.segments.values() if view.obj is s.memory), None)
-            if segment is None:
+            for segment in self.segments.values():
+                if view.obj is segment.memory:
+                    break
+            else:
                 return None
             if not segment.address:
                 segment.address = address_of(segment.memory)

@@ -25,7 +25,7 @@ from zmqtriton_stub.api import (
     pb_utils,  # noqa: F401 - requests of models need all of it
 )
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, check_returned
+from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, no_response
 from zmqtriton_stub.api.model_config import ModelConfig
 from zmqtriton_stub.duties import LoopDuties
 from zmqtriton_stub.instance import StubInstance
@@ -210,8 +210,8 @@ class PythonModel:
                 f"is:{len(returned)}\n"
             )
         for response in returned:
-            if response is not None:
-                check_returned(response)
+            if response is not None and not isinstance(response, InferenceResponse):
+                raise no_response(response)
         return returned
 
     # ------------------------------------------------------------ event loop

@@ -16,7 +16,7 @@ import numpy as np
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import WITHOUT_NUMPY
 from zmqtriton_stub.api.errors import CANCELLED, ErrorCode, TritonError, TritonModelException
-from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, check_returned
+from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, no_response
 from zmqtriton_stub.api.tensor import Tensor, received
 from zmqtriton_stub.instance import StubInstance
 
@@ -101,7 +101,8 @@ class _Joining:
                 f"max_batch_size, found {'a list' if isinstance(returned, list) else 'type'} "
                 f"{len(returned) if isinstance(returned, list) else type(returned)}."
             )
-        check_returned(returned[0])
+        if not isinstance(returned[0], InferenceResponse):
+            raise no_response(returned[0])
         self._responses.append(returned[0])
 
     def response(self) -> InferenceResponse:

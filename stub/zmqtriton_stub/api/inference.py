@@ -365,13 +365,12 @@ class InferenceResponse:
         return _json(self._parameters)
 
 
-def check_returned(response: Any) -> None:
-    """Raise with Triton's text unless execute() has returned a response."""
-    if not isinstance(response, InferenceResponse):
-        raise TritonModelException(
-            "Expected an 'InferenceResponse' object in the execute function return list, found "
-            f"type '{type(response)}'."
-        )
+def no_response(returned: Any) -> TritonModelException:
+    """Return Triton's words for what execute() has returned in place of a response."""
+    return TritonModelException(
+        "Expected an 'InferenceResponse' object in the execute function return list, found type "
+        f"'{type(returned)}'."
+    )
 
 
 def _json(parameters: Any) -> str:
