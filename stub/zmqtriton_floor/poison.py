@@ -298,7 +298,7 @@ class PoisonedArena(Arena):
         return allocation
 
     def _is_over(self, kept_s: float) -> bool:
-        """Return whether a block has been kept apart for so long."""
+        """Return whether the oldest free block was kept apart for this time."""
         return bool(self._apart) and self._apart[0].freed_s <= self._clock() - kept_s
 
     def abandon(self, block: int) -> list[FreeSegment]:

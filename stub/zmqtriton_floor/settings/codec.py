@@ -9,6 +9,7 @@ import json
 from functools import lru_cache
 from typing import (
     Any,
+    Dict,
     Tuple,
     Type,
     TypeVar,
@@ -83,8 +84,9 @@ def _read_row(origin: Any, kinds: Tuple[Any, ...], value: Any, name: str) -> Any
     return origin(_read(kind, part, name) for kind, part in zip(kinds, value))
 
 
-#: The kinds of the fields of a class; to find them out is most of the work of decode().
-_kinds_of = lru_cache(maxsize=None)(get_type_hints)
+@lru_cache(maxsize=None)  # to find it out is most of the work of decode()
+def _kinds_of(cls: Any) -> Dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _read_fields(cls: Any, value: Any, name: str) -> Any:

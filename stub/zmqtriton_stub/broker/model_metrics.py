@@ -125,7 +125,7 @@ _KINDS = {COUNTER: Measured, GAUGE: Gauged, HISTOGRAM: Observed}
 
 
 class LinkToBroker(Protocol):
-    """The connection to the broker, as seen by all who wait for what comes on it."""
+    """The connection to the broker, as seen by requests and metrics."""
 
     #: Nothing can be sent any more.
     is_closed: bool

@@ -197,12 +197,12 @@ class Relay:
 
     @cached_property
     def _epoll(self) -> select.epoll:
-        """What the thread waits on, made for the first fork."""
+        """The descriptors of the thread, made for the first fork."""
         return select.epoll()
 
     @cached_property
     def _bell(self) -> Bell:
-        """What wakes the thread, likewise."""
+        """The bell of the thread, likewise."""
         bell = Bell()
         self._epoll.register(bell.descriptor, select.EPOLLIN)
         return bell

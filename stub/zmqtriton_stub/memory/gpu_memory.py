@@ -263,7 +263,7 @@ class OnGpus:
         self.borrowed = Borrowed(on_release)
 
     def writable(self, owner: int, segment: int) -> Borrowed | None:
-        """Return what writes to a client's memory that is open here; None for another segment."""
+        """Return the writer of a client's open memory; None for another segment."""
         return self.borrowed if self.borrowed.has(owner, segment) else None
 
     def open(self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool) -> list[Tensor]:
