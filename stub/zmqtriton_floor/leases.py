@@ -94,9 +94,10 @@ class Leases:
         and of answers that are repeated. Called under the arena's lock, after `apply()`.
         """
         self._doubted.update(self._out)
+        self._out = {}
         # leases of the dead broker that these waited for may be lost: others may read the blocks
         self._doubted.update(block for block, _ in self._waiting)
-        self._out, self._waiting, self._taken = {}, [], 0
+        self._waiting, self._taken = [], 0
 
     def end_doubted(self) -> None:
         """End the leases still in doubt: every process has reported which ones it holds."""
