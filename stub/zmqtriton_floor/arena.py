@@ -21,7 +21,6 @@ from typing import Any, Callable, Iterable
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.process.named_tuples import NamedTuple
-from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import (
     MAX_ROWS,
     Block,
@@ -54,7 +53,7 @@ USERS_FROM = 1 << 31
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, _SEAL_FUTURE_WRITE = 1, 2, 4, 16
 _MAP_POPULATE = 0x8000
-_MADV_POPULATE_WRITE = 23
+MADV_POPULATE_WRITE = 23  # since Linux 5.14
 #: What is said where a kernel lacks a call, a file system does, or a container forbids it.
 _NO_SUCH_CALL = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EACCES})
 
@@ -142,7 +141,7 @@ class _Pages:
             if error.errno not in _NO_SUCH_CALL:
                 raise
         try:
-            self._memory.madvise(_MADV_POPULATE_WRITE, start, end - start)
+            self._memory.madvise(MADV_POPULATE_WRITE, start, end - start)
         except OSError as error:  # an older kernel does this at the first write to each page
             if error.errno not in {errno.EINVAL, *_NO_SUCH_CALL}:
                 raise
@@ -251,12 +250,6 @@ class Arena:
         self._lock = threading.RLock()
         self._is_inside = False
 
-    @classmethod
-    def configured(cls, owner: int, memory: Memory, *, is_gradual: bool = False) -> Arena:
-        """Create an arena of these sizes."""
-        first, step = memory.segment_bytes, memory.segment_step_bytes
-        return cls(owner, first_bytes=first, step_bytes=step, is_gradual=is_gradual)
-
     # ---------------------------------------------------------------- blocks
 
     def allocate(self, size: int, gpu: int = HOST, *, is_users: bool = False) -> Allocation | None:
@@ -303,8 +296,7 @@ class Arena:
     def _large(room: int, segments: Iterable[_Segment]) -> list[_Segment]:
         """Return those for one block: the tightest first, none that a much larger one may need."""
         large = [s for s in segments if not s.is_pool and room <= s.size < 2 * room]
-        large.sort(key=_size_of)
-        return large
+        return sorted(large, key=_size_of)
 
     def make(self, block: int, size: int) -> None:
         """Make the memory of the first bytes of a block, where that is not there yet.
@@ -348,8 +340,8 @@ class Arena:
             else:
                 return None
             if not segment.address:
-                segment.address = _address(segment.memory)
-            offset = _address(view) - segment.address
+                segment.address = address_of(segment.memory)
+            offset = address_of(view) - segment.address
             for number, (where, start, size) in self._used.items():
                 if where is segment and start <= offset < start + size:
                     return make(
@@ -400,13 +392,12 @@ class Arena:
         pages = _Pages(descriptor, memory)
         if not made.is_gradual:
             pages.close()
-        self._hold(made, memory, pages if made.is_gradual else None, HOST)
+        self.hold(made, memory, pages=pages if made.is_gradual else None)
 
-    def hold(self, made: CreateSegment, memory: Any, gpu: int) -> None:
-        """Add a segment whose memory exists already: a GPU's, by its address."""
-        self._hold(made, memory, None, gpu)
-
-    def _hold(self, made: CreateSegment, memory: Any, pages: _Pages | None, gpu: int) -> None:
+    def hold(
+        self, made: CreateSegment, memory: Any, gpu: int = HOST, pages: _Pages | None = None
+    ) -> None:
+        """Add a segment whose memory exists already; that of a GPU by its address."""
         number, now_s = made.segment, self._clock()
         with self._lock:
             is_pool = self._requests.pop(number)
@@ -489,5 +480,6 @@ class Arena:
             return self._used
 
 
-def _address(memory: Any) -> int:
+def address_of(memory: Any) -> int:
+    """Return where writable memory lies in this process."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))

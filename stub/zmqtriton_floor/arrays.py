@@ -14,7 +14,7 @@ import numpy as np
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, WITHOUT_NUMPY
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy
+from zmqtriton_floor.tensors import address_of, datatype_of, from_numpy, to_numpy
 from zmqtriton_floor.wire import Tensor
 
 #: Kinds of numpy types that are converted to the type of a model's input.
@@ -98,10 +98,5 @@ def view_of(array: Any) -> Optional[memoryview]:
         return None
     if memory.format != "B" or memory.ndim != 1:
         return None
-    start = _address(array) - _address(np.frombuffer(memory, np.uint8))
+    start = address_of(array) - address_of(np.frombuffer(memory, np.uint8))
     return memory[start : start + array.nbytes]
-
-
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -69,12 +69,12 @@ class Keys:
 
     def of_placed(self, body: RequestBody) -> bytes:
         """Return the key of a request whose large tensors are placed; b"" if one has no digest."""
-        parts = []
-        for tensor in body.inputs:
-            if type(tensor.data) is Reference:
-                parts.append(self.of_reference(tensor, tensor.data))
-            else:
-                parts.append(self.of_tensor(tensor, tensor.data))
+        parts = [
+            self.of_reference(tensor, tensor.data)
+            if type(tensor.data) is Reference
+            else self.of_tensor(tensor, tensor.data)
+            for tensor in body.inputs
+        ]
         return self.of_parts(body.outputs, parts) if all(parts) else b""
 
     def of_parts(self, outputs: Sequence[str], tensors: Iterable[bytes]) -> bytes:

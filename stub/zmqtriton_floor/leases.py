@@ -26,8 +26,9 @@ been taken.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Iterable
+from collections import Counter, deque
+from itertools import repeat
+from typing import Collection, Iterable
 
 #: Block number of the change with which each process has reported its leases; blocks count from 1.
 _ALL_REPORTED = 0
@@ -48,7 +49,7 @@ class Leases:
         #: Number of them that are out by way of the present broker.
         self._out: dict[int, int] = {}
         #: Number of them that went out by way of earlier brokers and are not reported yet.
-        self._doubted: dict[int, int] = {}
+        self._doubted: Counter[int] = Counter()
         #: Block; the change of its leases, and of those that are out; number of leases of the
         #: present broker that must have been taken before.
         self._changes: deque[tuple[int, int, int, int]] = deque()
@@ -63,36 +64,28 @@ class Leases:
 
     def add(self, blocks: Iterable[int]) -> None:
         """Add one lease of this process's own for each."""
-        for block in blocks:
-            self._changes.append((block, 1, 0, 0))
+        self._changes.extend(zip(blocks, repeat(1), repeat(0), repeat(0)))
 
     def end(self, blocks: Iterable[int], after: int = 0) -> None:
         """End one lease of this process's own for each, after a number of the broker's leases."""
-        for block in blocks:
-            self._changes.append((block, -1, 0, after))
+        self._changes.extend(zip(blocks, repeat(-1), repeat(0), repeat(after)))
 
     def send(self, blocks: Iterable[int]) -> None:
         """Pass one lease of this process's own for each to the receiver of a message."""
-        for block in blocks:
-            self._changes.append((block, 0, 1, 0))
+        self._changes.extend(zip(blocks, repeat(0), repeat(1), repeat(0)))
 
     def lend(self, blocks: Iterable[int]) -> None:
         """Add one lease of another process for each."""
-        for block in blocks:
-            self._changes.append((block, 1, 1, 0))
+        self._changes.extend(zip(blocks, repeat(1), repeat(1), repeat(0)))
 
-    def take_leases(self, blocks: Iterable[int]) -> None:
+    def take_leases(self, blocks: Collection[int]) -> None:
         """Add one lease of another process for each, as the broker has granted it."""
-        count = 0
-        for block in blocks:
-            self._changes.append((block, 1, 1, 0))
-            count += 1
-        self._changes.append((_TAKEN, count, 0, 0))
+        self._changes.extend(zip(blocks, repeat(1), repeat(1), repeat(0)))
+        self._changes.append((_TAKEN, len(blocks), 0, 0))
 
     def take_back(self, blocks: Iterable[int]) -> None:
         """End one lease of another process for each."""
-        for block in blocks:
-            self._changes.append((block, -1, -1, 0))
+        self._changes.extend(zip(blocks, repeat(-1), repeat(-1), repeat(0)))
 
     def doubt(self) -> None:
         """Doubt all leases given out through a broker that has died with the account of them.
@@ -100,12 +93,10 @@ class Leases:
         The next one grants those anew that it comes to know of: of blocks that a process reports,
         and of answers that are repeated. Called under the arena's lock, after `apply()`.
         """
-        doubted, self._out, out = self._doubted, {}, self._out
-        for block, count in out.items():
-            doubted[block] = doubted.get(block, 0) + count
+        self._doubted.update(self._out)
+        self._out = {}
         # leases of the dead broker that these waited for may be lost: others may read the blocks
-        for block, _ in self._waiting:
-            doubted[block] = doubted.get(block, 0) + 1
+        self._doubted.update(block for block, _ in self._waiting)
         self._waiting, self._taken = [], 0
 
     def end_doubted(self) -> None:
@@ -119,7 +110,7 @@ class Leases:
         while changes:
             block, change, change_out, after = changes.popleft()
             if block == _ALL_REPORTED:
-                doubted, self._doubted = self._doubted, {}
+                doubted, self._doubted = self._doubted, Counter()
                 changes.extend((block, -count, 0, 0) for block, count in doubted.items())
             elif block == _TAKEN:
                 self._taken += change

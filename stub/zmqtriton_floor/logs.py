@@ -224,15 +224,6 @@ class LogOptions(NamedTuple):
         return bool(levels.get(level, True))
 
 
-class _Filter(logging.Filter):
-    def __init__(self, options: LogOptions) -> None:
-        super().__init__()
-        self._options = options
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return self._options.has(_LEVELS.get(record.levelno, "I"))
-
-
 def describe_loss(lines: int, why: str = UNREAD) -> str:
     """Return the text of the line that stands for others."""
     return f"{lines} lines of the log are lost here: {why}"
@@ -433,4 +424,4 @@ def change(options: LogOptions) -> None:
     for handler in root.handlers:
         if isinstance(handler.formatter, Formatter):
             handler.formatter.form = options.form
-            handler.filters[:] = [_Filter(options)]
+            handler.filters[:] = [lambda record: options.has(_LEVELS.get(record.levelno, "I"))]

@@ -16,7 +16,13 @@ import weakref
 from contextlib import suppress
 from typing import Any, Callable, Iterable, Sequence, Tuple
 
-from zmqtriton_floor.arena import PAGE, USERS_FROM, is_size_sealed
+from zmqtriton_floor.arena import (
+    MADV_POPULATE_WRITE,
+    PAGE,
+    USERS_FROM,
+    address_of,
+    is_size_sealed,
+)
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable
 from zmqtriton_floor.wire import Block, Reference, make
 
@@ -26,8 +32,6 @@ Name = Tuple[int, int]
 #: Segments from this number on are clients' own memory. The supervisor gives them out only if the
 #: operator trusts clients: they can truncate them under their readers.
 REGIONS_FROM = 1 << 32
-
-_MADV_POPULATE_WRITE = 23  # since Linux 5.14
 
 #: An entry of /proc/self/pagemap.
 _ENTRY_BYTES = 8
@@ -71,9 +75,8 @@ class Pagemap:
             )
         except OSError:
             return False
-        if len(entries) != count * _ENTRY_BYTES:
-            return False
-        return 1 not in entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES].translate(_IS_OWN)
+        kinds = entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES]
+        return len(kinds) == count and 1 not in kinds.translate(_IS_OWN)
 
 
 #: In place of the memory of a segment that is not mapped.
@@ -90,7 +93,7 @@ class _Segment:
         #: possible.
         self.descriptor = descriptor
         is_private = descriptor >= 0 and memory is not _COPIED
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if is_private else 0
+        self.address = address_of(memory) if is_private else 0
         #: The views that are still read, by their id().
         self.views: dict[int, _View] = {}
 
@@ -206,17 +209,17 @@ class Mappings:
                 missing.append(name)
         return missing
 
-    @property
-    def count(self) -> int:
-        return len(self._segments)
-
     # --------------------------------------------------------------- reading
 
     def leased(self) -> list[Block]:
         """Return the leased blocks that are still read."""
         with self.lock:
-            views = [v for s in self._segments.values() for v in list(s.views.values())]
+            views = self._views()
         return [block for view in views for block in view.leased]
+
+    def _views(self) -> list[_View]:
+        """Return the views that may still be read; the lock is held."""
+        return [v for s in self._segments.values() for v in list(s.views.values())]
 
     def open(
         self, references: Sequence[Reference], *, is_leased: bool = False, kept: object = None
@@ -320,9 +323,8 @@ class Mappings:
     def detach_all(self) -> None:
         """Let the owners reuse all blocks that are read here."""
         with self.lock:
-            for segment in self._segments.values():
-                for view in list(segment.views.values()):
-                    _detach(view)
+            for view in self._views():
+                _detach(view)
 
     def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
         """Return the reference of these bytes, and whether it is leased, or None.
@@ -333,6 +335,7 @@ class Mappings:
         pagemap, size = self._pagemap, data.nbytes
         if pagemap is None or data.readonly or not self._segments:
             return None
+        # as address_of() does, without another call for each response
         address = ctypes.addressof(ctypes.c_char.from_buffer(data))
         with self.lock:
             for (_, number), segment in self._segments.items():
@@ -350,11 +353,10 @@ def _repeats(references: Sequence[Reference], number: int) -> bool:
     """Return whether a reference has bytes in common with one before it."""
     reference = references[number]
     start, end = reference.offset, reference.offset + reference.size
-    for other in references[:number]:
-        is_apart = end <= other.offset or other.offset + other.size <= start
-        if other[:3] == reference[:3] and not is_apart:
-            return True
-    return False
+    return any(
+        other[:3] == reference[:3] and other.offset < end and start < other.offset + other.size
+        for other in references[:number]
+    )
 
 
 def _private(descriptor: int, size: int) -> mmap.mmap:
@@ -401,6 +403,6 @@ def _detach(view: _View) -> None:
 def _make_own(view: _View, array: Any) -> None:
     """Give this process private pages; another thread may be writing to them."""
     try:
-        view.segment.memory.madvise(_MADV_POPULATE_WRITE, view.start, view.end - view.start)
+        view.segment.memory.madvise(MADV_POPULATE_WRITE, view.start, view.end - view.start)
     except OSError:  # an older kernel: any write to a page does it
         array[::PAGE] = array[::PAGE]

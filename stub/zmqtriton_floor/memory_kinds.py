@@ -17,7 +17,12 @@ def make_arena(owner: int, memory: Memory, *, is_gradual: bool = False) -> Arena
         from zmqtriton_floor.poison import PoisonedArena  # for debugging alone
 
         kind = PoisonedArena
-    return kind.configured(owner, memory, is_gradual=is_gradual)
+    return kind(
+        owner,
+        first_bytes=memory.segment_bytes,
+        step_bytes=memory.segment_step_bytes,
+        is_gradual=is_gradual,
+    )
 
 
 def make_mappings(

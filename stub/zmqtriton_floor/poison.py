@@ -11,16 +11,16 @@ begins.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import struct
 import sys
-import threading
+import traceback
 from collections import deque
+from itertools import islice
 from typing import Any, Callable, Iterable, Iterator
 
-from zmqtriton_floor.arena import IDLE_S, PAGE, Allocation, Arena
+from zmqtriton_floor.arena import IDLE_S, PAGE, Allocation, Arena, address_of
 from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
 from zmqtriton_floor.process.named_tuples import NamedTuple
@@ -108,18 +108,16 @@ def decode(line: bytes) -> Poison | None:
 
 def _frames() -> Iterator[Any]:
     """Iterate over the running functions of the server, the last one first, without memory."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         name = frame.f_globals.get("__name__", "")
         if name.startswith("zmqtriton") and name not in _PASSED_OVER:
             yield frame
-        frame = frame.f_back
 
 
 def place() -> str:
     """Return a description of the running functions, the last one first, with ids of requests."""
     names = []
-    for frame in _frames():
+    for frame in islice(_frames(), _DEPTH):
         module = frame.f_globals.get("__name__", "").rpartition(".")[2]
         values = frame.f_locals
         facts = [f"{name}={values[name]}" for name in _NUMBERS if type(values.get(name)) is int]
@@ -127,8 +125,6 @@ def place() -> str:
         facts += [f"id={own_id}" for own_id in ids if type(own_id) is int]
         request = f"({', '.join(facts)})" if facts else ""
         names.append(f"{module}.{frame.f_code.co_name}:{frame.f_lineno}{request}")
-        if len(names) == _DEPTH:
-            break
     return " < ".join(names)
 
 
@@ -138,7 +134,7 @@ def _tensors_in(block: Block) -> str:
     They are looked for in the variables of functions, so that plain calls carry no names.
     """
     names = []
-    for frame, _ in zip(_frames(), range(_DEPTH)):
+    for frame in islice(_frames(), _DEPTH):
         for value in list(frame.f_locals.values()):
             rows = getattr(value, "outputs", None) or getattr(value, "inputs", None)
             for row in value if type(value) is list else rows if type(rows) is list else ():
@@ -216,32 +212,6 @@ class PoisonedLeases(Leases):
         return freed
 
 
-class _Lock:
-    """A reentrant lock that knows whether its thread has it already."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._depth = 0
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._depth += 1
-
-    def __exit__(self, *error: object) -> None:
-        self._depth -= 1
-        self._lock.release()
-
-    def enter_first(self) -> bool:
-        """Enter without waiting, unless a thread is inside, be it this one."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        if self._depth:
-            self._lock.release()
-            return False
-        self._depth += 1
-        return True
-
-
 class _Apart(NamedTuple):
     """A free block that is not used again yet."""
 
@@ -260,8 +230,6 @@ class PoisonedArena(Arena):
 
     def __init__(self, owner: int, **options: Any) -> None:
         super().__init__(owner, **options)
-        self._first_in = _Lock()
-        self._lock: Any = self._first_in
         self._histories = PoisonedLeases(self._apply_soon)
         self.leases = self._histories
         #: Free blocks that are not used again yet, the oldest first.
@@ -272,11 +240,12 @@ class PoisonedArena(Arena):
 
     def _apply_soon(self) -> None:
         """Fill free blocks at once, unless a thread is in the middle of another step."""
-        if self._first_in.enter_first():
+        is_inside = self._lock._is_owned()  # type: ignore[attr-defined] # by this thread
+        if not is_inside and self._lock.acquire(blocking=False):
             try:
                 self._apply_leases()
             finally:
-                self._first_in.__exit__()
+                self._lock.release()
 
     def _apply_leases(self) -> None:
         now_s = self._clock()
@@ -321,22 +290,19 @@ class PoisonedArena(Arena):
         segment.mend(apart.offset, apart.size)
         segment.left_s = max(segment.left_s, apart.freed_s)
 
-    def _mend_until(self, freed_s: float) -> None:
-        while self._apart and self._apart[0].freed_s <= freed_s:
-            self._mend(self._apart[0])
-
     def _allocate(self, size: int, segments: Any, is_users: bool) -> Allocation | None:
         allocation = super()._allocate(size, segments, is_users)
-        while allocation is None and self._apart and self._is_over(self._apart[0]):
+        while allocation is None and self._is_over(KEPT_S):
             self._mend(self._apart[0])
             allocation = super()._allocate(size, segments, is_users)
         return allocation
 
-    def _is_over(self, apart: _Apart) -> bool:
-        return apart.freed_s <= self._clock() - KEPT_S
+    def _is_over(self, kept_s: float) -> bool:
+        """Return whether the oldest free block was kept apart for this time."""
+        return bool(self._apart) and self._apart[0].freed_s <= self._clock() - kept_s
 
     def abandon(self, block: int) -> list[FreeSegment]:
-        with self._first_in:
+        with self._lock:
             given_up = super().abandon(block)
             for apart in list(self._apart):
                 segment = apart.segment
@@ -347,14 +313,15 @@ class PoisonedArena(Arena):
         return given_up
 
     def trim(self, idle_s: float = IDLE_S) -> list[FreeSegment]:
-        with self._first_in:
+        with self._lock:
             if not self._is_inside:
                 self._apply_leases()
-                self._mend_until(self._clock() - idle_s)
+                while self._is_over(idle_s):
+                    self._mend(self._apart[0])
             return super().trim(idle_s)
 
     def next_trim_s(self) -> float | None:
-        with self._first_in:
+        with self._lock:
             next_s = super().next_trim_s()
             if not self._apart:
                 return next_s
@@ -364,11 +331,11 @@ class PoisonedArena(Arena):
     def locate(self, view: memoryview) -> Reference | None:
         reference = super().locate(view)
         if reference is None:
-            with self._first_in:
+            with self._lock:
                 for apart in self._apart:
                     segment = apart.segment
                     if view.obj is segment.memory and segment.address:
-                        data = ctypes.addressof(ctypes.c_char.from_buffer(view)) - segment.address
+                        data = address_of(view) - segment.address
                         if apart.offset <= data < apart.offset + apart.size:
                             report(
                                 f"a tensor was passed on after its block was free: block "
@@ -420,11 +387,10 @@ class PoisonedMappings(Mappings):
         with self.lock:
             self._look_at_all()
             super().detach(blocks)
-            for segment in self._segments.values():
-                for view in list(segment.views.values()):
-                    # one whose array has just ended is read no more
-                    if view.block in blocks:
-                        view.is_own = True
+            for view in self._views():
+                # one whose array has just ended is read no more
+                if view.block in blocks:
+                    view.is_own = True
 
     def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
         with self.lock:
@@ -433,10 +399,9 @@ class PoisonedMappings(Mappings):
 
     def _look_at_all(self) -> None:
         """Look at all arrays that may still be read."""
-        for segment in list(self._segments.values()):
-            for view in list(segment.views.values()):
-                if view() is not None:
-                    self._look_at(view, f"while it was kept, during {place()}")
+        for view in self._views():
+            if view() is not None:
+                self._look_at(view, f"while it was kept, during {place()}")
 
     def _look_at(self, view: Any, when: str) -> None:
         segment, block = view.segment, view.block

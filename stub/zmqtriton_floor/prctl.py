@@ -152,17 +152,6 @@ def adopt_orphans() -> None:
     _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def show_arguments(start: int, end: int) -> bool:
-    """Let /proc/PID/cmdline end there; False if the kernel does not allow it.
-
-    Only while the process has one thread: the end of the heap is set along with it.
-    """
-    layout = _layout()
-    layout.arg_start, layout.arg_end, layout.brk = start, end, _SBRK(0)
-    size = ctypes.sizeof(layout)
-    return bool(_LIBC.prctl(_SET_MM, _SET_MM_MAP, ctypes.byref(layout), size, 0) == 0)
-
-
 def argument_area() -> tuple[int, int]:
     """Return where in this process's memory its command line lies."""
     layout = _layout()
@@ -185,13 +174,19 @@ class CommandLine:
         self._start, self._end = argument_area()
 
     def show(self, arguments: Sequence[str]) -> None:
-        """Show this command line, cut to the room for it."""
+        """Show this command line, cut to the room for it.
+
+        Only while the process has one thread: the end of the heap is set along with it.
+        """
         room = self._end - self._start
         text = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)[: room - 1]
         ctypes.memset(self._start, 0, room)
         ctypes.memmove(self._start, text, len(text))
+        layout = _layout()
+        layout.arg_start, layout.arg_end = self._start, self._start + len(text)
+        layout.brk = _SBRK(0)
         # if this is refused, there are some NULs more
-        show_arguments(self._start, self._start + len(text))
+        _LIBC.prctl(_SET_MM, _SET_MM_MAP, ctypes.byref(layout), ctypes.sizeof(layout), 0)
 
 
 class _Layout(ctypes.Structure):

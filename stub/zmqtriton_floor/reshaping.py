@@ -6,19 +6,14 @@ checked against the clients' shapes; only shapes change here, never data.
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import Any, List, Sequence, Tuple
 
 from zmqtriton_floor.datatypes import count_elements
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.wire import Tensor
 
-
-class _Change(NamedTuple):
-    """The dimensions after that of a batch; -1 is any length."""
-
-    before: Sequence[int]
-    after: Sequence[int]
+#: The dimensions after that of a batch, before a change and after it; -1 is any length.
+_Change = Tuple[Sequence[int], Sequence[int]]
 
 
 class Reshaping:
@@ -27,12 +22,12 @@ class Reshaping:
     def __init__(self, config: dict[str, Any]) -> None:
         self._batch_dims = 1 if config.get("max_batch_size", 0) else 0
         self._inputs = {
-            entry["name"]: _Change(entry["dims"], entry["reshape"].get("shape") or [])
+            entry["name"]: (entry["dims"], entry["reshape"].get("shape") or [])
             for entry in config.get("input", [])
             if entry.get("reshape") is not None
         }
         self._outputs = {
-            entry["name"]: _Change(entry["reshape"].get("shape") or [], entry["dims"])
+            entry["name"]: (entry["reshape"].get("shape") or [], entry["dims"])
             for entry in config.get("output", [])
             if entry.get("reshape") is not None
         }
@@ -61,9 +56,9 @@ class Reshaping:
         change = changes.get(tensor.name)
         if change is None:
             return tensor
+        own_dims, dims = change
         batch, shape = tensor.shape[: self._batch_dims], tensor.shape[self._batch_dims :]
-        free = [size for size, dim in zip(shape, change.before) if dim == -1]
-        dims = change.after
+        free = [size for size, dim in zip(shape, own_dims) if dim == -1]
         if len(free) == sum(dim == -1 for dim in dims):
             sizes = iter(free)
             return tensor._replace(

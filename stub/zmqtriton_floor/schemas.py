@@ -26,11 +26,6 @@ LENGTHS = {
     "Blob": (bytes, 0, 1 << 26),
     "Token": (bytes, 16, 16),
 }
-_CORRELATION = "0 <= {0} < 2**64 if type({0}) is int else type({0}) is str and len({0}) <= 1024"
-_IDS = "type({0}) is list and len({0}) <= {1} and not any(type(x) is not int or x < 0 for x in {0})"
-_ROWS = "type({0}) is list and len({0}) <= {1}"
-#: By name.
-_VALUES = "type({0}) is dict and len({0}) <= 64 and all(map(is_value, {0}.items()))"
 #: Ends a kind that may also be None.
 _OPTIONAL = " | None"
 _SCALARS = (bool, int, float, str)
@@ -40,32 +35,34 @@ def _is_value(item: tuple[Any, Any]) -> bool:
     return type(item[0]) is str and type(item[1]) in _SCALARS
 
 
-def _types(kind: str) -> tuple[type, ...]:
-    """Return the types that a field of this kind may have."""
-    if kind in INTEGERS:
-        return (int,)
-    if kind in LENGTHS:
-        return (LENGTHS[kind][0],)
-    if kind == "Values":
-        return (dict,)
-    return (int, str) if kind == "Correlation" else (list,)
-
-
-def _row_kind(kind: str) -> str:
-    return kind[: -len(_OPTIONAL)] if kind.endswith(_OPTIONAL) else kind
+#: The expressions that are true if a field has a value of its kind; others are lists.
+_CONDITIONS = {
+    **{
+        kind: f"type({{0}}) is int and {low} <= {{0}} <= {high}"
+        for kind, (low, high) in INTEGERS.items()
+    },
+    **{
+        kind: f"type({{0}}) is {of.__name__} and {low} <= len({{0}}) <= {high}"
+        for kind, (of, low, high) in LENGTHS.items()
+    },
+    "Correlation": "0 <= {0} < 2**64 if type({0}) is int else "
+    "type({0}) is str and len({0}) <= 1024",
+    "Ids": "type({0}) is list and len({0}) <= {1} and "
+    "not any(type(x) is not int or x < 0 for x in {0})",
+    "Values": "type({0}) is dict and len({0}) <= 64 and all(map(is_value, {0}.items()))",
+}
+_ROWS = "type({0}) is list and len({0}) <= {1}"
+_OPTIONAL_ROW = "{0} is None or type({0}) is list"
+#: The types that a field may have; others have lists.
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(INTEGERS, (int,)),
+    **{kind: (of,) for kind, (of, _, _) in LENGTHS.items()},
+    **{"Correlation": (int, str), "Values": (dict,)},
+}
 
 
 def _condition(field: str, kind: str) -> str:
-    """Return the expression that is true if a field has a value of its kind."""
-    if kind in INTEGERS:
-        low, high = INTEGERS[kind]
-        return f"type({field}) is int and {low} <= {field} <= {high}"
-    if kind in LENGTHS:
-        of, minimum, maximum = LENGTHS[kind]
-        return f"type({field}) is {of.__name__} and {minimum} <= len({field}) <= {maximum}"
-    if kind.endswith(_OPTIONAL):
-        return f"{field} is None or type({field}) is list"
-    form = {"Correlation": _CORRELATION, "Ids": _IDS, "Values": _VALUES}.get(kind, _ROWS)
+    form = _CONDITIONS.get(kind, _OPTIONAL_ROW if kind.endswith(_OPTIONAL) else _ROWS)
     return form.format(field, MAX_ROWS)
 
 
@@ -75,6 +72,7 @@ class Schema:
     def __init__(self, cls: type[Any], schemas: dict[str, Schema]) -> None:
         """Set up; `schemas` has those of the rows that a list of this class may hold."""
         self.cls = cls
+        self._name = str(cls.__name__)
         self.fields: tuple[str, ...] = cls._fields
         self.kinds: list[str] = list(cls.__annotations__.values())
         self._schemas = schemas
@@ -92,10 +90,6 @@ class Schema:
         exec(code, namespace)  # what is written in this file and in wire.py
         reader: Callable[[Any], Any] = namespace["read"]
         return reader
-
-    @property
-    def _name(self) -> str:
-        return str(self.cls.__name__)
 
     def _checks(self, namespace: dict[str, Any], row: str, prefix: str = "") -> Iterator[str]:
         """Yield the lines that check a list, and make its lists and rows those of their classes.
@@ -124,7 +118,7 @@ class Schema:
             elif kind.startswith("list["):
                 yield f"if {value}: {row}[{number}] = rows = []"
                 yield from self._schemas[kind[5:-1]]._rows(namespace, value)
-            elif (of := _row_kind(kind)) in self._schemas:
+            elif (of := kind.partition(_OPTIONAL)[0]) in self._schemas:
                 namespace[f"read_{of}"] = partial(self._read_row, of)
                 yield f"if {value} is not None: {row}[{number}] = read_{of}({value})"
 
@@ -140,11 +134,11 @@ class Schema:
         return self._schemas[name].read(row)
 
     def _refuse_row(self) -> NoReturn:
-        raise ProtocolError(f"{self.cls.__name__}: not a list of {len(self.fields)} fields")
+        raise ProtocolError(f"{self._name}: not a list of {len(self.fields)} fields")
 
     def _refuse(self, number: int, value: Any) -> NoReturn:
-        what = f"{self.cls.__name__}: {self.fields[number]}"
-        if type(value) not in _types(self.kinds[number]):
+        what = f"{self._name}: {self.fields[number]}"
+        if type(value) not in _TYPES.get(self.kinds[number], (list,)):
             raise ProtocolError(f"{what} is of the wrong type")
         if type(value) is list and len(value) <= MAX_ROWS:
             raise ProtocolError(f"{what} is not a list of ids")

@@ -81,9 +81,9 @@ class Signature:
         self._most_rows = sys.maxsize if self.splits_batches else self.max_batch_size
         policy = config.get("model_transaction_policy") or {}
         self.is_decoupled: bool = bool(policy.get("decoupled", False))
-        self.inputs: dict[str, Input] = {}
-        for entry in config.get("input", []):
-            self.inputs[entry["name"]] = self._input(entry)
+        self.inputs: dict[str, Input] = {
+            entry["name"]: self._input(entry) for entry in config.get("input", [])
+        }
         self.outputs: dict[str, int] = {
             entry["name"]: BY_CONFIG_NAME[entry["data_type"]].number
             for entry in config.get("output", [])
@@ -153,7 +153,9 @@ class Signature:
         """Check inputs that are not simply all of the model's, each once."""
         if len(seen) < len(inputs):
             # first of all, as in Triton: a name given twice is not one input too many
-            _refuse_twin(inputs)
+            names = [tensor.name for tensor in inputs]
+            twin = next(name for index, name in enumerate(names) if name in names[:index])
+            raise InvalidArgument(f"input '{twin}' already exists in request")
         if not self._required <= len(inputs) <= len(self.inputs):
             self._refuse_count(inputs)
         if not seen <= self.inputs.keys():
@@ -242,12 +244,6 @@ class Signature:
 
     def _key(self, tensors: Sequence[Tensor]) -> int:
         return batch_key(tensors, 1 if self.max_batch_size else 0, self._ragged)
-
-
-def _refuse_twin(tensors: Sequence[Tensor]) -> None:
-    names = [tensor.name for tensor in tensors]
-    name = next(name for index, name in enumerate(names) if name in names[:index])
-    raise InvalidArgument(f"input '{name}' already exists in request")
 
 
 def batch_key(tensors: Sequence[Tensor], start: int, ragged: Collection[str] = frozenset()) -> int:

@@ -83,9 +83,7 @@ def discard(runtime: str, name: str) -> None:
 
 def places(parameters: Iterable[str]) -> Dict[str, str]:
     """Return where each file belongs within the directory. Raises InvalidArgument."""
-    paths: Dict[str, str] = {}
-    for parameter in parameters:
-        paths[parameter] = _place(parameter)
+    paths = {parameter: _place(parameter) for parameter in parameters}
     if len(paths) > _MAX_FILES:
         raise InvalidArgument(f"a load can bring at most {_MAX_FILES} files, not {len(paths)}")
     taken: Dict[str, str] = {}

@@ -46,17 +46,15 @@ def read(pid: int) -> tuple[str, int] | None:
             environment = file.read()
     except OSError:
         return None  # dead, or another user's
-    for entry in environment.split(b"\0"):
-        if entry.startswith(_PREFIX):
-            directory, _, serial = os.fsdecode(entry[len(_PREFIX) :]).strip().rpartition(":")
-            return (directory, int(serial)) if serial.isdigit() else None
-    return None
+    marks = (entry for entry in environment.split(b"\0") if entry.startswith(_PREFIX))
+    own = next(marks, _PREFIX)[len(_PREFIX) :]
+    directory, _, serial = os.fsdecode(own).strip().rpartition(":")
+    return (directory, int(serial)) if serial.isdigit() else None
 
 
 def marked_processes(directory: str) -> Iterator[int]:
     """Iterate over all processes of this machine that descend from stubs of a server."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            origin = read(int(name))
-            if origin is not None and origin[0] == directory:
-                yield int(name)
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        origin = read(pid)
+        if origin is not None and origin[0] == directory:
+            yield pid

@@ -25,6 +25,12 @@ def datatype_of(array: Any) -> Datatype:
     return BY_NUMBER[BYTES] if array.dtype.kind == "S" else _BY_NUMPY[array.dtype]
 
 
+def address_of(array: Any) -> int:
+    """Return where a numpy array begins in memory."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
 def encode_bytes(elements: Any) -> bytes:
     """Encode the elements of an object or S array in C order.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from datetime import date
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -195,11 +196,9 @@ def parse_models(text: str) -> Tuple[str, ...]:
 
 def parse_day(text: str) -> date:
     """Parse a day. Raises ValueError."""
-    try:
+    with suppress(ValueError):
         if _DAY.fullmatch(text):
             return date.fromisoformat(text)
-    except ValueError:
-        pass
     raise ValueError("expecting a day as 2027-01-31")
 
 

@@ -960,8 +960,7 @@ def encode(message: Any) -> bytes:
 
 
 SCHEMAS: dict[str, Schema] = {}
-for _cls in (*ROWS, *KINDS.values()):
-    SCHEMAS[_cls.__name__] = Schema(_cls, SCHEMAS)
+SCHEMAS.update((cls.__name__, Schema(cls, SCHEMAS)) for cls in (*ROWS, *KINDS.values()))
 _BY_KIND: dict[int, Schema] = {number: SCHEMAS[cls.__name__] for number, cls in KINDS.items()}
 
 

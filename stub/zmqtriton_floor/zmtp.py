@@ -34,8 +34,8 @@ MAX_STRANGERS = 256
 STRANGER_WITHIN_NS = 5_000_000_000
 #: How long a ROUTER that is short of descriptors accepts nobody.
 _ACCEPT_PAUSE_NS = 20_000_000
-#: The machine is short of something for the moment: the call may be repeated.
-_SHORTAGES = frozenset({errno.ENOBUFS, errno.ENOMEM, errno.EINTR})
+#: The call may be repeated: it would have had to wait, or the machine is short of something.
+_FOR_NOW = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.EINTR})
 _RETRY_PAUSE_S = 0.001
 #: How much is read at a time, and what the kernel may keep for a busy reader.
 _PIECE = 1 << 18
@@ -118,11 +118,8 @@ class ZmtpConnection:
             data = self._unsent[0]
             try:
                 sent = self._socket.send(data)
-            except BlockingIOError:
-                self.is_blocked = True
-                return total
             except OSError as error:
-                if error.errno in _SHORTAGES:
+                if error.errno in _FOR_NOW:
                     self.is_blocked = True
                 else:
                     self._stop_writing()
@@ -143,10 +140,8 @@ class ZmtpConnection:
             return 0
         try:
             size = self._socket.recv_into(self._piece)
-        except BlockingIOError:
-            return 0
         except OSError as error:
-            if error.errno in _SHORTAGES:
+            if error.errno in _FOR_NOW:
                 return 0
             size = 0
         if not size:

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from contextlib import suppress
+from itertools import takewhile
 from types import ModuleType
 from typing import Any, Container, Dict, List
 
@@ -52,14 +53,9 @@ def _has_threads() -> bool:
 
 def _modules_since(shared: Container[str]) -> List[ModuleType]:
     """Return the modules that were imported since, the last first: it has imported the others."""
-    modules: List[ModuleType] = []
-    for name in reversed(sys.modules):
-        if name in shared:
-            break  # a look at more of them would copy their memory
-        module = sys.modules[name]
-        if isinstance(module, ModuleType):
-            modules.append(module)
-    return modules
+    # a look at more of them would copy their memory
+    names = takewhile(lambda name: name not in shared, reversed(sys.modules))
+    return [module for module in map(sys.modules.get, names) if isinstance(module, ModuleType)]
 
 
 def _clear(names: Dict[str, Any]) -> None:

@@ -91,9 +91,6 @@ def rehearse() -> None:
         supervisor.close()
 
 
-#: Signals that a service manager or a terminal sends to everybody, with the handlers of a fresh
-#: process.
-_ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
 #: With the interpreter's lock, which both sides have then.
 _FORK = ctypes.PyDLL(None, use_errno=True).fork
 #: The names of the modules that are in memory once.
@@ -152,7 +149,7 @@ class ForkServer:
     def prepare(self, name: str = "zmqtriton-fork-server") -> None:
         prctl.set_name(name)
         self._command_line.show([sys.executable, *sys.argv[:3]])
-        for number, _ in _ORDERLY:
+        for number in process.ORDERLY:
             signal.signal(number, signal.SIG_IGN)
         _make_ahead()
         freeze()
@@ -205,7 +202,7 @@ class ForkServer:
         From here on nothing tells it from one that was spawned.
         """
         os.setpgid(0, 0)
-        for number, handler in _ORDERLY:
+        for number, handler in process.ORDERLY.items():
             signal.signal(number, handler)
         *own, writing = descriptors
         for stream in (1, 2):
@@ -242,12 +239,8 @@ def freeze() -> None:
 
 def _set_oom_score(score: int) -> None:
     """Let the kernel choose a stub before the fork server when memory runs out."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-        try:
-            os.write(descriptor, b"%d" % score)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", 0) as file:
+        file.write(b"%d" % score)
 
 
 def _fork_briefly() -> int:

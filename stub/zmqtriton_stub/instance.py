@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from zmqtriton_floor import logs, stub_mark, wire
 from zmqtriton_floor.datatypes import BY_NUMBER
@@ -20,16 +20,14 @@ from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.signature import Signature, config_parameter, takes_gpu
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, clip
+from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
+from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
 from zmqtriton_stub.execution.implicit_state import States
+from zmqtriton_stub.forks.fork_client import ForkClient
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.tracing import StubTracing
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.api.inference import InferenceResponse
-    from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.forks.fork_client import ForkClient
-    from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: The limit for the batches of one instance, and the model parameter that sets their number.
 _INFLIGHT_LIMIT = 1024
@@ -47,10 +45,6 @@ def _max_inflight(parameters: dict[str, Any]) -> int:
             f"parameter {_MAX_INFLIGHT} must be a number from 1 to {_INFLIGHT_LIMIT}, got '{text}'"
         )
     return int(text)
-
-
-def _controls(batching: dict[str, Any]) -> int:
-    return sum(len(entry.get("control", [])) for entry in batching.get("control_input", []))
 
 
 class StubInstance:
@@ -121,13 +115,14 @@ class StubInstance:
         document = json.loads(config)
         self.signature = Signature(document)
         self.outputs = self.signature.outputs
-        self.controls = _controls(document.get("sequence_batching") or {})
+        sequences = document.get("sequence_batching") or {}
+        controls = sequences.get("control_input", [])
+        self.controls = sum(len(entry.get("control", [])) for entry in controls)
         self.reshaping = Reshaping(document) or None
         self.states = States(document, self._directory) or None
         self.sendable = {**self.outputs, **(self.states.outputs if self.states else {})}
         self.declared_shapes = _declared_shapes(document)
         self.is_decoupled = self.signature.is_decoupled
-        sequences = document.get("sequence_batching") or {}
         self.is_iterative = bool(sequences.get("iterative_sequence"))
         self.max_inflight = _max_inflight(document.get("parameters") or {})
         self.has_detached_calls = config_parameter(document, _DETACHED_CALLS) == "yes"

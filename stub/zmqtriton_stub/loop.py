@@ -242,9 +242,8 @@ class Stub:
             self._warmup = Warmup(json.loads(config), load.directory)
         except _Finished:
             raise
-        except BaseException as error:
-            self._report(wire.LoadFailed(reason_of(error)))
-            raise _Failed from error
+        except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+            self._fail(wire.LoadFailed(reason_of(error)), error)
         self._is_initialized = True
         self._process.settle()
 
@@ -253,15 +252,13 @@ class Stub:
         try:
             self._warmup.run(self._model, self._link, self._progress, self._wait)
         except ZmqTritonError as error:
-            self._report(
-                wire.LoadFailed(error.reason._replace(text=clip(error.text)), error.number)
-            )
-            raise _Failed from error
+            reason = error.reason._replace(text=clip(error.text))
+            self._fail(wire.LoadFailed(reason, error.number), error)
         except MemoryError as error:
-            self._report(wire.LoadFailed(reason_of(error)))
-            raise _Failed from error
+            self._fail(wire.LoadFailed(reason_of(error)), error)
 
-    def _report(self, failure: wire.LoadFailed) -> None:
+    def _fail(self, failure: wire.LoadFailed, error: BaseException) -> NoReturn:
+        """Report why the model is not served, and end the loop."""
         self._instance.tell(failure)
         poller = select.poll()
         poller.register(self._lifeline, select.POLLOUT)
@@ -269,6 +266,7 @@ class Stub:
         while self._lifeline.is_backed_up and time.monotonic() < deadline:
             poller.poll(_LAST_WORDS_S * 1000)
             self._lifeline.flush()
+        raise _Failed from error
 
     def _connect(self) -> None:
         self._link = link = BrokerConnection(
@@ -284,7 +282,7 @@ class Stub:
             # the duties of the main thread while the model waits for another one
             lambda: {self._poller.fileno(): self._attend},
             link.wake,
-            self._model.attends,
+            lambda loop: loop is self._model.event_loop,
             beside={self._beside.fileno(): self._attend},
         )
         self._asker.read_leases = link.turn

@@ -25,15 +25,14 @@ from zmqtriton_stub.api import (
     pb_utils,  # noqa: F401 - requests of models need all of it
 )
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
+from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, no_response
 from zmqtriton_stub.api.model_config import ModelConfig
 from zmqtriton_stub.duties import LoopDuties
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.parts import divide_large
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
-
-    from zmqtriton_stub.instance import StubInstance
 
 
 class PackageFinder(NamedTuple):
@@ -169,7 +168,7 @@ class PythonModel:
             self._is_asleep = sleeps
 
     def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
-        """Return the responses; or a task that goes on in the background, for `result_of`."""
+        """Return the responses; or a task in the background, whose result is for `check`."""
         if self._is_asleep:
             self.rest(False)
         if self._execute is None:
@@ -186,7 +185,7 @@ class PythonModel:
             if this_process.is_forked:
                 this_process.end_forked()
             self.duties.claim()
-        return self._checked(returned, count)
+        return self.check(returned, count)
 
     def _lack_of_execute(self) -> str:
         names = [name for name in dir(self._instance) if not name.startswith("_")]
@@ -194,11 +193,8 @@ class PythonModel:
         hint = f" Is '{meant}' meant to be it?" if meant else ""
         return f"Python model {self._load.path} does not implement `execute` method.{hint}"
 
-    def result_of(self, task: Task[Any], count: int) -> Responses | None:
-        """Return the responses of a task that answers so many requests."""
-        return self._checked(task.result(), count)
-
-    def _checked(self, returned: Any, count: int) -> Responses | None:
+    def check(self, returned: Any, count: int) -> Responses | None:
+        """Return what execute(), or its task, has returned for so many requests. Raises."""
         if returned is None:
             return None
         if self._is_decoupled:
@@ -215,10 +211,7 @@ class PythonModel:
             )
         for response in returned:
             if response is not None and not isinstance(response, InferenceResponse):
-                raise TritonModelException(
-                    "Expected an 'InferenceResponse' object in the execute function return list, "
-                    f"found type '{type(response)}'."
-                )
+                raise no_response(response)
         return returned
 
     # ------------------------------------------------------------ event loop
@@ -229,10 +222,6 @@ class PythonModel:
         While there is nothing to wait for but those in the background, `run_background` returns.
         """
         self._descriptor, self._attend = descriptor, attend
-
-    def attends(self, loop: Any) -> bool:
-        """Return whether it is this event loop that attends."""
-        return loop is self.event_loop
 
     def _run(self, coroutine: Any) -> Any:
         loop = self._loop()
@@ -303,10 +292,6 @@ class PythonModel:
 
 def import_class(load: wire.LoadModel) -> Any:
     """Return the class of model.py. Raises whatever its code does."""
-    return _import(load).TritonPythonModel
-
-
-def _import(load: wire.LoadModel) -> Any:
     directory, file = os.path.split(load.path)
     if not os.path.isfile(load.path):
         raise TritonModelException(f"Python model file not found in '{load.path}'")
@@ -319,10 +304,10 @@ def _import(load: wire.LoadModel) -> Any:
     parent, package = os.path.split(directory)
     sys.path.append(directory)
     if parent != load.directory:  # one file alone, or code shared by several models
-        return _import_file(name, load.path)
+        return _import_file(name, load.path).TritonPythonModel
     sys.path.append(parent)
     _import_package(package, parent)
-    return importlib.import_module(f"{package}.{name}")
+    return importlib.import_module(f"{package}.{name}").TritonPythonModel
 
 
 def _import_package(name: str, directory: str) -> None:

@@ -51,8 +51,7 @@ def see_own_gpu(load: wire.LoadModel) -> wire.LoadModel:
 
 def check_files(config: Any, directory: str) -> None:
     """Compare the files with the parameters of the agent `checksum`. Raises if they differ."""
-    agents = config.get("model_repository_agents", {}).get("agents", [])
-    for agent in agents:
+    for agent in config.get("model_repository_agents", {}).get("agents", []):
         for key, expected in agent["parameters"].items():
             name = key.partition(":")[2]
             try:
@@ -70,10 +69,8 @@ def check_files(config: Any, directory: str) -> None:
 def _md5(path: str) -> str:
     digest = hashlib.md5()
     with open(path, "rb") as file:
-        chunk = file.read(_CHUNK_BYTES)
-        while chunk:
+        for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
             digest.update(chunk)
-            chunk = file.read(_CHUNK_BYTES)
     return digest.hexdigest()
 
 

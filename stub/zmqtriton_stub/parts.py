@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import WITHOUT_NUMPY
-from zmqtriton_stub.api.errors import ErrorCode, TritonError, TritonModelException
-from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
+from zmqtriton_stub.api.errors import CANCELLED, ErrorCode, TritonError, TritonModelException
+from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, no_response
 from zmqtriton_stub.api.tensor import Tensor, received
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.instance import StubInstance
-
-_CANCELLED = "request was cancelled"
+from zmqtriton_stub.instance import StubInstance
 
 
 def divide_large(execute: Callable[..., Any], instance: StubInstance) -> Callable[..., Any]:
@@ -90,7 +86,7 @@ class _Joining:
             if self._responses and self._responses[-1].has_error():
                 return
             if begin and self._request.is_cancelled():
-                error = TritonError(_CANCELLED, ErrorCode.CANCELLED)
+                error = TritonError(CANCELLED, ErrorCode.CANCELLED)
                 self._responses.append(InferenceResponse(error=error))
                 return
             end = min(rows, begin + self._limit)
@@ -106,10 +102,7 @@ class _Joining:
                 f"{len(returned) if isinstance(returned, list) else type(returned)}."
             )
         if not isinstance(returned[0], InferenceResponse):
-            raise TritonModelException(
-                "Expected an 'InferenceResponse' object in the execute function return list, "
-                f"found type '{type(returned[0])}'."
-            )
+            raise no_response(returned[0])
         self._responses.append(returned[0])
 
     def response(self) -> InferenceResponse:

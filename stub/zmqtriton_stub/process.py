@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from _thread import LockType, allocate_lock, start_new_thread
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.execution_progress import ProgressView
@@ -26,8 +26,12 @@ from zmqtriton_stub.api import callers
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.own_process import OwnProcess
 
-#: Signals that a service manager or a terminal sends to everybody.
-_ORDERLY = (signal.SIGINT, signal.SIGTERM)
+#: Signals that a service manager or a terminal sends to everybody, with the handlers of a fresh
+#: process.
+ORDERLY: Dict[int, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
 _masks = threading.local()
 #: The beginning of a line that has any text, behind the end of another.
 _LATER_LINE = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
@@ -72,7 +76,7 @@ def prepare(name: str) -> None:
     # before anything else: from here on the supervisor's end is ours
     prctl.die_with_parent()
     prctl.set_name(f"stub {name}")
-    for number in _ORDERLY:
+    for number in ORDERLY:
         # not SIG_IGN: programs that the model starts would inherit that
         signal.signal(number, _ignore)
     os.register_at_fork(
@@ -121,7 +125,7 @@ def _ignore(number: int, frame: Any) -> None:
 
 def _block_signals() -> None:
     # a signal for a child that is not ready for it yet would be ignored
-    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ORDERLY)
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, ORDERLY)
 
 
 def _unblock_signals() -> None:
@@ -130,10 +134,9 @@ def _unblock_signals() -> None:
 
 def _restore_signals() -> None:
     """Restore the signals: children that a model forks end as they would without us."""
-    if signal.getsignal(signal.SIGINT) is _ignore:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGTERM) is _ignore:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number, handler in ORDERLY.items():
+        if signal.getsignal(number) is _ignore:
+            signal.signal(number, handler)
     _unblock_signals()
 
 

@@ -5,14 +5,12 @@ Called only while the log is verbose.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Sequence
+from typing import List, Sequence
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NUMBER
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.api.inference import InferenceRequest
-    from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.api.inference import InferenceRequest
+from zmqtriton_stub.instance import StubInstance
 
 
 def begun(instance: StubInstance, requests: Sequence[InferenceRequest]) -> Sequence[str]:

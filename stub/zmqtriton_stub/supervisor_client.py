@@ -34,10 +34,6 @@ Key = Tuple[int, ...]
 Answer = Tuple[Any, int]
 
 
-def _key_of_call(number: int) -> Key:
-    return (0, 0, number)
-
-
 class _Waiter:
     """A thread that waits for an answer."""
 
@@ -72,7 +68,7 @@ class SupervisorClient:
     def call(self, verb: str, arguments: str) -> Any:
         """The result of a control call, however long it takes. Raises the supervisor's error."""
         number = next(self._call_numbers)
-        waiter = _Waiter(_key_of_call(number))
+        waiter = _Waiter((0, 0, number))
         self._waiters.add(waiter)
         self.send(wire.Call(number, verb, arguments))
         while waiter.answer is None:
@@ -139,7 +135,7 @@ class SupervisorClient:
             elif type(message) is wire.SegmentOpened:
                 self.on_segment_opened(message, descriptor)
             elif type(message) is wire.CallResult:
-                self.settle(_key_of_call(message.id), (message, -1))
+                self.settle((0, 0, message.id), (message, -1))
             else:
                 if type(message) in _CARRIERS and descriptor >= 0:
                     earlier = self.take_descriptor(type(message))

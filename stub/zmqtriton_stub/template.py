@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import Any, Callable, FrozenSet, List, NamedTuple, NoReturn, Optional, Tuple
 
 from zmqtriton_floor import wire
@@ -28,6 +29,8 @@ from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
 
 _EPOLL = "anon_inode:[eventpoll]"
 _INSTEAD = "in initialize(), which each instance runs after its fork"
+#: Its number, and what it leads to.
+_Descriptor = Tuple[str, str]
 #: Threads of libraries whose names say little.
 _ORIGINS = {name: "of an open gRPC channel" for name in ("event_engine", "grpc_global_tim")}
 
@@ -153,22 +156,15 @@ def _preload(load: wire.LoadModel) -> Any:
     return model_class
 
 
-class _Descriptor(NamedTuple):
-    number: int
-    leads_to: str
-
-
-def _descriptors() -> frozenset[_Descriptor]:
-    descriptors = []
+def _descriptors() -> FrozenSet[_Descriptor]:
+    descriptors = set()
     for number in os.listdir("/proc/self/fd"):
-        try:
-            descriptors.append(_Descriptor(int(number), os.readlink(f"/proc/self/fd/{number}")))
-        except OSError:
-            continue  # the one of the listing
+        with suppress(OSError):  # the one of the listing
+            descriptors.add((number, os.readlink(f"/proc/self/fd/{number}")))
     return frozenset(descriptors)
 
 
-def _check(before: frozenset[_Descriptor]) -> None:
+def _check(before: FrozenSet[_Descriptor]) -> None:
     """Raise Refusal if a fork would lack, or share, what the preload has begun."""
     if _is_cuda_begun():
         raise ForkRefusal(
@@ -181,7 +177,7 @@ def _check(before: frozenset[_Descriptor]) -> None:
             f"threads are alive after preload(), which a fork does not have: {', '.join(threads)}. "
             f"End them there, have the library use one thread, or start them {_INSTEAD}"
         )
-    if any(one.leads_to == _EPOLL for one in _descriptors() - before):
+    if any(leads_to == _EPOLL for _, leads_to in _descriptors() - before):
         raise ForkRefusal(
             "an event loop (or gRPC channel) is open after preload(), and all forks would share "
             f"its epoll descriptor. Close it there, or open it {_INSTEAD}"
@@ -208,10 +204,9 @@ def _threads_after_fork() -> List[str]:
     for thread in os.listdir("/proc/self/task"):
         if int(thread) == os.getpid():
             continue
-        try:
-            with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
-                name = file.read().strip()
-                names.append(f"'{name}' ({_ORIGINS.get(name, 'native')})")
-        except OSError:
-            continue  # it has just ended
+        path = f"/proc/self/task/{thread}/comm"
+        # it may have just ended
+        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            name = file.read().strip()
+            names.append(f"'{name}' ({_ORIGINS.get(name, 'native')})")
     return names

@@ -7,18 +7,16 @@ out.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import Any, Iterable
 
 import numpy as np
 
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
 from zmqtriton_floor.spans import SpanSender
+from zmqtriton_stub.api.callers import ServedRequest
+from zmqtriton_stub.api.inference import InferenceRequest
 from zmqtriton_stub.api.tensor import packed
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.api.inference import InferenceRequest
-    from zmqtriton_stub.api.protocols import ServedRequest
 
 #: Elements of a tensor that are shown; a datagram has its limits.
 MAX_ELEMENTS = 1024

@@ -30,6 +30,7 @@ from zmqtriton_floor.arena import (
 )
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import REGIONS_FROM
+from zmqtriton_floor.memory_kinds import make_arena
 from zmqtriton_floor.settings.stub import Memory
 
 
@@ -275,7 +276,7 @@ def test_segments_of_the_pool_grow_so_that_there_are_few(arena: Arena) -> None:
 
 
 def test_the_pool_starts_and_grows_as_the_settings_say() -> None:
-    arena = Arena.configured(7, Memory(1 << 16, 3 << 16))
+    arena = make_arena(7, Memory(1 << 16, 3 << 16))
 
     first = arena.segment_request(1)
     arena.add(first, segment(first.size))

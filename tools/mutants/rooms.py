@@ -48,7 +48,6 @@ ROOMS = (
         "stub/zmqtriton_stub",
         (
             "__main__.py",
-            "api/protocols.py",
             "fork_server.py",
             "memory/gpu",
             "own_process.py",

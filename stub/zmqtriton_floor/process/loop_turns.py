@@ -14,6 +14,8 @@ import os
 import sys
 import threading
 import time
+import traceback
+from itertools import islice
 from types import FrameType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -161,11 +163,8 @@ class LoopTurns:
 
         The processor time since the call before counts as that of the turn.
         """
-        now_ns = self._clock()
-        if now_ns - due_ns > NOTED_NS:
-            self._note(due_ns, now_ns)
-        else:
-            self._read(now_ns)
+        self.begun_ns = due_ns
+        self.look_back(self._clock())
         self.begun_ns = next_ns
 
     def _read(self, now_ns: int) -> None:
@@ -273,10 +272,8 @@ class LoopTurns:
 
 
 def _place_of(frame: Optional[FrameType]) -> str:
-    """Return the innermost functions of a stack."""
-    places: List[str] = []
-    while frame is not None and len(places) < _FRAMES:
-        code = frame.f_code
-        places.append(f"{code.co_name} ({os.path.basename(code.co_filename)}:{frame.f_lineno})")
-        frame = frame.f_back
+    """Return the innermost functions of a stack, if there is one."""
+    frames = () if frame is None else islice(traceback.walk_stack(frame), _FRAMES)
+    codes = ((each.f_code, line) for each, line in frames)
+    places = (f"{c.co_name} ({os.path.basename(c.co_filename)}:{line})" for c, line in codes)
     return " < ".join(places)

@@ -50,10 +50,8 @@ def decode_some(cls: Type[T], document: str) -> T:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        fields = getattr(value, "_fields", None)
-        if fields is not None:
-            return {name: _plain(part) for name, part in zip(fields, value)}
+    if hasattr(value, "_fields"):
+        return {name: _plain(part) for name, part in zip(value._fields, value)}
     if isinstance(value, (tuple, list)):
         return [_plain(part) for part in value]
     return value

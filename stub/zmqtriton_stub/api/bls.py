@@ -24,6 +24,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.signature import batch_key
 from zmqtriton_stub import instance
+from zmqtriton_stub.api import inference
 from zmqtriton_stub.api.callers import NOBODY, find_caller
 from zmqtriton_stub.api.errors import ErrorCode, TritonError, TritonModelException
 from zmqtriton_stub.api.inference import (
@@ -32,19 +33,17 @@ from zmqtriton_stub.api.inference import (
     InferenceResponse,
     MemoryType,
     PreferredMemory,
-    set_bls_executor,
 )
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.api.tensor import received as received_tensor
+from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWithBody
+from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 if TYPE_CHECKING:
     from asyncio import Future
-
-    from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWithBody
-    from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 
 class ResponseIterator:
@@ -300,13 +299,19 @@ def _response(answered: ReplyWithBody, preferred: PreferredMemory | None) -> Inf
     if not body:
         return InferenceResponse()
     try:
-        parameters, outputs = open_reply(answered, _memory(), takes_gpu=True)
+        opened = open_reply(answered, _memory(), takes_gpu=True)
         if preferred is not None and preferred.memory_type is TRITONSERVER_MEMORY_GPU:
-            outputs = [_on_gpu(row, preferred.device_id) for row in outputs]
+            outputs = [_on_gpu(row, preferred.device_id) for row in opened.outputs]
+            opened = opened._replace(outputs=outputs)
     except ZmqTritonError as error:
         return _failure(error.number, error.text)
-    response = InferenceResponse([received_tensor(tensor) for tensor in outputs])
-    response._parameters = parameters
+    return response_of(opened)
+
+
+def response_of(body: wire.ResponseBody) -> InferenceResponse:
+    """Return the response that arrived."""
+    response = InferenceResponse([received_tensor(tensor) for tensor in body.outputs])
+    response._parameters = body.parameters
     return response
 
 
@@ -342,4 +347,4 @@ def _failure(number: int, text: str) -> InferenceResponse:
     return InferenceResponse(error=TritonError(text, code))
 
 
-set_bls_executor(sys.modules[__name__])
+inference.bls = sys.modules[__name__]

@@ -9,6 +9,7 @@ bfloat16. What is on a GPU is asked for and given away by the driver of gpu.py.
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any, List, NamedTuple, Sequence
 
 import numpy as np
@@ -167,7 +168,7 @@ def take(source: Any) -> Taken:
         device, number = map(int, source.__dlpack_device__())
         _check_device(device)
         source = _driver().ask(source, number) if device in _ON_GPU else _ask(source)
-    elif _is_on_gpu(source):
+    elif _tensor_of(source).device_type in _ON_GPU:
         # whoever has made it is not here to be asked what is still being written
         _driver().settle(_tensor_of(source).device_id)
     kind = _kind_of(source)
@@ -201,11 +202,7 @@ def _tensor_of(capsule: Any) -> Any:
     return kind.structure.from_address(_pointer(capsule, kind.name)).tensor
 
 
-def _is_on_gpu(capsule: Any) -> bool:
-    return _tensor_of(capsule).device_type in _ON_GPU
-
-
-def _driver() -> gpu.Driver:
+def _driver() -> Any:
     try:
         return gpu.driver()
     except Unavailable as error:
@@ -220,10 +217,8 @@ def _ask(source: Any) -> Any:
         return source.__dlpack__()
     except BufferError:
         # only the newer form can say that it must not be written to
-        try:
+        with suppress(TypeError):
             return source.__dlpack__(max_version=(1, 0))
-        except TypeError:
-            pass
         raise
 
 
@@ -309,10 +304,8 @@ def _unmasked(capsule: Any, datatype: int) -> Any:
 
 def _give_shared(array: Any, max_version: Any) -> Any:
     if max_version is not None:
-        try:
+        with suppress(TypeError):  # a numpy that knows the older form only, which is always allowed
             return array.__dlpack__(max_version=max_version)
-        except TypeError:
-            pass  # a numpy that knows the older form only, which is always allowed
     return array.__dlpack__()
 
 

@@ -32,6 +32,8 @@ _MAX_MESSAGE = 1024
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 #: The limit of the wire's type Text.
 _MAX_TEXT = 1 << 16
+#: The text for a request whose client has left.
+CANCELLED = "request was cancelled"
 
 
 class ErrorCode(enum.IntEnum):

@@ -10,8 +10,8 @@ import time
 from typing import Any, Iterable, NamedTuple
 
 from zmqtriton_floor import wire
+from zmqtriton_stub.api.callers import ResponseSender, ServedRequest
 from zmqtriton_stub.api.errors import TritonError, TritonModelException
-from zmqtriton_stub.api.protocols import BlsExecutor, ResponseSender, ServedRequest
 from zmqtriton_stub.api.tensor import Tensor
 from zmqtriton_stub.api.tensor import received as received_tensor
 
@@ -22,18 +22,14 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 _SEQUENCE_FLAGS = wire.SEQUENCE_START | wire.SEQUENCE_END
 
 _MISSING: Any = object()
+_64_BITS = range(-(1 << 63), 1 << 63)
 
 # Reentrant, for the destructors that the garbage collector may run meanwhile.
 sender_lock = threading.RLock()
 
 
-_bls: BlsExecutor
-
-
-def set_bls_executor(executor: BlsExecutor) -> None:
-    """Let requests be executed by the module that needs the classes of this one."""
-    global _bls
-    _bls = executor
+#: The module bls, which needs the classes of this one, and executes requests to other models.
+bls: Any = None
 
 
 class MemoryType(enum.Enum):
@@ -114,16 +110,13 @@ def _unsigned(value: Any, bits: int, what: str) -> int:
 
     TypeError for others, as where arguments are bound to C.
     """
-    number = operator.index(value)
-    if not 0 <= number < 1 << bits:
-        raise TypeError(f"{what} must be an unsigned integer of {bits} bits, got {number}")
-    return number
+    return _integer(value, range(1 << bits), f"{what} must be an unsigned integer of {bits} bits")
 
 
-def _version(value: Any) -> int:
+def _integer(value: Any, allowed: range, text: str) -> int:
     number = operator.index(value)
-    if not -(1 << 63) <= number < 1 << 63:
-        raise TypeError(f"model_version must be an integer of 64 bits, got {number}")
+    if number not in allowed:
+        raise TypeError(f"{text}, got {number}")
     return number
 
 
@@ -208,7 +201,9 @@ class InferenceRequest:
         names = _sequence(fields.requested_output_names, "requested_output_names")
         self._outputs: list[str] = [_text(name) for name in names]
         self._model_name = _text(fields.model_name)
-        self._model_version = _version(fields.model_version)
+        self._model_version = _integer(
+            fields.model_version, _64_BITS, "model_version must be an integer of 64 bits"
+        )
         self._flags = _unsigned(fields.flags, 32, "flags")
         self._timeout = _unsigned(fields.timeout, 64, "timeout")
         self._preferred_memory: PreferredMemory | None = _instance_of(
@@ -309,11 +304,11 @@ class InferenceRequest:
 
     def exec(self, decoupled: bool = False) -> Any:
         """Return the other model's response, or an iterator over its responses."""
-        return _bls.ask_stream(self) if decoupled else _bls.ask(self)
+        return bls.ask_stream(self) if decoupled else bls.ask(self)
 
     def async_exec(self, decoupled: bool = False) -> Any:
         """Return an awaitable for what exec() returns."""
-        return _bls.ask_async(self, decoupled)
+        return bls.ask_async(self, decoupled)
 
     def progress(self, share: float) -> None:
         """Say which part is done, 0 to 1, to a client that follows it.
@@ -368,6 +363,14 @@ class InferenceResponse:
     def parameters(self) -> str:
         """Return its parameters as a JSON object."""
         return _json(self._parameters)
+
+
+def no_response(returned: Any) -> TritonModelException:
+    """Return Triton's words for what execute() has returned in place of a response."""
+    return TritonModelException(
+        "Expected an 'InferenceResponse' object in the execute function return list, found type "
+        f"'{type(returned)}'."
+    )
 
 
 def _json(parameters: Any) -> str:

@@ -7,14 +7,16 @@ and value() wait, since they ask what other processes have.
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Union
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_stub import instance
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.api.protocols import MeasuredMetric, Metrics
-from zmqtriton_stub.broker.model_metrics import ModelMetrics
+from zmqtriton_stub.broker.model_metrics import Measured, ModelMetrics
+from zmqtriton_stub.forks.fork_client import ForkedMetrics
 
+#: Those of the instance, in its own process or in a fork of it.
+Metrics = Union[ModelMetrics, ForkedMetrics]
 #: For tests that import pb_utils without a server.
 _without_a_server = ModelMetrics()
 
@@ -115,13 +117,13 @@ class Metric:
     __slots__ = ("_family", "_measured")
 
     _family: _Life
-    _measured: MeasuredMetric | None
+    _measured: Measured
 
     def __init__(self) -> None:
         raise TypeError("c_python_backend_utils.Metric: No constructor defined!")
 
     @classmethod
-    def _made(cls, family: _Life, measured: MeasuredMetric) -> Metric:
+    def _made(cls, family: _Life, measured: Measured) -> Metric:
         metric = cls.__new__(cls)
         metric._family, metric._measured = family, measured
         return metric
@@ -130,9 +132,7 @@ class Metric:
         """Add to a counter or a gauge."""
         value = _number(value)
         doing = "Failed to increment metric value"
-        kind = self._kind(doing)
-        if kind is MetricKind.HISTOGRAM:
-            raise _unsupported(doing, kind, "Increment")
+        kind = self._check(doing, "Increment", MetricKind.COUNTER, MetricKind.GAUGE)
         if kind is MetricKind.COUNTER and value < 0:
             text = "can only be incremented monotonically by non-negative values."
             raise instance.refusal(doing, f"TRITONSERVER_METRIC_KIND_COUNTER {text}")
@@ -141,50 +141,41 @@ class Metric:
     def set(self, value: float) -> None:
         """Set a gauge."""
         value = _number(value)
-        doing = "Failed to set metric value"
-        kind = self._kind(doing)
-        if kind is not MetricKind.GAUGE:
-            raise _unsupported(doing, kind, "Set")
+        self._check("Failed to set metric value", "Set", MetricKind.GAUGE)
         self._change("set", value)
 
     def observe(self, value: float) -> None:
         """Count a value in a histogram."""
         value = _number(value)
-        doing = "Failed to observe metric value"
-        kind = self._kind(doing)
-        if kind is not MetricKind.HISTOGRAM:
-            raise _unsupported(doing, kind, "Observe")
+        self._check("Failed to observe metric value", "Observe", MetricKind.HISTOGRAM)
         self._change("observe", value)
 
     def value(self) -> float:
         """Return the value of a counter or a gauge, over all instances."""
         doing = "Failed to get metric value"
-        kind = self._kind(doing)
-        if kind is MetricKind.HISTOGRAM:
-            raise _unsupported(doing, kind, "Value")
-        assert self._measured is not None
+        self._check(doing, "Value", MetricKind.COUNTER, MetricKind.GAUGE)
         try:
             return self._family.measures.value(self._measured)
         except ZmqTritonError as error:
             raise instance.refusal(doing, error.text) from None
 
-    def _kind(self, doing: str) -> MetricKind:
+    def _check(self, doing: str, verb: str, *kinds: MetricKind) -> MetricKind:
+        """Return the kind, if it is one of those that a verb is for."""
         if self._family.is_deleted:
             raise TritonModelException(f"{doing}: {_DELETED}")
-        return self._family.kind
+        kind = self._family.kind
+        if kind not in kinds:
+            text = f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {verb}"
+            raise instance.refusal(doing, text)
+        return kind
 
     def _change(self, verb: str, value: float) -> None:
-        assert self._measured is not None
         self._family.measures.change(self._measured, verb, value)
 
     def __del__(self) -> None:
         measured = getattr(self, "_measured", None)
         if measured is not None:
             self._family.measures.drop(measured.number)
-
-
-def _unsupported(doing: str, kind: MetricKind, verb: str) -> TritonModelException:
-    return instance.refusal(doing, f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {verb}")
 
 
 def _number(value: Any) -> float:

@@ -115,7 +115,9 @@ class Tensor:
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
         """Return a tensor that shares the memory of a DLPack capsule or its producer."""
-        name = _checked(name)
+        name = _text(name)
+        if not name:
+            raise TritonModelException(_NAMELESS)
         taken = dlpack.take(tensor)
         if type(taken.array) is DeviceSpan:
             return received(wire.Tensor(name, taken.datatype, taken.shape, taken.array))
@@ -176,13 +178,6 @@ def _make_array(dims: tuple[int, ...], kind: Any) -> Any:
             if memory is not None:
                 return memory.view(kind).reshape(dims)
     return np.empty(dims, kind)
-
-
-def _checked(name: Any) -> str:
-    text = _text(name)
-    if not text:
-        raise TritonModelException(_NAMELESS)
-    return text
 
 
 def _text(name: Any) -> str:

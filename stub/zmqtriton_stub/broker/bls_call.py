@@ -12,7 +12,7 @@ import select
 import threading
 import time
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Sequence, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import block_of
@@ -87,6 +87,13 @@ class BlsCall:
             bell.ring()
         if self.notify is not None:
             self.notify(self)
+
+    def arrived(self) -> Iterator[ReplyWithBody]:
+        """Take the replies that are here."""
+        while not self.inbox.empty():
+            answered = self.inbox.get()
+            if answered is not None:
+                yield answered
 
     def give_up(self, error: ZmqTritonError) -> None:
         """Let an error be the last reply that the model gets, before the final one has come."""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
+from typing import Any, Callable, Sequence, Union
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import (
@@ -32,9 +32,7 @@ from zmqtriton_stub.broker.bls_call import (
     ReplyWithBody,
     blocks_of,
 )
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 _Item = Union[BlsCall, wire.Cancel, wire.StreamAcks, wire.WaitReport]
 
@@ -173,11 +171,9 @@ class BlsClient:
             is_open = not (question.is_dropped or question.is_answered)
             question.is_dropped = True
             self.orphans += is_open
-        while not question.inbox.empty():
-            answered = question.inbox.get()
-            if answered is not None:
-                self.opened(answered[0])
-                self._discard(answered[1])
+        for row, body in question.arrived():
+            self.opened(row)
+            self._discard(body)
         if is_open:
             self._grant(question, question.received)
             self.turn()

@@ -19,7 +19,7 @@ import zmq
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import held
-from zmqtriton_floor.errors import BY_CODE, ProtocolError
+from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.broker.between_threads import Bell
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
@@ -29,7 +29,6 @@ from zmqtriton_stub.execution.streams import OpenStream, Publisher, coalesce
 from zmqtriton_stub.instance import StubInstance
 
 _RESCHEDULED = "the broker died before the rescheduled request could be executed again"
-_UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
 #: At the end: how long what was sent may take to be read.
 _LINGER_MS = 1000
 #: After this time a connection that ended before the broker's welcome is made again.
@@ -62,8 +61,12 @@ class BrokerConnection:
         #: call turn(). The first is -1 without a broker.
         self.descriptor = -1
         self._watch, self._unwatch = watch, unwatch
-        self._bell = Bell()
-        self.wake_descriptor = self._bell.descriptor
+        bell = Bell()
+        self.wake_descriptor = bell.descriptor
+        #: Makes the loop look again; from any thread.
+        self.wake = bell.ring
+        #: Takes back what wake() did.
+        self.awake = bell.silence
         #: Batches that were not begun: their number and their requests.
         self.batches: deque[tuple[int, list[OpenRequest]]] = deque()
         #: Every request that is here and has no final outcome yet, by peer and id.
@@ -159,7 +162,7 @@ class BrokerConnection:
             if not isinstance(item, list) and not item[0].flags:
                 self._outgoing.append(item)
         for pending in [p for p in self.pending.values() if p.is_rescheduled]:
-            pending.fail(_RESCHEDULED, _UNAVAILABLE_NUMBER)  # what has run is not begun anew
+            pending.fail(_RESCHEDULED, Unavailable.number)  # what has run is not begun anew
             pending.leave_inputs()
 
     def _introduction(self, hello: wire.Hello) -> list[list[bytes]]:
@@ -337,14 +340,6 @@ class BrokerConnection:
         """Take the steps of destructors; in the loop alone, which holds no lock."""
         while self._postponed:
             self._postponed.popleft()()
-
-    def wake(self) -> None:
-        """Make the loop look again; from any thread."""
-        self._bell.ring()
-
-    def awake(self) -> None:
-        """Take back what wake() did."""
-        self._bell.silence()
 
     def _take(self, frames: list[bytes]) -> bool:
         """Take a message; True if it brought a batch."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
+import traceback
+from typing import Any, Callable, Iterable, Optional
 
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWaits
-    from zmqtriton_stub.execution.executions import Executions
-    from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWaits
+from zmqtriton_stub.execution.executions import Executions
+from zmqtriton_stub.model import PythonModel
 
 #: None: it may go on by itself.
 _Calls = Optional["set[BlsCall]"]
@@ -114,7 +113,7 @@ class DeadlockReport:
 
     def _may_be_answered(self) -> bool:
         """True if a thread may have a sender, and answer while the batch stands still."""
-        if not any(pending.has_senders for pending in self._executions.pending()):
+        if not any(pending.senders for pending in self._executions.pending()):
             return False
         own_threads = {self._main, threading.get_ident(), *self._waits.threads}
         frames = _frames()
@@ -144,15 +143,11 @@ def _union(calls: Iterable[_Calls]) -> _Calls:
 def _members(task: Any) -> list[Any] | None:
     """Return the futures that it waits for by asyncio's own means; None if it uses others."""
     coroutine = task.get_coro()
-    while getattr(coroutine, "cr_await", None) is not None and hasattr(
-        coroutine.cr_await, "cr_await"
-    ):
+    while hasattr(getattr(coroutine, "cr_await", None), "cr_await"):
         coroutine = coroutine.cr_await
-    frame = getattr(coroutine, "cr_frame", None)
-    if frame is None or frame.f_globals.get("__name__") not in (
-        "asyncio.tasks",
-        "asyncio.taskgroups",
-    ):
+    frame: Any = getattr(coroutine, "cr_frame", None)
+    module = None if frame is None else frame.f_globals.get("__name__")
+    if module not in ("asyncio.tasks", "asyncio.taskgroups"):
         return None
     names = frame.f_locals
     if frame.f_code.co_name == "_wait" and names.get("timeout", 0) is None:
@@ -175,20 +170,17 @@ def _source(future: Any) -> Any:
 def _running(work: Any) -> int | None:
     """Return the pool's thread that runs it now."""
     for thread, innermost in _frames().items():
-        frame: Any = innermost
-        while frame is not None:
+        for frame, _ in traceback.walk_stack(innermost):
             if frame.f_globals.get("__name__") == "concurrent.futures.thread":
                 item = frame.f_locals.get("self") or frame.f_locals.get("work_item")
                 if getattr(item, "future", None) is work:
                     return thread
-            frame = frame.f_back
     return None
 
 
 def _joined(innermost: Any) -> int | None:
     """Return the thread that this one waits for without a timeout: its end or its result."""
-    frame = innermost
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(innermost):
         module, name = frame.f_globals.get("__name__"), frame.f_code.co_name
         if module not in ("threading", "concurrent.futures._base", "concurrent.futures.thread"):
             return None
@@ -196,7 +188,6 @@ def _joined(innermost: Any) -> int | None:
         if name in ("join", "result") and names.get("timeout", 0) is None:
             awaited = names.get("self")
             return getattr(awaited, "ident", None) if name == "join" else _running(awaited)
-        frame = frame.f_back
     return None
 
 

@@ -13,11 +13,11 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from typing import Any, Callable, Iterator, List, Protocol
+from typing import Any, Callable, Iterator, List, Protocol, Sequence
 
 from zmqtriton_floor import metrics, wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
-from zmqtriton_floor.metrics import COUNTER, HISTOGRAM
+from zmqtriton_floor.metrics import COUNTER, GAUGE, HISTOGRAM
 
 #: One change as the broker reads it.
 Row = List[Any]
@@ -38,65 +38,46 @@ _LATE = "the server did not answer in time"
 
 
 class Measured:
-    """One metric object: what this process has added to its series."""
+    """One metric object, a counter: what this process has added to its series."""
 
-    def __init__(self, number: int, family: int, labels: dict[str, str]) -> None:
+    def __init__(
+        self, number: int, family: int, labels: dict[str, str], buckets: Sequence[float]
+    ) -> None:
         self.number = number
         self.family = family
         self.labels = labels
+        self._buckets = buckets
+        self._total = self._new = 0.0
 
     def begin(self) -> Row:
-        return ["metric", self.number, self.family, self.labels, []]
+        return ["metric", self.number, self.family, self.labels, [*self._buckets]]
 
     def change(self, verb: str, value: float) -> None:
         """Sum up one change."""
-        raise NotImplementedError
-
-    def row(self) -> Row:
-        """Return the changes since the last sending."""
-        raise NotImplementedError
-
-    def whole(self) -> Row:
-        """Return everything that it has ever sent, for a broker that knows nothing."""
-        raise NotImplementedError
-
-    @property
-    def value(self) -> float:
-        """Return the value as far as this process knows."""
-        raise NotImplementedError
-
-
-class Counted(Measured):
-    """A counter."""
-
-    def __init__(self, number: int, family: int, labels: dict[str, str]) -> None:
-        super().__init__(number, family, labels)
-        self._total = self._new = 0.0
-
-    def change(self, verb: str, value: float) -> None:
         self._total += value
         self._new += value
 
     def row(self) -> Row:
+        """Return the changes since the last sending."""
         new, self._new = self._new, 0.0
         return ["add", self.number, new]
 
     def whole(self) -> Row:
+        """Return everything that it has ever sent, for a broker that knows nothing."""
         self._new = 0.0
         return ["add", self.number, self._total]
 
     @property
     def value(self) -> float:
+        """Return the value as far as this process knows."""
         return self._total
 
 
-class Gauged(Counted):
+class Gauged(Measured):
     """A gauge: the sum of additions, or the last set value and the additions since."""
 
-    def __init__(self, number: int, family: int, labels: dict[str, str]) -> None:
-        super().__init__(number, family, labels)
-        self._set_ns = 0
-        self._is_set_anew = False
+    _set_ns = 0
+    _is_set_anew = False
 
     def change(self, verb: str, value: float) -> None:
         if verb == "set":
@@ -119,50 +100,47 @@ class Observed(Measured):
     """A histogram."""
 
     def __init__(
-        self, number: int, family: int, labels: dict[str, str], buckets: list[float]
+        self, number: int, family: int, labels: dict[str, str], buckets: Sequence[float]
     ) -> None:
-        super().__init__(number, family, labels)
-        self._buckets = buckets
-        self._total = self._new = 0.0
+        super().__init__(number, family, labels, buckets)
         self._counts = [0] * (len(buckets) + 1)
         self._new_counts = self._counts.copy()
-
-    def begin(self) -> Row:
-        return ["metric", self.number, self.family, self.labels, self._buckets]
 
     def change(self, verb: str, value: float) -> None:
         place = bisect_left(self._buckets, value)
         self._counts[place] += 1
         self._new_counts[place] += 1
-        self._total += value
-        self._new += value
+        super().change(verb, value)
 
     def row(self) -> Row:
-        row = ["observed", self.number, self._new_counts, self._new]
-        self._new_counts, self._new = [0] * len(self._counts), 0.0
-        return row
+        counts, self._new_counts = self._new_counts, [0] * len(self._counts)
+        return ["observed", self.number, counts, super().row()[2]]
 
     def whole(self) -> Row:
         self.row()
         return ["observed", self.number, self._counts, self._total]
 
-    @property
-    def value(self) -> float:
-        return self._total
+
+_KINDS = {COUNTER: Measured, GAUGE: Gauged, HISTOGRAM: Observed}
 
 
-class MetricsLink(Protocol):
-    """The connection to the broker, as seen by metrics."""
+class LinkToBroker(Protocol):
+    """The connection to the broker, as seen by requests and metrics."""
 
+    #: Nothing can be sent any more.
     is_closed: bool
     #: Attends to the loop's duties; for models that may be within a long execute().
     poll_while_executing: Callable[[], None]
 
-    def put(self, message: list[bytes]) -> None: ...
+    def put(self, item: Any) -> None: ...
 
     def turn(self, *, takes: bool = True) -> None: ...
 
     def wait(self, timeout_ms: int) -> None: ...
+
+
+class MetricsLink(LinkToBroker, Protocol):
+    """The connection to the broker, as seen by metrics."""
 
     def wake(self) -> None: ...
 
@@ -219,12 +197,7 @@ class ModelMetrics:
         metrics.check_metric(kind, labels, buckets)
         metrics.check_count(len(self._families) + len(self._metrics))
         number = next(self._numbers)
-        measured: Measured
-        if kind == HISTOGRAM:
-            measured = Observed(number, family, labels, buckets)
-        else:
-            measured = (Counted if kind == COUNTER else Gauged)(number, family, labels)
-        self._metrics[number] = measured
+        measured = self._metrics[number] = _KINDS[kind](number, family, labels, buckets)
         self._put(None, "begin", measured.begin())
         return measured
 

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Iterable
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import BY_CODE
+from zmqtriton_floor.errors import Unavailable
 
 #: After this time the broker has passed it on to the kernel, where its receiver finds it even if
 #: the broker is dead by then, or has said that a receiver leaves so much unread that it cannot.
@@ -24,7 +24,6 @@ _MAX_TEXTS = wire.MAX_HEADER_BYTES // 4
 _CLIPPED = 64
 
 _LOST = "the answer of the model was lost with the broker"
-_LOST_NUMBER = BY_CODE["UNAVAILABLE"].number
 _now_ns = time.monotonic_ns
 
 
@@ -98,7 +97,7 @@ class UnconfirmedAnswers:
 def _as_known(kept: _Kept) -> wire.Outcome:
     if kept.body is not None:
         return kept.outcome
-    return kept.outcome._replace(code=_LOST_NUMBER, text=_LOST, blocks=[])
+    return kept.outcome._replace(code=Unavailable.number, text=_LOST, blocks=[])
 
 
 def _clip(outcomes: Iterable[wire.Outcome]) -> list[wire.Outcome]:

@@ -29,8 +29,13 @@ from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
 from zmqtriton_stub.api import callers
-from zmqtriton_stub.api.errors import TritonModelException, describe
-from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, received
+from zmqtriton_stub.api.errors import CANCELLED, TritonModelException, describe
+from zmqtriton_stub.api.inference import (
+    InferenceRequest,
+    InferenceResponse,
+    no_response,
+    received,
+)
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, state_lock
@@ -43,11 +48,7 @@ _now_ns = time.monotonic_ns
 
 #: Requests whose inputs nobody has checked, or not all of them.
 _TO_CHECK = wire.UNCHECKED | wire.UNREAD_STRINGS
-_CANCELLED = "request was cancelled"
-_NO_RESPONSE = (
-    "Expected an 'InferenceResponse' object in the execute function return list, found type "
-    f"'{type(None)}'."
-)
+_NO_RESPONSE = str(no_response(None))
 _NOT_ITERATIVE = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
     "configured to handle such a flag."
@@ -194,7 +195,7 @@ class Executions:
         if not self._is_free_at_once:
             execution.executed_ns = _now_ns()
         try:
-            returned = self._model.result_of(task, len(execution.requests))
+            returned = self._model.check(task.result(), len(execution.requests))
             if self._instance.is_decoupled:
                 self._check_flags(execution)
             else:
@@ -379,7 +380,7 @@ def _requests(
     requests = []
     for pending in batch:
         if pending.is_cancelled:  # while it waited here
-            answers += pending.fail(_CANCELLED, Cancelled.number)
+            answers += pending.fail(CANCELLED, Cancelled.number)
             continue
         try:
             body = wire.decode_request(pending.body)

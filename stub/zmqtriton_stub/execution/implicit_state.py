@@ -8,20 +8,18 @@ sequences at once as the instance has slots, with one value for each state.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
+from typing import Any, Iterable, NamedTuple
 
 import numpy as np
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, Datatype, count_elements
 from zmqtriton_floor.wire import Tensor
+from zmqtriton_stub.api.callers import ServedRequest
+from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import DeviceSpan
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.api.inference import InferenceResponse
-    from zmqtriton_stub.api.protocols import ServedRequest
 
 _FOLDER = "initial_state"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Collection, Protocol, Tuple
+from typing import Any, Callable, Collection, Protocol, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -19,13 +19,12 @@ from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import ErrorCode, TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
+from zmqtriton_stub.broker.model_metrics import LinkToBroker
+from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
-    from zmqtriton_stub.execution.response_counts import ResponseCounter
-    from zmqtriton_stub.instance import StubInstance
-    from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor
+from zmqtriton_stub.execution.response_counts import ResponseCounter
+from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor
 
 #: A row of Results and its body.
 OutcomeWithBody = Tuple[wire.Outcome, bytes]
@@ -39,30 +38,20 @@ _LET_GO = "The model let go of a request without a response to it."
 state_lock = threading.RLock()
 
 
-class ResponseLink(Protocol):
+class ResponseLink(LinkToBroker, Protocol):
     """The connection to the broker, as seen by a request."""
 
     instance: StubInstance
-    #: Nothing can be sent any more.
-    is_closed: bool
     #: Every request without a final outcome, by peer and id.
     pending: dict[tuple[int, int], Any]
     #: Answers that the broker may not have passed on yet.
     answered: UnconfirmedAnswers
     #: Counts the responses of streams.
     tallies: ResponseCounter
-    #: Attends to the loop's duties; for models that may be within a long execute().
-    poll_while_executing: Callable[[], None]
 
     def send(self, message: list[bytes]) -> None: ...
 
-    def put(self, item: Any) -> None: ...
-
     def postpone(self, step: Callable[[], None]) -> None: ...
-
-    def turn(self, *, takes: bool = True) -> None: ...
-
-    def wait(self, timeout_ms: int) -> None: ...
 
     def tell_tallies(self) -> None: ...
 
@@ -78,7 +67,6 @@ class OpenRequest:
         "_done",
         "_is_closed",
         "_link",
-        "_senders",
         "blocks",
         "body",
         "has_run",
@@ -93,6 +81,7 @@ class OpenRequest:
         "places",
         "request_id",
         "route",
+        "senders",
         "states",
         "wants_again",
         "work",
@@ -126,7 +115,7 @@ class OpenRequest:
         self._is_closed = False
         self._count = self._done = 0
         #: How many objects of the model can still answer.
-        self._senders = 0
+        self.senders = 0
         #: The model has asked for another execution after this one.
         self.wants_again = False
         #: It was executed, and waits at the broker to be executed again.
@@ -162,14 +151,9 @@ class OpenRequest:
     def trace_context(self) -> tuple[str, int, str]:
         return self._link.instance.tracing.context_of(self.work)
 
-    @property
-    def has_senders(self) -> bool:
-        """Return whether others than execute() may answer it."""
-        return self._senders > 0
-
     def make_sender(self) -> InferenceResponseSender:
         with state_lock:
-            self._senders += 1
+            self.senders += 1
         return InferenceResponseSender(self)
 
     def begin(self, now_ns: int) -> None:
@@ -206,7 +190,7 @@ class OpenRequest:
     def release(self) -> None:
         """Take note that it will not come again, whatever the model has asked for."""
         self.wants_again = False
-        if not self._senders:
+        if not self.senders:
             self.drop()
 
     # ------------------------------------------------------------ answering
@@ -349,8 +333,8 @@ class OpenRequest:
             self._link.postpone(partial(self.let_go, waits=True))
             return
         try:
-            self._senders -= 1
-            is_last = not self._senders and not self.is_rescheduled
+            self.senders -= 1
+            is_last = not self.senders and not self.is_rescheduled
             # one that is about to be rescheduled gets another sender
             if is_last and not (self.wants_again and self._link.instance.is_iterative):
                 self.drop()

@@ -10,20 +10,23 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import BY_CODE
+from zmqtriton_floor.errors import Cancelled, Unavailable
 from zmqtriton_floor.process import zmq_sockets
-from zmqtriton_stub.api.errors import TritonModelException, clip
+from zmqtriton_stub.api.errors import CANCELLED, TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.response_counts import CANCEL, EMPTY, FAIL, SUCCESS
-from zmqtriton_stub.execution.responses import INTERNAL, OpenRequest, OutcomeWithBody, state_lock
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.execution.responses import ResponseLink
-    from zmqtriton_stub.memory.tensor_memory import ClientMemory
+from zmqtriton_stub.execution.responses import (
+    INTERNAL,
+    OpenRequest,
+    OutcomeWithBody,
+    ResponseLink,
+    state_lock,
+)
+from zmqtriton_stub.memory.tensor_memory import ClientMemory
 
 #: How many responses a stream buffers for a slow reader.
 MAX_BUFFERED = 1024
@@ -45,9 +48,6 @@ _LOOK_MS = 5
 _LOOK_EVERY = 16
 
 _TOO_SLOW = "the reader of this stream did not keep up"
-_CANCELLED = "request was cancelled"
-_UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
-_CANCELLED_NUMBER = BY_CODE["CANCELLED"].number
 
 
 class _Sender(threading.local):
@@ -214,7 +214,7 @@ class OpenStream(OpenRequest):
                 is_ended = bool(self._buffer[-1][0].flags)
                 self._discard()
                 if is_ended and not self.is_answered:
-                    self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
+                    self._emit(self._end(Cancelled.number, CANCELLED))
 
     # ----------------------------------------------------------------- inside
 
@@ -247,7 +247,7 @@ class OpenStream(OpenRequest):
             self.withdraw(answer)
         elif self._has_lost:
             self.withdraw(answer)
-            self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
+            self._emit(self._end(Cancelled.number, CANCELLED))
         elif self._buffer or not (outcome.flags or self._may_send):
             self._buffer.append(answer)
             weight = self._weight(answer)
@@ -279,7 +279,7 @@ class OpenStream(OpenRequest):
         """End it because of its reader; what the model sends from now on is dropped."""
         self._discard()
         self.is_cancelled = True
-        self._emit(self._end(_UNAVAILABLE_NUMBER, _TOO_SLOW))
+        self._emit(self._end(Unavailable.number, _TOO_SLOW))
 
     def _discard(self) -> None:
         self._keep(-self._buffered_bytes)

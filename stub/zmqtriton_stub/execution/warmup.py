@@ -46,6 +46,9 @@ class WarmupSink:
         self.again: list[OpenRequest] = []
         self._link = link
         self.postpone = link.postpone
+        self.wait = link.wait
+        self.turn = link.turn
+        self.poll_while_executing = link.poll_while_executing
 
     @property
     def is_closed(self) -> bool:
@@ -78,17 +81,8 @@ class WarmupSink:
         if outcome.blocks and self.instance.memory is not None:
             self.instance.memory.hear_of_blocks(wire.Release(outcome.blocks))
 
-    def poll_while_executing(self) -> None:
-        self._link.poll_while_executing()
-
     def tell_tallies(self) -> None:
         """Do nothing: samples are not counted."""
-
-    def turn(self, *, takes: bool = True) -> None:
-        self._link.turn(takes=takes)
-
-    def wait(self, timeout_ms: int) -> None:
-        self._link.wait(timeout_ms)
 
 
 class Warmup:

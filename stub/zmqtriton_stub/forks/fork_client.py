@@ -14,19 +14,19 @@ import select
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.broker.bls_client import BlsClient, refuse
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.api.inference import InferenceResponse
-    from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.broker.model_metrics import Measured
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 _GONE = "the instance that this process was forked from has ended"
 
@@ -48,13 +48,9 @@ class ForkClient:
         """Return a new connection to the instance; a closed one if that has ended."""
         ours, theirs = socket.socketpair()
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))
-        try:
+        with theirs, suppress(OSError):  # if nobody takes it, it is closed
             if self.inlet is not None:
                 self.inlet.sendmsg([b"\0"], [rights], socket.MSG_NOSIGNAL)
-        except OSError:
-            pass  # nobody has the other end, and so it is closed
-        finally:
-            theirs.close()
         return Dealer("", ours)
 
     def abandon(self) -> None:
@@ -128,13 +124,6 @@ class ForkedBlsClient(BlsClient):
         refuse(self._open, self._refusal)
 
 
-class ForkedMeasured:
-    """A metric of the instance, as a fork knows it."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
 class ForkedMetrics:
     """The metrics of the instance, as a fork changes and asks for them."""
 
@@ -147,17 +136,16 @@ class ForkedMetrics:
     def add_family(self, name: str, description: str, kind: int) -> int:
         return self._make("family", name, description, kind)
 
-    def add(
-        self, family: int, kind: int, labels: dict[str, str], buckets: list[float]
-    ) -> ForkedMeasured:
-        return ForkedMeasured(self._make("metric", family, kind, labels, buckets))
+    def add(self, family: int, kind: int, labels: dict[str, str], buckets: list[float]) -> Measured:
+        number = self._make("metric", family, kind, labels, buckets)
+        return Measured(number, family, labels, buckets)
 
     def _make(self, verb: str, *arguments: Any) -> int:
         number = int(self._line.call(verb, json.dumps(arguments)))
         self._own.add(number)
         return number
 
-    def change(self, measured: Any, verb: str, value: float) -> None:
+    def change(self, measured: Measured, verb: str, value: float) -> None:
         self._line.tell(wire.Call(0, "change", json.dumps([measured.number, verb, value])))
 
     def drop(self, number: int) -> None:
@@ -166,5 +154,5 @@ class ForkedMetrics:
             self._own.discard(number)
             self._line.tell(wire.Call(0, "drop", json.dumps(number)))
 
-    def value(self, measured: Any) -> float:
+    def value(self, measured: Measured) -> float:
         return float(self._line.call("value", json.dumps(measured.number)))

@@ -7,18 +7,16 @@ held by the one that forks, and let go in both.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api.inference import sender_lock
 from zmqtriton_stub.execution.responses import state_lock
 from zmqtriton_stub.forks.fork_client import ForkClient, ForkedBlsClient
 from zmqtriton_stub.forks.relay import Relay
-
-if TYPE_CHECKING:
-    from zmqtriton_floor import wire
-    from zmqtriton_stub.instance import StubInstance
-    from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: They are held for a few steps; longer only by a thread that is in the middle of its own end.
 _PATIENCE_S = 1.0

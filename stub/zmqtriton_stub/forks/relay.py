@@ -13,7 +13,8 @@ import select
 import socket
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable
+from functools import cached_property
+from typing import Any, Callable
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -24,7 +25,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 from zmqtriton_floor.zmtp import ZmtpConnection, receive_buffer
-from zmqtriton_stub.api.bls import open_reply, prepare
+from zmqtriton_stub.api.bls import open_reply, prepare, response_of
 from zmqtriton_stub.api.errors import (
     ErrorCode,
     TritonError,
@@ -32,14 +33,10 @@ from zmqtriton_stub.api.errors import (
     clip,
 )
 from zmqtriton_stub.api.inference import InferenceResponse
-from zmqtriton_stub.api.tensor import received
 from zmqtriton_stub.broker.between_threads import Bell
-
-if TYPE_CHECKING:
-    from zmqtriton_floor.zmtp import ZmtpConnection
-    from zmqtriton_stub.broker.bls_call import BlsCall
-    from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.broker.bls_call import BlsCall
+from zmqtriton_stub.broker.bls_client import BlsClient
+from zmqtriton_stub.instance import StubInstance
 
 #: What the supervisor answers.
 _CONTROL = frozenset({"load", "unload", "ready"})
@@ -106,37 +103,31 @@ class Calls:
         self._answer(connection, answer)
 
     def _result(self, call: wire.Call, arguments: Any, bodies: list[bytes]) -> Any:
+        measures = self._instance.measures
         if call.verb in _CONTROL:
             control = self._instance.call
             if control is None:
                 raise Unavailable(_NO_CONTROL)
             return control(call.verb, call.arguments)
         if call.verb == "family":
-            return self._instance.measures.add_family(*arguments)
+            return measures.add_family(*arguments)
         if call.verb == "metric":
-            return self._instance.measures.add(*arguments).number
+            return measures.add(*arguments).number
         if call.verb == "value":
-            return self._value(arguments)
+            measured = measures.find(arguments)
+            if measured is None:
+                raise NotFound("the metric is gone")
+            return measures.value(measured)
         if call.verb == "is_cancelled":
-            pending = self._pending(arguments)
+            pending = self._instance.find_request(tuple(arguments))
             return pending is not None and pending.is_cancelled_now()
         if call.verb == "send":
             return self._send(arguments, bodies)
         raise InternalError(f"a fork asks for {call.verb}")
 
-    def _value(self, number: int) -> float:
-        measured = self._instance.measures.find(number)
-        if measured is None:
-            raise NotFound("the metric is gone")
-        return self._instance.measures.value(measured)
-
-    def _pending(self, route: Any) -> Any:
-        peer, own_id = route
-        return self._instance.find_request((peer, own_id))
-
     def _send(self, arguments: Any, bodies: list[bytes]) -> None:
         peer, own_id, flags, failure = arguments
-        pending = self._pending((peer, own_id))
+        pending = self._instance.find_request((peer, own_id))
         if pending is None:
             raise TritonModelException(_CLOSED)
         response = None
@@ -144,9 +135,7 @@ class Calls:
             code, text = failure
             response = InferenceResponse(error=TritonError(text, ErrorCode(code)))
         elif bodies:
-            parameters, outputs = wire.decode_response(bodies[0])
-            response = InferenceResponse([received(tensor) for tensor in outputs])
-            response._parameters = parameters
+            response = response_of(wire.decode_response(bodies[0]))
         pending.send(response, flags)
 
 
@@ -201,13 +190,22 @@ class Relay:
         self._steps: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._is_running = False
-        self._epoll: select.epoll | None = None
         #: Made for the first connection: most models never fork.
         self._piece: mmap.mmap | None = None
-        #: Wakes the thread; there once that runs.
-        self._bell: Bell | None = None
         #: Descriptors of the calls' client, and what to call for each, while a fork awaits replies.
         self._watched: dict[int, Callable[[], None]] = {}
+
+    @cached_property
+    def _epoll(self) -> select.epoll:
+        """The descriptors of the thread, made for the first fork."""
+        return select.epoll()
+
+    @cached_property
+    def _bell(self) -> Bell:
+        """The bell of the thread, likewise."""
+        bell = Bell()
+        self._epoll.register(bell.descriptor, select.EPOLLIN)
+        return bell
 
     # ------------------------------------------------------------------ forks
 
@@ -225,10 +223,11 @@ class Relay:
         ends[1].close()
         with self._lock:
             self._steps.append(lambda: self._add_inlet(ends[0]))
+            bell = self._bell
             if not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._run, name="forks", daemon=True).start()
-        self._wake()
+        bell.ring()
 
     def leave(self) -> socket.socket | None:
         """Return the fork's end of its inlet; the rest is left to the parent."""
@@ -260,10 +259,6 @@ class Relay:
             raise
 
     def _serve(self) -> None:
-        if self._epoll is None:
-            self._epoll = select.epoll()
-            bell = self._bell = Bell()
-            self._epoll.register(bell.descriptor, select.EPOLLIN)
         while True:
             while self._steps:
                 self._steps.popleft()()
@@ -274,15 +269,10 @@ class Relay:
             for descriptor, _ in self._epoll.poll():
                 self._look(descriptor)
 
-    def _wake(self) -> None:
-        bell = self._bell
-        if bell is not None:
-            bell.ring()
-
     def _do(self, step: Callable[[], None]) -> None:
         """Let the thread take a step; from any thread."""
         self._steps.append(step)
-        self._wake()
+        self._bell.ring()
 
     def _look(self, descriptor: int) -> None:
         if descriptor in self._inlets:
@@ -291,20 +281,12 @@ class Relay:
             self._read(self._forks[descriptor])
         elif descriptor in self._watched:
             self._watched[descriptor]()
-        elif self._bell is not None:
+        else:
             self._bell.silence()
-
-    def _watch(self, descriptor: int) -> None:
-        assert self._epoll is not None
-        self._epoll.register(descriptor, select.EPOLLIN)
-
-    def _unwatch(self, descriptor: int) -> None:
-        assert self._epoll is not None
-        self._epoll.unregister(descriptor)
 
     def _add_inlet(self, inlet: socket.socket) -> None:
         self._inlets[inlet.fileno()] = inlet
-        self._watch(inlet.fileno())
+        self._epoll.register(inlet.fileno(), select.EPOLLIN)
 
     def _accept(self, descriptor: int) -> None:
         """Take a connection that a fork passes through its inlet, or the end of all such forks."""
@@ -312,14 +294,14 @@ class Relay:
         message, ancillary, _, _ = inlet.recvmsg(1, socket.CMSG_SPACE(4))
         if not message:
             del self._inlets[descriptor]
-            self._unwatch(descriptor)
+            self._epoll.unregister(descriptor)
             inlet.close()
         for _, _, data in ancillary:
             end = socket.socket(fileno=int.from_bytes(data[:4], "little"))
             self._piece = self._piece or receive_buffer()
             child = _Fork(ZmtpConnection(end, b"ROUTER", b"DEALER", self._piece))
             self._forks[child.connection.descriptor] = child
-            self._watch(child.connection.descriptor)
+            self._epoll.register(child.connection.descriptor, select.EPOLLIN)
 
     # ------------------------------------------------------------------ calls
 
@@ -340,13 +322,12 @@ class Relay:
     def _flush(self, child: _Fork) -> None:
         connection = child.connection
         connection.flush()
-        assert self._epoll is not None
         room = select.EPOLLOUT if connection.is_blocked else 0
         self._epoll.modify(connection.descriptor, select.EPOLLIN | room)
 
     def _end(self, child: _Fork) -> None:
         del self._forks[child.connection.descriptor]
-        self._unwatch(child.connection.descriptor)
+        self._epoll.unregister(child.connection.descriptor)
         child.connection.close()
         asker = self._instance.asker
         for question in child.questions.values():
@@ -416,10 +397,7 @@ class Relay:
 
     def _reply(self, child: _Fork, number: int, question: BlsCall) -> None:
         """Pass on arrived messages, with the bytes of their references."""
-        while not question.inbox.empty():
-            answered = question.inbox.get()
-            if answered is None:
-                continue
+        for answered in question.arrived():
             row, body = answered
             own = row._replace(id=number, flags=row.flags & ~wire.HAS_REFERENCES)
             try:
@@ -443,7 +421,7 @@ class Relay:
             return
         for descriptor in self._watched:
             with contextlib.suppress(OSError):  # it is closed
-                self._unwatch(descriptor)
+                self._epoll.unregister(descriptor)
         self._watched = watched
         for descriptor in watched:
-            self._watch(descriptor)
+            self._epoll.register(descriptor, select.EPOLLIN)

@@ -12,64 +12,20 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_stub.memory.device_span import DeviceSpan as DeviceSpan  # callers use it as gpu.Span
 
 if TYPE_CHECKING:
-    # CPython 3.8 has Protocol, but a process that executes nothing on a GPU need not load it.
-    from typing import Protocol
-else:
-    Protocol = object
+    from zmqtriton_stub.memory.gpu_cuda import Cuda
 
-
-class Driver(Protocol):
-    """Thread-safe. A failure raises Unavailable. Copies are complete when they return."""
-
-    def allocate(self, gpu: int, size: int) -> int:
-        """Allocate memory that can be given to other processes; return its address."""
-
-    def free(self, gpu: int, address: int) -> None:
-        """Free allocated memory."""
-
-    def room(self, gpu: int) -> int:
-        """Return the size of the GPU's memory in bytes."""
-
-    def export(self, gpu: int, address: int) -> bytes:
-        """Return a handle by which another process opens memory allocated here."""
-
-    def open(self, handle: bytes) -> tuple[int, int, int]:
-        """Open another process's memory; return GPU, address, and its true size."""
-
-    def close(self, gpu: int, address: int) -> None:
-        """Close opened memory."""
-
-    def copy(self, gpu: int, target: int, span: DeviceSpan) -> None:
-        """Copy to an address on this GPU."""
-
-    def to_host(self, view: memoryview, span: DeviceSpan) -> None:
-        """Return the content of the span."""
-
-    def from_host(self, gpu: int, target: int, data: Any) -> None:
-        """Copy to an address on this GPU, from any buffer."""
-
-    def settle(self, gpu: int) -> None:
-        """Wait until nothing that this process has begun on the GPU is running."""
-
-    def ask(self, source: Any, gpu: int) -> Any:
-        """Return the capsule of an object with `__dlpack__`, when its content is written."""
-
-    def give(self, span: DeviceSpan, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
-        """Return a capsule over the span, which it keeps alive."""
-
-
-_driver: Driver | None = None
+_driver: Cuda | None = None
 #: Trying again would not be cheap.
 _why_not = ""
 
 
-def use(driver: Driver | None) -> None:
+def use(driver: Any) -> None:
     """Use another driver than CUDA's, for tests without a GPU."""
     global _driver
     _driver = driver
 
 
-def driver() -> Driver:
+def driver() -> Cuda:
     """Return the driver. Raises Unavailable with the reason without one."""
     global _driver, _why_not
     if _driver is None and not _why_not:

@@ -23,7 +23,10 @@ _runtime: Any = cupy.cuda.runtime
 
 
 class Cuda:
-    """The driver of gpu.py."""
+    """The driver of gpu.py. Thread-safe. A failure raises Unavailable.
+
+    Copies are complete when they return.
+    """
 
     def __init__(self) -> None:
         #: One for each GPU that no kernel of the model waits for.
@@ -36,25 +39,30 @@ class Cuda:
     # ---------------------------------------------------------------- memory
 
     def allocate(self, gpu: int, size: int) -> int:
+        """Allocate memory that can be given to other processes; return its address."""
         with _on(gpu):
             address: int = _runtime.malloc(size)
         return address
 
     def free(self, gpu: int, address: int) -> None:
+        """Free allocated memory."""
         with _on(gpu):
             _runtime.free(address)
 
     def room(self, gpu: int) -> int:
+        """Return the size of the GPU's memory in bytes."""
         with _on(gpu):
             return int(_runtime.memGetInfo()[1])
 
     def export(self, gpu: int, address: int) -> bytes:
+        """Return a handle by which another process opens memory allocated here."""
         with _on(gpu):
             # numbers of GPUs may differ between processes, by CUDA_VISIBLE_DEVICES
             name: str = _runtime.deviceGetPCIBusId(gpu)
             return name.encode() + b"\0" + bytes(_runtime.ipcGetMemHandle(address))
 
     def open(self, handle: bytes) -> tuple[int, int, int]:
+        """Open another process's memory; return GPU, address, and its true size."""
         name, _, rest = handle.partition(b"\0")
         if len(rest) != _HANDLE_BYTES or not name.isascii():
             raise Unavailable("a tensor cannot be read: the handle is not CUDA's")
@@ -75,19 +83,23 @@ class Cuda:
                 raise
 
     def close(self, gpu: int, address: int) -> None:
+        """Close opened memory."""
         with _on(gpu):
             _runtime.ipcCloseMemHandle(address)
 
     # ---------------------------------------------------------------- copies
 
     def copy(self, gpu: int, target: int, span: DeviceSpan) -> None:
+        """Copy to an address on this GPU."""
         self._copy(gpu, target, span.address, span.size, _runtime.memcpyDefault)
 
     def to_host(self, view: memoryview, span: DeviceSpan) -> None:
+        """Copy the content of the span to the CPU."""
         target = ctypes.addressof(ctypes.c_char.from_buffer(view)) if span.size else 0
         self._copy(span.gpu, target, span.address, span.size, _runtime.memcpyDeviceToHost)
 
     def from_host(self, gpu: int, target: int, data: Any) -> None:
+        """Copy to an address on this GPU, from any buffer."""
         if len(data):
             # most are read-only, and have no address that ctypes would tell
             source: Any = np.frombuffer(data, np.uint8)
@@ -101,6 +113,7 @@ class Cuda:
                 stream.synchronize()
 
     def settle(self, gpu: int) -> None:
+        """Wait until nothing that this process has begun on the GPU is running."""
         with _on(gpu):
             _runtime.deviceSynchronize()
 
@@ -115,6 +128,7 @@ class Cuda:
     # ---------------------------------------------------------------- dlpack
 
     def ask(self, source: Any, gpu: int) -> Any:
+        """Return the capsule of an object with `__dlpack__`, when its content is written."""
         stream = self._stream(gpu)
         with _on(gpu):
             # the producer has the stream wait for everything that it has begun
@@ -123,15 +137,15 @@ class Cuda:
         return capsule
 
     def give(self, span: DeviceSpan, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
+        """Return a capsule over the span, which it keeps alive."""
         with _on(span.gpu):
             memory = cupy.cuda.UnownedMemory(span.address, span.size, span, span.gpu)
             array = cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
             # nothing is being written to it, so no stream need wait
             if max_version is not None:
-                try:
+                # a cupy may know the older form only, which is always allowed
+                with contextlib.suppress(TypeError):
                     return array.__dlpack__(stream=-1, max_version=max_version)
-                except TypeError:
-                    pass  # a cupy that knows the older form only, which is always allowed
             return array.__dlpack__(stream=-1)
 
 

@@ -18,7 +18,7 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
 from zmqtriton_floor.mappings import REGIONS_FROM, check_inside, too_small
 from zmqtriton_floor.wire import Block, CreateSegment, Place, Reference, Tensor
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import DeviceSpan, Driver
+from zmqtriton_stub.memory.gpu import DeviceSpan
 
 #: CUDA cuts smaller allocations out of such pieces, and other processes can only open a whole
 #: piece.
@@ -79,9 +79,9 @@ class Lent:
 class _Segment:
     """An opened handle of another process."""
 
-    def __init__(self, driver: Driver, handle: bytes, size: int) -> None:
-        self._driver = driver
-        self.gpu, self.address, true_size = driver.open(handle)
+    def __init__(self, handle: bytes, size: int) -> None:
+        self._driver = gpu.driver()
+        self.gpu, self.address, true_size = self._driver.open(handle)
         #: what the owner says counts as far as it is true
         self.size = min(size, true_size)
         #: What is read of it here. The last view closes it when the owner is gone.
@@ -135,7 +135,7 @@ class Borrowed:
         """Open a segment. Raises Unavailable if that is not possible."""
         with self._lock:
             if (owner, segment) not in self._segments:
-                self._segments[owner, segment] = _Segment(gpu.driver(), handle, size)
+                self._segments[owner, segment] = _Segment(handle, size)
 
     def add_region(self, owner: int, segment: int, handle: bytes, size: int) -> None:
         """Open a client's memory. Raises InvalidArgument if it is not there, or smaller.
@@ -170,10 +170,6 @@ class Borrowed:
                 mapping.is_dropped = True
                 mapping.close_if_unread()
 
-    @property
-    def count(self) -> int:
-        return len(self._segments)
-
     def open(self, references: Sequence[Reference], *, is_leased: bool) -> list[DeviceSpan]:
         """Return the bytes of each reference.
 
@@ -192,11 +188,18 @@ class Borrowed:
         address = segment.address + reference.offset
         return DeviceSpan(segment.gpu, address, reference.size, _Keeper(view, self._end))
 
-    def write(self, reference: Reference, data: Any) -> None:
-        """Write to a client's memory, from a GPU or any buffer; it is complete on return.
+    def write(self, place: Place, data: Any) -> bool:
+        """Write an output to its place in a client's memory, from a GPU or any buffer.
 
-        Raises ProtocolError if the place is not there any more, Unavailable if the GPU fails.
+        It is complete on return. Raises InternalError if the place is too small, ProtocolError if
+        it is not there any more, Unavailable if the GPU fails.
         """
+        size = len(data)
+        if size > place.size:
+            raise too_small(place.output, place.size, size)
+        if not size:
+            return True
+        reference = Reference(place.owner, place.segment, 0, place.offset, size)
         with self._lock:
             segment = self._segments.get((reference.owner, reference.segment))
             check_inside(reference, None if segment is None else segment.size)
@@ -213,6 +216,7 @@ class Borrowed:
             with self._lock:
                 segment.views.discard(view)
                 segment.close_if_unread()
+        return True
 
     def _end(self, view: _View) -> None:
         """End a view over which nothing lies any more.
@@ -249,22 +253,6 @@ class Borrowed:
         return [v for s in self._segments.values() for v in list(s.views)]
 
 
-class WritableRegion:
-    """A client's memory, where outputs go."""
-
-    def __init__(self, borrowed: Borrowed) -> None:
-        self._borrowed = borrowed
-
-    def write(self, place: Place, data: Any) -> bool:
-        """Write an output to its place. Raises InternalError if that is too small."""
-        size = len(data)
-        if size > place.size:
-            raise too_small(place.output, place.size, size)
-        if size:
-            self._borrowed.write(Reference(place.owner, place.segment, 0, place.offset, size), data)
-        return True
-
-
 class OnGpus:
     """Both sides of GPU memory, for tensor_memory.py."""
 
@@ -274,9 +262,9 @@ class OnGpus:
         self.lent = Lent(arena, register)
         self.borrowed = Borrowed(on_release)
 
-    def writable(self, owner: int, segment: int) -> WritableRegion | None:
-        """Return a client's memory that is open here; None for another segment."""
-        return WritableRegion(self.borrowed) if self.borrowed.has(owner, segment) else None
+    def writable(self, owner: int, segment: int) -> Borrowed | None:
+        """Return the writer of a client's open memory; None for another segment."""
+        return self.borrowed if self.borrowed.has(owner, segment) else None
 
     def open(self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool) -> list[Tensor]:
         """Return the tensors, those on a GPU with their spans.

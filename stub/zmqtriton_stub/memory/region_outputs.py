@@ -13,16 +13,14 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 
-from zmqtriton_floor.arena import PAGE, populate
+from zmqtriton_floor.arena import MADV_POPULATE_WRITE, PAGE, populate
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import Place, Tensor, make
 from zmqtriton_stub.memory.gpu import DeviceSpan
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.memory.gpu_memory import WritableRegion
-
-_MADV_POPULATE_WRITE = 23  # since Linux 5.14
+    from zmqtriton_stub.memory.gpu_memory import Borrowed
 
 #: More ranges that have memory are forgotten, and populated again.
 _MAX_RANGES = 256
@@ -62,7 +60,7 @@ class _Mapped:
     def _populate(self, start: int, end: int) -> bool:
         low = start // PAGE * PAGE
         try:
-            self._memory.madvise(_MADV_POPULATE_WRITE, low, end - low)
+            self._memory.madvise(MADV_POPULATE_WRITE, low, end - low)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 return False
@@ -83,7 +81,7 @@ class RegionOutputs:
         self,
         mappings: Mappings,
         open_segment: Callable[[int, int], None],
-        on_gpu: Callable[[int, int], WritableRegion | None],
+        on_gpu: Callable[[int, int], Borrowed | None],
     ) -> None:
         """Set up; `open_segment` opens a region, or raises Unavailable.
 
@@ -93,7 +91,7 @@ class RegionOutputs:
         self._open_segment = open_segment
         self._on_gpu = on_gpu
         #: None for what cannot be mapped for writing.
-        self._mapped: dict[_Name, _Mapped | WritableRegion | None] = {}
+        self._mapped: dict[_Name, _Mapped | Borrowed | None] = {}
 
     def store(self, places: Sequence[Place], rows: list[Tensor]) -> list[Tensor]:
         """Write outputs to their places; return the tensors, without data where they are written.
@@ -118,23 +116,17 @@ class RegionOutputs:
 
     def _write(self, place: Place, data: Any) -> bool:
         name = place.owner, place.segment
-        mapped = self._mapped.get(name)
-        if mapped is None:
-            if name in self._mapped:
-                return False
-            mapped = self._map(name)
-            if mapped is None:
-                return False
-        return mapped.write(place, data)
+        mapped = self._mapped[name] if name in self._mapped else self._map(name)
+        return mapped is not None and mapped.write(place, data)
 
-    def _map(self, name: _Name) -> _Mapped | WritableRegion | None:
+    def _map(self, name: _Name) -> _Mapped | Borrowed | None:
         try:
             if not self._mappings.has(*name):
                 self._open_segment(*name)
         except Unavailable:
             return None
         descriptor = self._mappings.descriptor(*name)
-        mapped: _Mapped | WritableRegion | None = None
+        mapped: _Mapped | Borrowed | None = None
         if descriptor < 0:
             mapped = self._on_gpu(*name)
         else:

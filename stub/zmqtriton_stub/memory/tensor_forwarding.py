@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Callable, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import HAS_REFERENCES, Block, Reference, Tensor
-
-if TYPE_CHECKING:
-    from zmqtriton_floor.mappings import Mappings
 
 #: Smaller tensors in an outcome are copied: that costs less than telling their owners.
 PASSED_BYTES = 256 << 10

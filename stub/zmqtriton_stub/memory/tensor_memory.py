@@ -21,6 +21,7 @@ from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.memory_kinds import make_arena, make_mappings
 from zmqtriton_floor.settings.stub import Memory
+from zmqtriton_floor.tensors import address_of
 from zmqtriton_floor.wire import Block, Reference, Tensor, make
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import DeviceSpan
@@ -119,7 +120,7 @@ class MadeOutputs:
         allocation = self._allocate(size)
         array: Any = np.frombuffer(allocation.view, np.uint8)
         reference = allocation.reference
-        start = _address(array)
+        start = address_of(array)
         self.blocks[start] = start + reference.size, reference
         end = weakref.finalize(array, self._end, start, reference.block)
         end.atexit = False
@@ -127,7 +128,7 @@ class MadeOutputs:
 
     def find(self, data: memoryview) -> Reference | None:
         """Return the reference to these bytes; None if they are not all in one of the blocks."""
-        start = _address(np.frombuffer(data, np.uint8))
+        start = address_of(np.frombuffer(data, np.uint8))
         for low, (high, whole) in [*self.blocks.items()]:
             if low <= start and start + len(data) <= high:
                 owner, segment, block, offset, *_ = whole
@@ -140,11 +141,6 @@ class MadeOutputs:
         # before the block can be another one
         self.blocks.pop(start, None)
         self._leases().end([block])
-
-
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 #: Other threads may take what was just made.

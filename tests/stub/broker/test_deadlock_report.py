@@ -32,7 +32,7 @@ def edge(batch: int, own_id: int, received: int = 0) -> wire.WaitEdge:
 
 
 class Sender:
-    has_senders = True
+    senders = 1
 
 
 class World:

@@ -17,7 +17,7 @@ from zmqtriton_floor.datatypes import BY_NAME, BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError, Unsupported
 from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu_memory import OnGpus, WritableRegion
+from zmqtriton_stub.memory.gpu_memory import Borrowed, OnGpus
 
 FP32 = BY_NAME["FP32"].number
 ARRAY = np.arange(12, dtype=np.float32)
@@ -44,7 +44,7 @@ class World:
 
     def write(self, data: Any, offset: int = 1024, room: int = SIZE) -> bool:
         writable = self.gpus.writable(OWNER, REGION)
-        assert isinstance(writable, WritableRegion)
+        assert isinstance(writable, Borrowed)
         return writable.write(wire.Place("OUT", OWNER, REGION, offset, room), data)
 
     def read(self, offset: int) -> Any:

@@ -452,7 +452,7 @@ def test_an_older_kernel_has_memory_made_in_another_way(
 
 
 def _no_populating(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(region_outputs, "_MADV_POPULATE_WRITE", 9999)
+    monkeypatch.setattr(region_outputs, "MADV_POPULATE_WRITE", 9999)
 
 
 def _refuse(*arguments: Any) -> None:
