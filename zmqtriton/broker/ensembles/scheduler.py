@@ -19,17 +19,13 @@ from zmqtriton.broker.ensembles.runs import (
     changed_marks,
     size_of,
 )
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.requests.recovery import RUN_LOST
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     OVERLOADED,
@@ -51,25 +47,13 @@ _STUCK = (
 )
 
 
-class EnsembleScheduler:
+class EnsembleScheduler(BrokerPart):
     def __init__(
-        self,
-        lifecycle: RequestLifecycle,
-        outbox: Outbox,
-        generations: GenerationRegistry,
-        limits: Limits,
-        blocks: Blocks,
-        cache_lookup: CacheLookup,
-        *,
-        begun: BegunRequests,
+        self, state: BrokerState, lifecycle: RequestLifecycle, cache_lookup: CacheLookup
     ) -> None:
+        super().__init__(state)
         self._lifecycle = lifecycle
-        self._outbox = outbox
-        self._generations = generations
-        self._limits = limits
-        self._blocks = blocks
         self._cache_lookup = cache_lookup
-        self._begun = begun
         self._last_id = 0
         #: By the requests to the ensembles, in the order in which they began.
         self._runs: dict[InflightRequest, EnsembleRun] = {}

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.response_cache import CacheEntry, CacheKey, ResponseCache
 from zmqtriton.broker.metrics.statistics import Clock, no_clock
-from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.protocols import Delivers
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
 from zmqtriton_floor.settings.broker import Cache
@@ -33,20 +31,11 @@ _UNCACHEABLE_FLAGS = (
 )
 
 
-class CacheLookup:
-    def __init__(
-        self,
-        lifecycle: Delivers,
-        answers: Answers,
-        blocks: Blocks,
-        peers: dict[int, Peer],
-        instances: dict[int, Instance],
-    ) -> None:
+class CacheLookup(BrokerPart):
+    def __init__(self, state: BrokerState, lifecycle: Delivers, answers: Answers) -> None:
+        super().__init__(state)
         self._lifecycle = lifecycle
         self._answers = answers
-        self._blocks = blocks
-        self._peers = peers
-        self._instances = instances
         #: None if the server has no response cache.
         self.cache: ResponseCache | None = None
         #: Keys for the steps of ensembles, whose requests are made in this process.

@@ -9,11 +9,9 @@ from math import ceil
 from operator import sub
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics.model_metrics import ReportedMetrics
-from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics, Traffic
-from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED, Limits
 from zmqtriton.broker.scheduling.batching import BatchingQueue
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
@@ -21,6 +19,7 @@ from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.scheduler import Scheduler
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -32,30 +31,20 @@ _STEP_NS = 1_000_000_000
 _MAX_REMOVED = 256
 
 
-class MetricReports:
+class MetricReports(BrokerPart):
     def __init__(
         self,
-        peers: dict[int, Peer],
-        generations: GenerationRegistry,
-        traffic: Traffic,
-        limits: Limits,
-        blocks: Blocks,
+        state: BrokerState,
         cache_lookup: CacheLookup,
-        *,
         rates: RateLimiter,
         metrics: ReportedMetrics,
     ) -> None:
-        self._peers = peers
-        self._generations = generations
-        self._schedulers = generations.schedulers
-        self._traffic = traffic
-        self._limits = limits
-        self._blocks = blocks
+        super().__init__(state)
         self._cache_lookup = cache_lookup
         self._rates = rates
         self._metrics = metrics
-        self._loads = LoadReports(generations, limits)
-        self._readings = Readings(generations)
+        self._loads = LoadReports(self._generations, self._limits)
+        self._readings = Readings(self._generations)
         self.generation_removed = self._readings.generation_removed
 
     def answer(

@@ -11,17 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from zmqtriton.broker.memory.blocks import Blocks
-from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.response_order import Addressed
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError
 from zmqtriton_floor.execution_progress import RequestKey
@@ -59,28 +53,11 @@ class AnswerTraces:
         self._sender.send(request.trace, span)
 
 
-class Answers:
-    def __init__(
-        self,
-        outbox: Outbox,
-        peers: dict[int, Peer],
-        instances: dict[int, Instance],
-        generations: GenerationRegistry,
-        limits: Limits,
-        blocks: Blocks,
-        *,
-        deadlocks: Deadlocks,
-        begun: BegunRequests,
-    ) -> None:
-        self._outbox = outbox
-        self._peers = peers
-        self._instances = instances
-        self._generations = generations
-        self._limits = limits
-        self._blocks = blocks
+class Answers(BrokerPart):
+    def __init__(self, state: BrokerState, deadlocks: Deadlocks) -> None:
+        super().__init__(state)
         self._deadlocks = deadlocks
         self.traces = AnswerTraces()
-        self._begun = begun
         #: Called when a retired generation has answered everything.
         self.on_drained: Callable[[BrokerGeneration], None]
         #: The places of answered requests whose answers are kept back.

@@ -36,20 +36,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import Answers, overload_error
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
-from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.admission import SequenceAdmission
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, ZmqTritonError
@@ -58,32 +55,11 @@ from zmqtriton_floor.wire import RESENT, StageTimes
 _CALLER_CANCELLED = Cancelled("request was cancelled, because the one that it was made for was")
 
 
-class Lifecycle:
-    def __init__(
-        self,
-        outbox: Outbox,
-        timers: Timers,
-        dispatch: Dispatch,
-        limits: Limits,
-        instances: dict[int, Instance],
-        schedulers: dict[int, Scheduler],
-        *,
-        blocks: Blocks,
-    ) -> None:
-        self._outbox = outbox
+class Lifecycle(BrokerPart):
+    def __init__(self, state: BrokerState, timers: Timers, dispatch: Dispatch) -> None:
+        super().__init__(state)
         self._timers = timers
         self._dispatch = dispatch
-        self._limits = limits
-        self._instances = instances
-        self._schedulers = schedulers
-        self._blocks = blocks
-        self._answers: Answers
-        self._cache_lookup: CacheLookup
-        self._deadlocks: Deadlocks
-        self._ensembles: EnsembleScheduler
-        self._recovery: Recovery
-        self._sequence_admission: SequenceAdmission
-        self._waiting_for_load: WaitingForLoad
 
     def connect(
         self,

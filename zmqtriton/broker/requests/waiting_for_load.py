@@ -12,11 +12,11 @@ import itertools
 import json
 from typing import NamedTuple
 
-from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.inflight import Batch
 from zmqtriton.broker.requests.protocols import Infers
 from zmqtriton.broker.scheduling.generations import NotServed
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.settings.broker import OnDemand
@@ -34,11 +34,11 @@ class _WaitingRequest(NamedTuple):
     until_ns: int
 
 
-class WaitingForLoad:
-    def __init__(self, requests: Infers, answers: Answers, outbox: Outbox) -> None:
+class WaitingForLoad(BrokerPart):
+    def __init__(self, state: BrokerState, requests: Infers, answers: Answers) -> None:
+        super().__init__(state)
         self._requests = requests
         self._answers = answers
-        self._outbox = outbox
         #: How long a request may wait; 0 if none does.
         self._timeout_ns = 0
         self._numbers = itertools.count(1)

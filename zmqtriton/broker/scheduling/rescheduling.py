@@ -6,37 +6,24 @@ and may be cancelled; but since it has run, it dies with its stub.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.metrics.statistics import Traffic
-from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import CANCELLED
 from zmqtriton.broker.requests.inflight import RequestState
 from zmqtriton.broker.requests.protocols import Refuses
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.scheduling.scheduler import Scheduler
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
 _LOST = Unavailable("the broker died before the rescheduled request could be executed again")
 
 
-class Rescheduling:
-    def __init__(
-        self,
-        lifecycle: Refuses,
-        outbox: Outbox,
-        schedulers: Mapping[int, Scheduler],
-        recovery: Recovery,
-        traffic: Traffic,
-    ) -> None:
+class Rescheduling(BrokerPart):
+    def __init__(self, state: BrokerState, lifecycle: Refuses, recovery: Recovery) -> None:
+        super().__init__(state)
         self._lifecycle = lifecycle
-        self._outbox = outbox
-        self._schedulers = schedulers
         self._recovery = recovery
-        self._traffic = traffic
 
     def reschedule(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
         """Queue requests again, as their stub has asked."""

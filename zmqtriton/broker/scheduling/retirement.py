@@ -7,28 +7,19 @@ the stop of the server, that no client has an open sequence left.
 from __future__ import annotations
 
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
-from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 
 
-class Retirement:
+class Retirement(BrokerPart):
     def __init__(
-        self,
-        outbox: Outbox,
-        generations: GenerationRegistry,
-        instances: dict[int, Instance],
-        answers: Answers,
-        cache_lookup: CacheLookup,
-        recovery: Recovery,
+        self, state: BrokerState, answers: Answers, cache_lookup: CacheLookup, recovery: Recovery
     ) -> None:
-        self._outbox = outbox
-        self._generations = generations
-        self._instances = instances
+        super().__init__(state)
         self._answers = answers
         self._cache_lookup = cache_lookup
         self._recovery = recovery

@@ -6,20 +6,16 @@ are told apart from those that never were.
 
 from __future__ import annotations
 
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.protocols import Refuses
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import BROKER
@@ -28,26 +24,12 @@ _LOST = Unavailable("the broker died while the sequence was going on")
 _EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")
 
 
-class SequenceAdmission:
+class SequenceAdmission(BrokerPart):
     def __init__(
-        self,
-        lifecycle: Refuses,
-        outbox: Outbox,
-        peers: dict[int, Peer],
-        generations: GenerationRegistry,
-        limits: Limits,
-        blocks: Blocks,
-        *,
-        answers: Answers,
-        recovery: Recovery,
+        self, state: BrokerState, lifecycle: Refuses, answers: Answers, recovery: Recovery
     ) -> None:
+        super().__init__(state)
         self._lifecycle = lifecycle
-        self._outbox = outbox
-        self._peers = peers
-        self._generations = generations
-        self._schedulers = generations.schedulers
-        self._limits = limits
-        self._blocks = blocks
         self._answers = answers
         self._recovery = recovery
         #: The epoch of this broker; the server's first has 1.
