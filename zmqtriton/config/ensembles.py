@@ -8,13 +8,13 @@ grows with the length of the configuration, never with inputs times outputs. The
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE
-from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first, rule_problems
 from zmqtriton.config.parameters import SPLIT_BATCHES, parameter_text
 from zmqtriton.config.positions import locate_error
 from zmqtriton_floor.errors import closest_match
@@ -44,7 +44,7 @@ def step_problems(config: Any) -> Iterator[Problem]:
 
 
 def _graph_problems(config: Any) -> Iterator[Problem]:
-    graph = EnsembleGraph.from_config(config)
+    graph = EnsembleGraph(config)
     yield from graph.duplicate_writer_problems
     tensors = graph.tensors()
     for index, tensor in enumerate(config.input):
@@ -79,31 +79,40 @@ def _section_problems(config: Any) -> Iterator[Problem]:
             ("platform",) if config.platform else ("ensemble_scheduling",),
             suggestion=closest_match(config.platform, [ENSEMBLE]),
         )
-    if config.instance_group:
-        yield Problem(
-            f"instance group should not be specified for ensemble '{name}'", ("instance_group", 0)
-        )
-    if config.HasField("optimization"):
-        yield Problem(
-            f"optimization should not be specified for ensemble '{name}'", ("optimization",)
-        )
-    if config.model_warmup:
-        yield Problem(
-            f"model_warmup can not be specified for ensemble '{name}'", ("model_warmup", 0)
-        )
-    if not config.ensemble_scheduling.step:
-        yield Problem(f"must specify 'step' for ensemble '{name}'", ("ensemble_scheduling",))
+    yield from rule_problems(
+        (
+            config.instance_group,
+            f"instance group should not be specified for ensemble '{name}'",
+            ("instance_group", 0),
+        ),
+        (
+            config.HasField("optimization"),
+            f"optimization should not be specified for ensemble '{name}'",
+            ("optimization",),
+        ),
+        (
+            config.model_warmup,
+            f"model_warmup can not be specified for ensemble '{name}'",
+            ("model_warmup", 0),
+        ),
+        (
+            not config.ensemble_scheduling.step,
+            f"must specify 'step' for ensemble '{name}'",
+            ("ensemble_scheduling",),
+        ),
+    )
 
 
 def _one_step_problems(config: Any, index: int, step: Any) -> Iterator[Problem]:
-    field = ("ensemble_scheduling", "step", index)
-    for section in ("model_name", "input_map", "output_map"):
-        if not getattr(step, section):
-            yield Problem(
-                f"must specify '{section}' in step {index} of ensemble '{config.name}'", field
-            )
-    if config.name and step.model_name == config.name:
-        yield Problem(_cycle_text(config.name, config.name), (*field, "model_name"))
+    name, field = config.name, ("ensemble_scheduling", "step", index)
+    where = f"in step {index} of ensemble '{name}'"
+    yield from rule_problems(
+        *(
+            (not getattr(step, section), f"must specify '{section}' {where}", field)
+            for section in ("model_name", "input_map", "output_map")
+        ),
+        (name and step.model_name == name, _cycle_text(name, name), (*field, "model_name")),
+    )
 
 
 def _output_problems(
@@ -120,27 +129,21 @@ def _output_problems(
         yield Problem(text, field, suggestion=closest_match(source, ready))
 
 
-@dataclass
 class EnsembleGraph:
     """Which step writes a tensor, and which steps read it."""
 
-    inputs: list[set[str]] = field(default_factory=list)
-    outputs: list[list[str]] = field(default_factory=list)
-    writer: dict[str, int] = field(default_factory=dict)
-    readers: dict[str, list[int]] = field(default_factory=dict)
-    #: Tensors that two steps write.
-    duplicate_writer_problems: list[Problem] = field(default_factory=list)
+    def __init__(self, config: Any) -> None:
+        steps = config.ensemble_scheduling.step
+        self.inputs = [set(step.input_map.values()) for step in steps]
+        self.outputs = [sorted(step.output_map.values()) for step in steps]
+        self.writer: dict[str, int] = {}
+        self.readers: dict[str, list[int]] = {}
+        #: Tensors that two steps write.
+        self.duplicate_writer_problems: list[Problem] = []
+        for index in range(len(steps)):
+            self._add_step(config.name, index)
 
-    @classmethod
-    def from_config(cls, config: Any) -> EnsembleGraph:
-        graph = cls()
-        for index, step in enumerate(config.ensemble_scheduling.step):
-            graph.add_step(config.name, index, step)
-        return graph
-
-    def add_step(self, ensemble: str, index: int, step: Any) -> None:
-        self.inputs.append(set(step.input_map.values()))
-        self.outputs.append(sorted(step.output_map.values()))
+    def _add_step(self, ensemble: str, index: int) -> None:
         for name in self.outputs[index]:
             if name in self.writer:
                 self.duplicate_writer_problems.append(
@@ -386,7 +389,7 @@ def _is_decoupled(config: Any, members: Mapping[str, Any]) -> bool:
     Follows which decoupled step each tensor comes from; tensors of two such steps cannot be
     combined.
     """
-    graph = EnsembleGraph.from_config(config)
+    graph = EnsembleGraph(config)
     origin = {tensor.name: 0 for tensor in config.input}
     steps = config.ensemble_scheduling.step
     for index in graph.run_order(origin):
