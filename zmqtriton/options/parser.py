@@ -352,15 +352,13 @@ def _check_cache(settings: tuple[Setting, ...], directory: str) -> None:
 
 
 def _check_restrictions(name: str, kind: str, groups: tuple[Restriction, ...]) -> None:
-    seen: set[str] = set()
-    for group in groups:
-        for category in group.categories:
-            if category in seen:
-                raise OptionError(
-                    f"Bad option: \"--{_option(name)}\".\nrestricted {kind} '{category}' "
-                    "can not be specified in multiple config groups"
-                )
-            seen.add(category)
+    categories = [category for group in groups for category in group.categories]
+    for index, category in enumerate(categories):
+        if category in categories[:index]:
+            raise OptionError(
+                f"Bad option: \"--{_option(name)}\".\nrestricted {kind} '{category}' "
+                "can not be specified in multiple config groups"
+            )
 
 
 def _check_tokens(values: Mapping[str, Any]) -> None:

@@ -112,11 +112,9 @@ def _unrecognized(name: str, place: str, value: Any) -> str:
 
 def _text_of(value: Any, written: str) -> str:
     """Return a value of TOML as the command line has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    raise BadValue(f"Bad option: {written}.\nA string, a number or a boolean is expected.")
+    if not isinstance(value, (str, int, float)):
+        raise BadValue(f"Bad option: {written}.\nA string, a number or a boolean is expected.")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _line_of(name: str, text: str) -> str:

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from zmqtriton import addons
 from zmqtriton_floor.errors import InvalidArgument
@@ -96,11 +96,9 @@ def non_empty_text(message: str) -> Callable[[str], str]:
 
 def boolean(value: str) -> bool:
     word = value.lower()
-    if word in ("true", "on", "1"):
-        return True
-    if word in ("false", "off", "0"):
-        return False
-    raise BadValue(f"invalid value for bool option: {value}")
+    if word not in ("true", "on", "1", "false", "off", "0"):
+        raise BadValue(f"invalid value for bool option: {value}")
+    return word in ("true", "on", "1")
 
 
 def _leading_integer(value: str, limit: int) -> int:
@@ -333,7 +331,11 @@ def resource(value: str) -> RateLimitResource:
 
 OPENTELEMETRY = "opentelemetry"
 _MODES = ("triton", OPENTELEMETRY)
-_TIMESTAMP_LEVELS = ("true", "on", "min", "max", "timestamps")
+_LEVELS = {
+    **dict.fromkeys(("false", "off")),
+    **dict.fromkeys(("true", "on", "min", "max", "timestamps"), "TIMESTAMPS"),
+    "tensors": "TENSORS",
+}
 
 #: The numeric settings of the OpenTelemetry exporter, with their minimums. Variables may set them,
 #: too, under these names in capitals with a prefix.
@@ -433,23 +435,13 @@ def _apply_setting(options: TraceOptions, setting: Setting) -> TraceOptions:
     if setting.name == OPENTELEMETRY:
         pair = setting.key, _exporter_value(setting.key, setting.value)
         return replace(options, opentelemetry=(*options.opentelemetry, pair))
-    if setting.name == "triton":
-        if setting.key == "file":
-            return replace(options, file=setting.value)
-        if setting.key == "log-frequency":
-            return replace(options, log_frequency=integer(setting.value))
-        return options
-    if setting.key == "mode":
-        return replace(options, mode=_parse_mode(setting.value))
-    if setting.key == "level":
+    if (setting.name, setting.key) == ("", "level"):
         level = _parse_level(setting.value)
-        if level is None or level in options.level:
-            return options
-        return replace(options, level=(*options.level, level))
-    if setting.key == "rate":
-        return replace(options, rate=integer(setting.value))
-    if setting.key == "count":
-        return replace(options, count=integer(setting.value))
+        levels = dict.fromkeys(filter(None, (*options.level, level)))
+        return replace(options, level=tuple(levels))
+    for name, key, field, read in _TRACE_FIELDS:
+        if (name, key) == (setting.name, setting.key):
+            return replace(options, **{field: read(setting.value)})
     return options
 
 
@@ -466,10 +458,16 @@ def _parse_mode(value: str) -> str:
 def _parse_level(value: str) -> str | None:
     """Return the level's name; None for off."""
     word = value.lower()
-    if word in ("false", "off"):
-        return None
-    if word in _TIMESTAMP_LEVELS:
-        return "TIMESTAMPS"
-    if word == "tensors":
-        return "TENSORS"
-    raise BadValue(f"invalid value for trace level option: {word}")
+    if word not in _LEVELS:
+        raise BadValue(f"invalid value for trace level option: {word}")
+    return _LEVELS[word]
+
+
+#: The other settings of traces: mode and key, the field of TraceOptions, and how a value is read.
+_TRACE_FIELDS: tuple[tuple[str, str, str, Callable[[str], Any]], ...] = (
+    ("triton", "file", "file", text),
+    ("triton", "log-frequency", "log_frequency", integer),
+    ("", "mode", "mode", _parse_mode),
+    ("", "rate", "rate", integer),
+    ("", "count", "count", integer),
+)
