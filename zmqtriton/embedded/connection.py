@@ -89,8 +89,8 @@ class Responses:
         within_s = request.deadline_s
         self._guest = guest
         self._until_s = None if within_s is None else time.monotonic() + within_s
-        #: None when there is nothing more to come.
-        self._coming: Coming | None = None
+        #: The next response; None when there is nothing more to come.
+        self.coming: Coming | None = None
         request, kept = guest.own(name, version, request)
         self._stream = PendingStream(guest.entrance, name, version, request, kept, guest.streams)
         self._await(self._stream.begin)
@@ -102,10 +102,10 @@ class Responses:
         return self
 
     def __next__(self) -> InferenceResponse:
-        if self._coming is None:
+        if self.coming is None:
             raise StopIteration
         with self.receiving():
-            response = self._coming.result(self.left_s())
+            response = self.coming.result(self.left_s())
         self.proceed(response)
         if response is None:
             raise StopIteration
@@ -123,18 +123,13 @@ class Responses:
             self.close()
             raise
 
-    @property
-    def coming(self) -> Coming | None:
-        """The next response, or None after the last."""
-        return self._coming
-
     def left_s(self) -> float | None:
         """Return how long the rest may take; None without a deadline."""
         return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
 
     def proceed(self, response: InferenceResponse | None) -> None:
         """Ask for the response after this one, if there is one."""
-        self._coming = None
+        self.coming = None
         if response is not None and not response.final:
             self._await(self._stream.proceed)
 
@@ -142,12 +137,12 @@ class Responses:
         """Have the stream get the next response. Raises Unavailable without a connection."""
         coming: Coming = Future()
         self._guest.soon(ask, coming)
-        self._coming = coming
+        self.coming = coming
 
     def close(self) -> None:
         """Cancel the request, if it is not answered."""
-        if self._coming is not None:
-            self._coming = None
+        if self.coming is not None:
+            self.coming = None
             with suppress(ZmqTritonError):  # with the connection everything ends
                 self._guest.soon(self._stream.close)
 
@@ -189,10 +184,6 @@ class AsyncResponses:
 
     async def aclose(self) -> None:
         self.close()
-
-
-def _ignore(report: str) -> None:
-    """Ignore what a process reports."""
 
 
 class Connection:
@@ -286,9 +277,7 @@ class Connection:
 
     def models(self, *, ready: bool = False) -> list[dict[str, Any]]:
         """Return the repository index: name, version, state and reason of each version."""
-        call = self._guest.gateway.call("index", {"ready": ready})
-        index: list[dict[str, Any]] = self._guest.wait(call)
-        return index
+        return list(self._guest.wait(self._guest.gateway.call("index", {"ready": ready})))
 
     def load(
         self,
@@ -318,7 +307,7 @@ class Connection:
         config: Mapping[str, Any] | None = None,
         version: int = 1,
         processes: bool = False,
-        on_report: Callable[[str], object] = _ignore,
+        on_report: Callable[[str], object] = lambda report: None,
         timeout_s: float | None = None,
     ) -> Model:
         """Serve a model from this process; return it when it can be asked.
