@@ -103,17 +103,16 @@ def find_directories(directory: str = "") -> Iterator[Path]:
     if named:
         yield from _in_named(Path(named))
         return
-    servers: list[tuple[bool, float, Path]] = []
-    for path, owner in _candidates():
-        if owner == os.geteuid() or not os.geteuid():
-            servers.append((owner == os.geteuid(), _started_s(path), path))
-    for _, _, path in sorted(servers, reverse=True):
-        yield path
-    paths = {path for _, _, path in servers}
+    own = os.geteuid()
+    servers = [
+        (owner == own, _started_s(path), path) for path, owner in _candidates() if own in (owner, 0)
+    ]
+    paths = [path for _, _, path in sorted(servers, reverse=True)]
+    yield from paths
     # not exists(), which returns False where looking is forbidden
     if os.path.lexists(_SERVICE) and _SERVICE not in paths:
         yield _SERVICE
-    yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")} - paths)
+    yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")}.difference(paths))
 
 
 def _named_directory(directory: str) -> str:

@@ -282,12 +282,12 @@ def member_problems(config: Any, members: Mapping[str, Any]) -> Iterator[Problem
             continue
         is_divided = parameter_text(member, SPLIT_BATCHES) == "true"
         if 0 < member.max_batch_size < config.max_batch_size and not is_divided:
-            text = (
+            yield Problem(
                 f"ensemble {config.name} allows maximum batch size {config.max_batch_size}, but "
                 f"it contains model {step.model_name} which only allows maximum batch size to be "
-                f"{member.max_batch_size}"
+                f"{member.max_batch_size}",
+                ("max_batch_size",),
             )
-            yield Problem(text, ("max_batch_size",))
         use = _StepCall(config.name, step, member, ("ensemble_scheduling", "step", index))
         yield from _input_problems(use, tensors)
         yield from _member_output_problems(use, tensors)
@@ -310,24 +310,25 @@ def _input_problems(use: _StepCall, tensors: dict[str, _InferredTensor]) -> Iter
     meant = set()
     for name, tensor in sorted(use.step.input_map.items()):
         if name not in inputs:
-            text = (
+            suggestion = closest_match(name, inputs)
+            meant.add(suggestion)
+            yield Problem(
                 f"in ensemble {use.ensemble}, ensemble tensor {tensor} is mapping to non-existing "
-                f"input {name} in model {model}"
+                f"input {name} in model {model}",
+                (*use.field, "input_map", name),
+                suggestion=suggestion,
             )
-            field = (*use.field, "input_map", name)
-            meant.add(closest_match(name, inputs))
-            yield Problem(text, field, suggestion=closest_match(name, inputs))
     for name, io in inputs.items():
         if name in use.step.input_map:
             field = (*use.field, "input_map", name)
             tensor = use.step.input_map[name]
             yield from _consistency_problems(use, tensor, io, field, tensors)
         elif not io.optional and name not in meant:
-            text = (
+            yield Problem(
                 f"in ensemble {use.ensemble}, input {name} in model {model} is not mapped to any "
-                "ensemble tensors"
+                "ensemble tensors",
+                use.field,
             )
-            yield Problem(text, use.field)
 
 
 def _member_output_problems(
@@ -337,11 +338,12 @@ def _member_output_problems(
     for name, tensor in sorted(use.step.output_map.items()):
         field = (*use.field, "output_map", name)
         if name not in outputs:
-            text = (
+            yield Problem(
                 f"in ensemble {use.ensemble}, ensemble tensor {tensor} is mapped from "
-                f"non-existing output {name} in model {use.step.model_name}"
+                f"non-existing output {name} in model {use.step.model_name}",
+                field,
+                suggestion=closest_match(name, outputs),
             )
-            yield Problem(text, field, suggestion=closest_match(name, outputs))
         else:
             yield from _consistency_problems(use, tensor, outputs[name], field, tensors)
 
@@ -355,18 +357,18 @@ def _consistency_problems(
     old = tensors.setdefault(tensor, new)
     where = f"in ensemble {use.ensemble}, ensemble tensor {tensor}: "
     if old.data_type != new.data_type:
-        text = (
+        yield Problem(
             f"{where}inconsistent data type: {_type_name(old.data_type)} is inferred from model "
-            f"{old.model} while {_type_name(new.data_type)} is inferred from model {new.model}"
+            f"{old.model} while {_type_name(new.data_type)} is inferred from model {new.model}",
+            field,
         )
-        yield Problem(text, field)
     # [-1, 3] of a model that does not batch fits [3] of one that does
     if not (_dims_match(old.dims, new.dims) or _dims_match(old.full_dims, new.full_dims)):
-        text = (
+        yield Problem(
             f"{where}inconsistent shape: {_shape_text(old.full_dims)} is inferred from model "
-            f"{old.model} while {_shape_text(new.full_dims)} is inferred from model {new.model}"
+            f"{old.model} while {_shape_text(new.full_dims)} is inferred from model {new.model}",
+            field,
         )
-        yield Problem(text, field)
 
 
 def _dims_match(left: Sequence[int], right: Sequence[int]) -> bool:

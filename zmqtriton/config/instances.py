@@ -79,12 +79,10 @@ def set_instance_count(config: Any, count: int, group: str = "") -> None:
     if not config.instance_group:
         config.instance_group.add(name=config.name)
     groups = {g.name or f"{config.name}_{i}": g for i, g in enumerate(config.instance_group)}
-    if group and group not in groups:
-        text = f"model '{config.name}' has no instance group '{group}', it has"
-        raise InvalidArgument(f"{text} {', '.join(groups)}")
-    if not group and len(groups) > 1:
-        text = f"model '{config.name}' has several instance groups, name one of"
-        raise InvalidArgument(f"{text} {', '.join(groups)}")
+    if group not in groups and (group or len(groups) > 1):
+        unnamed = "several instance groups, name one of"
+        has = f"no instance group '{group}', it has" if group else unnamed
+        raise InvalidArgument(f"model '{config.name}' has {has} {', '.join(groups)}")
     groups[group or next(iter(groups))].count = count
     raise_first(instance_count_problems(config))
 

@@ -62,9 +62,7 @@ class ResourcePool:
         for demand in demands:
             for key, count in demand.amounts.items():
                 maxima[key] = max(maxima.get(key, 0), count)
-        if not self._configured_amounts:
-            return maxima
-        return {key: self._limit(*key) for key in maxima}
+        return {key: self._limit(*key) for key in maxima} if self._configured_amounts else maxima
 
     def check_satisfiable(self, demands: Iterable[ResourceNeed]) -> None:
         """Raise InvalidArgument, with Triton's texts, if one of the needs could never be met."""

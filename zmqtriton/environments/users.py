@@ -61,10 +61,8 @@ def lock_in_use(root: str) -> int | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError:
         return None  # whoever prepares the environment will report it
-    try:
+    with suppress(BlockingIOError):  # it is being cleaned: what is missing then is made again
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pass  # it is being cleaned: what is missing then will be made again
     return descriptor
 
 
