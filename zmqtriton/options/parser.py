@@ -19,7 +19,6 @@ from zmqtriton.options.declared import DECLARED, unmet
 from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton.options.result import DEFAULTS, Options
-from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import (
     RESTRICTING_OPTIONS,
@@ -128,7 +127,7 @@ def _read_levels(
     environment: Mapping[str, str],
     read_file: Callable[[str], str] | None,
     usual: Sequence[str],
-) -> list[list[Entry]]:
+) -> list[list[sources.Entry]]:
     """Return the entries of each place, the lowest first. Raises BadValue."""
     typed = [*_option_texts(argv, takes_directories)]
     variables = sources.read_variables(environment)
@@ -157,7 +156,7 @@ def _warn_if_unsupported(option: KnownOption, warnings: list[str]) -> None:
             warnings.append(warning)
 
 
-def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Iterator[Entry]:
+def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Iterator[sources.Entry]:
     """Return each option with the text of its value."""
     words = iter(argv)
     for word in words:
@@ -178,8 +177,8 @@ def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Itera
         yield _typed(option, text)
 
 
-def _typed(option: KnownOption, text: str) -> Entry:
-    return Entry(option, text, f'"--{option.name}"', sources.COMMAND_LINE)
+def _typed(option: KnownOption, text: str) -> sources.Entry:
+    return sources.Entry(option, text, f'"--{option.name}"', sources.COMMAND_LINE)
 
 
 def _suggest_command(word: str) -> str:
@@ -219,7 +218,7 @@ def _raise_unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
     raise OptionError(f"unrecognized option '{written}'{suggestion}\n{_HINT}")
 
 
-def _parse_value(entry: Entry) -> Any:
+def _parse_value(entry: sources.Entry) -> Any:
     try:
         return entry.option.parse_value(entry.text)
     except BadValue as error:
