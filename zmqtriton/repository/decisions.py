@@ -119,7 +119,8 @@ class TriedVersions:
         """Yield the decisions about the versions as they are now."""
         if scanned.code_file is not None:
             return
-        for path in self._files(scanned.name):
+        # none if nothing was decided, or it is nobody's to read
+        for path in sorted(self._folder(scanned.name).glob("*.json")):
             number, _, content = path.stem.partition("-")
             try:
                 is_meant = int(number) in scanned.versions
@@ -127,13 +128,6 @@ class TriedVersions:
                     yield _parse(path.read_text("utf-8"), int(number))
             except (OSError, ValueError) as error:
                 warnings.append(f"the decision about a version in '{path}' cannot be read: {error}")
-
-    def _files(self, model: str) -> list[Path]:
-        try:
-            names = os.listdir(self._folder(model))
-        except OSError:
-            return []  # nothing was decided, or it is nobody's to read
-        return [self._folder(model) / name for name in sorted(names) if name.endswith(".json")]
 
     def _folder(self, model: str) -> Path:
         return self._root / model.replace("/", "%2F")
