@@ -26,7 +26,6 @@ from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.instances import EARLIER, ExecutionProgress, Instance, StreamLimit
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
-from zmqtriton.broker.scheduling.rescheduling import Rescheduling
 from zmqtriton.broker.scheduling.retirement import Retirement
 from zmqtriton.broker.sequences.admission import SequenceAdmission
 from zmqtriton.broker.state import BrokerState
@@ -64,7 +63,7 @@ class BrokerCore(BrokerState):
         self.recovery = recovery = Recovery(self, lifecycle)
         self.ensembles = EnsembleScheduler(self, lifecycle, cache_lookup)
         self._sequence_admission = SequenceAdmission(self, lifecycle, answers, recovery)
-        self.waiting_for_load = WaitingForLoad(self, self, answers)
+        self.waiting_for_load = WaitingForLoad(self, self.infer, answers)
         lifecycle.connect(
             answers=answers,
             cache_lookup=cache_lookup,
@@ -74,7 +73,6 @@ class BrokerCore(BrokerState):
             sequence_admission=self._sequence_admission,
             waiting_for_load=self.waiting_for_load,
         )
-        self._rescheduling = Rescheduling(self, lifecycle, recovery)
         self._retirement = Retirement(self, answers, cache_lookup, recovery)
         self._reports = MetricReports(self, cache_lookup, rates, metrics)
 
@@ -128,7 +126,7 @@ class BrokerCore(BrokerState):
     def attach(
         self, message: wire.AttachInstance, now_ns: int, progress: ExecutionProgress | None = None
     ) -> None:
-        generation = self.generations.get(message.generation)
+        generation = self.generations.by_number.get(message.generation)
         peer = self.peers.get(message.serial)
         if generation is None or peer is None:
             if progress is not None:
@@ -328,7 +326,7 @@ class BrokerCore(BrokerState):
             if not number % _SOME_ANSWERS:
                 self.on_some_replies()
         if message.rescheduled or message.response_counts:
-            self._rescheduling.reschedule(instance, message.rescheduled, now_ns)
+            self._lifecycle.reschedule(instance, message.rescheduled, now_ns)
             scheduler.generation.count_responses(message.response_counts)
         for executed in message.executed:
             if instance.batches.keys().isdisjoint((executed.batch, EARLIER)):
@@ -397,7 +395,9 @@ class BrokerCore(BrokerState):
             elif timer.request is not None:
                 self._lifecycle.expire(timer.request, now_ns)
             elif timer.instance is not None:
-                self._dispatch.run_out(timer.instance, self.generations[timer.instance.generation])
+                self._dispatch.run_out(
+                    timer.instance, self.generations.by_number[timer.instance.generation]
+                )
             elif timer.scheduler is not None:
                 timer.scheduler.timer_ns = 0
                 self._sequence_admission.check_timeouts(timer.scheduler, now_ns)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
-from zmqtriton.broker.requests.protocols import Refuses
+from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance, Occupation
 from zmqtriton.broker.scheduling.scheduler import Scheduler
@@ -54,15 +54,16 @@ class WaitGraph:
         """
         supposed: set[int] | None = None if doubtful is None else set()
         ways = self._build(request, supposed)
+        if ways is None:
+            return set()
         running: set[InflightRequest] = set()
-        is_growing = ways is not None
-        while is_growing and ways is not None:
+        before = -1
+        while len(running) > before:
             before = len(running)
             for one, alternatives in ways.items():
                 if any(all(needed in running for needed in way) for way in alternatives):
                     running.add(one)
-            is_growing = len(running) > before
-        if ways is None or request in running:
+        if request in running:
             return set()
         if doubtful is not None and supposed is not None:
             doubtful |= supposed
@@ -189,7 +190,7 @@ def _find_awaited(instance: Instance, batch: int) -> list[InflightRequest] | Non
 
 
 class Deadlocks(BrokerPart):
-    def __init__(self, state: BrokerState, lifecycle: Refuses) -> None:
+    def __init__(self, state: BrokerState, lifecycle: RequestLifecycle) -> None:
         super().__init__(state)
         self._lifecycle = lifecycle
         self._graph = WaitGraph(self._instances, self._schedulers)

@@ -38,7 +38,7 @@ from collections.abc import Mapping
 from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.requests.answers import Answers, overload_error
+from zmqtriton.broker.requests.answers import CANCELLED, Answers, overload_error
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.recovery import Recovery
@@ -49,9 +49,9 @@ from zmqtriton.broker.sequences.admission import SequenceAdmission
 from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, ZmqTritonError
-from zmqtriton_floor.wire import RESENT, StageTimes
+from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, Unavailable, ZmqTritonError
 
+_STEPS_LOST = Unavailable("the broker died before the rescheduled request could be executed again")
 _CALLER_CANCELLED = Cancelled("request was cancelled, because the one that it was made for was")
 
 
@@ -225,6 +225,31 @@ class Lifecycle(BrokerPart):
         row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
         self._answers.reply(request, wire.make(wire.Reply, row), body)
 
+    def reschedule(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
+        """Queue requests again for their next step, as their stub has asked.
+
+        Until then such a request waits like any other and may be cancelled; but since it has run,
+        it dies with its stub.
+        """
+        scheduler = self._schedulers[instance.generation]
+        for route in routes:
+            request = instance.open_requests.get(route)
+            if request is None:
+                # The client of an earlier broker has not repeated it here yet.
+                outcome = wire.Outcome(*route, _STEPS_LOST.number, _STEPS_LOST.text, wire.FINAL)
+                if not self._recovery.keep(instance.serial, outcome, b"", now_ns):
+                    self._traffic.malformed += 1
+                self._outbox.cancel_execution(instance.serial, route)
+            elif (
+                request.state is not RequestState.EXECUTING or not scheduler.generation.is_iterative
+            ):
+                self._traffic.malformed += 1
+            elif not scheduler.reschedule(request, now_ns):
+                self._outbox.cancel_execution(instance.serial, route)
+                self.refuse(request, _STEPS_LOST, statistics.BACKEND, now_ns)
+            elif request.is_cancelled:
+                self.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
+
     def _stage_times(self, request: InflightRequest, now_ns: int) -> wire.StageTimes:
         if request.steps is not None:
             return self._ensembles.stage_times(request)
@@ -279,7 +304,7 @@ def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: 
     if is_executing(request, instances):
         took = _seconds(now_ns - request.dispatched_ns)
         # an earlier broker may have had it for long
-        took = f"at least {took}" if request.row.flags & RESENT and not request.batch else took
+        took = f"at least {took}" if request.row.flags & wire.RESENT and not request.batch else took
         return f"model '{model}' was executing the request for {took}"
     waited = _seconds(now_ns - request.queued_ns)
     if request.is_undecided:
@@ -304,7 +329,9 @@ def _seconds(ns: int) -> str:
     return f"{max(0, ns) / 1e9:.3f} s"
 
 
-def stage_times_of(request: InflightRequest, instance: Instance | None, now_ns: int) -> StageTimes:
+def stage_times_of(
+    request: InflightRequest, instance: Instance | None, now_ns: int
+) -> wire.StageTimes:
     """Return the times up to now; the instance is the one that has the request.
 
     Asked for requests with WANT_STAGES alone. Of what the stub reports after the message with the
@@ -317,5 +344,5 @@ def stage_times_of(request: InflightRequest, instance: Instance | None, now_ns: 
             batch = instance.batches.get(executed.batch)
             if batch is not None and request in batch.requests:
                 times = executed.input_ns, executed.infer_ns, executed.output_ns
-                return StageTimes(own_id, queue_ns, *times)
-    return StageTimes(own_id, queue_ns, 0, max(0, now_ns - request.dispatched_ns), 0)
+                return wire.StageTimes(own_id, queue_ns, *times)
+    return wire.StageTimes(own_id, queue_ns, 0, max(0, now_ns - request.dispatched_ns), 0)

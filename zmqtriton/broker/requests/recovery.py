@@ -258,7 +258,7 @@ class Recovery(BrokerPart):
         self, number: int, requests: list[InflightRequest], now_ns: int
     ) -> list[InflightRequest]:
         """Decide about requests for a generation; return those that have to wait."""
-        generation = self._generations.get(number)
+        generation = self._generations.by_number.get(number)
         if generation is None:
             silent = []
         elif generation.plan is None:

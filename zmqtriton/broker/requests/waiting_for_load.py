@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from typing import NamedTuple
 
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.inflight import Batch
-from zmqtriton.broker.requests.protocols import Infers
 from zmqtriton.broker.scheduling.generations import NotServed
 from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
@@ -35,9 +35,15 @@ class _WaitingRequest(NamedTuple):
 
 
 class WaitingForLoad(BrokerPart):
-    def __init__(self, state: BrokerState, requests: Infers, answers: Answers) -> None:
+    def __init__(
+        self,
+        state: BrokerState,
+        infer: Callable[[int, list[wire.Request], list[bytes], int], None],
+        answers: Answers,
+    ) -> None:
+        """Set up; `infer` admits the requests of a peer, or refuses them."""
         super().__init__(state)
-        self._requests = requests
+        self._infer = infer
         self._answers = answers
         #: How long a request may wait; 0 if none does.
         self._timeout_ns = 0
@@ -83,7 +89,7 @@ class WaitingForLoad(BrokerPart):
                 self._answers.reject(serial, own_id, error)
             elif json.loads(answer.result):
                 self._is_again = True
-                self._requests.infer(serial, [held.row], [held.body], now_ns)
+                self._infer(serial, [held.row], [held.body], now_ns)
                 self._is_again = False
             else:
                 self._answers.reject(serial, own_id, held.error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.requests.protocols import Refuses
+from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance
@@ -18,7 +18,6 @@ from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import BROKER
 
 _LOST = Unavailable("the broker died while the sequence was going on")
 _EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")
@@ -26,7 +25,7 @@ _EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")
 
 class SequenceAdmission(BrokerPart):
     def __init__(
-        self, state: BrokerState, lifecycle: Refuses, answers: Answers, recovery: Recovery
+        self, state: BrokerState, lifecycle: RequestLifecycle, answers: Answers, recovery: Recovery
     ) -> None:
         super().__init__(state)
         self._lifecycle = lifecycle
@@ -77,17 +76,13 @@ class SequenceAdmission(BrokerPart):
 
         Its client has started it anew, so nothing that comes now is meant for that one.
         """
-        for other in list(self._generations):
+        for other in list(self._generations.by_number.values()):
             is_kin = self._generations.share_sequences(other, generation)
-            if other is not generation and is_kin and other.has_sequences:
-                self._end_in(other, correlation)
-
-    def _end_in(self, generation: BrokerGeneration, correlation: wire.Correlation) -> None:
-        sequences = self._schedulers[generation.number].sequences
-        assert sequences is not None
-        sequences.close(correlation)
-        if generation.is_retired:
-            self._answers.check_drained(generation)
+            sequences = self._schedulers[other.number].sequences
+            if other is not generation and is_kin and sequences is not None:
+                sequences.close(correlation)
+                if other.is_retired:
+                    self._answers.check_drained(other)
 
     def overload(self, generation: BrokerGeneration, row: wire.Request, now_ns: int) -> Unavailable:
         """Return the error of a request that there is no room for; its sequence cannot go on."""
@@ -135,10 +130,10 @@ class SequenceAdmission(BrokerPart):
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
         """True if an outcome is that of a padding request, which nobody waits for."""
-        if outcome.peer != BROKER or outcome.id < FIRST_PADDING_ID:
+        if outcome.peer != wire.BROKER or outcome.id < FIRST_PADDING_ID:
             return False
         self._blocks.discard(stub, outcome)
-        grant = wire.StreamAck(BROKER, outcome.id, outcome.number + 1)
+        grant = wire.StreamAck(wire.BROKER, outcome.id, outcome.number + 1)
         if not outcome.flags & wire.FINAL:
             self._outbox.stream_acks.setdefault(stub, []).append(grant)
         return True
