@@ -35,7 +35,7 @@ class _Framework:
     backend: str
     platform: str
     filename: str
-    #: What the name must be; None where it may be a file or a directory.
+    #: True for a directory, False for a file; None for either.
     is_directory: bool | None = None
 
 

@@ -23,6 +23,7 @@ from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import (
     RESTRICTING_OPTIONS,
     BadValue,
+    OptionError,
     Restriction,
     Setting,
     trace_options,
@@ -52,21 +53,14 @@ _DECIDED = {
 }
 
 
-class OptionError(Exception):
-    """Raised if the server cannot start with this command line; the text is for stderr."""
-
-
 class HelpRequested(Exception):
     """Raised for --help and --version; the text is for stdout."""
 
 
 def with_environment(options: Options, environment: Mapping[str, str]) -> Options:
     """Apply the environment variables that set options. Raises OptionError."""
-    try:
-        sources.check_variables(options, environment)
-        return replace(options, trace=with_exporter_environment(options.trace, environment))
-    except BadValue as error:
-        raise OptionError(str(error)) from None
+    sources.check_variables(options, environment)
+    return replace(options, trace=with_exporter_environment(options.trace, environment))
 
 
 def parse(
@@ -83,11 +77,8 @@ def parse(
     may have options and change defaults; `read_file` reads the file of --config; `usual` are words
     that count if no place has the option. Raises OptionError and HelpRequested.
     """
-    try:
-        of_environment = sources.defaults(environment)
-        levels = _read_levels(argv, takes_directories, environment, read_file, usual)
-    except BadValue as error:
-        raise OptionError(str(error)) from None
+    of_environment = sources.defaults(environment)
+    levels = _read_levels(argv, takes_directories, environment, read_file, usual)
     repositories = of_environment.pop("model_repository", ())
     defaults = {**DEFAULTS, **_INTERMEDIATE_DEFAULTS, **of_environment}
     values = dict(defaults)
@@ -113,11 +104,7 @@ def parse(
 
 def check_document(path: str, text: str) -> None:
     """Check the options of a file, each for itself. Raises OptionError."""
-    try:
-        entries = sources.read_document(path, text)
-    except BadValue as error:
-        raise OptionError(str(error)) from None
-    for entry in entries:
+    for entry in sources.read_document(path, text):
         _parse_value(entry)
 
 
@@ -128,7 +115,7 @@ def _read_levels(
     read_file: Callable[[str], str] | None,
     usual: Sequence[str],
 ) -> list[list[sources.Entry]]:
-    """Return the entries of each place, the lowest first. Raises BadValue."""
+    """Return the entries of each place, the lowest first. Raises OptionError."""
     typed = [*_option_texts(argv, takes_directories)]
     variables = sources.read_variables(environment)
     files = [each.text for each in (*variables, *typed) if each.option.name == sources.CONFIG]
@@ -251,10 +238,7 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
         settled["allow_client_shm"] = _is_loopback_only(settled)
     if values["grpc_reflection"] is None:
         settled["grpc_reflection"] = hosts.is_loopback(settled["grpc_address"])
-    try:
-        settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
-    except BadValue as error:
-        raise OptionError(str(error)) from None
+    settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
     settled["warnings"] = tuple(warnings)
     of_add_ons = {option.field: settled.pop(option.field) for option in DECLARED}
     return Options(**settled, of_add_ons=of_add_ons)

@@ -58,6 +58,10 @@ class BadValue(Exception):
     """Raised if the text after an option cannot be its value; names the expected form."""
 
 
+class OptionError(Exception):
+    """Raised if the server cannot start with these options; the text is for stderr."""
+
+
 class Setting(NamedTuple):
     """One `--backend-config=python,stub-timeout-seconds=60`; the name is empty for a global one."""
 
@@ -388,7 +392,7 @@ def trace_setting(value: str) -> Setting:
 
 
 def trace_options(settings: Iterable[Setting]) -> TraceOptions:
-    """Return all settings together, later ones over earlier; BadValue's text names the setting."""
+    """Return all settings together, later ones over earlier; OptionError names the setting."""
     options = TraceOptions()
     is_off = False
     for entry in settings:
@@ -396,7 +400,7 @@ def trace_options(settings: Iterable[Setting]) -> TraceOptions:
             options = _apply_setting(options, entry)
         except BadValue as error:
             where = f"{entry.name},{entry.key}" if entry.name else entry.key
-            raise BadValue(f'Bad option: "--trace-config {where}".\n{error}') from None
+            raise OptionError(f'Bad option: "--trace-config {where}".\n{error}') from None
         is_off = is_off or (entry.key == "level" and _parse_level(entry.value) is None)
     # OFF wins wherever it stands, since levels otherwise add up
     return replace(options, level=()) if is_off else options
@@ -407,7 +411,7 @@ def with_exporter_environment(
 ) -> TraceOptions:
     """Add the numbers that only variables set, as Triton does.
 
-    BadValue's text names the variable.
+    OptionError names the variable.
     """
     if options.mode != OPENTELEMETRY:
         return options
@@ -418,7 +422,7 @@ def with_exporter_environment(
             try:
                 pairs.append((key, _exporter_value(key, environment[name])))
             except BadValue as error:
-                raise BadValue(f'Bad option: "{name}".\n{error}') from None
+                raise OptionError(f'Bad option: "{name}".\n{error}') from None
     return replace(options, opentelemetry=tuple(pairs))
 
 

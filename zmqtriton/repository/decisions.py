@@ -119,7 +119,7 @@ class TriedVersions:
         """Yield the decisions about the versions as they are now."""
         if scanned.code_file is not None:
             return
-        # none if nothing was decided, or it is nobody's to read
+        # none if nothing was decided, or the directory cannot be read
         for path in sorted(self._folder(scanned.name).glob("*.json")):
             number, _, content = path.stem.partition("-")
             try:
