@@ -259,10 +259,7 @@ def _size_problem(value: str) -> str:
 
 
 def _rate_problem(value: str) -> str:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
+    number = _number(value)
     if number == 0 or 0.001 <= number <= MAX_EXECUTIONS:
         return ""
     return f"which is neither 0 nor a number from 0.001 to {MAX_EXECUTIONS}"

@@ -137,10 +137,13 @@ def _parse(text: str, version: int) -> dict[str, Any]:
     """Read a decision. Raises ValueError."""
     document: dict[str, Any] = json.loads(text)
     types = {"version": int, "is_promotion": bool, "policy": str, "reason": str}
-    is_right = isinstance(document, dict) and document.get("format") == _FORMAT
-    if not is_right or any(type(document.get(name)) is not t for name, t in types.items()):
-        raise ValueError("it has another form")
-    if document["version"] != version or not isinstance(document.get("decided_s"), (int, float)):
+    if (
+        not isinstance(document, dict)
+        or document.get("format") != _FORMAT
+        or any(type(document.get(name)) is not t for name, t in types.items())
+        or document["version"] != version
+        or not isinstance(document.get("decided_s"), (int, float))
+    ):
         raise ValueError("it has another form")
     return document
 

@@ -335,10 +335,7 @@ class Recovery(BrokerPart):
         is_awaiting = any(
             peer.role in self._askers and not peer.has_resent for peer in self._peers.values()
         ) or any(not instance.has_arrived for instance in self._instances.values())
-        if is_awaiting:
-            self._all_here_ns = 0
-        else:
-            self._all_here_ns = self._all_here_ns or now_ns
+        self._all_here_ns = 0 if is_awaiting else self._all_here_ns or now_ns
         if self._all_here_ns and now_ns - self._all_here_ns >= LEFTOVER_NS:
             self._is_over, self.over_ns, self._look_over_ns = True, now_ns, 0
             self._unheard.clear()

@@ -64,9 +64,14 @@ class WaitingForLoad(BrokerPart):
     ) -> bool:
         """Hold a request until its model is loaded; False if it cannot be held."""
         is_late = row.deadline_ns and row.deadline_ns <= now_ns
-        if not self._timeout_ns or self._is_again or is_late or len(self.timed) >= MAX_HELD:
-            return False
-        if not isinstance(error, NotServed) or not error.model:
+        if (
+            not isinstance(error, NotServed)
+            or not error.model
+            or not self._timeout_ns
+            or self._is_again
+            or is_late
+            or len(self.timed) >= MAX_HELD
+        ):
             return False
         until_ns = min(now_ns + self._timeout_ns, row.deadline_ns or now_ns + self._timeout_ns)
         self.timed[serial, row.id] = _WaitingRequest(row, body, error, until_ns)

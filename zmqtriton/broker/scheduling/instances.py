@@ -325,11 +325,15 @@ class Instance:
 
     def may_take_ahead(self, max_batches: int) -> bool:
         """True if it may be sent one more batch while it executes another."""
-        if self.state is not Occupation.BUSY or self.progress is None:
-            return False
-        if self.concurrency > 1 or self.open_calls or self.membership is not None:
-            return False
-        return len(self.batches) < max_batches and EARLIER not in self.batches
+        return (
+            self.state is Occupation.BUSY
+            and self.progress is not None
+            and self.concurrency == 1
+            and not self.open_calls
+            and self.membership is None
+            and len(self.batches) < max_batches
+            and EARLIER not in self.batches
+        )
 
     def dismiss(self) -> None:
         """Dismiss it now, or as soon as it has said hello."""
