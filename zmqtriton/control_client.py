@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.runtime_places import places
+from zmqtriton.runtime_places import named_by_systemd, places
 from zmqtriton_floor.errors import ZmqTritonError, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Call, CallResult
@@ -116,7 +116,7 @@ def find_directories(directory: str = "") -> Iterator[Path]:
 
 
 def _named_directory(directory: str) -> str:
-    return directory or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    return directory or named_by_systemd("RUNTIME")
 
 
 def _in_named(directory: Path) -> Iterator[Path]:

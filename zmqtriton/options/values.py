@@ -30,6 +30,7 @@ _CORE_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MAX_CORES = 1 << 13
 _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
+_NEGATIVE = "Must not be negative. Got {value}"
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
 _SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt]?)")
 _LEADING_FLOAT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
@@ -126,13 +127,6 @@ def long_integer(value: str) -> int:
     return _leading_integer(value, _LONG_LIMIT)
 
 
-def long_count(value: str) -> int:
-    amount = long_integer(value)
-    if amount < 0:
-        raise BadValue(f"Must not be negative. Got {value}")
-    return amount
-
-
 def size(value: str) -> int:
     """Return the bytes that a text such as 512M means."""
     if not (match := _SIZE.fullmatch(value)):
@@ -168,9 +162,11 @@ def regular_expression(option: str) -> Callable[[str], str]:
     return read
 
 
-def integer_between(minimum: int, maximum: int, message: str) -> Callable[[str], int]:
+def integer_between(
+    minimum: int, maximum: int, message: str, number: Callable[[str], int] = integer
+) -> Callable[[str], int]:
     def read(value: str) -> int:
-        amount = integer(value)
+        amount = number(value)
         if not minimum <= amount <= maximum:
             raise BadValue(message.format(value=value))
         return amount
@@ -179,7 +175,8 @@ def integer_between(minimum: int, maximum: int, message: str) -> Callable[[str],
 
 
 port = integer_between(0, 65535, "Port must be in the range 0 to 65535. Got {value}")
-count = integer_between(0, _INT_LIMIT - 1, "Must not be negative. Got {value}")
+count = integer_between(0, _INT_LIMIT - 1, _NEGATIVE)
+long_count = integer_between(0, _LONG_LIMIT - 1, _NEGATIVE, long_integer)
 
 
 def one_of(words: tuple[str, ...], message: str) -> Callable[[str], str]:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zmqtriton import runtime_places
 from zmqtriton.config import known_parameters
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.repository.scan import (
@@ -46,11 +47,7 @@ class Decision(NamedTuple):
 
 def default_root() -> str:
     """Return the directory that systemd names, or the user's for what outlives a program."""
-    directory = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if directory:
-        return directory
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(home, "zmqtriton")
+    return runtime_places.lasting("STATE", "~/.local/state")
 
 
 class TriedVersions:
