@@ -14,6 +14,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -267,7 +268,7 @@ def _user(number: int) -> str:
         return f"user {number}"
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     def __init__(self, end: socket.socket, directory: Path) -> None:
         self.line = Lifeline(end)
         self._last_id = 0
@@ -352,9 +353,6 @@ class Client:
 
     def close(self) -> None:
         self.line.close()
-
-    def __enter__(self) -> Client:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

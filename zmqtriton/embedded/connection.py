@@ -10,10 +10,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -80,7 +80,7 @@ class GuestChannel:
         return self._guest.wait(ask())
 
 
-class Responses:
+class Responses(Iterator[InferenceResponse], AbstractContextManager["Responses"]):
     """The responses to one request, for a thread."""
 
     def __init__(self, guest: Guest, name: str, version: str, request: InferenceRequest) -> None:
@@ -97,9 +97,6 @@ class Responses:
 
     def __repr__(self) -> str:
         return f"<Responses of '{self._name}': take them by `for`, or the next one by next()>"
-
-    def __iter__(self) -> Responses:
-        return self
 
     def __next__(self) -> InferenceResponse:
         if self.coming is None:
@@ -146,9 +143,6 @@ class Responses:
             with suppress(ZmqTritonError):  # with the connection everything ends
                 self._guest.soon(self._stream.close)
 
-    def __enter__(self) -> Responses:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
@@ -157,14 +151,11 @@ class Responses:
             self.close()
 
 
-class AsyncResponses:
+class AsyncResponses(AsyncIterator[InferenceResponse]):
     """The responses to one request, for a coroutine of any event loop."""
 
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
-
-    def __aiter__(self) -> AsyncResponses:
-        return self
 
     async def __anext__(self) -> InferenceResponse:
         responses = self._responses
@@ -186,7 +177,7 @@ class AsyncResponses:
         self.close()
 
 
-class Connection:
+class Connection(AbstractContextManager["Connection"]):
     """Takes part in a server. To be used with `with`, or closed."""
 
     def __init__(self, guest: Guest) -> None:
@@ -251,9 +242,6 @@ class Connection:
                 self.unload(model, timeout_s=max(0.0, deadline_s - time.monotonic()))
         while hosting.is_running and self._guest.is_open and time.monotonic() < deadline_s:
             time.sleep(_LOOK_S)
-
-    def __enter__(self) -> Connection:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -83,8 +83,7 @@ class GenerationRegistry:
             scheduler.rate = ExecutionRate(self._shared_rate(new))
         self.by_number[new.number], self.schedulers[new.number] = new, scheduler
         self.any_takes_gpu |= new.takes_gpu
-        versions = self._by_name.setdefault(new.model, {})
-        versions[new.version] = new
+        self._by_name.setdefault(new.model, {})[new.version] = new
         self._measure(new)
         return new
 
