@@ -308,10 +308,7 @@ def directory_of(package: str) -> Path:
 
 def parameters_of(kind: str) -> list[str]:
     """Return the parameters of config.pbtxt of the first add-on that has something of a kind."""
-    for each in add_ons().values():
-        if getattr(each.declared, kind):
-            return [*each.declared.parameters]
-    return []
+    return [*next((each.declared.parameters for each in with_kind(kind)), ())]
 
 
 def described_parameters() -> dict[str, dict[str, Parameter]]:

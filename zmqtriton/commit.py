@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton_floor import __version__
@@ -52,10 +53,8 @@ def read_installation(place: Path) -> str:
 
     Read here because importlib.metadata would take a tenth of the server's start.
     """
-    try:
+    with suppress(OSError, ValueError):
         for file in place.glob("zmqtriton-*.dist-info/direct_url.json"):
             document = json.loads(file.read_text("utf-8"))
             return str(document.get("vcs_info", {}).get("commit_id", ""))[:_DIGITS]
-    except (OSError, ValueError):
-        return ""
     return ""

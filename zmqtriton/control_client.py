@@ -14,10 +14,11 @@ import socket
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.runtime_places import places
+from zmqtriton.runtime_places import named_by_systemd, places
 from zmqtriton_floor.errors import ZmqTritonError, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Call, CallResult
@@ -103,21 +104,20 @@ def find_directories(directory: str = "") -> Iterator[Path]:
     if named:
         yield from _in_named(Path(named))
         return
-    servers: list[tuple[bool, float, Path]] = []
-    for path, owner in _candidates():
-        if owner == os.geteuid() or not os.geteuid():
-            servers.append((owner == os.geteuid(), _started_s(path), path))
-    for _, _, path in sorted(servers, reverse=True):
-        yield path
-    paths = {path for _, _, path in servers}
+    own = os.geteuid()
+    servers = [
+        (owner == own, _started_s(path), path) for path, owner in _candidates() if own in (owner, 0)
+    ]
+    paths = [path for _, _, path in sorted(servers, reverse=True)]
+    yield from paths
     # not exists(), which returns False where looking is forbidden
     if os.path.lexists(_SERVICE) and _SERVICE not in paths:
         yield _SERVICE
-    yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")} - paths)
+    yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")}.difference(paths))
 
 
 def _named_directory(directory: str) -> str:
-    return directory or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    return directory or named_by_systemd("RUNTIME")
 
 
 def _in_named(directory: Path) -> Iterator[Path]:
@@ -270,7 +270,7 @@ def user_name(number: int) -> str:
         return f"user {number}"
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     def __init__(self, end: socket.socket, directory: Path) -> None:
         self.line = Lifeline(end)
         self._last_id = 0
@@ -355,9 +355,6 @@ class Client:
 
     def close(self) -> None:
         self.line.close()
-
-    def __enter__(self) -> Client:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

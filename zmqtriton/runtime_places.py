@@ -1,4 +1,4 @@
-"""The places of runtime directories that nobody has named, for servers and for those who look.
+"""The places of directories that nobody has named, for servers and for those who look.
 
 A directory in /tmp is at the mercy of whatever removes what is old, and one in /run/user/UID goes
 when the user has logged out, unless the user lingers: a server outlives both.
@@ -19,11 +19,26 @@ def preferred() -> Path:
     if os.environ.get("TMPDIR"):
         return Path(tempfile.gettempdir())
     if os.geteuid() == 0:
-        lasting = [_ROOT / "run"]
+        own = [_ROOT / "run"]
     else:
-        lasting = _of_user() if _lingers() else []
-    usable = (path for path in lasting if os.access(path, os.W_OK | os.X_OK))
+        own = _of_user() if _lingers() else []
+    usable = (path for path in own if os.access(path, os.W_OK | os.X_OK))
     return next(usable, None) or Path(tempfile.gettempdir())
+
+
+def named_by_systemd(kind: str) -> str:
+    """Return the service's own directory of a kind, such as STATE; "" outside of a service."""
+    # systemd separates several by colons; the first is the service's own
+    return os.environ.get(f"{kind}_DIRECTORY", "").partition(":")[0]
+
+
+def lasting(kind: str, home: str) -> str:
+    """Return the directory for what outlives a program: that of the service, or the user's.
+
+    `home` is where users have theirs, if no variable names it.
+    """
+    place = os.environ.get(f"XDG_{kind}_HOME") or os.path.expanduser(home)
+    return named_by_systemd(kind) or os.path.join(place, "zmqtriton")
 
 
 def places() -> list[Path]:

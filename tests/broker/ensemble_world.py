@@ -126,4 +126,4 @@ class EnsembleHarness(BrokerHarness):
         return [reply.text for reply in self.finals(F, own_id) if reply.code]
 
     def counters(self, name: str) -> ModelStatistics:
-        return self.core.generations[self.numbers[name]].statistics
+        return self.core.generations.by_number[self.numbers[name]].statistics

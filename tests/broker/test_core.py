@@ -136,7 +136,7 @@ def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(served: BrokerH
     text = "Deadline Exceeded: the request waited for 0.000 s in the queue of 'm'"
     assert [wire.Reply(2, DeadlineExceeded.number, text, wire.FINAL)] == served.finals(F, 2)
     assert served.core.due_ns is None
-    assert 1 == served.core.generations[1].statistics.deadlines
+    assert 1 == served.core.generations.by_number[1].statistics.deadlines
 
 
 def test_a_deadline_that_passes_in_execution_cancels(served: BrokerHarness) -> None:
@@ -459,7 +459,7 @@ def test_the_end_of_a_stream_tells_how_many_responses_went_another_way() -> None
     for number, flags in ((0, 0), (9, wire.FINAL)):
         world.send_results(S, outcome(1, flags=flags, number=number))
 
-    counters = world.core.generations[1].statistics
+    counters = world.core.generations.by_number[1].statistics
     assert (8, 2) == (counters.direct, counters.brokered)
 
 

@@ -124,7 +124,7 @@ class BrokerHarness:
         self.core.authenticate(wire.Hello(serial, TOKEN, 1))
 
     def remove_all(self) -> None:
-        for generation in list(self.core.generations):
+        for generation in list(self.core.generations.by_number.values()):
             self.core.remove(wire.RemoveGeneration(generation.number, "the end"), self.now)
         self.drain_outbox()
 

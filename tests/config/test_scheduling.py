@@ -13,7 +13,7 @@ from tests.support.scripted import string_parameter
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.instances import (
     apply_group_defaults,
-    check_groups,
+    group_problems,
     instance_specs,
     set_instance_count,
 )
@@ -310,7 +310,7 @@ def test_a_name_is_either_global_or_of_devices() -> None:
 def names(text: str, gpus: Sequence[int] = ()) -> list[tuple[str, str, int]]:
     config = parse_text('name: "m" backend: "python" ' + text)
     apply_group_defaults(config, gpus)
-    check_groups(config, gpus)
+    raise_first(group_problems(config, gpus))
     return [(i.name, i.kind, i.device_id) for i in instance_specs(config)]
 
 
@@ -378,7 +378,7 @@ def test_passive_groups_and_host_policies_reach_the_instance() -> None:
 def test_an_ensemble_has_no_instances() -> None:
     config = parse_text('name: "e" platform: "ensemble" ensemble_scheduling {}')
     apply_group_defaults(config, (0,))
-    check_groups(config, (0,))
+    raise_first(group_problems(config, (0,)))
 
     assert [] == instance_specs(config)
 
@@ -433,7 +433,7 @@ def test_a_group_that_cannot_run_here_is_refused(
 
 def test_no_groups_at_all_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^must specify one or more 'instance group's for m$"):
-        check_groups(parse_text('name: "m"'))
+        raise_first(group_problems(parse_text('name: "m"')))
 
 
 @pytest.mark.row("L06")

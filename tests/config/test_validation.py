@@ -8,11 +8,11 @@ import pytest
 
 from tests.support.scripted import string_parameter
 from zmqtriton.config import known_parameters
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.model_config import apply_defaults
 from zmqtriton.config.parameters import parameter_problems
 from zmqtriton.config.pbtxt import parse_text
-from zmqtriton.config.validation import validate, validate_tensors
+from zmqtriton.config.validation import config_problems, tensor_problems
 from zmqtriton.findings import Finding, warning
 
 # -------------------------------------------------------------------------- validation
@@ -35,8 +35,8 @@ def problem(text: str) -> str:
     """The reason for refusing a configuration, or ""."""
     config = completed(text)
     try:
-        validate(config)
-        validate_tensors(config)
+        raise_first(config_problems(config))
+        raise_first(tensor_problems(config))
     except ConfigError as error:
         return error.text
     return ""

@@ -816,7 +816,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton.repository",
-        (_FLOOR, "zmqtriton.config", "zmqtriton.repository"),
+        (_FLOOR, "zmqtriton.config", "zmqtriton.repository", "zmqtriton.runtime_places"),
         (),
         "reads directories and knows no process",
     ),
@@ -826,6 +826,7 @@ LAYERS = (
             _FLOOR,
             "zmqtriton.environments",
             "zmqtriton.repository",
+            "zmqtriton.runtime_places",
         ),
         (),
         "is used with and without a running server",
@@ -873,6 +874,7 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton.long_steps",
+            "zmqtriton.runtime_places",
             "zmqtriton_standard.storage",
         ),
         (),

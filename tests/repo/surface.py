@@ -19,7 +19,7 @@ SURFACE = {
     "zmqtriton.options": "options of the server, parsed and described",
     "zmqtriton.options.help": "the commands, which a shell completes",
     "zmqtriton.supervisor": "to start the server in this process; GPUs, ports, the kernel, pauses",
-    "zmqtriton.runtime_places": "where runtime directories lie",
+    "zmqtriton.runtime_places": "where runtime directories lie, and what lasts",
     # models on disk
     "zmqtriton.config": "configurations: read, completed, judged and printed",
     "zmqtriton.environments": "the Python that a model asks for",

@@ -41,6 +41,8 @@ _CACHES = {"lru_cache", "cache", "cached_property"}
 _COLLECTIONS = re.compile(
     r"\{\}|\[\]|(?:dict|list|set|deque|Counter|OrderedDict|defaultdict|Weak\w+)\(\w*(?:=\w+)?\)"
 )
+#: Those of a dataclass.
+_FIELDS = re.compile(r"field\(default_factory=(?:dict|list|set|deque|Counter|OrderedDict)\)")
 #: Attributes that hold something for the next one.
 _FOR_LATER = re.compile(r"_?(?:last|seen|known|kept|cached|edition|newest)(?:_\w+)?")
 
@@ -58,6 +60,8 @@ def _named(node: ast.expr) -> str:
 
 
 def _is_kept(target: ast.expr, value: ast.expr | None) -> bool:
+    if value is not None and isinstance(target, ast.Name):
+        return _FIELDS.fullmatch(ast.unparse(value)) is not None
     is_own = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
     if not is_own or value is None:
         return False

@@ -15,7 +15,7 @@ MODULES_IMPORTED = 20
 #: Modules that import more of ours, each because it puts the parts of a process together. A rise
 #: needs a decision: docs/decisions.md has these numbers, too, under the heading of D137.
 COMPOSITION_ROOTS = {
-    "zmqtriton.broker.core": 27,
+    "zmqtriton.broker.core": 23,
     "zmqtriton.supervisor.core": 29,
     "zmqtriton.supervisor.machine.model_reading": 24,
     "zmqtriton.supervisor.service": 26,

@@ -2,7 +2,7 @@
 
 There is no I/O here: `service.py` passes decoded messages in and empties `outbox`. Each admitted
 request gets exactly one final answer, whatever dies. The core builds the parts and tells them of
-events; they get what they use through their constructors and do not know the core.
+events; they get the state, and the other parts that they use, through their constructors.
 """
 
 from __future__ import annotations
@@ -11,29 +11,24 @@ import itertools
 from collections.abc import Callable
 
 from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
-from zmqtriton.broker.memory.blocks import Blocks, inputs_in
+from zmqtriton.broker.memory.blocks import inputs_in
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.metrics.model_metrics import ReportedMetrics
 from zmqtriton.broker.metrics.reports import MetricReports
-from zmqtriton.broker.metrics.statistics import Traffic
-from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
-from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest, RequestState
 from zmqtriton.broker.requests.lifecycle import Lifecycle
-from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import EARLIER, ExecutionProgress, Instance, StreamLimit
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
-from zmqtriton.broker.scheduling.rescheduling import Rescheduling
 from zmqtriton.broker.scheduling.retirement import Retirement
 from zmqtriton.broker.sequences.admission import SequenceAdmission
+from zmqtriton.broker.state import BrokerState
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError
@@ -46,54 +41,29 @@ _DEFAULTS = BrokerSettings()
 _SOME_ANSWERS = 8
 
 
-class BrokerCore:
-    """The parts of the broker, and what each event means for them."""
+class BrokerCore(BrokerState):
+    """The state, the parts that work on it, and what each event means for them."""
 
     #: When tick() has work to do, if no other event comes first.
     due_ns: int | None = None
 
     def __init__(self) -> None:
-        self.outbox = outbox = Outbox()
+        super().__init__()
         #: Called amid many answers, when replies may be sent already.
         self.on_some_replies: Callable[[], None] = lambda: None
-        self.peers: dict[int, Peer] = {}
-        self.instances: dict[int, Instance] = {}
-        self.generations = generations = GenerationRegistry()
-        peers, instances, schedulers = self.peers, self.instances, generations.schedulers
-        self.limits = limits = Limits()
-        self.traffic = traffic = Traffic()
-        self.model_metrics = metrics = ReportedMetrics(outbox)
-        self.blocks = blocks = Blocks(outbox, peers)
-        self.begun = begun = BegunRequests()
+        self.model_metrics = metrics = ReportedMetrics(self.outbox)
         self._timers = timers = Timers()
-        self.rate_limiter = rates = RateLimiter(schedulers)
-        self._dispatch = dispatch = Dispatch(outbox, timers, rates, schedulers, begun=begun)
-        self._lifecycle = lifecycle = Lifecycle(
-            outbox, timers, dispatch, limits, instances, schedulers, blocks=blocks
-        )
-        self.deadlocks = deadlocks = Deadlocks(lifecycle, outbox, peers, instances, schedulers)
+        self.rate_limiter = rates = RateLimiter(self.generations.schedulers)
+        self._dispatch = dispatch = Dispatch(self, timers, rates)
+        self._lifecycle = lifecycle = Lifecycle(self, timers, dispatch)
+        self.deadlocks = deadlocks = Deadlocks(self, lifecycle)
         rates.is_urgent = deadlocks.is_awaited
-        self.answers = answers = Answers(
-            outbox, peers, instances, generations, limits, blocks, deadlocks=deadlocks, begun=begun
-        )
-        self.cache_lookup = cache_lookup = CacheLookup(lifecycle, answers, blocks, peers, instances)
-        self.recovery = recovery = Recovery(
-            lifecycle, outbox, peers, generations, instances, blocks, begun=begun
-        )
-        self.ensembles = EnsembleScheduler(
-            lifecycle, outbox, generations, limits, blocks, cache_lookup, begun=begun
-        )
-        self._sequence_admission = SequenceAdmission(
-            lifecycle,
-            outbox,
-            peers,
-            generations,
-            limits,
-            blocks,
-            answers=answers,
-            recovery=recovery,
-        )
-        self.waiting_for_load = WaitingForLoad(self, answers, outbox)
+        self.answers = answers = Answers(self, deadlocks)
+        self.cache_lookup = cache_lookup = CacheLookup(self, lifecycle, answers)
+        self.recovery = recovery = Recovery(self, lifecycle)
+        self.ensembles = EnsembleScheduler(self, lifecycle, cache_lookup)
+        self._sequence_admission = SequenceAdmission(self, lifecycle, answers, recovery)
+        self.waiting_for_load = WaitingForLoad(self, self.infer, answers)
         lifecycle.connect(
             answers=answers,
             cache_lookup=cache_lookup,
@@ -103,13 +73,8 @@ class BrokerCore:
             sequence_admission=self._sequence_admission,
             waiting_for_load=self.waiting_for_load,
         )
-        self._rescheduling = Rescheduling(lifecycle, outbox, schedulers, recovery, traffic)
-        self._retirement = Retirement(
-            outbox, generations, instances, answers, cache_lookup, recovery
-        )
-        self._reports = MetricReports(
-            peers, generations, traffic, limits, blocks, cache_lookup, rates=rates, metrics=metrics
-        )
+        self._retirement = Retirement(self, answers, cache_lookup, recovery)
+        self._reports = MetricReports(self, cache_lookup, rates, metrics)
 
     def configure(
         self, epoch: int, settings: BrokerSettings = _DEFAULTS, clock: Callable[[], int] = lambda: 0
@@ -161,7 +126,7 @@ class BrokerCore:
     def attach(
         self, message: wire.AttachInstance, now_ns: int, progress: ExecutionProgress | None = None
     ) -> None:
-        generation = self.generations.get(message.generation)
+        generation = self.generations.by_number.get(message.generation)
         peer = self.peers.get(message.serial)
         if generation is None or peer is None:
             if progress is not None:
@@ -361,7 +326,7 @@ class BrokerCore:
             if not number % _SOME_ANSWERS:
                 self.on_some_replies()
         if message.rescheduled or message.response_counts:
-            self._rescheduling.reschedule(instance, message.rescheduled, now_ns)
+            self._lifecycle.reschedule(instance, message.rescheduled, now_ns)
             scheduler.generation.count_responses(message.response_counts)
         for executed in message.executed:
             if instance.batches.keys().isdisjoint((executed.batch, EARLIER)):
@@ -430,7 +395,9 @@ class BrokerCore:
             elif timer.request is not None:
                 self._lifecycle.expire(timer.request, now_ns)
             elif timer.instance is not None:
-                self._dispatch.run_out(timer.instance, self.generations[timer.instance.generation])
+                self._dispatch.run_out(
+                    timer.instance, self.generations.by_number[timer.instance.generation]
+                )
             elif timer.scheduler is not None:
                 timer.scheduler.timer_ns = 0
                 self._sequence_admission.check_timeouts(timer.scheduler, now_ns)

@@ -218,8 +218,7 @@ class PeerSending:
             self._held_up.popleft()
             for act in acts:
                 act()
-        while outbox.supervisor:
-            self._lifeline.send(outbox.supervisor.pop(0))
+        self._flush_words(outbox)
 
     def _flush_leases(self, outbox: Outbox) -> None:
         """Send leases before releases and replies, with which their owners may free the blocks.

@@ -31,7 +31,6 @@ from zmqtriton_floor.process import named_places, wall_clock
 from zmqtriton_floor.process.loop_turns import LoopTurns
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.codec import decode
-from zmqtriton_floor.wire import Hello
 
 _log = logging.getLogger(__name__)
 
@@ -50,11 +49,11 @@ _DEATH_WITHIN_MS = 2000
 class Hellos:
     def __init__(self) -> None:
         #: What has come so far, by connections: if one ends, all of it comes again by the next.
-        self._begun: WeakKeyDictionary[object, tuple[Hello, list[bytes]]] = WeakKeyDictionary()
+        self._begun: WeakKeyDictionary[object, tuple[wire.Hello, list[bytes]]] = WeakKeyDictionary()
 
     def join(
-        self, connection: object, part: Hello, bodies: list[bytes]
-    ) -> tuple[Hello, list[bytes]] | None:
+        self, connection: object, part: wire.Hello, bodies: list[bytes]
+    ) -> tuple[wire.Hello, list[bytes]] | None:
         """Return the whole hello, and its bodies; None if another part follows."""
         before = self._begun.pop(connection, None)
         if before is not None:
@@ -387,7 +386,7 @@ class BrokerService:
         self._settings = decode(BrokerSettings, bootstrap.settings)
         logs.configure(self._settings.log)
         self._core.configure(bootstrap.epoch, self._settings, time.perf_counter_ns)
-        self._core.answers.traces.begin(bootstrap.directory)
+        self._core.answers.begin_traces(bootstrap.directory)
         where = bootstrap.directory, bootstrap.epoch
         self._requests = PeerRouter(endpoints.requests_address(*where), self._epoll)
         self._stubs = PeerRouter(endpoints.stubs_address(*where), self._epoll)

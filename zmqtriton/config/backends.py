@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +27,6 @@ PYTHON_FILE = "model.py"
 _PYTHON_LIBRARY = "libtriton_python.so"
 ENSEMBLE = "ensemble"
 
-_ANY = "any"
-_FILE = "file"
-_DIRECTORY = "directory"
-
 
 @dataclass(frozen=True)
 class _Framework:
@@ -38,18 +35,19 @@ class _Framework:
     backend: str
     platform: str
     filename: str
-    artifact: str = _ANY
+    #: True for a directory, False for a file; None for either.
+    is_directory: bool | None = None
 
 
 #: In the order in which they are tried; python is last.
 _FRAMEWORKS = (
-    _Framework("tensorflow", "tensorflow_graphdef", "model.graphdef", _FILE),
-    _Framework("tensorflow", "tensorflow_savedmodel", "model.savedmodel", _DIRECTORY),
-    _Framework("tensorrt", "tensorrt_plan", "model.plan", _FILE),
+    _Framework("tensorflow", "tensorflow_graphdef", "model.graphdef", is_directory=False),
+    _Framework("tensorflow", "tensorflow_savedmodel", "model.savedmodel", is_directory=True),
+    _Framework("tensorrt", "tensorrt_plan", "model.plan", is_directory=False),
     _Framework("onnxruntime", "onnxruntime_onnx", "model.onnx"),
     _Framework("openvino", "", "model.xml"),
-    _Framework("pytorch", "pytorch_libtorch", "model.pt", _FILE),
-    _Framework("pytorch", "torch_aoti", "model.pt2", _FILE),
+    _Framework("pytorch", "pytorch_libtorch", "model.pt", is_directory=False),
+    _Framework("pytorch", "torch_aoti", "model.pt2", is_directory=False),
     _Framework(PYTHON, "", PYTHON_FILE),
 )
 
@@ -115,7 +113,7 @@ def _framework_from_config(config: Any) -> _Framework | None:
 
     The most specific entry comes first.
     """
-    candidates = [
+    candidates = (
         framework
         for framework in _FRAMEWORKS
         if config.backend in ("", framework.backend)
@@ -124,26 +122,25 @@ def _framework_from_config(config: Any) -> _Framework | None:
             if config.platform
             else config.default_model_filename == framework.filename
         )
-    ]
-    if candidates:
-        return candidates[0]
+    )
     # only TensorFlow has no default format: there the directory must tell
-    if config.backend in ("", "tensorflow"):
-        return None
-    return next((f for f in _FRAMEWORKS if f.backend == config.backend), None)
+    others = () if config.backend in ("", "tensorflow") else _FRAMEWORKS
+    usual = (framework for framework in others if framework.backend == config.backend)
+    return next(chain(candidates, usual), None)
 
 
 def _framework_from_files(config: Any, model_dir: Path) -> _Framework | None:
     if config.platform or config.default_model_filename:
         return None
     entries = _first_version_entries(model_dir)
-    for framework in _FRAMEWORKS:
-        if config.backend not in ("", framework.backend) or framework.filename not in entries:
-            continue
-        is_directory = entries[framework.filename]
-        if framework.artifact == _ANY or is_directory == (framework.artifact == _DIRECTORY):
-            return framework
-    return None
+    fitting = (
+        framework
+        for framework in _FRAMEWORKS
+        if config.backend in ("", framework.backend)
+        and framework.filename in entries
+        and framework.is_directory in (None, entries[framework.filename])
+    )
+    return next(fitting, None)
 
 
 def _first_version_entries(model_dir: Path) -> dict[str, bool]:

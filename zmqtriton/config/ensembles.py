@@ -8,13 +8,13 @@ grows with the length of the configuration, never with inputs times outputs. The
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE
-from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first, rule_problems
 from zmqtriton.config.parameters import SPLIT_BATCHES, parameter_text
 from zmqtriton.config.positions import locate_error
 from zmqtriton_floor.errors import closest_match
@@ -44,7 +44,7 @@ def step_problems(config: Any) -> Iterator[Problem]:
 
 
 def _graph_problems(config: Any) -> Iterator[Problem]:
-    graph = EnsembleGraph.from_config(config)
+    graph = EnsembleGraph(config)
     yield from graph.duplicate_writer_problems
     tensors = graph.tensors()
     for index, tensor in enumerate(config.input):
@@ -79,31 +79,40 @@ def _section_problems(config: Any) -> Iterator[Problem]:
             ("platform",) if config.platform else ("ensemble_scheduling",),
             suggestion=closest_match(config.platform, [ENSEMBLE]),
         )
-    if config.instance_group:
-        yield Problem(
-            f"instance group should not be specified for ensemble '{name}'", ("instance_group", 0)
-        )
-    if config.HasField("optimization"):
-        yield Problem(
-            f"optimization should not be specified for ensemble '{name}'", ("optimization",)
-        )
-    if config.model_warmup:
-        yield Problem(
-            f"model_warmup can not be specified for ensemble '{name}'", ("model_warmup", 0)
-        )
-    if not config.ensemble_scheduling.step:
-        yield Problem(f"must specify 'step' for ensemble '{name}'", ("ensemble_scheduling",))
+    yield from rule_problems(
+        (
+            config.instance_group,
+            f"instance group should not be specified for ensemble '{name}'",
+            ("instance_group", 0),
+        ),
+        (
+            config.HasField("optimization"),
+            f"optimization should not be specified for ensemble '{name}'",
+            ("optimization",),
+        ),
+        (
+            config.model_warmup,
+            f"model_warmup can not be specified for ensemble '{name}'",
+            ("model_warmup", 0),
+        ),
+        (
+            not config.ensemble_scheduling.step,
+            f"must specify 'step' for ensemble '{name}'",
+            ("ensemble_scheduling",),
+        ),
+    )
 
 
 def _one_step_problems(config: Any, index: int, step: Any) -> Iterator[Problem]:
-    field = ("ensemble_scheduling", "step", index)
-    for section in ("model_name", "input_map", "output_map"):
-        if not getattr(step, section):
-            yield Problem(
-                f"must specify '{section}' in step {index} of ensemble '{config.name}'", field
-            )
-    if config.name and step.model_name == config.name:
-        yield Problem(_cycle_text(config.name, config.name), (*field, "model_name"))
+    name, field = config.name, ("ensemble_scheduling", "step", index)
+    where = f"in step {index} of ensemble '{name}'"
+    yield from rule_problems(
+        *(
+            (not getattr(step, section), f"must specify '{section}' {where}", field)
+            for section in ("model_name", "input_map", "output_map")
+        ),
+        (name and step.model_name == name, _cycle_text(name, name), (*field, "model_name")),
+    )
 
 
 def _output_problems(
@@ -120,27 +129,21 @@ def _output_problems(
         yield Problem(text, field, suggestion=closest_match(source, ready))
 
 
-@dataclass
 class EnsembleGraph:
     """Which step writes a tensor, and which steps read it."""
 
-    inputs: list[set[str]] = field(default_factory=list)
-    outputs: list[list[str]] = field(default_factory=list)
-    writer: dict[str, int] = field(default_factory=dict)
-    readers: dict[str, list[int]] = field(default_factory=dict)
-    #: Tensors that two steps write.
-    duplicate_writer_problems: list[Problem] = field(default_factory=list)
+    def __init__(self, config: Any) -> None:
+        steps = config.ensemble_scheduling.step
+        self.inputs = [set(step.input_map.values()) for step in steps]
+        self.outputs = [sorted(step.output_map.values()) for step in steps]
+        self.writer: dict[str, int] = {}
+        self.readers: dict[str, list[int]] = {}
+        #: Tensors that two steps write.
+        self.duplicate_writer_problems: list[Problem] = []
+        for index in range(len(steps)):
+            self._add_step(config.name, index)
 
-    @classmethod
-    def from_config(cls, config: Any) -> EnsembleGraph:
-        graph = cls()
-        for index, step in enumerate(config.ensemble_scheduling.step):
-            graph.add_step(config.name, index, step)
-        return graph
-
-    def add_step(self, ensemble: str, index: int, step: Any) -> None:
-        self.inputs.append(set(step.input_map.values()))
-        self.outputs.append(sorted(step.output_map.values()))
+    def _add_step(self, ensemble: str, index: int) -> None:
         for name in self.outputs[index]:
             if name in self.writer:
                 self.duplicate_writer_problems.append(
@@ -279,12 +282,12 @@ def member_problems(config: Any, members: Mapping[str, Any]) -> Iterator[Problem
             continue
         is_divided = parameter_text(member, SPLIT_BATCHES) == "true"
         if 0 < member.max_batch_size < config.max_batch_size and not is_divided:
-            text = (
+            yield Problem(
                 f"ensemble {config.name} allows maximum batch size {config.max_batch_size}, but "
                 f"it contains model {step.model_name} which only allows maximum batch size to be "
-                f"{member.max_batch_size}"
+                f"{member.max_batch_size}",
+                ("max_batch_size",),
             )
-            yield Problem(text, ("max_batch_size",))
         use = _StepCall(config.name, step, member, ("ensemble_scheduling", "step", index))
         yield from _input_problems(use, tensors)
         yield from _member_output_problems(use, tensors)
@@ -307,24 +310,25 @@ def _input_problems(use: _StepCall, tensors: dict[str, _InferredTensor]) -> Iter
     meant = set()
     for name, tensor in sorted(use.step.input_map.items()):
         if name not in inputs:
-            text = (
+            suggestion = closest_match(name, inputs)
+            meant.add(suggestion)
+            yield Problem(
                 f"in ensemble {use.ensemble}, ensemble tensor {tensor} is mapping to non-existing "
-                f"input {name} in model {model}"
+                f"input {name} in model {model}",
+                (*use.field, "input_map", name),
+                suggestion=suggestion,
             )
-            field = (*use.field, "input_map", name)
-            meant.add(closest_match(name, inputs))
-            yield Problem(text, field, suggestion=closest_match(name, inputs))
     for name, io in inputs.items():
         if name in use.step.input_map:
             field = (*use.field, "input_map", name)
             tensor = use.step.input_map[name]
             yield from _consistency_problems(use, tensor, io, field, tensors)
         elif not io.optional and name not in meant:
-            text = (
+            yield Problem(
                 f"in ensemble {use.ensemble}, input {name} in model {model} is not mapped to any "
-                "ensemble tensors"
+                "ensemble tensors",
+                use.field,
             )
-            yield Problem(text, use.field)
 
 
 def _member_output_problems(
@@ -334,11 +338,12 @@ def _member_output_problems(
     for name, tensor in sorted(use.step.output_map.items()):
         field = (*use.field, "output_map", name)
         if name not in outputs:
-            text = (
+            yield Problem(
                 f"in ensemble {use.ensemble}, ensemble tensor {tensor} is mapped from "
-                f"non-existing output {name} in model {use.step.model_name}"
+                f"non-existing output {name} in model {use.step.model_name}",
+                field,
+                suggestion=closest_match(name, outputs),
             )
-            yield Problem(text, field, suggestion=closest_match(name, outputs))
         else:
             yield from _consistency_problems(use, tensor, outputs[name], field, tensors)
 
@@ -352,18 +357,18 @@ def _consistency_problems(
     old = tensors.setdefault(tensor, new)
     where = f"in ensemble {use.ensemble}, ensemble tensor {tensor}: "
     if old.data_type != new.data_type:
-        text = (
+        yield Problem(
             f"{where}inconsistent data type: {_type_name(old.data_type)} is inferred from model "
-            f"{old.model} while {_type_name(new.data_type)} is inferred from model {new.model}"
+            f"{old.model} while {_type_name(new.data_type)} is inferred from model {new.model}",
+            field,
         )
-        yield Problem(text, field)
     # [-1, 3] of a model that does not batch fits [3] of one that does
     if not (_dims_match(old.dims, new.dims) or _dims_match(old.full_dims, new.full_dims)):
-        text = (
+        yield Problem(
             f"{where}inconsistent shape: {_shape_text(old.full_dims)} is inferred from model "
-            f"{old.model} while {_shape_text(new.full_dims)} is inferred from model {new.model}"
+            f"{old.model} while {_shape_text(new.full_dims)} is inferred from model {new.model}",
+            field,
         )
-        yield Problem(text, field)
 
 
 def _dims_match(left: Sequence[int], right: Sequence[int]) -> bool:
@@ -386,7 +391,7 @@ def _is_decoupled(config: Any, members: Mapping[str, Any]) -> bool:
     Follows which decoupled step each tensor comes from; tensors of two such steps cannot be
     combined.
     """
-    graph = EnsembleGraph.from_config(config)
+    graph = EnsembleGraph(config)
     origin = {tensor.name: 0 for tensor in config.input}
     steps = config.ensemble_scheduling.step
     for index in graph.run_order(origin):

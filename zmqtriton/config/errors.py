@@ -7,7 +7,7 @@ all of them. The text is Triton's; our own additions come after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from zmqtriton.findings import Finding
@@ -79,7 +79,6 @@ def _give_reason(error: Error, problem: Problem) -> Error:
     )
 
 
-def append_text(problems: Iterable[Problem], text: str) -> Iterator[Problem]:
-    """Return the same problems with more text."""
-    for problem in problems:
-        yield replace(problem, text=problem.text + text)
+def rule_problems(*rules: tuple[object, str, FieldPath]) -> Iterator[Problem]:
+    """Return the problem of each rule that is broken: whether it is, its text, and its place."""
+    return (Problem(text, field) for is_broken, text, field in rules if is_broken)

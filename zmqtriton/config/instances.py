@@ -79,21 +79,12 @@ def set_instance_count(config: Any, count: int, group: str = "") -> None:
     if not config.instance_group:
         config.instance_group.add(name=config.name)
     groups = {g.name or f"{config.name}_{i}": g for i, g in enumerate(config.instance_group)}
-    if group and group not in groups:
-        text = f"model '{config.name}' has no instance group '{group}', it has"
-        raise InvalidArgument(f"{text} {', '.join(groups)}")
-    if not group and len(groups) > 1:
-        text = f"model '{config.name}' has several instance groups, name one of"
-        raise InvalidArgument(f"{text} {', '.join(groups)}")
+    if group not in groups and (group or len(groups) > 1):
+        unnamed = "several instance groups, name one of"
+        has = f"no instance group '{group}', it has" if group else unnamed
+        raise InvalidArgument(f"model '{config.name}' has {has} {', '.join(groups)}")
     groups[group or next(iter(groups))].count = count
     raise_first(instance_count_problems(config))
-
-
-def check_groups(
-    config: Any, gpus: Sequence[int] = (), min_compute_capability: float = 6.0
-) -> None:
-    """Refuse groups that cannot run here."""
-    raise_first(group_problems(config, gpus, min_compute_capability))
 
 
 def group_problems(
@@ -160,24 +151,20 @@ def instance_count_problems(config: Any) -> Iterator[Problem]:
 
 def instance_specs(config: Any) -> list[InstanceSpec]:
     """Return the instances of a completed configuration, in the order in which they are started."""
-    instances: list[InstanceSpec] = []
     is_limited = any(group.HasField("rate_limiter") for group in config.instance_group)
-    for group in config.instance_group:
-        for index in range(group.count):
-            for kind, device_id in _group_devices(group):
-                instances.append(
-                    InstanceSpec(
-                        name=f"{group.name}_{index}",
-                        kind=kind,
-                        device_id=device_id,
-                        passive=group.passive,
-                        host_policy=group.host_policy,
-                        resource_needs=needs_of_group(group, device_id).to_json()
-                        if is_limited
-                        else "",
-                    )
-                )
-    return instances
+    return [
+        InstanceSpec(
+            name=f"{group.name}_{index}",
+            kind=kind,
+            device_id=device_id,
+            passive=group.passive,
+            host_policy=group.host_policy,
+            resource_needs=needs_of_group(group, device_id).to_json() if is_limited else "",
+        )
+        for group in config.instance_group
+        for index in range(group.count)
+        for kind, device_id in _group_devices(group)
+    ]
 
 
 def _group_devices(group: Any) -> Iterable[tuple[str, int]]:

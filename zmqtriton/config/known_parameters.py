@@ -271,8 +271,7 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     yield from trial_problems(config)
     for name in sorted(config.parameters):
         if lack := addons.lack(name):
-            text = f"{name}: {lack}"
-            yield Problem(text, ("parameters", name))
+            yield Problem(f"{name}: {lack}", ("parameters", name))
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
@@ -290,9 +289,8 @@ def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
             continue
         matches = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
         if matches:
-            text = f"the parameter '{name}' of model {config.name} means nothing to the server"
             yield Problem(
-                text,
+                f"the parameter '{name}' of model {config.name} means nothing to the server",
                 ("parameters", name),
                 severity=Severity.WARNING,
                 suggestion=upper[matches[0]],

@@ -14,12 +14,12 @@ from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.backends import complete_backend, complete_for_file
-from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.instances import apply_group_defaults, check_groups
+from zmqtriton.config.errors import ConfigError, Problem, raise_first
+from zmqtriton.config.instances import apply_group_defaults, group_problems
 from zmqtriton.config.parameters import MODEL_SOURCE, parameter_text
 from zmqtriton.config.pbtxt import parse_json, parse_override, read_config, to_text
 from zmqtriton.config.positions import locate_error
-from zmqtriton.config.validation import validate, validate_tensors
+from zmqtriton.config.validation import config_problems, tensor_problems
 from zmqtriton_floor.reasons import Kind
 
 SEQUENCE_IDLE_US = 1_000_000
@@ -33,6 +33,9 @@ class ModelHost:
     min_compute_capability: float = 6.0
 
 
+_NO_GPUS = ModelHost()
+
+
 def load_config(
     name: str,
     model_dir: Path,
@@ -40,7 +43,7 @@ def load_config(
     *,
     override: str | None = None,
     auto_complete: bool = True,
-    host: ModelHost | None = None,
+    host: ModelHost = _NO_GPUS,
     code_file: Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Any:
@@ -62,10 +65,10 @@ def load_config(
         if auto_complete:
             tell(to_text(config))
         apply_defaults(config)
-        validate(config)
+        raise_first(config_problems(config))
         if not auto_complete or config.HasField("ensemble_scheduling"):
-            apply_group_defaults(config, (host or ModelHost()).gpus)
-            validate_tensors(config)
+            apply_group_defaults(config, host.gpus)
+            raise_first(tensor_problems(config))
     except ConfigError as error:
         raise locate_error(error, path) from error.__cause__
     return config
@@ -74,13 +77,13 @@ def load_config(
 def check_runnable(config: Any, host: ModelHost, path: Path | None = None) -> None:
     """Check what Triton finds out when it creates the model: its versions fail, not the reading."""
     try:
-        check_groups(config, host.gpus, host.min_compute_capability)
+        raise_first(group_problems(config, host.gpus, host.min_compute_capability))
     except ConfigError as error:
         raise locate_error(error, path) from None
 
 
 def merge_completion(
-    config: Any, reply: str, *, host: ModelHost | None = None, path: Path | None = None
+    config: Any, reply: str, *, host: ModelHost = _NO_GPUS, path: Path | None = None
 ) -> Any:
     """Return the finished configuration, given the JSON answer of `auto_complete_config`.
 
@@ -91,12 +94,11 @@ def merge_completion(
     merged.CopyFrom(config)
     if reply:
         _apply_completion(merged, parse_json(reply))
-    host = host or ModelHost()
     try:
         apply_defaults(merged)
-        validate(merged)
+        raise_first(config_problems(merged))
         apply_group_defaults(merged, host.gpus)
-        validate_tensors(merged)
+        raise_first(tensor_problems(merged))
     except ConfigError as error:
         raise locate_error(error, path) from None
     check_runnable(merged, host, path)

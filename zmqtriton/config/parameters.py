@@ -45,7 +45,6 @@ CPU_WEIGHT = "cpu_weight"
 #: Limits how often it is executed; the broker counts.
 MAX_EXECUTIONS_PER_SECOND = "max_executions_per_second"
 QUOTA_PARAMETERS = (MAX_SEGMENT_BYTES, MAX_MEMORY_BYTES, CPU_WEIGHT, MAX_EXECUTIONS_PER_SECOND)
-#: Have its instances follow its load, and bound that.
 #: The broker takes smaller limits than this.
 _BELOW = 1_000_000_000
 #: Limits that the broker reads, in upper or lower case: what they must be.
@@ -57,6 +56,19 @@ _STREAMS_LIMIT = 65_536
 #: The kernel's own, for control groups.
 USUAL_CPU_WEIGHT, MAX_CPU_WEIGHT = 100, 10_000
 MAX_EXECUTIONS = 1_000_000
+#: Parameters that are one of some words, and what is said of another one.
+_CHOICES = {
+    DETACHED_CALLS: (("yes", "no"), "which is neither yes nor no"),
+    INSTANCES: (
+        ("processes", *instances.INSTANCE_KINDS),
+        "which is neither processes, forks nor threads",
+    ),
+}
+
+
+def _problem(name: str, value: str, fault: str) -> Problem:
+    """Return the problem of a parameter whose value cannot be meant."""
+    return Problem(f"{name} is '{value}', {fault}", ("parameters", name))
 
 
 def parameter_problems(config: Any) -> Iterator[Problem]:
@@ -67,15 +79,12 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
             # the quotation mark is Triton's
             text = f"Incorrect value for {FORCE_CPU_ONLY}: {value}'"
             yield Problem(text, ("parameters", FORCE_CPU_ONLY), error_number=Unsupported.number)
-    value = parameter_text(config, DETACHED_CALLS)
-    if value not in ("", "yes", "no"):
-        text = f"{DETACHED_CALLS} is '{value}', which is neither yes nor no"
-        yield Problem(text, ("parameters", DETACHED_CALLS))
-    value = parameter_text(config, INSTANCES)
-    if value not in ("", "processes", *instances.INSTANCE_KINDS):
-        text = f"{INSTANCES} is '{value}', which is neither processes, forks nor threads"
-        yield Problem(text, ("parameters", INSTANCES))
-    if value == instances.THREADS and parameter_text(config, CUDA_VISIBLE_DEVICES) == "instance":
+    for name, (words, fault) in _CHOICES.items():
+        value = parameter_text(config, name)
+        if value not in ("", *words):
+            yield _problem(name, value, fault)
+    has_threads = parameter_text(config, INSTANCES) == instances.THREADS
+    if has_threads and parameter_text(config, CUDA_VISIBLE_DEVICES) == "instance":
         yield Problem(
             f"{CUDA_VISIBLE_DEVICES} is 'instance', and {INSTANCES} are threads: these share the "
             "variables of one process",
@@ -93,8 +102,7 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
 def _split_problems(config: Any) -> Iterator[Problem]:
     value = parameter_text(config, SPLIT_BATCHES)
     if value not in ("true", "false"):
-        text = f"{SPLIT_BATCHES} is '{value}', which is neither true nor false"
-        yield Problem(text, ("parameters", SPLIT_BATCHES))
+        yield _problem(SPLIT_BATCHES, value, "which is neither true nor false")
     is_ragged = any(one.allow_ragged_batch for one in config.input)
     is_decoupled = config.model_transaction_policy.decoupled
     unfit = {
@@ -110,17 +118,17 @@ def _split_problems(config: Any) -> Iterator[Problem]:
 
 
 def _stream_problems(config: Any) -> Iterator[Problem]:
-    field, value = ("parameters", MAX_STREAMS), parameter_text(config, MAX_STREAMS)
-    if problem := whole_number_problem(value, _STREAMS_LIMIT):
-        yield Problem(f"{MAX_STREAMS} is '{value}', {problem}", field)
+    value = parameter_text(config, MAX_STREAMS)
+    if fault := whole_number_problem(value, _STREAMS_LIMIT):
+        yield _problem(MAX_STREAMS, value, fault)
     elif config.HasField("sequence_batching"):
         yield Problem(
             f"{MAX_STREAMS} is not for sequence_batching, where a slot has one request at a time",
-            field,
+            ("parameters", MAX_STREAMS),
         )
     elif config.HasField("ensemble_scheduling"):
-        text = "which means nothing to an ensemble: its members have streams"
-        yield Problem(f"{MAX_STREAMS} is '{value}', {text}", field)
+        fault = "which means nothing to an ensemble: its members have streams"
+        yield _problem(MAX_STREAMS, value, fault)
 
 
 def _limit_problems(config: Any) -> Iterator[Problem]:
@@ -133,7 +141,7 @@ def _limit_problems(config: Any) -> Iterator[Problem]:
         number = _number(value)
         is_whole = number == int(number) or not must_be.startswith("whole")
         if not (0 <= number < _BELOW and is_whole):
-            yield Problem(f"{name} is '{value}', which is no {must_be}", ("parameters", name))
+            yield _problem(name, value, f"which is no {must_be}")
 
 
 def _number(text: str) -> float:
@@ -158,8 +166,7 @@ def load_timeout_s(config: Any) -> float:
     value = parameter_text(config, MAX_LOAD_SECONDS)
     seconds = _number(value)
     if seconds < 0:
-        text = f"{MAX_LOAD_SECONDS} is '{value}', which is no number of seconds"
-        raise ConfigError(Problem(text, ("parameters", MAX_LOAD_SECONDS)))
+        raise ConfigError(_problem(MAX_LOAD_SECONDS, value, "which is no number of seconds"))
     return seconds
 
 
@@ -172,8 +179,7 @@ def chosen_user(config: Any, allowed: Sequence[str]) -> str:
     if not name:
         return allowed[0] if allowed else ""
     if name not in allowed:
-        text = f"{STUB_USER} is '{name}', which --stub-user does not allow"
-        raise ConfigError(Problem(text, ("parameters", STUB_USER)))
+        raise ConfigError(_problem(STUB_USER, name, "which --stub-user does not allow"))
     return name
 
 
@@ -240,11 +246,11 @@ def quota_problems(config: Any) -> Iterator[Problem]:
             continue
         value = parameter_text(config, name)
         if config.HasField("ensemble_scheduling"):
-            problem = "which means nothing to an ensemble: it has no processes, its members have"
+            fault = "which means nothing to an ensemble: it has no processes, its members have"
         else:
-            problem = _CHECKS[name](value)
-        if problem:
-            yield Problem(f"{name} is '{value}', {problem}", ("parameters", name))
+            fault = _CHECKS[name](value)
+        if fault:
+            yield _problem(name, value, fault)
 
 
 def _size_problem(value: str) -> str:
@@ -253,10 +259,7 @@ def _size_problem(value: str) -> str:
 
 
 def _rate_problem(value: str) -> str:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
+    number = _number(value)
     if number == 0 or 0.001 <= number <= MAX_EXECUTIONS:
         return ""
     return f"which is neither 0 nor a number from 0.001 to {MAX_EXECUTIONS}"

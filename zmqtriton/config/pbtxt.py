@@ -340,11 +340,17 @@ def from_bytes(data: bytes) -> Any:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Return the configuration as plain data.
+    """Return the configuration, or a part of it, as plain data.
 
     Only sections and oneof members that are set appear.
     """
-    return _message_to_dict(config)
+    # Scalar members of a oneof come last, as in the JSON of Triton's protobuf.
+    fields = sorted(config.DESCRIPTOR.fields, key=_is_scalar_oneof_member)
+    return {
+        field.name: _field_to_json(field, getattr(config, field.name))
+        for field in fields
+        if not field.has_presence or config.HasField(field.name)
+    }
 
 
 def to_json(config: Any) -> str:
@@ -357,16 +363,6 @@ def to_text(config: Any) -> str:
     return str(text_format.MessageToString(config))
 
 
-def _message_to_dict(message: Any) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    # Scalar members of a oneof come last, as in the JSON of Triton's protobuf.
-    for field in sorted(message.DESCRIPTOR.fields, key=_is_scalar_oneof_member):
-        if field.has_presence and not message.HasField(field.name):
-            continue
-        document[field.name] = _field_to_json(field, getattr(message, field.name))
-    return document
-
-
 def _is_scalar_oneof_member(field: Any) -> bool:
     return field.containing_oneof is not None and field.message_type is None
 
@@ -374,19 +370,15 @@ def _is_scalar_oneof_member(field: Any) -> bool:
 def _field_to_json(field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         item = field.message_type.fields_by_name["value"]
-        return {_key(key): _value_to_json(item, value[key]) for key in sorted(value)}
+        return {str(key): _value_to_json(item, value[key]) for key in sorted(value)}
     if field.is_repeated:
         return [_value_to_json(field, item) for item in value]
     return _value_to_json(field, value)
 
 
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else str(key)
-
-
 def _value_to_json(field: Any, value: Any) -> Any:
     if field.message_type is not None:
-        return _message_to_dict(value)
+        return to_dict(value)
     if field.enum_type is not None:
         entry = field.enum_type.values_by_number.get(value)
         return value if entry is None else entry.name
@@ -406,9 +398,6 @@ def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
         return "Infinity" if value > 0 else "-Infinity"
     if value.is_integer() and abs(value) < 2**53:
         return int(value)
-    if is_float32:
-        for digits in range(6, 9):
-            short = float(f"{value:.{digits}g}")
-            if struct.unpack("f", struct.pack("f", short))[0] == value:
-                return short
-    return value
+    short = (float(f"{value:.{digits}g}") for digits in range(6, 9)) if is_float32 else ()
+    exact = (one for one in short if struct.unpack("f", struct.pack("f", one))[0] == value)
+    return next(exact, value)

@@ -87,14 +87,13 @@ class PositionIndex:
         """Return the number of the map entry with this key; anything else is returned unchanged."""
         if not key or isinstance(key[0], int):
             return number
-        for index in range(len(self.fields)):
-            entry = self._positions.get((*path, index))
-            if entry is None:
-                break
-            position = self._positions.get((*path, index, "key", 0))
-            if position is not None and position.value == key[0]:
-                return index
-        return number
+        entries = range(len(self.value_positions(path)))
+        numbers = {
+            place.value: index
+            for index in reversed(entries)  # of two with one key the first counts
+            if (place := self._positions.get((*path, index, "key", 0)))
+        }
+        return numbers.get(key[0], number)
 
     # ------------------------------------------------------------------ reading
 

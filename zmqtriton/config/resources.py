@@ -52,9 +52,9 @@ class ResourcePool:
 
     def __init__(self, limits: RateLimits) -> None:
         self.is_enabled = limits.is_on
-        self._configured_amounts: dict[ResourceKey, int] = {}
-        for name, count, device in limits.resources:
-            self._configured_amounts[name, device] = max(0, count)
+        self._configured_amounts = {
+            (name, device): max(0, count) for name, count, device in limits.resources
+        }
 
     def limits(self, demands: Iterable[ResourceNeed]) -> dict[ResourceKey, int]:
         """Return the limit of each needed resource."""
@@ -62,9 +62,7 @@ class ResourcePool:
         for demand in demands:
             for key, count in demand.amounts.items():
                 maxima[key] = max(maxima.get(key, 0), count)
-        if not self._configured_amounts:
-            return maxima
-        return {key: self._limit(*key) for key in maxima}
+        return {key: self._limit(*key) for key in maxima} if self._configured_amounts else maxima
 
     def check_satisfiable(self, demands: Iterable[ResourceNeed]) -> None:
         """Raise InvalidArgument, with Triton's texts, if one of the needs could never be met."""
@@ -86,14 +84,9 @@ class ResourcePool:
                 )
 
     def _limit(self, name: str, device: int) -> int:
-        if device == NO_DEVICE:
-            counts = [
-                count
-                for (resource, _), count in self._configured_amounts.items()
-                if resource == name
-            ]
-            return max(counts, default=0)
-        return max(
-            self._configured_amounts.get((name, device), 0),
-            self._configured_amounts.get((name, NO_DEVICE), 0),
+        counts = (
+            count
+            for (resource, place), count in self._configured_amounts.items()
+            if resource == name and (device == NO_DEVICE or place in (device, NO_DEVICE))
         )
+        return max(counts, default=0)

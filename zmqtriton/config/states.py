@@ -25,7 +25,10 @@ INITIAL_STATE_FOLDER = "initial_state"
 #: Each sequence begins with a copy of it.
 _MAX_BYTES = 1 << 30
 
-_DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
+_DATATYPES = {
+    number: BY_CONFIG_NAME.get(entry.name)
+    for number, entry in zmqtriton_protos.enum("inference.DataType").values_by_number.items()
+}
 
 
 def check_states(config: Any, model_dir: Path) -> None:
@@ -67,7 +70,7 @@ def _check_state(state: Any, config: Any) -> Datatype:
     if not state.input_name:
         raise ConfigError(f"sequence batching state must specify 'input_name' for {config.name}")
     where = f"sequence batching state '{state.input_name}'"
-    datatype = BY_CONFIG_NAME.get(_data_type_name(state.data_type))
+    datatype = _DATATYPES.get(state.data_type)
     if datatype is None:
         raise ConfigError(f"{where} must specify 'data_type' for {config.name}")
     if any(dim < 1 and dim != -1 for dim in state.dims):
@@ -77,11 +80,6 @@ def _check_state(state: Any, config: Any) -> Datatype:
         )
     _check_size(max(1, datatype.size) * prod(dim for dim in state.dims if dim > 0), where)
     return datatype
-
-
-def _data_type_name(data_type: int) -> str:
-    entry = _DATA_TYPES.get(data_type)
-    return "" if entry is None else str(entry.name)
 
 
 def _check_size(size: int, where: str) -> None:

@@ -10,20 +10,22 @@ with a reason.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from dataclasses import replace
+from itertools import chain, groupby
 from math import prod
 from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE, PLATFORMS
 from zmqtriton.config.ensembles import step_problems
-from zmqtriton.config.errors import FieldPath, Problem, append_text, raise_first
+from zmqtriton.config.errors import FieldPath, Problem, rule_problems
 from zmqtriton_floor.errors import closest_match
 
 #: What a 64-bit process can address; a larger tensor is a slip of the pen.
 MAX_TENSOR_ELEMENTS = 1 << 47
 
 _INPUT = zmqtriton_protos.message("inference.ModelInput")
+_IMAGE_FORMATS = (_INPUT.FORMAT_NHWC, _INPUT.FORMAT_NCHW)
 _DATA_TYPES = frozenset(zmqtriton_protos.enum("inference.DataType").values_by_number) - {0}
 _TENSORRT = "tensorrt_plan"
 #: About thirty years.
@@ -196,18 +198,20 @@ def _correlation_problems(batching: Any, model: str) -> Iterator[Problem]:
     for number, (field, control) in enumerate(_controls_of(batching, kind)):
         if number:
             yield _duplicate_control_problem(kind, model, field)
-        if any(getattr(control, flag) for flag in _FLAG_FIELDS):
-            yield Problem(
+        yield from rule_problems(
+            (
+                any(getattr(control, flag) for flag in _FLAG_FIELDS),
                 "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' "
                 f"or 'bool_false_true' for {name} for {model}",
                 field,
-            )
-        if control.data_type not in allowed:
-            yield Problem(
+            ),
+            (
+                control.data_type not in allowed,
                 f"unexpected data type for control {name} for {model}. Allowed data types are "
                 "TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING",
                 (*field, "data_type"),
-            )
+            ),
+        )
 
 
 def _strategy_problems(config: Any) -> Iterator[Problem]:
@@ -233,25 +237,22 @@ def _strategy_problems(config: Any) -> Iterator[Problem]:
         )
 
 
-def validate(config: Any) -> None:
-    """Raise ConfigError with the first rule that the configuration breaks."""
-    raise_first(config_problems(config))
-
-
-def validate_tensors(config: Any) -> None:
-    """Raise ConfigError with the first problem of inputs and outputs."""
-    raise_first(tensor_problems(config))
-
-
 def config_problems(config: Any) -> Iterator[Problem]:
     """Return all rules that the configuration breaks, except those for tensors."""
     yield from _backend_problems(config)
-    if config.max_batch_size < 0:
-        yield Problem(
-            f"'max_batch_size' must be non-negative value for {config.name}", ("max_batch_size",)
-        )
-    if not config.HasField("version_policy"):
-        yield Problem(f"must specify 'version policy' for {config.name}")
+    name = config.name
+    yield from rule_problems(
+        (
+            config.max_batch_size < 0,
+            f"'max_batch_size' must be non-negative value for {name}",
+            ("max_batch_size",),
+        ),
+        (
+            not config.HasField("version_policy"),
+            f"must specify 'version policy' for {name}",
+            (),
+        ),
+    )
     yield from dynamic_batching_problems(config)
     yield from sequence_batching_problems(config)
     if config.HasField("ensemble_scheduling"):
@@ -274,14 +275,8 @@ def config_problems(config: Any) -> Iterator[Problem]:
 
 def tensor_problems(config: Any) -> Iterator[Problem]:
     """Return problems of inputs, outputs and batch tensors, which a model may add by completion."""
-    for index, tensor in enumerate(config.input):
-        field = ("input", index)
-        yield from append_text(_input_problems(tensor, config, field), f" for {config.name}")
-    for index, tensor in enumerate(config.output):
-        problems = _output_problems(tensor, config, "model output", ("output", index))
-        yield from append_text(problems, f" for {config.name}")
-    yield from append_text(_batch_input_problems(config), f" for {config.name}")
-    yield from append_text(_batch_output_problems(config), f" for {config.name}")
+    for problem in chain(_input_output_problems(config), _batch_tensor_problems(config)):
+        yield replace(problem, text=f"{problem.text} for {config.name}")
 
 
 def _backend_problems(config: Any) -> Iterator[Problem]:
@@ -308,29 +303,30 @@ def _backend_problems(config: Any) -> Iterator[Problem]:
         )
 
 
-def _input_problems(tensor: Any, config: Any, field: FieldPath) -> Iterator[Problem]:
-    yield from _shape_problems(tensor, config, "model input", field)
-    three_dims = (_INPUT.FORMAT_NHWC, _INPUT.FORMAT_NCHW)
-    if tensor.format in three_dims and len(tensor.dims) != 3:
-        yield Problem("model input NHWC/NCHW require 3 dims", (*field, "dims"))
-    yield from _tensorrt_only_problems(tensor, config, field)
-
-
-def _output_problems(tensor: Any, config: Any, kind: str, field: FieldPath) -> Iterator[Problem]:
-    yield from _shape_problems(tensor, config, kind, field)
-    yield from _tensorrt_only_problems(tensor, config, field)
-
-
-def _tensorrt_only_problems(tensor: Any, config: Any, field: FieldPath) -> Iterator[Problem]:
-    if config.platform != _TENSORRT and tensor.is_shape_tensor:
-        yield Problem(
-            "shape tensors are only supported for TensorRT platform", (*field, "is_shape_tensor")
-        )
-    if config.platform != _TENSORRT and tensor.is_non_linear_format_io:
-        yield Problem(
-            "Non-linear IO format is only supported for the TensorRT platform",
-            (*field, "is_non_linear_format_io"),
-        )
+def _input_output_problems(config: Any) -> Iterator[Problem]:
+    is_tensorrt = config.platform == _TENSORRT
+    for section, tensors in (("input", config.input), ("output", config.output)):
+        for index, tensor in enumerate(tensors):
+            field = (section, index)
+            yield from _shape_problems(tensor, config, f"model {section}", field)
+            is_image = section == "input" and tensor.format in _IMAGE_FORMATS
+            yield from rule_problems(
+                (
+                    is_image and len(tensor.dims) != 3,
+                    "model input NHWC/NCHW require 3 dims",
+                    (*field, "dims"),
+                ),
+                (
+                    tensor.is_shape_tensor and not is_tensorrt,
+                    "shape tensors are only supported for TensorRT platform",
+                    (*field, "is_shape_tensor"),
+                ),
+                (
+                    tensor.is_non_linear_format_io and not is_tensorrt,
+                    "Non-linear IO format is only supported for the TensorRT platform",
+                    (*field, "is_non_linear_format_io"),
+                ),
+            )
 
 
 def _shape_problems(tensor: Any, config: Any, kind: str, field: FieldPath) -> Iterator[Problem]:
@@ -395,54 +391,48 @@ def _fixed_element_counts(dims: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _batch_input_problems(config: Any) -> Iterator[Problem]:
-    names = {tensor.name for tensor in config.input}
-    kinds = zmqtriton_protos.enum("inference.BatchInput.Kind").values_by_number
-    data_types = zmqtriton_protos.enum("inference.DataType").values_by_name
-    allowed = [data_types[name].number for name in ("TYPE_INT32", "TYPE_FP32")]
-    for index, batch in enumerate(config.batch_input):
-        field = ("batch_input", index)
-        if batch.kind not in kinds:
-            yield Problem(f"unknown batch input kind '{batch.kind}'", (*field, "kind"))
-            continue
-        if len(batch.source_input) != 1:
-            yield Problem(
-                f"batch input kind '{kinds[batch.kind].name}' expects 1 source input, got "
-                f"{len(batch.source_input)}",
-                field,
-            )
-        if batch.data_type not in allowed:
-            yield Problem(
-                "batch input data type must be TYPE_INT32 or TYPE_FP32", (*field, "data_type")
-            )
-        yield from _source_problems(batch.source_input, names, field)
-
-
-def _batch_output_problems(config: Any) -> Iterator[Problem]:
+def _batch_tensor_problems(config: Any) -> Iterator[Problem]:
     names = {tensor.name for tensor in config.input}
     outputs = {tensor.name for tensor in config.output}
-    kinds = zmqtriton_protos.enum("inference.BatchOutput.Kind").values_by_number
-    for index, batch in enumerate(config.batch_output):
-        field = ("batch_output", index)
-        if batch.kind not in kinds:
-            yield Problem(f"unknown batch output kind '{batch.kind}'", (*field, "kind"))
-            continue
-        if len(batch.source_input) != 1:
-            yield Problem(
-                f"batch output kind '{kinds[batch.kind].name}' expects 1 source input, got "
-                f"{len(batch.source_input)}",
-                field,
+    data_types = zmqtriton_protos.enum("inference.DataType").values_by_name
+    allowed = [data_types[name].number for name in ("TYPE_INT32", "TYPE_FP32")]
+    for what, batches in (("input", config.batch_input), ("output", config.batch_output)):
+        kinds = zmqtriton_protos.enum(f"inference.Batch{what.title()}.Kind").values_by_number
+        for index, batch in enumerate(batches):
+            field = (f"batch_{what}", index)
+            if batch.kind not in kinds:
+                yield Problem(f"unknown batch {what} kind '{batch.kind}'", (*field, "kind"))
+                continue
+            yield from rule_problems(
+                (
+                    len(batch.source_input) != 1,
+                    f"batch {what} kind '{kinds[batch.kind].name}' expects 1 source input, got "
+                    f"{len(batch.source_input)}",
+                    field,
+                ),
+                (
+                    what == "input" and batch.data_type not in allowed,
+                    "batch input data type must be TYPE_INT32 or TYPE_FP32",
+                    (*field, "data_type"),
+                ),
             )
-        yield from _source_problems(batch.source_input, names, field)
-        seen: set[str] = set()
-        for number, target in enumerate(batch.target_name):
-            here = (*field, "target_name", number)
-            if target not in outputs:
-                meant = closest_match(target, outputs)
-                yield Problem(f"unknown target output name '{target}'", here, suggestion=meant)
-            elif target in seen:
-                yield Problem(f"target output name '{target}' can only be specified once", here)
-            seen.add(target)
+            yield from _source_problems(batch.source_input, names, field)
+            if what == "output":
+                yield from _target_problems(batch.target_name, outputs, field)
+
+
+def _target_problems(
+    targets: Sequence[str], outputs: set[str], field: FieldPath
+) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for number, target in enumerate(targets):
+        here = (*field, "target_name", number)
+        if target not in outputs:
+            meant = closest_match(target, outputs)
+            yield Problem(f"unknown target output name '{target}'", here, suggestion=meant)
+        elif target in seen:
+            yield Problem(f"target output name '{target}' can only be specified once", here)
+        seen.add(target)
 
 
 def _source_problems(
@@ -460,29 +450,32 @@ def _source_problems(
 def _metric_problems(config: Any) -> Iterator[Problem]:
     for index, control in enumerate(config.model_metrics.metric_control):
         field = ("model_metrics", "metric_control", index)
-        if not control.HasField("metric_identifier"):
-            yield Problem("metric control must specify 'metric_identifier'", field)
-        elif not control.metric_identifier.family:
-            yield Problem("metric identifier must specify non-empty 'family'", field)
-        if not control.HasField("histogram_options"):
-            yield Problem("metric control must specify 'histogram_options'", field)
-        elif not control.histogram_options.buckets:
-            yield Problem("histogram options must specify non-empty 'buckets'", field)
+        has_name, has_options = map(control.HasField, ("metric_identifier", "histogram_options"))
+        is_nameless = has_name and not control.metric_identifier.family
+        is_empty = has_options and not control.histogram_options.buckets
+        yield from rule_problems(
+            (not has_name, "metric control must specify 'metric_identifier'", field),
+            (is_nameless, "metric identifier must specify non-empty 'family'", field),
+            (not has_options, "metric control must specify 'histogram_options'", field),
+            (is_empty, "histogram options must specify non-empty 'buckets'", field),
+        )
 
 
 def _warmup_problems(config: Any) -> Iterator[Problem]:
     for index, sample in enumerate(config.model_warmup):
         for name, tensor in sorted(sample.inputs.items()):
             field = ("model_warmup", index, "inputs", name)
-            if any(dim < 0 for dim in tensor.dims):
-                yield Problem(
+            yield from rule_problems(
+                (
+                    any(dim < 0 for dim in tensor.dims),
                     "warmup setting expects all variable-size dimensions are specified for input "
                     f"'{name}'",
                     field,
-                )
-            if tensor.WhichOneof("input_data_type") is None:
-                yield Problem(
+                ),
+                (
+                    tensor.WhichOneof("input_data_type") is None,
                     f"warmup setting for input '{name}' must specify one of 'zero_data', "
                     "'random_data' and 'input_data_file'",
                     field,
-                )
+                ),
+            )

@@ -10,10 +10,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -80,7 +80,7 @@ class GuestChannel:
         return self._guest.wait(ask())
 
 
-class Responses:
+class Responses(Iterator[InferenceResponse], AbstractContextManager["Responses"]):
     """The responses to one request, for a thread."""
 
     def __init__(self, guest: Guest, name: str, version: str, request: InferenceRequest) -> None:
@@ -89,8 +89,8 @@ class Responses:
         within_s = request.deadline_s
         self._guest = guest
         self._until_s = None if within_s is None else time.monotonic() + within_s
-        #: None when there is nothing more to come.
-        self._coming: Coming | None = None
+        #: The next response; None when there is nothing more to come.
+        self.coming: Coming | None = None
         request, kept = guest.own(name, version, request)
         self._stream = PendingStream(guest.entrance, name, version, request, kept, guest.streams)
         self._await(self._stream.begin)
@@ -98,14 +98,11 @@ class Responses:
     def __repr__(self) -> str:
         return f"<Responses of '{self._name}': take them by `for`, or the next one by next()>"
 
-    def __iter__(self) -> Responses:
-        return self
-
     def __next__(self) -> InferenceResponse:
-        if self._coming is None:
+        if self.coming is None:
             raise StopIteration
         with self.receiving():
-            response = self._coming.result(self.left_s())
+            response = self.coming.result(self.left_s())
         self.proceed(response)
         if response is None:
             raise StopIteration
@@ -123,18 +120,13 @@ class Responses:
             self.close()
             raise
 
-    @property
-    def coming(self) -> Coming | None:
-        """The next response, or None after the last."""
-        return self._coming
-
     def left_s(self) -> float | None:
         """Return how long the rest may take; None without a deadline."""
         return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
 
     def proceed(self, response: InferenceResponse | None) -> None:
         """Ask for the response after this one, if there is one."""
-        self._coming = None
+        self.coming = None
         if response is not None and not response.final:
             self._await(self._stream.proceed)
 
@@ -142,17 +134,14 @@ class Responses:
         """Have the stream get the next response. Raises Unavailable without a connection."""
         coming: Coming = Future()
         self._guest.soon(ask, coming)
-        self._coming = coming
+        self.coming = coming
 
     def close(self) -> None:
         """Cancel the request, if it is not answered."""
-        if self._coming is not None:
-            self._coming = None
+        if self.coming is not None:
+            self.coming = None
             with suppress(ZmqTritonError):  # with the connection everything ends
                 self._guest.soon(self._stream.close)
-
-    def __enter__(self) -> Responses:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -162,14 +151,11 @@ class Responses:
             self.close()
 
 
-class AsyncResponses:
+class AsyncResponses(AsyncIterator[InferenceResponse]):
     """The responses to one request, for a coroutine of any event loop."""
 
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
-
-    def __aiter__(self) -> AsyncResponses:
-        return self
 
     async def __anext__(self) -> InferenceResponse:
         responses = self._responses
@@ -191,11 +177,7 @@ class AsyncResponses:
         self.close()
 
 
-def _ignore(report: str) -> None:
-    """Ignore what a process reports."""
-
-
-class Connection:
+class Connection(AbstractContextManager["Connection"]):
     """Takes part in a server. To be used with `with`, or closed."""
 
     def __init__(self, guest: Guest) -> None:
@@ -261,9 +243,6 @@ class Connection:
         while hosting.is_running and self._guest.is_open and time.monotonic() < deadline_s:
             time.sleep(_LOOK_S)
 
-    def __enter__(self) -> Connection:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
@@ -286,9 +265,7 @@ class Connection:
 
     def models(self, *, ready: bool = False) -> list[dict[str, Any]]:
         """Return the repository index: name, version, state and reason of each version."""
-        call = self._guest.gateway.call("index", {"ready": ready})
-        index: list[dict[str, Any]] = self._guest.wait(call)
-        return index
+        return list(self._guest.wait(self._guest.gateway.call("index", {"ready": ready})))
 
     def load(
         self,
@@ -318,7 +295,7 @@ class Connection:
         config: Mapping[str, Any] | None = None,
         version: int = 1,
         processes: bool = False,
-        on_report: Callable[[str], object] = _ignore,
+        on_report: Callable[[str], object] = lambda report: None,
         timeout_s: float | None = None,
     ) -> Model:
         """Serve a model from this process; return it when it can be asked.

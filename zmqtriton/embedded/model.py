@@ -13,19 +13,25 @@ class ModelChannel(Protocol):
 
     def infer(
         self, model: str, version: str, request: InferenceRequest
-    ) -> Iterator[InferenceResponse]: ...
+    ) -> Iterator[InferenceResponse]:
+        """Ask, and iterate over the responses."""
 
     def async_infer(
         self, model: str, version: str, request: InferenceRequest
-    ) -> AsyncIterator[InferenceResponse]: ...
+    ) -> AsyncIterator[InferenceResponse]:
+        """Ask, and iterate over the responses in a coroutine."""
 
-    def is_ready(self, model: str, version: str) -> bool: ...
+    def is_ready(self, model: str, version: str) -> bool:
+        """True if it could execute a request now."""
 
-    def metadata(self, model: str, version: str) -> dict[str, Any]: ...
+    def metadata(self, model: str, version: str) -> dict[str, Any]:
+        """Return the model's metadata as the protocol has them."""
 
-    def config(self, model: str, version: str) -> dict[str, Any]: ...
+    def config(self, model: str, version: str) -> dict[str, Any]:
+        """Return the model's configuration as the protocol has it."""
 
-    def statistics(self, model: str, version: str) -> dict[str, Any]: ...
+    def statistics(self, model: str, version: str) -> dict[str, Any]:
+        """Return the model's counters as the protocol has them."""
 
 
 class Model:

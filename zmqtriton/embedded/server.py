@@ -138,8 +138,7 @@ class Server(Connection):
 
     def _is_open(self) -> bool:
         """True once clients can connect, if there are ports for them."""
-        is_open: bool = self.call("is_open")
-        return is_open
+        return bool(self.call("is_open"))
 
     def _check(self, deadline_s: float) -> None:
         assert self._process is not None

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from zmqtriton import runtime_places
 from zmqtriton_floor import prctl
 
 _PROBE_TIMEOUT_S = 30
@@ -41,13 +42,9 @@ def default_root(*, is_shared: bool = False) -> str:
 
     Of the system, if it is shared with other users.
     """
-    directory = os.environ.get("CACHE_DIRECTORY", "").partition(":")[0]
-    if directory:
-        return os.path.join(directory, "environments")
-    if is_shared:
+    if is_shared and not runtime_places.named_by_systemd("CACHE"):
         return "/var/cache/zmqtriton/environments"
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(home, "zmqtriton", "environments")
+    return os.path.join(runtime_places.lasting("CACHE", "~/.cache"), "environments")
 
 
 def lock_in_use(root: str) -> int | None:
@@ -61,10 +58,8 @@ def lock_in_use(root: str) -> int | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError:
         return None  # whoever prepares the environment will report it
-    try:
+    with suppress(BlockingIOError):  # it is being cleaned: what is missing then is made again
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pass  # it is being cleaned: what is missing then will be made again
     return descriptor
 
 

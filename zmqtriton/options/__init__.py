@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from zmqtriton.options.parser import (
     HelpRequested,
-    OptionError,
     check_document,
     parse,
     with_environment,
@@ -20,6 +19,7 @@ from zmqtriton.options.values import (
     CATEGORIES,
     OPENTELEMETRY,
     BadValue,
+    OptionError,
     RateLimitResource,
     Restriction,
     Setting,

@@ -67,10 +67,7 @@ def _row(option: DeclaredOption, add_on: addons.Installed) -> KnownOption:
 
 
 def _reader(reference: str) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        return load_reference(reference)(text)
-
-    return read
+    return lambda text: load_reference(reference)(text)
 
 
 def unmet(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

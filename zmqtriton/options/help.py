@@ -72,9 +72,8 @@ def default_text(option: KnownOption) -> str:
 def default_of(option: KnownOption) -> str:
     """Return the default; "" for a flag, for a repeatable option and for an empty default."""
     default = DEFAULTS.get(option.field_name)
-    if option.arity is not Arity.LAST_WINS or default is None or default == "":
-        return ""
-    if option.name in _DERIVED:
+    is_told = option.arity is Arity.LAST_WINS and option.name not in _DERIVED
+    if not is_told or default is None or default == "":
         return ""
     if isinstance(default, float):
         return f"{default:g}"

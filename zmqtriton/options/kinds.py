@@ -11,7 +11,6 @@ from enum import Enum
 from typing import Any
 
 from zmqtriton.options import values
-from zmqtriton.options.values import CATEGORIES, DEPRECATED_TRACE_OPTIONS, Setting
 
 
 class OptionSupport(Enum):
@@ -104,7 +103,7 @@ def setting_option(
 
 
 def restriction_option(
-    name: str, kind: str, header_prefix: str, categories: Sequence[str] = CATEGORIES
+    name: str, kind: str, header_prefix: str, categories: Sequence[str] = values.CATEGORIES
 ) -> KnownOption:
     read = values.restriction(f"--{name}", kind, header_prefix, categories)
     help = (
@@ -117,11 +116,11 @@ def restriction_option(
 
 def deprecated_trace_option(name: str) -> KnownOption:
     """A deprecated option; it becomes the --trace-config setting that replaces it."""
-    instead = DEPRECATED_TRACE_OPTIONS[name]
+    instead = values.DEPRECATED_TRACE_OPTIONS[name]
     prefix = f"{instead.name}," if instead.name else ""
     advice = f"'--trace-config {prefix}{instead.key}={instead.value}'"
 
-    def read(value: str) -> Setting:
+    def read(value: str) -> values.Setting:
         return instead._replace(value=value)
 
     return KnownOption(

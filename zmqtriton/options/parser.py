@@ -19,11 +19,11 @@ from zmqtriton.options.declared import DECLARED, unmet
 from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton.options.result import DEFAULTS, Options
-from zmqtriton.options.sources import Entry
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import (
     RESTRICTING_OPTIONS,
     BadValue,
+    OptionError,
     Restriction,
     Setting,
     trace_options,
@@ -53,21 +53,14 @@ _DECIDED = {
 }
 
 
-class OptionError(Exception):
-    """Raised if the server cannot start with this command line; the text is for stderr."""
-
-
 class HelpRequested(Exception):
     """Raised for --help and --version; the text is for stdout."""
 
 
 def with_environment(options: Options, environment: Mapping[str, str]) -> Options:
     """Apply the environment variables that set options. Raises OptionError."""
-    try:
-        sources.check_variables(options, environment)
-        return replace(options, trace=with_exporter_environment(options.trace, environment))
-    except BadValue as error:
-        raise OptionError(str(error)) from None
+    sources.check_variables(options, environment)
+    return replace(options, trace=with_exporter_environment(options.trace, environment))
 
 
 def parse(
@@ -84,11 +77,8 @@ def parse(
     may have options and change defaults; `read_file` reads the file of --config; `usual` are words
     that count if no place has the option. Raises OptionError and HelpRequested.
     """
-    try:
-        of_environment = sources.defaults(environment)
-        levels = _read_levels(argv, takes_directories, environment, read_file, usual)
-    except BadValue as error:
-        raise OptionError(str(error)) from None
+    of_environment = sources.defaults(environment)
+    levels = _read_levels(argv, takes_directories, environment, read_file, usual)
     repositories = of_environment.pop("model_repository", ())
     defaults = {**DEFAULTS, **_INTERMEDIATE_DEFAULTS, **of_environment}
     values = dict(defaults)
@@ -114,11 +104,7 @@ def parse(
 
 def check_document(path: str, text: str) -> None:
     """Check the options of a file, each for itself. Raises OptionError."""
-    try:
-        entries = sources.read_document(path, text)
-    except BadValue as error:
-        raise OptionError(str(error)) from None
-    for entry in entries:
+    for entry in sources.read_document(path, text):
         _parse_value(entry)
 
 
@@ -128,8 +114,8 @@ def _read_levels(
     environment: Mapping[str, str],
     read_file: Callable[[str], str] | None,
     usual: Sequence[str],
-) -> list[list[Entry]]:
-    """Return the entries of each place, the lowest first. Raises BadValue."""
+) -> list[list[sources.Entry]]:
+    """Return the entries of each place, the lowest first. Raises OptionError."""
     typed = [*_option_texts(argv, takes_directories)]
     variables = sources.read_variables(environment)
     files = [each.text for each in (*variables, *typed) if each.option.name == sources.CONFIG]
@@ -157,7 +143,7 @@ def _warn_if_unsupported(option: KnownOption, warnings: list[str]) -> None:
             warnings.append(warning)
 
 
-def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Iterator[Entry]:
+def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Iterator[sources.Entry]:
     """Return each option with the text of its value."""
     words = iter(argv)
     for word in words:
@@ -178,8 +164,8 @@ def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Itera
         yield _typed(option, text)
 
 
-def _typed(option: KnownOption, text: str) -> Entry:
-    return Entry(option, text, f'"--{option.name}"', sources.COMMAND_LINE)
+def _typed(option: KnownOption, text: str) -> sources.Entry:
+    return sources.Entry(option, text, f'"--{option.name}"', sources.COMMAND_LINE)
 
 
 def _suggest_command(word: str) -> str:
@@ -219,7 +205,7 @@ def _raise_unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
     raise OptionError(f"unrecognized option '{written}'{suggestion}\n{_HINT}")
 
 
-def _parse_value(entry: Entry) -> Any:
+def _parse_value(entry: sources.Entry) -> Any:
     try:
         return entry.option.parse_value(entry.text)
     except BadValue as error:
@@ -252,10 +238,7 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
         settled["allow_client_shm"] = _is_loopback_only(settled)
     if values["grpc_reflection"] is None:
         settled["grpc_reflection"] = hosts.is_loopback(settled["grpc_address"])
-    try:
-        settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
-    except BadValue as error:
-        raise OptionError(str(error)) from None
+    settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
     settled["warnings"] = tuple(warnings)
     of_add_ons = {option.field: settled.pop(option.field) for option in DECLARED}
     return Options(**settled, of_add_ons=of_add_ons)
@@ -352,15 +335,13 @@ def _check_cache(settings: tuple[Setting, ...], directory: str) -> None:
 
 
 def _check_restrictions(name: str, kind: str, groups: tuple[Restriction, ...]) -> None:
-    seen: set[str] = set()
-    for group in groups:
-        for category in group.categories:
-            if category in seen:
-                raise OptionError(
-                    f"Bad option: \"--{_option(name)}\".\nrestricted {kind} '{category}' "
-                    "can not be specified in multiple config groups"
-                )
-            seen.add(category)
+    categories = [category for group in groups for category in group.categories]
+    for index, category in enumerate(categories):
+        if category in categories[:index]:
+            raise OptionError(
+                f"Bad option: \"--{_option(name)}\".\nrestricted {kind} '{category}' "
+                "can not be specified in multiple config groups"
+            )
 
 
 def _check_tokens(values: Mapping[str, Any]) -> None:

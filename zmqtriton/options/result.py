@@ -206,15 +206,12 @@ class Options:
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """Return a backend's settings: its own over the global ones, the last over the first."""
-        settings = {
-            setting.key: setting.value for setting in self.backend_config if not setting.name
-        }
-        settings.update(
-            (setting.key, setting.value)
+        return {
+            setting.key: setting.value
+            for name in ("", backend)
             for setting in self.backend_config
-            if setting.name == backend
-        )
-        return settings
+            if setting.name == name
+        }
 
     def backend_command_line(self, backend: str) -> dict[str, str]:
         """Return what Triton tells a backend: what each one hears, then its settings."""

@@ -15,7 +15,7 @@ from zmqtriton import addons
 from zmqtriton.options.kinds import Arity, KnownOption
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
-from zmqtriton.options.values import BadValue
+from zmqtriton.options.values import BadValue, OptionError
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.lazy_names import load_reference
 
@@ -44,7 +44,7 @@ def in_force(levels: Sequence[Sequence[Entry]]) -> Iterator[Entry]:
 
 
 def read_variables(environment: Mapping[str, str]) -> list[Entry]:
-    """Return the options of the environment, in the order of their names. Raises BadValue.
+    """Return the options of the environment, in the order of their names. Raises OptionError.
 
     An empty variable is none. An option that may be repeated has one value in each line.
     """
@@ -55,10 +55,10 @@ def read_variables(environment: Mapping[str, str]) -> list[Entry]:
         option = OPTIONS_BY_NAME.get(name)
         if option is None:
             if lack := addons.lack(f"--{name}"):
-                raise BadValue(f"{variable}: {lack}")
+                raise OptionError(f"{variable}: {lack}")
             close = closest_match(name, OPTIONS_BY_NAME)
             suggestion = f"; did you mean '{variable_of(close)}'?" if close else ""
-            raise BadValue(f"unrecognized variable '{variable}'{suggestion}")
+            raise OptionError(f"unrecognized variable '{variable}'{suggestion}")
         is_list = option.arity is Arity.REPEATABLE
         lines = filter(str.strip, text.splitlines()) if is_list else filter(None, [text])
         entries += [Entry(option, line, f'"{variable}"', ENVIRONMENT) for line in lines]
@@ -71,7 +71,7 @@ def variable_of(name: str) -> str:
 
 
 def read_document(path: str, text: str) -> list[Entry]:
-    """Return the options of a file in its order. Raises BadValue."""
+    """Return the options of a file in its order. Raises OptionError."""
     # only now, since most servers have no such file
     if sys.version_info >= (3, 11):
         import tomllib
@@ -80,7 +80,7 @@ def read_document(path: str, text: str) -> list[Entry]:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadValue(f"{path} is no TOML: {error}") from None
+        raise OptionError(f"{path} is no TOML: {error}") from None
     return [entry for name in document for entry in _entries(path, text, name, document[name])]
 
 
@@ -89,11 +89,13 @@ def _entries(path: str, text: str, name: str, value: Any) -> Iterator[Entry]:
     written = f'"{name}" in {place}'
     option = OPTIONS_BY_NAME.get(name)
     if option is None:
-        raise BadValue(_unrecognized(name, place, value))
+        raise OptionError(_unrecognized(name, place, value))
     if name == CONFIG:
-        raise BadValue(f"Bad option: {written}.\nA file cannot name another one.")
+        raise OptionError(f"Bad option: {written}.\nA file cannot name another one.")
     if isinstance(value, list) and option.arity is not Arity.REPEATABLE:
-        raise BadValue(f"Bad option: {written}.\nOnly options that may be repeated have an array.")
+        raise OptionError(
+            f"Bad option: {written}.\nOnly options that may be repeated have an array."
+        )
     for each in value if isinstance(value, list) else [value]:
         yield Entry(option, _text_of(each, written), written, path)
 
@@ -112,11 +114,9 @@ def _unrecognized(name: str, place: str, value: Any) -> str:
 
 def _text_of(value: Any, written: str) -> str:
     """Return a value of TOML as the command line has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    raise BadValue(f"Bad option: {written}.\nA string, a number or a boolean is expected.")
+    if not isinstance(value, (str, int, float)):
+        raise OptionError(f"Bad option: {written}.\nA string, a number or a boolean is expected.")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _line_of(name: str, text: str) -> str:
@@ -127,12 +127,18 @@ def _line_of(name: str, text: str) -> str:
 
 
 def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that have other defaults in this environment. Raises BadValue."""
+    """Return the options that have other defaults in this environment. Raises OptionError."""
     modules = map(load_reference, addons.references("variables"))
-    return {k: v for module in modules for k, v in module.defaults(environment).items()}
+    try:
+        return {k: v for module in modules for k, v in module.defaults(environment).items()}
+    except BadValue as error:
+        raise OptionError(str(error)) from None
 
 
 def check_variables(options: Options, environment: Mapping[str, str]) -> None:
-    """Raise BadValue if a service lacks a variable."""
-    for reference in addons.references("variables"):
-        load_reference(reference).check(options.value, environment)
+    """Raise OptionError if a service lacks a variable."""
+    try:
+        for reference in addons.references("variables"):
+            load_reference(reference).check(options.value, environment)
+    except BadValue as error:
+        raise OptionError(str(error)) from None

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from zmqtriton import addons
 from zmqtriton_floor.errors import InvalidArgument
@@ -30,6 +30,7 @@ _CORE_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MAX_CORES = 1 << 13
 _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
+_NEGATIVE = "Must not be negative. Got {value}"
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
 _SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt]?)")
 _LEADING_FLOAT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
@@ -56,6 +57,10 @@ HTTP_CATEGORIES = (*CATEGORIES, *addons.http_categories(), "steering", "status",
 
 class BadValue(Exception):
     """Raised if the text after an option cannot be its value; names the expected form."""
+
+
+class OptionError(Exception):
+    """Raised if the server cannot start with these options; the text is for stderr."""
 
 
 class Setting(NamedTuple):
@@ -96,11 +101,9 @@ def non_empty_text(message: str) -> Callable[[str], str]:
 
 def boolean(value: str) -> bool:
     word = value.lower()
-    if word in ("true", "on", "1"):
-        return True
-    if word in ("false", "off", "0"):
-        return False
-    raise BadValue(f"invalid value for bool option: {value}")
+    if word not in ("true", "on", "1", "false", "off", "0"):
+        raise BadValue(f"invalid value for bool option: {value}")
+    return word in ("true", "on", "1")
 
 
 def _leading_integer(value: str, limit: int) -> int:
@@ -122,13 +125,6 @@ def integer(value: str) -> int:
 
 def long_integer(value: str) -> int:
     return _leading_integer(value, _LONG_LIMIT)
-
-
-def long_count(value: str) -> int:
-    amount = long_integer(value)
-    if amount < 0:
-        raise BadValue(f"Must not be negative. Got {value}")
-    return amount
 
 
 def size(value: str) -> int:
@@ -166,9 +162,11 @@ def regular_expression(option: str) -> Callable[[str], str]:
     return read
 
 
-def integer_between(minimum: int, maximum: int, message: str) -> Callable[[str], int]:
+def integer_between(
+    minimum: int, maximum: int, message: str, number: Callable[[str], int] = integer
+) -> Callable[[str], int]:
     def read(value: str) -> int:
-        amount = integer(value)
+        amount = number(value)
         if not minimum <= amount <= maximum:
             raise BadValue(message.format(value=value))
         return amount
@@ -177,7 +175,8 @@ def integer_between(minimum: int, maximum: int, message: str) -> Callable[[str],
 
 
 port = integer_between(0, 65535, "Port must be in the range 0 to 65535. Got {value}")
-count = integer_between(0, _INT_LIMIT - 1, "Must not be negative. Got {value}")
+count = integer_between(0, _INT_LIMIT - 1, _NEGATIVE)
+long_count = integer_between(0, _LONG_LIMIT - 1, _NEGATIVE, long_integer)
 
 
 def one_of(words: tuple[str, ...], message: str) -> Callable[[str], str]:
@@ -333,7 +332,11 @@ def resource(value: str) -> RateLimitResource:
 
 OPENTELEMETRY = "opentelemetry"
 _MODES = ("triton", OPENTELEMETRY)
-_TIMESTAMP_LEVELS = ("true", "on", "min", "max", "timestamps")
+_LEVELS = {
+    **dict.fromkeys(("false", "off")),
+    **dict.fromkeys(("true", "on", "min", "max", "timestamps"), "TIMESTAMPS"),
+    "tensors": "TENSORS",
+}
 
 #: The numeric settings of the OpenTelemetry exporter, with their minimums. Variables may set them,
 #: too, under these names in capitals with a prefix.
@@ -386,7 +389,7 @@ def trace_setting(value: str) -> Setting:
 
 
 def trace_options(settings: Iterable[Setting]) -> TraceOptions:
-    """Return all settings together, later ones over earlier; BadValue's text names the setting."""
+    """Return all settings together, later ones over earlier; OptionError names the setting."""
     options = TraceOptions()
     is_off = False
     for entry in settings:
@@ -394,7 +397,7 @@ def trace_options(settings: Iterable[Setting]) -> TraceOptions:
             options = _apply_setting(options, entry)
         except BadValue as error:
             where = f"{entry.name},{entry.key}" if entry.name else entry.key
-            raise BadValue(f'Bad option: "--trace-config {where}".\n{error}') from None
+            raise OptionError(f'Bad option: "--trace-config {where}".\n{error}') from None
         is_off = is_off or (entry.key == "level" and _parse_level(entry.value) is None)
     # OFF wins wherever it stands, since levels otherwise add up
     return replace(options, level=()) if is_off else options
@@ -405,7 +408,7 @@ def with_exporter_environment(
 ) -> TraceOptions:
     """Add the numbers that only variables set, as Triton does.
 
-    BadValue's text names the variable.
+    OptionError names the variable.
     """
     if options.mode != OPENTELEMETRY:
         return options
@@ -416,7 +419,7 @@ def with_exporter_environment(
             try:
                 pairs.append((key, _exporter_value(key, environment[name])))
             except BadValue as error:
-                raise BadValue(f'Bad option: "{name}".\n{error}') from None
+                raise OptionError(f'Bad option: "{name}".\n{error}') from None
     return replace(options, opentelemetry=tuple(pairs))
 
 
@@ -433,23 +436,13 @@ def _apply_setting(options: TraceOptions, setting: Setting) -> TraceOptions:
     if setting.name == OPENTELEMETRY:
         pair = setting.key, _exporter_value(setting.key, setting.value)
         return replace(options, opentelemetry=(*options.opentelemetry, pair))
-    if setting.name == "triton":
-        if setting.key == "file":
-            return replace(options, file=setting.value)
-        if setting.key == "log-frequency":
-            return replace(options, log_frequency=integer(setting.value))
-        return options
-    if setting.key == "mode":
-        return replace(options, mode=_parse_mode(setting.value))
-    if setting.key == "level":
+    if (setting.name, setting.key) == ("", "level"):
         level = _parse_level(setting.value)
-        if level is None or level in options.level:
-            return options
-        return replace(options, level=(*options.level, level))
-    if setting.key == "rate":
-        return replace(options, rate=integer(setting.value))
-    if setting.key == "count":
-        return replace(options, count=integer(setting.value))
+        levels = dict.fromkeys(filter(None, (*options.level, level)))
+        return replace(options, level=tuple(levels))
+    for name, key, field, read in _TRACE_FIELDS:
+        if (name, key) == (setting.name, setting.key):
+            return replace(options, **{field: read(setting.value)})
     return options
 
 
@@ -466,10 +459,16 @@ def _parse_mode(value: str) -> str:
 def _parse_level(value: str) -> str | None:
     """Return the level's name; None for off."""
     word = value.lower()
-    if word in ("false", "off"):
-        return None
-    if word in _TIMESTAMP_LEVELS:
-        return "TIMESTAMPS"
-    if word == "tensors":
-        return "TENSORS"
-    raise BadValue(f"invalid value for trace level option: {word}")
+    if word not in _LEVELS:
+        raise BadValue(f"invalid value for trace level option: {word}")
+    return _LEVELS[word]
+
+
+#: The other settings of traces: mode and key, the field of TraceOptions, and how a value is read.
+_TRACE_FIELDS: tuple[tuple[str, str, str, Callable[[str], Any]], ...] = (
+    ("triton", "file", "file", text),
+    ("triton", "log-frequency", "log_frequency", integer),
+    ("", "mode", "mode", _parse_mode),
+    ("", "rate", "rate", integer),
+    ("", "count", "count", integer),
+)

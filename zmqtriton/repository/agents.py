@@ -7,10 +7,10 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from zmqtriton.config.errors import Problem
+from zmqtriton.config.errors import FieldPath, Problem
 from zmqtriton.config.files import is_name_inside
 from zmqtriton_floor.errors import closest_match
 
@@ -28,18 +28,21 @@ def agent_problems(config: Any, directory: str) -> Iterator[Problem]:
                 field,
                 suggestion=closest_match(agent.name, [CHECKSUM]),
             )
-            continue
-        if config.HasField("ensemble_scheduling") and agent.parameters:
-            text = (
+        elif config.HasField("ensemble_scheduling") and agent.parameters:
+            yield Problem(
                 f"agent '{CHECKSUM}' has no process that could read the files of ensemble "
-                f"'{config.name}'"
+                f"'{config.name}'",
+                field,
             )
-            yield Problem(text, field)
-            continue
-        for key in sorted(agent.parameters):
-            kind, _, file = key.partition(":")
-            here = (*field, "parameters", key)
-            if kind != "MD5":
-                yield Problem(f"Unsupported checksum type in '{key}', expected 'MD5:<file>'", here)
-            elif not is_name_inside(file):
-                yield Problem(f"file '{file}' of a checksum is outside model directory", here)
+        else:
+            yield from _checksum_problems(agent.parameters, field)
+
+
+def _checksum_problems(parameters: Iterable[str], field: FieldPath) -> Iterator[Problem]:
+    for key in sorted(parameters):
+        kind, _, file = key.partition(":")
+        here = (*field, "parameters", key)
+        if kind != "MD5":
+            yield Problem(f"Unsupported checksum type in '{key}', expected 'MD5:<file>'", here)
+        elif not is_name_inside(file):
+            yield Problem(f"file '{file}' of a checksum is outside model directory", here)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zmqtriton import runtime_places
 from zmqtriton.config import known_parameters
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.repository.scan import (
@@ -44,30 +45,38 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
-class DecisionError(Exception):
-    """Raised when a decision cannot be kept; the text says why."""
-
-
 def default_root() -> str:
     """Return the directory that systemd names, or the user's for what outlives a program."""
-    directory = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if directory:
-        return directory
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(home, "zmqtriton")
+    return runtime_places.lasting("STATE", "~/.local/state")
 
 
-class DecisionRecords:
-    """The decisions in a directory, which is made when there is one to keep."""
+class TriedVersions:
+    """The versions of all models that were tried, by this server and by others.
+
+    The decisions about them are in a directory, which is made when there is one to keep.
+    """
 
     def __init__(self, root: str = "") -> None:
         self._root = Path(root or default_root()).absolute() / known_parameters.trial_folder()
 
-    def keep(self, scanned: ScannedModel, decisions: Sequence[Decision]) -> None:
-        """Keep the decisions about versions whose files are still the same.
+    def keep(
+        self, scanned: ScannedModel, decisions: Sequence[Decision], undecided: Iterable[int] = ()
+    ) -> str:
+        """Keep decisions for later servers, forget those about other versions.
 
-        Raises DecisionError.
+        Return why that is impossible, or "".
         """
+        try:
+            for version in undecided:
+                for path in self._folder(scanned.name).glob(f"{version}-*.json"):
+                    path.unlink(missing_ok=True)
+            self._write(scanned, decisions)
+        except OSError as error:
+            return f"'{self._root}': {error.strerror or error}"
+        return ""
+
+    def _write(self, scanned: ScannedModel, decisions: Sequence[Decision]) -> None:
+        """Write the decisions about versions whose files are still the same. Raises OSError."""
         for decision in decisions:
             if scanned.version_fingerprints.get(decision.version) != decision.contents:
                 continue  # what lies there now was not on trial
@@ -80,20 +89,9 @@ class DecisionRecords:
                 "decided_s": round(time.time(), 3),
             }
             path = self._folder(scanned.name) / f"{decision.version}-{content}.json"
-            try:
-                _replace(path, json.dumps(document, indent=2) + "\n")
-            except OSError as error:
-                raise DecisionError(f"'{self._root}': {error.strerror or error}") from None
+            _replace(path, json.dumps(document, indent=2) + "\n")
 
-    def drop(self, model: str, version: int) -> None:
-        """Forget the decisions about a version. Raises DecisionError."""
-        try:
-            for path in self._folder(model).glob(f"{version}-*.json"):
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            raise DecisionError(f"'{self._root}': {error.strerror or error}") from None
-
-    def apply(self, scanned: ScannedModel) -> ScannedModel:
+    def with_decisions(self, scanned: ScannedModel) -> ScannedModel:
         """Return the model with the exceptions that other servers, or earlier ones, decided on.
 
         The decisions of this server, which the model has already, are newer.
@@ -118,7 +116,8 @@ class DecisionRecords:
         """Yield the decisions about the versions as they are now."""
         if scanned.code_file is not None:
             return
-        for path in self._files(scanned.name):
+        # none if nothing was decided, or the directory cannot be read
+        for path in sorted(self._folder(scanned.name).glob("*.json")):
             number, _, content = path.stem.partition("-")
             try:
                 is_meant = int(number) in scanned.versions
@@ -126,13 +125,6 @@ class DecisionRecords:
                     yield _parse(path.read_text("utf-8"), int(number))
             except (OSError, ValueError) as error:
                 warnings.append(f"the decision about a version in '{path}' cannot be read: {error}")
-
-    def _files(self, model: str) -> list[Path]:
-        try:
-            names = os.listdir(self._folder(model))
-        except OSError:
-            return []  # nothing was decided, or it is nobody's to read
-        return [self._folder(model) / name for name in sorted(names) if name.endswith(".json")]
 
     def _folder(self, model: str) -> Path:
         return self._root / model.replace("/", "%2F")
@@ -142,10 +134,13 @@ def _parse(text: str, version: int) -> dict[str, Any]:
     """Read a decision. Raises ValueError."""
     document: dict[str, Any] = json.loads(text)
     types = {"version": int, "is_promotion": bool, "policy": str, "reason": str}
-    is_right = isinstance(document, dict) and document.get("format") == _FORMAT
-    if not is_right or any(type(document.get(name)) is not t for name, t in types.items()):
-        raise ValueError("it has another form")
-    if document["version"] != version or not isinstance(document.get("decided_s"), (int, float)):
+    if (
+        not isinstance(document, dict)
+        or document.get("format") != _FORMAT
+        or any(type(document.get(name)) is not t for name, t in types.items())
+        or document["version"] != version
+        or not isinstance(document.get("decided_s"), (int, float))
+    ):
         raise ValueError("it has another form")
     return document
 
@@ -184,32 +179,6 @@ def _replace(path: Path, text: str) -> None:
     draft = path.with_suffix(f".{os.getpid()}.draft")
     draft.write_text(text, "utf-8")
     os.replace(draft, path)
-
-
-class TriedVersions:
-    """The versions of all models that were tried, by this server and by others."""
-
-    def __init__(self, state_directory: str) -> None:
-        self._records = DecisionRecords(state_directory)
-
-    def with_decisions(self, scanned: ScannedModel) -> ScannedModel:
-        """Return the model with the exceptions that were decided on before this server began."""
-        return self._records.apply(scanned)
-
-    def keep(
-        self, scanned: ScannedModel, decisions: Sequence[Decision], undecided: Iterable[int]
-    ) -> str:
-        """Keep decisions for later servers, forget those about other versions.
-
-        Return why that is impossible, or "".
-        """
-        try:
-            for version in undecided:
-                self._records.drop(scanned.name, version)
-            self._records.keep(scanned, decisions)
-        except DecisionError as error:
-            return str(error)
-        return ""
 
 
 def configured_trial(config: Any, scanned: ScannedModel) -> Any:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -332,11 +333,12 @@ def is_model_directory(directory: Path, inside: Sequence[Path]) -> bool:
 
     A model may be called 1, and a version has no versions.
     """
-    if os.path.lexists(directory / CONFIG_FILE) or (directory / CONFIG_FOLDER).is_dir():
-        return True
-    if (directory / _MODEL_FILE).is_file():
-        return True
-    return any(path.name.isdecimal() and not _has_versions(path) for path in inside)
+    return (
+        os.path.lexists(directory / CONFIG_FILE)
+        or (directory / CONFIG_FOLDER).is_dir()
+        or (directory / _MODEL_FILE).is_file()
+        or any(path.name.isdecimal() and not _has_versions(path) for path in inside)
+    )
 
 
 def _has_versions(path: Path) -> bool:
@@ -362,11 +364,9 @@ def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path])
             digest.update(entry_fingerprint(config_path, path))
     for directory in subdirectories(path):
         digest.update(f"{directory.name}\n".encode(errors="surrogateescape"))
-    for file in list_files(path, recursive=False):
+    own = list_files(path, recursive=False)
+    for file in chain(own, *(list_files(root, recursive=True) for root in roots)):
         digest.update(entry_fingerprint(file, path))
-    for root in roots:
-        for file in list_files(root, recursive=True):
-            digest.update(entry_fingerprint(file, path))
     return digest.hexdigest()
 
 
@@ -404,10 +404,7 @@ def code_fingerprint(directory: Path) -> str:
 
     Environments in it are left out, since they have tens of thousands of files.
     """
-    digest = hashlib.blake2b(f"{directory}\n".encode(errors="surrogateescape"), digest_size=16)
-    for file in list_files(directory, recursive=True, skips=_is_environment):
-        digest.update(entry_fingerprint(file, directory))
-    return digest.hexdigest()
+    return _fingerprint_of(directory, list_files(directory, recursive=True, skips=_is_environment))
 
 
 def _is_environment(path: str) -> bool:
@@ -504,7 +501,7 @@ def _modules(files: Iterator[Path]) -> Iterator[Path]:
     return (file for file in files if file.suffix == ".py")
 
 
-def _fingerprint_of(directory: Path, files: list[Path]) -> str:
+def _fingerprint_of(directory: Path, files: Iterable[Path]) -> str:
     digest = hashlib.blake2b(os.fsencode(directory), digest_size=16)
     for file in files:
         digest.update(entry_fingerprint(file, directory))

@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from zmqtriton.runtime_places import lasting
 from zmqtriton_floor.errors import Cancelled, InternalError
 from zmqtriton_standard.storage.places import CACHE_VARIABLE
 from zmqtriton_standard.storage.web import OpenContent, Unreachable
@@ -44,13 +45,7 @@ def new_hash(kind: str, size: int) -> hashlib._Hash:
 
 def default_root() -> Path:
     """Return the directory that the variable names, or that of systemd, or one of the user's."""
-    named = (
-        os.environ.get(CACHE_VARIABLE) or os.environ.get("CACHE_DIRECTORY", "").partition(":")[0]
-    )
-    if named:
-        return Path(named) / "models"
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(home) / "zmqtriton" / "models"
+    return Path(os.environ.get(CACHE_VARIABLE) or lasting("CACHE", "~/.cache"), "models")
 
 
 class BlobCache:

@@ -599,7 +599,7 @@ def test_what_has_several_readers_may_not_since_each_could_write_there() -> None
 @pytest.mark.row("E56")
 def test_a_step_has_no_more_requests_at_once_than_the_ensemble_says() -> None:
     world = stream(limit=2).infer_ensemble(1)
-    each = next(g for g in world.core.generations if g.model == "each")
+    each = next(g for g in world.core.generations.by_number.values() if g.model == "each")
 
     seen = []
     for number in range(4):

@@ -106,7 +106,7 @@ def _world(*metrics: str, **config: Any) -> BrokerHarness:
 
 def _figures(world: BrokerHarness) -> dict[str, Any]:
     """Return the figures beyond the protocol, without the quantiles of summaries."""
-    own = world.core.generations[1].statistics.own()
+    own = world.core.generations.by_number[1].statistics.own()
     summaries = own.get("summaries", {}).items()
     return {
         "first_response": own.get("first_response"),
@@ -196,7 +196,7 @@ def test_a_server_that_is_asked_for_neither_keeps_sums_alone() -> None:
 def test_hits_and_misses_of_the_cache_have_summaries_of_their_own(has_histograms: bool) -> None:
     metrics = ["summary_latencies=true", *["histogram_latencies=true"] * has_histograms]
     world = _world(*metrics, response_cache={"enable": True})
-    statistics = world.core.generations[1].statistics
+    statistics = world.core.generations.by_number[1].statistics
     hit: Any = type("Hit", (), {"arrived_ns": 0, "elements": 1})
 
     statistics.record_cache_hit(hit, 3 * MILLISECOND)
@@ -215,7 +215,7 @@ def test_hits_and_misses_of_the_cache_have_summaries_of_their_own(has_histograms
 
 
 def test_an_ensemble_has_the_times_of_its_steps() -> None:
-    statistics = _world("summary_latencies=true").core.generations[1].statistics
+    statistics = _world("summary_latencies=true").core.generations.by_number[1].statistics
     run: Any = type("Run", (), {"arrived_ns": 0, "elements": 1})
 
     statistics.record_ensemble(run, 2 * MILLISECOND, 5 * MILLISECOND)
@@ -251,7 +251,7 @@ def test_a_generation_that_comes_later_is_compared_too(world: BrokerHarness) -> 
 
     world.add_generation(2, version=2)
 
-    assert world.core.generations[2].statistics.trial is not None
+    assert world.core.generations.by_number[2].statistics.trial is not None
 
 
 def test_requests_and_executions_are_counted_by_their_time(world: BrokerHarness) -> None:

@@ -289,7 +289,7 @@ def test_what_was_removed_is_told_once(world: BrokerHarness) -> None:
 
 
 def test_a_model_that_was_quiet_is_measured_whole_again(world: BrokerHarness) -> None:
-    counters = world.core.generations[1].statistics
+    counters = world.core.generations.by_number[1].statistics
     read(world)
     for number in range(8 * MAX_LATENCIES):
         arrived = SimpleNamespace(arrived_ns=number, elements=1, is_cancelled=False)
@@ -335,7 +335,7 @@ def test_what_was_given_up_and_comes_back_has_grown_from_nothing(world: BrokerHa
 
 
 def test_what_is_removed_is_not_kept_where_nobody_asks(world: BrokerHarness) -> None:
-    generation = weakref.ref(world.core.generations[1])
+    generation = weakref.ref(world.core.generations.by_number[1])
 
     world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
 
@@ -345,7 +345,7 @@ def test_what_is_removed_is_not_kept_where_nobody_asks(world: BrokerHarness) -> 
 
 def test_quantiles_of_a_busy_model_are_of_all_the_interval(world: BrokerHarness) -> None:
     """The first interval tells how busy it is; in the second every fourth request is slow."""
-    counters = world.core.generations[1].statistics
+    counters = world.core.generations.by_number[1].statistics
     read(world)
     for _ in range(2):
         for number in range(20 * MAX_LATENCIES):

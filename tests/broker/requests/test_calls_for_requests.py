@@ -153,7 +153,9 @@ def test_with_the_deadline_of_a_request_all_ends_that_was_asked_for_it(
     for serial in (LEAF, ASKER):
         world.finish_batch(serial)
     assert 1 == len(early(world, F, 1)) == len(world.finals(F, 1))
-    assert [1, 1] == [world.core.generations[n].statistics.deadlines for n in (ASKER, LEAF)]
+    assert [1, 1] == [
+        world.core.generations.by_number[n].statistics.deadlines for n in (ASKER, LEAF)
+    ]
 
 
 def test_of_other_peers_requests_nobody_can_ask_for_the_cancellation(world: BrokerHarness) -> None:

@@ -317,7 +317,10 @@ def test_the_first_dimension_counts_as_a_batch_only_where_the_model_batches(
     [work] = world.finish_batch(S)
 
     assert wire.UNCHECKED == work.flags
-    assert elements == world.core.generations[1].statistics.as_dict("m", 1, 0, 0)["inference_count"]
+    assert (
+        elements
+        == world.core.generations.by_number[1].statistics.as_dict("m", 1, 0, 0)["inference_count"]
+    )
 
 
 def test_one_response_is_never_asked_of_a_decoupled_model() -> None:

@@ -180,7 +180,7 @@ def test_a_sequence_whose_first_one_is_too_much_does_not_begin_with_its_second()
 
     assert [FULL, BEFORE + FULL] == world.texts(2, 3)
     assert not world.batched_requests[S]
-    assert 0 == world.core.generations[1].unanswered
+    assert 0 == world.core.generations.by_number[1].unanswered
 
 
 # ------------------------------------------------------------------------ token limits
@@ -225,7 +225,7 @@ def test_a_rate_has_bursts_of_a_second_and_is_shared_by_all_frontends(world: Bro
     assert [False, False, True, False, True] == got
     [reply] = world.finals(F, 2)
     assert "The token may ask 2 times a second, retry after 0.5 s" == reply.text
-    assert {"token": 2} == world.core.generations[1].statistics.refusals
+    assert {"token": 2} == world.core.generations.by_number[1].statistics.refusals
 
 
 def test_so_many_may_be_unanswered(world: BrokerHarness) -> None:

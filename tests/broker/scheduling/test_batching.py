@@ -378,7 +378,7 @@ def test_statistics_count_each_batch_by_its_size() -> None:
     world.infer(F, request(1, batch_size=2), request(2, batch_size=3))
     world.finish_batch(S)
 
-    counters = world.core.generations[1].statistics
+    counters = world.core.generations.by_number[1].statistics
 
     assert [5] == list(counters.batches)
     assert (5, 1, 2) == (

@@ -350,7 +350,7 @@ def test_other_instance_groups_change_nothing_else(world: BrokerHarness) -> None
     world.add_generation(config={"name": "m", "instance_group": [{"count": 3}]})
     world.add_stub(S)
 
-    assert ([1], 3) == (world.executing(S), world.core.generations[1].expected)
+    assert ([1], 3) == (world.executing(S), world.core.generations.by_number[1].expected)
 
 
 def test_who_asks_whom_is_told_once(world: BrokerHarness) -> None:

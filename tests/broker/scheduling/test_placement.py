@@ -297,7 +297,7 @@ def test_a_model_that_asks_for_no_version_gets_the_stable_one_or_the_canary() ->
 def test_a_model_that_comes_again_is_not_divided_any_more() -> None:
     generations = registry()
     generations.divide(split(ALL))
-    one, other = map(generations.__getitem__, (10, 20))
+    one, other = map(generations.by_number.__getitem__, (10, 20))
     assert generations.share_sequences(one, other)
 
     for number in (10, 20):
@@ -317,7 +317,7 @@ def test_what_is_read_of_a_divided_model_is_the_stable_version() -> None:
 
 
 def uncopied(generations: GenerationRegistry) -> list[int]:
-    trials = (generation.statistics.trial for generation in generations)
+    trials = (generation.statistics.trial for generation in generations.by_number.values())
     return [trial.uncopied for trial in trials if trial is not None]
 
 
@@ -343,7 +343,7 @@ def test_the_other_version_serves_if_one_is_gone() -> None:
     generations = registry()
     generations.divide(split(0))
 
-    generations[10].is_retired = True
+    generations.by_number[10].is_retired = True
     assert 20 == number_for(generations)
     generations.remove(10)
     assert 20 == number_for(generations)

@@ -126,7 +126,7 @@ def test_statistics_count_who_was_refused_in_the_queue() -> None:
     world.infer(F, request(2), request(3))
     world.tick(5 * MS)
 
-    counters = world.core.generations[1].statistics
+    counters = world.core.generations.by_number[1].statistics
 
     assert {"REJECTED": 2, "CANCELED": 0, "BACKEND": 0, "OTHER": 0} == counters.failures
     assert {"max_queue_size": 1, "queue_timeout": 1} == counters.refusals

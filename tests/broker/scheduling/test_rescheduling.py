@@ -291,7 +291,7 @@ def test_a_stub_that_wants_again_what_it_does_not_have_is_told_to_forget_it(
 
 def _add_and_remove(registry: GenerationRegistry, number: int, *, is_drained: bool = True) -> None:
     registry.add_or_update(wire.AddGeneration(number, f"m{number}", 1, "{}"))
-    registry[number].is_drained = is_drained
+    registry.by_number[number].is_drained = is_drained
     registry.remove(number)
 
 
@@ -332,7 +332,8 @@ def _replaced(*versions: int, config: str = "{}") -> GenerationRegistry:
         text = config if number == len(versions) else "{}"
         registry.add_or_update(wire.AddGeneration(number, "m", version, text))
         if number > 1:
-            registry[number - 1].is_retired = registry[number - 1].is_drained = True
+            earlier = registry.by_number[number - 1]
+            earlier.is_retired = earlier.is_drained = True
             registry.remove(number - 1)
     return registry
 

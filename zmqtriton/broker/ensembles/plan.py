@@ -29,12 +29,8 @@ class EnsembleStep(NamedTuple):
 
     def named(self, outputs: Iterable[Tensor]) -> dict[str, Tensor]:
         """Return those of its model's outputs that the ensemble uses, by the ensemble's names."""
-        made = {}
-        for tensor in outputs:
-            name = self.outputs.get(tensor.name)
-            if name is not None:
-                made[name] = tensor
-        return made
+        used = self.outputs
+        return {used[tensor.name]: tensor for tensor in outputs if tensor.name in used}
 
 
 class Selection(NamedTuple):

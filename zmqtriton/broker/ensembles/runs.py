@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from zmqtriton.broker.ensembles.plan import EnsemblePlan, EnsembleStep, Selection
 from zmqtriton.broker.requests.inflight import InflightRequest
@@ -211,9 +212,8 @@ class EnsembleRun:
     @property
     def is_stalled(self) -> bool:
         """True while the client has to read before steps make more."""
-        if self._unread_bytes >= STREAM_WINDOW_BYTES:
-            return True
-        return self.sent - self.consumed >= STREAM_WINDOW
+        unread = self.sent - self.consumed
+        return self._unread_bytes >= STREAM_WINDOW_BYTES or unread >= STREAM_WINDOW
 
     def add_sent(self, size: int) -> None:
         """Note that a response of this size was sent."""
@@ -252,37 +252,23 @@ class EnsembleRun:
         self.compute_ns += now_ns - dispatched_ns
 
 
+@dataclass(slots=True, eq=False)
 class MemberCall:
     """A call of a member: its request, and that request's place in the run."""
 
-    __slots__ = (
-        "arrived",
-        "arrived_bytes",
-        "granted",
-        "passed",
-        "request",
-        "run",
-        "step",
-        "taken",
-        "wave",
-    )
-
-    def __init__(
-        self, request: InflightRequest, run: EnsembleRun, wave: TensorSet, step: EnsembleStep
-    ) -> None:
-        self.request = request
-        self.run = run
-        self.wave = wave
-        self.step = step
-        #: Responses of a decoupled step that were consumed, and how many of those its stub knows
-        #: of.
-        self.taken = 0
-        self.granted = 0
-        #: Responses that have come, those of them that do not count at its stub as unread any more,
-        #: and the bytes of the others.
-        self.arrived = 0
-        self.passed = 0
-        self.arrived_bytes = 0
+    request: InflightRequest
+    run: EnsembleRun
+    wave: TensorSet
+    step: EnsembleStep
+    #: Responses of a decoupled step that were consumed, and how many of those its stub knows
+    #: of.
+    taken: int = 0
+    granted: int = 0
+    #: Responses that have come, those of them that do not count at its stub as unread any more,
+    #: and the bytes of the others.
+    arrived: int = 0
+    passed: int = 0
+    arrived_bytes: int = 0
 
 
 def changed_marks(parameters: dict[str, object], sequence: SequenceMarks) -> SequenceMarks:
@@ -299,11 +285,7 @@ def changed_marks(parameters: dict[str, object], sequence: SequenceMarks) -> Seq
 
 def size_of(body: bytes, tensors: Iterable[Tensor]) -> int:
     """Return the memory that a response takes: that of its body and of what it refers to."""
-    size = len(body)
-    for tensor in tensors:
-        if type(tensor.data) is Reference:
-            size += tensor.data.size
-    return size
+    return len(body) + sum(one.data.size for one in tensors if type(one.data) is Reference)
 
 
 def tensor_block(tensor: Tensor | None) -> Block | None:

@@ -19,17 +19,13 @@ from zmqtriton.broker.ensembles.runs import (
     changed_marks,
     size_of,
 )
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.requests.recovery import RUN_LOST
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     OVERLOADED,
@@ -40,7 +36,6 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     from_number,
 )
-from zmqtriton_floor.wire import BROKER
 
 _SEQUENCE_LOST = Unavailable("the broker died while the sequence was going on")
 _DROPPED = Cancelled("another step of the ensemble has failed")
@@ -51,25 +46,13 @@ _STUCK = (
 )
 
 
-class EnsembleScheduler:
+class EnsembleScheduler(BrokerPart):
     def __init__(
-        self,
-        lifecycle: RequestLifecycle,
-        outbox: Outbox,
-        generations: GenerationRegistry,
-        limits: Limits,
-        blocks: Blocks,
-        cache_lookup: CacheLookup,
-        *,
-        begun: BegunRequests,
+        self, state: BrokerState, lifecycle: RequestLifecycle, cache_lookup: CacheLookup
     ) -> None:
+        super().__init__(state)
         self._lifecycle = lifecycle
-        self._outbox = outbox
-        self._generations = generations
-        self._limits = limits
-        self._blocks = blocks
         self._cache_lookup = cache_lookup
-        self._begun = begun
         self._last_id = 0
         #: By the requests to the ensembles, in the order in which they began.
         self._runs: dict[InflightRequest, EnsembleRun] = {}
@@ -90,7 +73,7 @@ class EnsembleScheduler:
             body = wire.decode_request(data)
             if request.row.flags & wire.UNCHECKED:
                 _check(request, body)
-                if request.peer != BROKER:  # only frontends lend the memory of clients
+                if request.peer != wire.BROKER:  # only frontends lend the memory of clients
                     body = body._replace(places=[])
         except ZmqTritonError as error:
             self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
@@ -233,7 +216,7 @@ class EnsembleScheduler:
                 row = row._replace(flags=row.flags | wire.BYTE_WINDOW)
             if self._cache_lookup.cache is not None and self._is_hashed(run, step):
                 row = row._replace(flags=row.flags | wire.WANT_DIGESTS)
-            member = InflightRequest(BROKER, row, body, generation, now_ns)
+            member = InflightRequest(wire.BROKER, row, body, generation, now_ns)
             member.parent = run.request
             run.calls[member] = MemberCall(member, run, wave, step)
             run.unanswered[step.number] = run.unanswered.get(step.number, 0) + 1
@@ -257,16 +240,13 @@ class EnsembleScheduler:
         Each has exactly one reader, which accepts GPU tensors: with a second one, either could
         overwrite what the other still reads.
         """
-        newest = self._generations.newest
-        for name in run.selection.used_outputs[step.number]:
-            tensor = step.outputs[name]
-            readers = run.selection.readers.get(tensor, [])
-            if run.selection.uses(tensor) != 1 or not readers:
-                return False
-            reader = newest(readers[0].model, readers[0].version)
-            if reader is None or not reader.takes_gpu:
-                return False
-        return True
+        selection = run.selection
+        tensors = [step.outputs[name] for name in selection.used_outputs[step.number]]
+        if any(selection.uses(one) != 1 or one not in selection.readers for one in tensors):
+            return False
+        readers = (reader for one in tensors for reader in selection.readers[one])
+        newest = (self._generations.newest(one.model, one.version) for one in readers)
+        return all(reader is not None and reader.takes_gpu for reader in newest)
 
     def _take_response(
         self, call: MemberCall, outcome: wire.Outcome, body: bytes, now_ns: int
@@ -397,7 +377,7 @@ class EnsembleScheduler:
         request = run.request
         blocks, shared = wave.take_leases(run.selection.outputs)
         if shared:
-            self._blocks.grant_lease(BROKER, shared)
+            self._blocks.grant_lease(wire.BROKER, shared)
             blocks += shared
         if request.parent is None and blocks:
             self._blocks.hand_over(request.peer, blocks)
@@ -416,7 +396,7 @@ class EnsembleScheduler:
 
     def _release(self, blocks: list[wire.Block]) -> None:
         if blocks:
-            self._blocks.release(BROKER, blocks)
+            self._blocks.release(wire.BROKER, blocks)
 
 
 def _refers(tensors: list[wire.Tensor]) -> bool:
@@ -454,7 +434,7 @@ def _check(request: InflightRequest, body: wire.RequestBody) -> None:
     try:
         request.generation.signature.check(body)
     except InvalidArgument as error:
-        if request.peer == BROKER:
+        if request.peer == wire.BROKER:
             raise
         where = f"Model {request.generation.model} - Error when running inference: "
         raise InvalidArgument(where + error.text) from None

@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.response_cache import CacheEntry, CacheKey, ResponseCache
 from zmqtriton.broker.metrics.statistics import Clock, no_clock
-from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.requests.protocols import Delivers
+from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
 from zmqtriton_floor.settings.broker import Cache
-from zmqtriton_floor.wire import BROKER
 
 _PAGE = 4096
 #: Requests whose answers fit no other request: they may lie on a GPU, have been given before, or
@@ -33,20 +30,11 @@ _UNCACHEABLE_FLAGS = (
 )
 
 
-class CacheLookup:
-    def __init__(
-        self,
-        lifecycle: Delivers,
-        answers: Answers,
-        blocks: Blocks,
-        peers: dict[int, Peer],
-        instances: dict[int, Instance],
-    ) -> None:
+class CacheLookup(BrokerPart):
+    def __init__(self, state: BrokerState, lifecycle: RequestLifecycle, answers: Answers) -> None:
+        super().__init__(state)
         self._lifecycle = lifecycle
         self._answers = answers
-        self._blocks = blocks
-        self._peers = peers
-        self._instances = instances
         #: None if the server has no response cache.
         self.cache: ResponseCache | None = None
         #: Keys for the steps of ensembles, whose requests are made in this process.
@@ -150,7 +138,7 @@ class CacheLookup:
             entry = CacheEntry(key, body, outcome.blocks, _shared(body) if outcome.blocks else 0)
             if cache.fits(entry):
                 if entry.blocks:
-                    self._blocks.grant_lease(BROKER, entry.blocks)
+                    self._blocks.grant_lease(wire.BROKER, entry.blocks)
                 self._release(cache.put(entry))
         took_ns = self._clock() - begun_ns
         self._insertion_ns += took_ns
@@ -181,7 +169,7 @@ class CacheLookup:
     def _release(self, entries: Iterable[CacheEntry]) -> None:
         for entry in entries:
             if entry.blocks:
-                self._blocks.release(BROKER, entry.blocks)
+                self._blocks.release(wire.BROKER, entry.blocks)
 
     def report(self) -> dict[str, Any]:
         """Return the figures for the metrics; empty without a cache."""

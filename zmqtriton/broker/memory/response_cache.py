@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from zmqtriton_floor.wire import Block
 
@@ -19,16 +20,14 @@ CacheKey = tuple[int, int, int, bytes]
 _OVERHEAD = 512
 
 
+@dataclass(slots=True, eq=False)
 class CacheEntry:
-    __slots__ = ("blocks", "body", "key", "shared")
-
-    def __init__(self, key: CacheKey, body: bytes, blocks: list[Block], shared: int) -> None:
-        self.key = key
-        self.body = body
-        #: The blocks that the body refers to. The entry holds one lease of each.
-        self.blocks = blocks
-        #: The size of the blocks.
-        self.shared = shared
+    key: CacheKey
+    body: bytes
+    #: The blocks that the body refers to. The entry holds one lease of each.
+    blocks: list[Block]
+    #: The size of the blocks.
+    shared: int
 
     @property
     def size(self) -> int:

@@ -155,17 +155,13 @@ class LatencyStatistics(ModelStatistics):
         return super().own() | more | ({"first_response": first.as_dict()} if first else {})
 
 
-class StatisticsFactory:
-    """Makes the statistics of versions, as the server's settings ask for."""
-
-    def __init__(self, config: MetricsConfig, clock: Clock) -> None:
-        self._config = config
-        self._clock = clock
-
-    def statistics(self, config: dict[str, Any], *, is_cached: bool) -> ModelStatistics:
-        if not (self._config.has_histograms or self._config.has_summaries):
-            return ModelStatistics()
-        return LatencyStatistics(self._config, self._clock, _buckets(config), is_cached=is_cached)
+def statistics_of(
+    config: dict[str, Any], metrics: MetricsConfig, clock: Clock, *, is_cached: bool
+) -> ModelStatistics:
+    """Make the statistics of a version, as the server's settings ask for."""
+    if not (metrics.has_histograms or metrics.has_summaries):
+        return ModelStatistics()
+    return LatencyStatistics(metrics, clock, _buckets(config), is_cached=is_cached)
 
 
 def _buckets(config: dict[str, Any]) -> list[float]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton_floor import metrics, wire
 from zmqtriton_floor.errors import AlreadyExists, NotFound, ProtocolError, ZmqTritonError
-from zmqtriton_floor.metrics import COUNTER, GAUGE, HISTOGRAM
 
 #: The label values of a series, ordered by label name.
 Labels = tuple[tuple[str, str], ...]
@@ -41,14 +41,14 @@ class Series:
         self.counts = [0] * (len(buckets) + 1)
 
 
+@dataclass(eq=False)
 class Family:
-    def __init__(self, name: str, description: str, kind: int) -> None:
-        self.name = name
-        self.description = description
-        self.kind = kind
-        #: The models' metric objects that hold it: their process and their number there.
-        self.holders: set[tuple[int, int]] = set()
-        self.series: dict[Labels, Series] = {}
+    name: str
+    description: str
+    kind: int
+    #: The models' metric objects that hold it: their process and their number there.
+    holders: set[tuple[int, int]] = field(default_factory=set)
+    series: dict[Labels, Series] = field(default_factory=dict)
 
 
 class MetricHandle:
@@ -61,12 +61,12 @@ class MetricHandle:
         self.places = [bisect_left(series.buckets, bound) for bound in [*buckets, inf]]
 
 
+@dataclass(eq=False)
 class StubMetrics:
     """The families and metrics of one stub."""
 
-    def __init__(self) -> None:
-        self.families: dict[int, Family] = {}
-        self.metrics: dict[int, MetricHandle] = {}
+    families: dict[int, Family] = field(default_factory=dict)
+    metrics: dict[int, MetricHandle] = field(default_factory=dict)
 
 
 class ReportedMetrics:
@@ -192,15 +192,15 @@ class ReportedMetrics:
 
     def _add(self, _: int, process: StubMetrics, number: int, value: float) -> None:
         holder = process.metrics.get(number)
-        if holder is not None and holder.family.kind == COUNTER:
+        if holder is not None and holder.family.kind == metrics.COUNTER:
             holder.series.value += max(0.0, float(value)) if value == value else value
-        elif holder is not None and holder.family.kind == GAUGE:
+        elif holder is not None and holder.family.kind == metrics.GAUGE:
             holder.series.more += float(value)
 
     def _set(self, _: int, process: StubMetrics, number: int, value: float, at_ns: int) -> None:
         """Set a gauge; the last one to set it wins."""
         holder = process.metrics.get(number)
-        if holder is not None and holder.family.kind == GAUGE:
+        if holder is not None and holder.family.kind == metrics.GAUGE:
             series = holder.series
             series.value, series.more, series.set_ns = float(value), 0.0, int(at_ns)
 
@@ -212,14 +212,18 @@ class ReportedMetrics:
         The holder that set it last is right about its value; what others add still counts.
         """
         holder = process.metrics.get(number)
-        if holder is not None and holder.family.kind == GAUGE and at_ns > holder.series.set_ns:
+        if (
+            holder is not None
+            and holder.family.kind == metrics.GAUGE
+            and at_ns > holder.series.set_ns
+        ):
             holder.series.value, holder.series.set_ns = float(value), int(at_ns)
 
     def _observed(
         self, _: int, process: StubMetrics, number: int, counts: list[int], total: float
     ) -> None:
         holder = process.metrics.get(number)
-        if holder is None or holder.family.kind != HISTOGRAM:
+        if holder is None or holder.family.kind != metrics.HISTOGRAM:
             return
         if len(counts) != len(holder.places) or any(type(c) is not int or c < 0 for c in counts):
             raise ValueError("counts of other buckets")
@@ -265,6 +269,6 @@ class ReportedMetrics:
 
 def _describe(kind: int, series: Series) -> dict[str, Any]:
     described: dict[str, Any] = {"labels": dict(series.labels), "value": series.value + series.more}
-    if kind == HISTOGRAM:
+    if kind == metrics.HISTOGRAM:
         described |= {"buckets": series.buckets, "counts": series.counts}
     return described

@@ -9,11 +9,9 @@ from math import ceil
 from operator import sub
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics.model_metrics import ReportedMetrics
-from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics, Traffic
-from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED, Limits
 from zmqtriton.broker.scheduling.batching import BatchingQueue
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
@@ -21,6 +19,7 @@ from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.scheduler import Scheduler
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -32,30 +31,20 @@ _STEP_NS = 1_000_000_000
 _MAX_REMOVED = 256
 
 
-class MetricReports:
+class MetricReports(BrokerPart):
     def __init__(
         self,
-        peers: dict[int, Peer],
-        generations: GenerationRegistry,
-        traffic: Traffic,
-        limits: Limits,
-        blocks: Blocks,
+        state: BrokerState,
         cache_lookup: CacheLookup,
-        *,
         rates: RateLimiter,
         metrics: ReportedMetrics,
     ) -> None:
-        self._peers = peers
-        self._generations = generations
-        self._schedulers = generations.schedulers
-        self._traffic = traffic
-        self._limits = limits
-        self._blocks = blocks
+        super().__init__(state)
         self._cache_lookup = cache_lookup
         self._rates = rates
         self._metrics = metrics
-        self._loads = LoadReports(generations, limits)
-        self._readings = Readings(generations)
+        self._loads = LoadReports(self._generations, self._limits)
+        self._readings = Readings(self._generations)
         self.generation_removed = self._readings.generation_removed
 
     def answer(
@@ -111,31 +100,27 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
     """Return the entry of a generation in `model_stats`."""
     generation, waiting = scheduler.generation, scheduler.waiting
     counters, model, version = generation.statistics, generation.model, generation.version
-    entry = counters.as_dict(model, version, waiting, wall_offset_ns)
-    entry["zmqtriton"]["sequences"] = scheduler.sequence_count
     text, failed_ns = counters.last_error
-    if text:
-        at_s = (failed_ns + wall_offset_ns) / 1e9
-        entry["zmqtriton"]["last_error"] = {"text": text[:_MAX_ERROR], "at_s": at_s}
-    if counters.overdue.count:
-        entry["zmqtriton"]["overdue"] = counters.overdue.as_dict(wall_offset_ns)
-    entry["zmqtriton"]["last_arrival_ns"] = counters.last_arrival_ns
-    entry["zmqtriton"] |= _occupancy(scheduler, now_ns) | scheduler.placement.counts
+    last_error = {"text": text[:_MAX_ERROR], "at_s": (failed_ns + wall_offset_ns) / 1e9}
     ages = [execution_age_ns(one, now_ns) for one in scheduler.instances.values()]
-    if oldest_ns := max(ages, default=0):
-        entry["zmqtriton"]["oldest_execution_ns"] = oldest_ns
-    if usual_ns := scheduler.placement.ahead.mean_ns:
-        entry["zmqtriton"]["usual_execution_ns"] = usual_ns
-    if generation.calls:
-        entry["zmqtriton"]["calls"] = sorted(generation.calls)
-    if counters.trial is not None:
-        entry["zmqtriton"]["executing_ns"] = _executing_ns(scheduler, now_ns)
-    if generation.max_streams:
-        entry["zmqtriton"]["streams"] = _streams(scheduler)
-    if batching := _batching(scheduler):
-        entry["zmqtriton"]["batching"] = batching
-    if scheduler.rate is not None:
-        entry["zmqtriton"]["pace"] = scheduler.rate.report(now_ns)
+    #: None where there is nothing to tell.
+    own = {
+        "sequences": scheduler.sequence_count,
+        "last_error": last_error if text else None,
+        "overdue": counters.overdue.as_dict(wall_offset_ns) if counters.overdue.count else None,
+        "last_arrival_ns": counters.last_arrival_ns,
+        **_occupancy(scheduler, now_ns),
+        **scheduler.placement.counts,
+        "oldest_execution_ns": max(ages, default=0) or None,
+        "usual_execution_ns": scheduler.placement.ahead.mean_ns or None,
+        "calls": sorted(generation.calls) or None,
+        "executing_ns": None if counters.trial is None else _executing_ns(scheduler, now_ns),
+        "streams": _streams(scheduler) if generation.max_streams else None,
+        "batching": _batching(scheduler) or None,
+        "pace": None if scheduler.rate is None else scheduler.rate.report(now_ns),
+    }
+    entry = counters.as_dict(model, version, waiting, wall_offset_ns)
+    entry["zmqtriton"] |= {name: value for name, value in own.items() if value is not None}
     return entry
 
 

@@ -12,6 +12,7 @@ import json
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from zmqtriton_floor.errors import ProtocolError
@@ -142,20 +143,20 @@ class CountedBatch(Protocol):
     """The requests of one execution."""
 
     @property
-    def requests(self) -> Sequence[CountedRequest]: ...
+    def requests(self) -> Sequence[CountedRequest]:
+        """The requests that were executed."""
 
     @property
-    def fillers(self) -> int: ...
+    def fillers(self) -> int:
+        """The number of padding requests beside them."""
 
 
+@dataclass(slots=True, eq=False)
 class Duration:
     """A count, and the sum of the time."""
 
-    __slots__ = ("count", "ns")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.ns = 0
+    count: int = 0
+    ns: int = 0
 
     def add(self, count: int, ns: int) -> None:
         self.count += count
@@ -165,14 +166,15 @@ class Duration:
         return {"count": self.count, "ns": self.ns}
 
 
+@dataclass(eq=False)
 class Overdue:
     """The requests whose deadline has passed while they were executed."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        #: How long their clients would have waited, and how much of that was spent in the queue.
-        self.allowed_ns, self.queued_ns = 0, 0
-        self.last_ns = 0
+    count: int = 0
+    #: How long their clients would have waited, and how much of that was spent in the queue.
+    allowed_ns: int = 0
+    queued_ns: int = 0
+    last_ns: int = 0
 
     def as_dict(self, wall_offset_ns: int) -> dict[str, float]:
         return {
@@ -396,15 +398,10 @@ class ModelStatistics:
             "zmqtriton": {"pending": pending, **self.own()},
         }
 
-    def _comparable(self) -> dict[str, Any]:
-        """Return what a comparison with another version needs, if there is one."""
-        if self.trial is None:
-            return {}
-        unawaited = self.unawaited, self.late_successes, self.late_failures
-        return {"trial": self.trial.as_dict(), "unawaited": unawaited}
-
     def own(self) -> dict[str, Any]:
         """Return the figures that the protocol has no field for."""
+        # a comparison with another version needs these
+        late = self.unawaited, self.late_successes, self.late_failures
         return {
             "failures": dict(self.failures),
             "refusals": dict(self.refusals),
@@ -412,17 +409,17 @@ class ModelStatistics:
             "deadlines": self.deadlines,
             "direct_responses": self.direct,
             "brokered_responses": self.brokered,
-            **self._comparable(),
+            **({} if self.trial is None else {"trial": self.trial.as_dict(), "unawaited": late}),
         }
 
 
+@dataclass(eq=False)
 class Traffic:
     """Counters of the broker's sockets, and of its loop."""
 
-    def __init__(self) -> None:
-        self.received_bytes = 0
-        self.sent_bytes = 0
-        #: Messages that were dropped: malformed, or not allowed from where they came.
-        self.malformed = 0
-        #: How long the turns of the loop took, when somebody last asked.
-        self.turns: dict[str, Any] = {}
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    #: Messages that were dropped: malformed, or not allowed from where they came.
+    malformed: int = 0
+    #: How long the turns of the loop took, when somebody last asked.
+    turns: dict[str, Any] = field(default_factory=dict)

@@ -11,17 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from zmqtriton.broker.memory.blocks import Blocks
-from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.response_order import Addressed
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError
 from zmqtriton_floor.execution_progress import RequestKey
@@ -29,26 +23,31 @@ from zmqtriton_floor.execution_progress import RequestKey
 CANCELLED = Cancelled("request was cancelled")
 
 
-class AnswerTraces:
-    def __init__(self) -> None:
-        self._sender: spans.SpanSender | None = None
+class Answers(BrokerPart):
+    def __init__(self, state: BrokerState, deadlocks: Deadlocks) -> None:
+        super().__init__(state)
+        self._deadlocks = deadlocks
+        #: Set if there is a process to send spans to.
+        self._spans: spans.SpanSender | None = None
+        #: Called when a retired generation has answered everything.
+        self.on_drained: Callable[[BrokerGeneration], None]
+        #: The places of answered requests whose answers are kept back.
+        self._kept_back: dict[RequestKey, int] = {}
 
-    def begin(self, directory: str) -> None:
+    def begin_traces(self, directory: str) -> None:
         """Note that there is a process to send spans to."""
-        self._sender = spans.SpanSender(directory)
+        self._spans = spans.SpanSender(directory)
 
-    def finished(self, request: InflightRequest, *, is_client: bool) -> None:
-        if self._sender is None:
-            return
+    def _send_span(self, request: InflightRequest, sender: spans.SpanSender) -> None:
+        generation, asker = request.generation, self._peers.get(request.peer)
         marks = [
             ("REQUEST_START", request.arrived_ns),
             ("QUEUE_START", request.arrived_ns),
             ("REQUEST_END", time.monotonic_ns()),
         ]
-        generation = request.generation
         span = {
             "parent": spans.span_of(request.row.trace),
-            "is_root": is_client,
+            "is_root": asker is not None and asker.role != "stub",
             "model": generation.model,
             "version": generation.version,
             "executed": request.stub != 0,
@@ -56,35 +55,7 @@ class AnswerTraces:
         }
         if request.error:
             span["error"] = request.error
-        self._sender.send(request.trace, span)
-
-
-class Answers:
-    def __init__(
-        self,
-        outbox: Outbox,
-        peers: dict[int, Peer],
-        instances: dict[int, Instance],
-        generations: GenerationRegistry,
-        limits: Limits,
-        blocks: Blocks,
-        *,
-        deadlocks: Deadlocks,
-        begun: BegunRequests,
-    ) -> None:
-        self._outbox = outbox
-        self._peers = peers
-        self._instances = instances
-        self._generations = generations
-        self._limits = limits
-        self._blocks = blocks
-        self._deadlocks = deadlocks
-        self.traces = AnswerTraces()
-        self._begun = begun
-        #: Called when a retired generation has answered everything.
-        self.on_drained: Callable[[BrokerGeneration], None]
-        #: The places of answered requests whose answers are kept back.
-        self._kept_back: dict[RequestKey, int] = {}
+        sender.send(request.trace, span)
 
     def reply(self, request: InflightRequest, reply: wire.Reply, body: bytes) -> None:
         """Send a response, or the end of a stream; if final, the request has been finished."""
@@ -100,7 +71,7 @@ class Answers:
     def _send_kept(self, leaving: Iterable[Addressed]) -> None:
         """Send replies that may have been kept back."""
         for peer, reply, body in leaving:
-            self._send([(peer, reply, body)])
+            self._send(peer, reply, body)
             place = self._kept_back.pop((peer, reply.id), None)
             if place is not None:
                 self._outbox.once_delivered.append(partial(self._begun.remove, place))
@@ -113,11 +84,12 @@ class Answers:
         if self._deadlocks.open_calls:
             self._deadlocks.discard(request)
         reply = wire.Reply(request.row.id, error.number, error.text, wire.ABANDONED)
-        self._send([(request.peer, reply, b"")])
+        self._send(request.peer, reply, b"")
 
     def reject(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
         """Refuse a request that was never admitted."""
-        self._send([(peer, _error_reply(own_id, error), b"")])
+        refusal = wire.Reply(own_id, error.number, error.text, wire.FINAL, error.retry_after_ms)
+        self._send(peer, refusal, b"")
 
     def leave_order(self, request: InflightRequest) -> None:
         """Let no other answer wait for that of this request, which nobody reads."""
@@ -125,10 +97,8 @@ class Answers:
         if order is not None:
             self._send_kept(order.leave(request.key))
 
-    def _send(self, leaving: Iterable[Addressed]) -> None:
-        replies = self._outbox.replies
-        for peer, reply, body in leaving:
-            replies.setdefault(peer, []).append((reply, body))
+    def _send(self, peer: int, reply: wire.Reply, body: bytes) -> None:
+        self._outbox.replies.setdefault(peer, []).append((reply, body))
 
     def finish(self, request: InflightRequest) -> None:
         """End a request: all that counted or kept it lets it go."""
@@ -138,10 +108,8 @@ class Answers:
             instance.open_requests.pop(request.key, None)
         if self._deadlocks.open_calls:
             self._deadlocks.discard(request)
-        if request.row.trace:
-            asker = self._peers.get(request.peer)
-            is_client = asker is not None and asker.role != "stub"
-            self.traces.finished(request, is_client=is_client)
+        if request.row.trace and self._spans is not None:
+            self._send_span(request, self._spans)
         request.answer()
         if generation.has_sequences:
             scheduler = self._generations.schedulers.get(generation.number)
@@ -169,10 +137,6 @@ class Answers:
             generation.is_drained = True
             self._outbox.supervisor.append(wire.Drained(generation.number))
             self.on_drained(generation)
-
-
-def _error_reply(own_id: int, error: ZmqTritonError) -> wire.Reply:
-    return wire.Reply(own_id, error.number, error.text, wire.FINAL, error.retry_after_ms)
 
 
 def overload_error(request: InflightRequest) -> Unavailable:

@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
-from zmqtriton.broker.requests.protocols import Refuses
+from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance, Occupation
 from zmqtriton.broker.scheduling.scheduler import Scheduler
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -55,15 +54,16 @@ class WaitGraph:
         """
         supposed: set[int] | None = None if doubtful is None else set()
         ways = self._build(request, supposed)
+        if ways is None:
+            return set()
         running: set[InflightRequest] = set()
-        is_growing = ways is not None
-        while is_growing and ways is not None:
+        before = -1
+        while len(running) > before:
             before = len(running)
             for one, alternatives in ways.items():
                 if any(all(needed in running for needed in way) for way in alternatives):
                     running.add(one)
-            is_growing = len(running) > before
-        if ways is None or request in running:
+        if request in running:
             return set()
         if doubtful is not None and supposed is not None:
             doubtful |= supposed
@@ -189,20 +189,11 @@ def _find_awaited(instance: Instance, batch: int) -> list[InflightRequest] | Non
     return awaited if len(awaited) == len(reported) else None
 
 
-class Deadlocks:
-    def __init__(
-        self,
-        lifecycle: Refuses,
-        outbox: Outbox,
-        peers: dict[int, Peer],
-        instances: dict[int, Instance],
-        schedulers: dict[int, Scheduler],
-    ) -> None:
+class Deadlocks(BrokerPart):
+    def __init__(self, state: BrokerState, lifecycle: RequestLifecycle) -> None:
+        super().__init__(state)
         self._lifecycle = lifecycle
-        self._outbox = outbox
-        self._peers = peers
-        self._instances = instances
-        self._graph = WaitGraph(instances, schedulers)
+        self._graph = WaitGraph(self._instances, self._schedulers)
         #: The unanswered calls of models, with the instance that made them.
         self.open_calls: dict[tuple[int, int], Instance] = {}
         #: Those of the unanswered calls, and of the steps of ensembles, that may still be queued.

@@ -36,54 +36,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.requests.answers import Answers, overload_error
+from zmqtriton.broker.requests.answers import CANCELLED, Answers, overload_error
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
-from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.admission import SequenceAdmission
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, ZmqTritonError
-from zmqtriton_floor.wire import RESENT, StageTimes
+from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, Unavailable, ZmqTritonError
 
+_STEPS_LOST = Unavailable("the broker died before the rescheduled request could be executed again")
 _CALLER_CANCELLED = Cancelled("request was cancelled, because the one that it was made for was")
 
 
-class Lifecycle:
-    def __init__(
-        self,
-        outbox: Outbox,
-        timers: Timers,
-        dispatch: Dispatch,
-        limits: Limits,
-        instances: dict[int, Instance],
-        schedulers: dict[int, Scheduler],
-        *,
-        blocks: Blocks,
-    ) -> None:
-        self._outbox = outbox
+class Lifecycle(BrokerPart):
+    def __init__(self, state: BrokerState, timers: Timers, dispatch: Dispatch) -> None:
+        super().__init__(state)
         self._timers = timers
         self._dispatch = dispatch
-        self._limits = limits
-        self._instances = instances
-        self._schedulers = schedulers
-        self._blocks = blocks
-        self._answers: Answers
-        self._cache_lookup: CacheLookup
-        self._deadlocks: Deadlocks
-        self._ensembles: EnsembleScheduler
-        self._recovery: Recovery
-        self._sequence_admission: SequenceAdmission
-        self._waiting_for_load: WaitingForLoad
 
     def connect(
         self,
@@ -249,6 +225,31 @@ class Lifecycle:
         row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
         self._answers.reply(request, wire.make(wire.Reply, row), body)
 
+    def reschedule(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
+        """Queue requests again for their next step, as their stub has asked.
+
+        Until then such a request waits like any other and may be cancelled; but since it has run,
+        it dies with its stub.
+        """
+        scheduler = self._schedulers[instance.generation]
+        for route in routes:
+            request = instance.open_requests.get(route)
+            if request is None:
+                # The client of an earlier broker has not repeated it here yet.
+                outcome = wire.Outcome(*route, _STEPS_LOST.number, _STEPS_LOST.text, wire.FINAL)
+                if not self._recovery.keep(instance.serial, outcome, b"", now_ns):
+                    self._traffic.malformed += 1
+                self._outbox.cancel_execution(instance.serial, route)
+            elif (
+                request.state is not RequestState.EXECUTING or not scheduler.generation.is_iterative
+            ):
+                self._traffic.malformed += 1
+            elif not scheduler.reschedule(request, now_ns):
+                self._outbox.cancel_execution(instance.serial, route)
+                self.refuse(request, _STEPS_LOST, statistics.BACKEND, now_ns)
+            elif request.is_cancelled:
+                self.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
+
     def _stage_times(self, request: InflightRequest, now_ns: int) -> wire.StageTimes:
         if request.steps is not None:
             return self._ensembles.stage_times(request)
@@ -303,7 +304,7 @@ def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: 
     if is_executing(request, instances):
         took = _seconds(now_ns - request.dispatched_ns)
         # an earlier broker may have had it for long
-        took = f"at least {took}" if request.row.flags & RESENT and not request.batch else took
+        took = f"at least {took}" if request.row.flags & wire.RESENT and not request.batch else took
         return f"model '{model}' was executing the request for {took}"
     waited = _seconds(now_ns - request.queued_ns)
     if request.is_undecided:
@@ -328,7 +329,9 @@ def _seconds(ns: int) -> str:
     return f"{max(0, ns) / 1e9:.3f} s"
 
 
-def stage_times_of(request: InflightRequest, instance: Instance | None, now_ns: int) -> StageTimes:
+def stage_times_of(
+    request: InflightRequest, instance: Instance | None, now_ns: int
+) -> wire.StageTimes:
     """Return the times up to now; the instance is the one that has the request.
 
     Asked for requests with WANT_STAGES alone. Of what the stub reports after the message with the
@@ -341,5 +344,5 @@ def stage_times_of(request: InflightRequest, instance: Instance | None, now_ns: 
             batch = instance.batches.get(executed.batch)
             if batch is not None and request in batch.requests:
                 times = executed.input_ns, executed.infer_ns, executed.output_ns
-                return StageTimes(own_id, queue_ns, *times)
-    return StageTimes(own_id, queue_ns, 0, max(0, now_ns - request.dispatched_ns), 0)
+                return wire.StageTimes(own_id, queue_ns, *times)
+    return wire.StageTimes(own_id, queue_ns, 0, max(0, now_ns - request.dispatched_ns), 0)

@@ -136,17 +136,13 @@ class Limits:
         #: How many requests were refused here.
         self.refused = 0
         self.tokens = TokenLimits()
-        self._max_requests = MAX_UNANSWERED
+        #: How many requests may be unanswered in the server.
+        self.max_requests = MAX_UNANSWERED
         self._max_model_requests = 0
 
     def configure(self, limits: RequestLimits) -> None:
-        self._max_requests = min(limits.max_requests or MAX_UNANSWERED, MAX_UNANSWERED)
+        self.max_requests = min(limits.max_requests or MAX_UNANSWERED, MAX_UNANSWERED)
         self._max_model_requests = limits.max_model_requests
-
-    @property
-    def max_requests(self) -> int:
-        """Return how many requests may be unanswered in the server."""
-        return self._max_requests
 
     def max_of(self, generation: BrokerGeneration) -> int:
         """Return how many requests of clients may be unanswered in one model; 0: any number."""
@@ -170,7 +166,7 @@ class Limits:
         limit = generation.max_requests
         if limit is None:  # max_of(), without a call for each request
             limit = self._max_model_requests
-        return self.unanswered >= self._max_requests or 0 < limit <= generation.unanswered
+        return self.unanswered >= self.max_requests or 0 < limit <= generation.unanswered
 
     def refuse(self, generation: BrokerGeneration, now_ns: int) -> Unavailable:
         """Count a request that there is no room for; return its error."""
@@ -185,6 +181,6 @@ class Limits:
         """Return the limit for which one more request has no room."""
         if self.unanswered_bytes >= MAX_UNANSWERED_BYTES:
             return statistics.MEMORY
-        if self.unanswered >= self._max_requests:
+        if self.unanswered >= self.max_requests:
             return statistics.MAX_REQUESTS
         return statistics.MAX_MODEL_REQUESTS

@@ -13,21 +13,17 @@ if TYPE_CHECKING:
     from zmqtriton_floor.errors import ZmqTritonError
 
 
-class Refuses(Protocol):
+class RequestLifecycle(Protocol):
     def refuse(
         self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int, /
     ) -> None:
         """Answer a request finally with an error of the broker's own."""
 
-
-class Delivers(Protocol):
     def deliver(
         self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int, /
     ) -> None:
         """Hand a finished request's outcome to its maker: a peer or an ensemble."""
 
-
-class RequestLifecycle(Refuses, Protocol):
     def submit(self, request: InflightRequest, now_ns: int, /) -> None:
         """Admit a request; it is dispatched at the end of the current event."""
 
@@ -52,10 +48,3 @@ class RequestLifecycle(Refuses, Protocol):
         /,
     ) -> None:
         """Pass on a response of a stub, or of an ensemble, whose source is 0."""
-
-
-class Infers(Protocol):
-    def infer(
-        self, serial: int, rows: list[wire.Request], bodies: list[bytes], now_ns: int, /
-    ) -> None:
-        """Admit the requests of a peer, or refuse them."""

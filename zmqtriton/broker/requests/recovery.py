@@ -48,16 +48,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import ExecutionProgress, Instance
+from zmqtriton.broker.scheduling.instances import ExecutionProgress
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.execution_progress import FENCE_NS, RequestKey
 from zmqtriton_floor.settings.broker import BrokerSettings
@@ -86,29 +84,14 @@ _REMOVED = Unavailable(
 )
 
 
-class Recovery:
+class Recovery(BrokerPart):
     """The state of a recovery; empty and idle in the first broker of a server."""
 
-    def __init__(
-        self,
-        lifecycle: RequestLifecycle,
-        outbox: Outbox,
-        peers: dict[int, Peer],
-        generations: GenerationRegistry,
-        instances: dict[int, Instance],
-        blocks: Blocks,
-        *,
-        begun: BegunRequests,
-    ) -> None:
+    def __init__(self, state: BrokerState, lifecycle: RequestLifecycle) -> None:
+        super().__init__(state)
         self._lifecycle = lifecycle
-        self._outbox = outbox
-        self._peers = peers
-        self._generations = generations
-        self._instances = instances
-        self._blocks = blocks
-        self._begun = begun
-        blocks.earlier_askers = self._askers_of
-        blocks.early_blocks = self._early_blocks
+        self._blocks.earlier_askers = self._askers_of
+        self._blocks.early_blocks = self._early_blocks
         #: The stub that has the request and will answer it.
         self._received: dict[RequestKey, int] = {}
         #: Outcomes that came before the request was repeated, in their order.
@@ -275,7 +258,7 @@ class Recovery:
         self, number: int, requests: list[InflightRequest], now_ns: int
     ) -> list[InflightRequest]:
         """Decide about requests for a generation; return those that have to wait."""
-        generation = self._generations.get(number)
+        generation = self._generations.by_number.get(number)
         if generation is None:
             silent = []
         elif generation.plan is None:
@@ -352,10 +335,7 @@ class Recovery:
         is_awaiting = any(
             peer.role in self._askers and not peer.has_resent for peer in self._peers.values()
         ) or any(not instance.has_arrived for instance in self._instances.values())
-        if is_awaiting:
-            self._all_here_ns = 0
-        else:
-            self._all_here_ns = self._all_here_ns or now_ns
+        self._all_here_ns = 0 if is_awaiting else self._all_here_ns or now_ns
         if self._all_here_ns and now_ns - self._all_here_ns >= LEFTOVER_NS:
             self._is_over, self.over_ns, self._look_over_ns = True, now_ns, 0
             self._unheard.clear()

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from typing import NamedTuple
 
-from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.inflight import Batch
-from zmqtriton.broker.requests.protocols import Infers
 from zmqtriton.broker.scheduling.generations import NotServed
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.settings.broker import OnDemand
@@ -34,11 +34,17 @@ class _WaitingRequest(NamedTuple):
     until_ns: int
 
 
-class WaitingForLoad:
-    def __init__(self, requests: Infers, answers: Answers, outbox: Outbox) -> None:
-        self._requests = requests
+class WaitingForLoad(BrokerPart):
+    def __init__(
+        self,
+        state: BrokerState,
+        infer: Callable[[int, list[wire.Request], list[bytes], int], None],
+        answers: Answers,
+    ) -> None:
+        """Set up; `infer` admits the requests of a peer, or refuses them."""
+        super().__init__(state)
+        self._infer = infer
         self._answers = answers
-        self._outbox = outbox
         #: How long a request may wait; 0 if none does.
         self._timeout_ns = 0
         self._numbers = itertools.count(1)
@@ -58,9 +64,14 @@ class WaitingForLoad:
     ) -> bool:
         """Hold a request until its model is loaded; False if it cannot be held."""
         is_late = row.deadline_ns and row.deadline_ns <= now_ns
-        if not self._timeout_ns or self._is_again or is_late or len(self.timed) >= MAX_HELD:
-            return False
-        if not isinstance(error, NotServed) or not error.model:
+        if (
+            not isinstance(error, NotServed)
+            or not error.model
+            or not self._timeout_ns
+            or self._is_again
+            or is_late
+            or len(self.timed) >= MAX_HELD
+        ):
             return False
         until_ns = min(now_ns + self._timeout_ns, row.deadline_ns or now_ns + self._timeout_ns)
         self.timed[serial, row.id] = _WaitingRequest(row, body, error, until_ns)
@@ -83,7 +94,7 @@ class WaitingForLoad:
                 self._answers.reject(serial, own_id, error)
             elif json.loads(answer.result):
                 self._is_again = True
-                self._requests.infer(serial, [held.row], [held.body], now_ns)
+                self._infer(serial, [held.row], [held.body], now_ns)
                 self._is_again = False
             else:
                 self._answers.reject(serial, own_id, held.error)

@@ -7,17 +7,15 @@ share a batch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
-from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import EARLIER, Instance, Occupation
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import EPOCH_SHIFT
@@ -26,21 +24,11 @@ from zmqtriton_floor.reasons import Kind, Reason
 _MAY_RUN_OUT = (Occupation.BUSY, Occupation.ABSENT, Occupation.LEAVING)
 
 
-class Dispatch:
-    def __init__(
-        self,
-        outbox: Outbox,
-        timers: Timers,
-        rates: RateLimiter,
-        schedulers: Mapping[int, Scheduler],
-        *,
-        begun: BegunRequests,
-    ) -> None:
-        self._outbox = outbox
+class Dispatch(BrokerPart):
+    def __init__(self, state: BrokerState, timers: Timers, rates: RateLimiter) -> None:
+        super().__init__(state)
         self._timers = timers
         self._rates = rates
-        self._schedulers = schedulers
-        self._begun = begun
         #: Those that may have something to dispatch since the last time, by generation.
         self.marked: dict[int, Scheduler] = {}
         self._epoch = 0

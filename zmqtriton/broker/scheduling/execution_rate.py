@@ -65,10 +65,6 @@ class ExecutionRate:
         #: How many of its requests were refused meanwhile.
         self.refused = 0
 
-    @property
-    def due_ns(self) -> int:
-        return self.shared.free_ns
-
     def may_begin(self, now_ns: int) -> bool:
         return now_ns >= self.shared.free_ns
 

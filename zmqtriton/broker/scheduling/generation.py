@@ -10,11 +10,12 @@ from functools import cached_property
 from typing import Any
 
 from zmqtriton.broker.ensembles.plan import EnsemblePlan
-from zmqtriton.broker.metrics.latencies import StatisticsFactory
-from zmqtriton.broker.metrics.statistics import ModelStatistics, ResponseCounts
+from zmqtriton.broker.metrics.latencies import statistics_of
+from zmqtriton.broker.metrics.statistics import Clock, ModelStatistics, ResponseCounts
 from zmqtriton.broker.requests.response_order import order_of
 from zmqtriton.broker.scheduling.execution_rate import MAX_EXECUTIONS
 from zmqtriton_floor.cache_keys import is_cached
+from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.signature import Signature, splits_batches, takes_gpu
 from zmqtriton_floor.wire import UNCHECKED, Request
 
@@ -108,9 +109,9 @@ class BrokerGeneration:
         """Return the model's limit; 0 is no limit."""
         return _parameter(self.config, MAX_EXECUTIONS) or 0.0
 
-    def measure(self, latencies: StatisticsFactory) -> None:
+    def measure(self, metrics: MetricsConfig, clock: Clock) -> None:
         """Begin to count, as the server's settings ask for."""
-        self.statistics = latencies.statistics(self.config, is_cached=self.is_cached)
+        self.statistics = statistics_of(self.config, metrics, clock, is_cached=self.is_cached)
         self.statistics.split_above = self.split_above
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
 

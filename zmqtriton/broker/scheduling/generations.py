@@ -5,10 +5,8 @@ Knows neither peers nor clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.metrics.latencies import StatisticsFactory
 from zmqtriton.broker.metrics.statistics import Clock, TrialTimes, no_clock
 from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, SharedRate
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
@@ -48,7 +46,8 @@ class GenerationRegistry:
         #: By the same numbers. That of a removed one stays until its requests have been refused.
         self.schedulers: dict[int, Scheduler] = {}
         self._by_name: dict[str, dict[int, BrokerGeneration]] = {}
-        self._latencies = StatisticsFactory(MetricsConfig(), no_clock)
+        self._metrics = MetricsConfig()
+        self._clock: Clock = no_clock
         #: A model with a batcher begins when so many of its requests wait.
         self._held_requests = 0
         #: Reference to what has a scheduler follow what requests say, "" without one, and the
@@ -65,18 +64,9 @@ class GenerationRegistry:
 
     def configure(self, settings: BrokerSettings, clock: Clock) -> None:
         """Serve and count from now on as the settings of the Bootstrap ask for."""
-        self._latencies = StatisticsFactory(settings.metrics, clock)
+        self._metrics, self._clock = settings.metrics, clock
         self._held_requests = settings.held_requests
         self._placement, self._placed_by = settings.placement, settings.placed_by
-
-    def __getitem__(self, number: int) -> BrokerGeneration:
-        return self.by_number[number]
-
-    def __iter__(self) -> Iterator[BrokerGeneration]:
-        return iter(list(self.by_number.values()))
-
-    def get(self, number: int) -> BrokerGeneration | None:
-        return self.by_number.get(number)
 
     def add_or_update(self, message: wire.AddGeneration) -> BrokerGeneration:
         generation = self.by_number.get(message.generation)
@@ -84,7 +74,7 @@ class GenerationRegistry:
             generation.regroup(message.config)
             return generation
         new = BrokerGeneration(message.generation, message.model, message.version, message.config)
-        new.measure(self._latencies)
+        new.measure(self._metrics, self._clock)
         scheduler = Scheduler(new)
         if self._placement and self._placed_by in new.config.get("parameters", {}):
             lazy_names.load_reference(self._placement)(scheduler)
@@ -93,8 +83,7 @@ class GenerationRegistry:
             scheduler.rate = ExecutionRate(self._shared_rate(new))
         self.by_number[new.number], self.schedulers[new.number] = new, scheduler
         self.any_takes_gpu |= new.takes_gpu
-        versions = self._by_name.setdefault(new.model, {})
-        versions[new.version] = new
+        self._by_name.setdefault(new.model, {})[new.version] = new
         self._measure(new)
         return new
 
@@ -184,8 +173,13 @@ class GenerationRegistry:
 
     def replaced(self, generation: BrokerGeneration) -> list[BrokerGeneration]:
         """Return the earlier generations of the model that are still ending."""
-        earlier = [g for g in self if self.share_sequences(g, generation) and g is not generation]
-        return [g for g in earlier if g.is_retired]
+        return [
+            other
+            for other in self.by_number.values()
+            if other is not generation
+            and other.is_retired
+            and self.share_sequences(other, generation)
+        ]
 
     def share_sequences(self, one: BrokerGeneration | Departed, other: BrokerGeneration) -> bool:
         """True if a sequence that began in one goes on there, though its requests name the other.

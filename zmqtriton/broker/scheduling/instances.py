@@ -18,6 +18,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
@@ -101,35 +102,30 @@ EARLIER = 0
 _OPEN = (Occupation.IDLE, Occupation.BUSY)
 
 
+@dataclass(eq=False)
 class RateLimiterMember:
     """One of the instances that share resources."""
 
-    def __init__(
-        self,
-        demand: ResourceNeed,
-        find_blockers: Callable[[ResourceNeed], list[Instance]],
-        points: int,
-    ) -> None:
-        self.resource_need = demand
-        #: The points it has used, and since when it has had something to do; 0 if it has nothing.
-        self.points = points
-        self.waits_since = 0
-        #: It may begin a batch just now.
-        self.is_its_turn = False
-        self._find_blockers = find_blockers
+    resource_need: ResourceNeed
+    _find_blockers: Callable[[ResourceNeed], list[Instance]]
+    #: The points it has used, and since when it has had something to do; 0 if it has nothing.
+    points: int
+    waits_since: int = 0
+    #: It may begin a batch just now.
+    is_its_turn: bool = False
 
     def blockers(self) -> list[Instance]:
         """Return the executing members that hold what it would need; [] if it lacks nothing."""
         return self._find_blockers(self.resource_need)
 
 
+@dataclass(eq=False)
 class StreamLimit:
     """The bound of the requests of one instance whose senders are open."""
 
-    def __init__(self, limit: int, count_earlier: Callable[[int], int]) -> None:
-        self._limit = limit
-        #: Counts the requests that a stub has of an earlier broker and that have not come again.
-        self._count_earlier = count_earlier
+    _limit: int
+    #: Counts the requests that a stub has of an earlier broker and that have not come again.
+    _count_earlier: Callable[[int], int]
 
     def room(self, instance: Instance) -> int:
         """Return how many more requests it may be given."""
@@ -157,72 +153,49 @@ class ExecutionProgress(Protocol):
         """Let go of the page."""
 
 
+@dataclass(slots=True, eq=False)
 class Instance:
     """One stub. It may be given work once it has said hello and the supervisor has attached it."""
 
-    __slots__ = (
-        "batches",
-        "blocking_calls",
-        "concurrency",
-        "earlier",
-        "executing_since_ns",
-        "fenced_ns",
-        "generation",
-        "has_arrived",
-        "has_executed",
-        "is_dismissed",
-        "membership",
-        "name",
-        "open_calls",
-        "open_requests",
-        "progress",
-        "reported",
-        "reported_waits",
-        "serial",
-        "state",
-        "streams",
+    serial: int
+    name: str
+    generation: int
+    #: Tells which batches it has begun. None if nothing may be sent ahead.
+    progress: ExecutionProgress | None = None
+    state: Occupation = Occupation.ABSENT
+    #: It has said hello; until then nobody knows what it has of an earlier broker's.
+    has_arrived: bool = False
+    has_executed: bool = False
+    #: It is given nothing new, and ends when it has answered what it has.
+    is_dismissed: bool = False
+    #: Batches whose execute() has not returned, in the order of execution.
+    batches: dict[int, Batch] = field(default_factory=dict)
+    #: Its requests without a final answer.
+    open_requests: dict[tuple[int, int], InflightRequest] = field(default_factory=dict)
+    #: How many batches it executes at once.
+    concurrency: int = 1
+    #: The ends of batches in the message that is being read.
+    reported: list[Executed] = field(default_factory=list)
+    #: Since when it has executed the oldest of its batches; 0 if it executes nothing. The time
+    #: before that is counted.
+    executing_since_ns: int = 0
+    #: Its membership among those that share resources, if it shares any.
+    membership: RateLimiterMember | None = None
+    #: Bounds its requests without a final answer; None if only its batches count.
+    streams: StreamLimit | None = None
+    #: How many batches it was executing at its hello.
+    earlier: int = 0
+    #: When it was fenced off from earlier brokers.
+    fenced_ns: int = 0
+    #: The unanswered calls of its process.
+    open_calls: dict[tuple[int, int], InflightRequest] = field(default_factory=dict)
+    #: By batch, the calls that its process reports to wait for, each with the number of replies
+    #: that had come; None if it was answered. Batch 0 stands for any.
+    reported_waits: dict[int, list[tuple[InflightRequest, int] | None]] = field(
+        default_factory=dict
     )
-
-    def __init__(
-        self, serial: int, name: str, generation: int, progress: ExecutionProgress | None = None
-    ) -> None:
-        self.serial = serial
-        self.name = name
-        self.generation = generation
-        self.state = Occupation.ABSENT
-        #: It has said hello; until then nobody knows what it has of an earlier broker's.
-        self.has_arrived = False
-        self.has_executed = False
-        #: It is given nothing new, and ends when it has answered what it has.
-        self.is_dismissed = False
-        #: Tells which batches it has begun. None if nothing may be sent ahead.
-        self.progress = progress
-        #: Batches whose execute() has not returned, in the order of execution.
-        self.batches: dict[int, Batch] = {}
-        #: Its requests without a final answer.
-        self.open_requests: dict[tuple[int, int], InflightRequest] = {}
-        #: How many batches it executes at once.
-        self.concurrency = 1
-        #: The ends of batches in the message that is being read.
-        self.reported: list[Executed] = []
-        #: Since when it has executed the oldest of its batches; 0 if it executes nothing. The time
-        #: before that is counted.
-        self.executing_since_ns = 0
-        #: Its membership among those that share resources, if it shares any.
-        self.membership: RateLimiterMember | None = None
-        #: Bounds its requests without a final answer; None if only its batches count.
-        self.streams: StreamLimit | None = None
-        #: How many batches it was executing at its hello.
-        self.earlier = 0
-        #: When it was fenced off from earlier brokers.
-        self.fenced_ns = 0
-        #: The unanswered calls of its process.
-        self.open_calls: dict[tuple[int, int], InflightRequest] = {}
-        #: By batch, the calls that its process reports to wait for, each with the number of replies
-        #: that had come; None if it was answered. Batch 0 stands for any.
-        self.reported_waits: dict[int, list[tuple[InflightRequest, int] | None]] = {}
-        #: The calls that its process waits for without beginning anything else.
-        self.blocking_calls: dict[tuple[int, int], InflightRequest] = {}
+    #: The calls that its process waits for without beginning anything else.
+    blocking_calls: dict[tuple[int, int], InflightRequest] = field(default_factory=dict)
 
     @property
     def is_idle(self) -> bool:
@@ -352,11 +325,15 @@ class Instance:
 
     def may_take_ahead(self, max_batches: int) -> bool:
         """True if it may be sent one more batch while it executes another."""
-        if self.state is not Occupation.BUSY or self.progress is None:
-            return False
-        if self.concurrency > 1 or self.open_calls or self.membership is not None:
-            return False
-        return len(self.batches) < max_batches and EARLIER not in self.batches
+        return (
+            self.state is Occupation.BUSY
+            and self.progress is not None
+            and self.concurrency == 1
+            and not self.open_calls
+            and self.membership is None
+            and len(self.batches) < max_batches
+            and EARLIER not in self.batches
+        )
 
     def dismiss(self) -> None:
         """Dismiss it now, or as soon as it has said hello."""

@@ -7,28 +7,19 @@ the stop of the server, that no client has an open sequence left.
 from __future__ import annotations
 
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
-from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 
 
-class Retirement:
+class Retirement(BrokerPart):
     def __init__(
-        self,
-        outbox: Outbox,
-        generations: GenerationRegistry,
-        instances: dict[int, Instance],
-        answers: Answers,
-        cache_lookup: CacheLookup,
-        recovery: Recovery,
+        self, state: BrokerState, answers: Answers, cache_lookup: CacheLookup, recovery: Recovery
     ) -> None:
-        self._outbox = outbox
-        self._generations = generations
-        self._instances = instances
+        super().__init__(state)
         self._answers = answers
         self._cache_lookup = cache_lookup
         self._recovery = recovery
@@ -37,7 +28,7 @@ class Retirement:
         self.is_last_call = False
 
     def retire(self, message: wire.Retire) -> None:
-        generation = self._generations.get(message.generation)
+        generation = self._generations.by_number.get(message.generation)
         instance = self._instances.get(message.serial)
         if not message.generation:
             self.is_last_call = True  # the end of the turn checks for it
@@ -79,23 +70,21 @@ class Retirement:
         """Check whether a generation or instance has answered its last request."""
         if instance.has_left:
             self._outbox.supervisor.append(wire.Drained(instance.generation, instance.serial))
-            self.tell_settled(self._generations[instance.generation], instance.serial)
+            self.tell_settled(self._generations.by_number[instance.generation], instance.serial)
 
     def tell_settled(self, generation: BrokerGeneration, serial: int = 0) -> None:
         """Tell the supervisor once no later broker need know what a stub, or all, had begun."""
         outbox, message = self._outbox, wire.Settled(generation.number, serial)
         # The outbox gets new lists from time to time, so they are looked up late.
-
-        def tell() -> None:
-            outbox.supervisor.append(message)
-
-        self._recovery.once_over(lambda: outbox.once_delivered.append(tell))
+        self._recovery.once_over(
+            lambda: outbox.once_delivered.append(lambda: outbox.supervisor.append(message))
+        )
 
     def note_call(self, serial: int, callee: BrokerGeneration) -> None:
         """Note that a model calls another one, which is needed for as long as the caller."""
         instance = self._instances.get(serial)
         if instance is not None:
-            calls = self._generations[instance.generation].calls
+            calls = self._generations.by_number[instance.generation].calls
             if callee.model not in calls:
                 calls.add(callee.model)
                 self._outbox.supervisor.append(wire.ModelCalled(instance.generation, callee.model))

@@ -64,7 +64,7 @@ class Scheduler:
         if self._held_until:
             return 0
         if self.rate is not None and self.rate.is_waiting:
-            return self.rate.due_ns
+            return self.rate.shared.free_ns
         if self.sequences is not None:
             return self.sequences.due_ns
         return self._due_ns

@@ -6,48 +6,29 @@ are told apart from those that never were.
 
 from __future__ import annotations
 
-from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.requests.limits import Limits
-from zmqtriton.broker.requests.protocols import Refuses
+from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
+from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import BROKER
 
 _LOST = Unavailable("the broker died while the sequence was going on")
 _EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")
 
 
-class SequenceAdmission:
+class SequenceAdmission(BrokerPart):
     def __init__(
-        self,
-        lifecycle: Refuses,
-        outbox: Outbox,
-        peers: dict[int, Peer],
-        generations: GenerationRegistry,
-        limits: Limits,
-        blocks: Blocks,
-        *,
-        answers: Answers,
-        recovery: Recovery,
+        self, state: BrokerState, lifecycle: RequestLifecycle, answers: Answers, recovery: Recovery
     ) -> None:
+        super().__init__(state)
         self._lifecycle = lifecycle
-        self._outbox = outbox
-        self._peers = peers
-        self._generations = generations
-        self._schedulers = generations.schedulers
-        self._limits = limits
-        self._blocks = blocks
         self._answers = answers
         self._recovery = recovery
         #: The epoch of this broker; the server's first has 1.
@@ -95,17 +76,13 @@ class SequenceAdmission:
 
         Its client has started it anew, so nothing that comes now is meant for that one.
         """
-        for other in list(self._generations):
+        for other in list(self._generations.by_number.values()):
             is_kin = self._generations.share_sequences(other, generation)
-            if other is not generation and is_kin and other.has_sequences:
-                self._end_in(other, correlation)
-
-    def _end_in(self, generation: BrokerGeneration, correlation: wire.Correlation) -> None:
-        sequences = self._schedulers[generation.number].sequences
-        assert sequences is not None
-        sequences.close(correlation)
-        if generation.is_retired:
-            self._answers.check_drained(generation)
+            sequences = self._schedulers[other.number].sequences
+            if other is not generation and is_kin and sequences is not None:
+                sequences.close(correlation)
+                if other.is_retired:
+                    self._answers.check_drained(other)
 
     def overload(self, generation: BrokerGeneration, row: wire.Request, now_ns: int) -> Unavailable:
         """Return the error of a request that there is no room for; its sequence cannot go on."""
@@ -153,10 +130,10 @@ class SequenceAdmission:
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
         """True if an outcome is that of a padding request, which nobody waits for."""
-        if outcome.peer != BROKER or outcome.id < FIRST_PADDING_ID:
+        if outcome.peer != wire.BROKER or outcome.id < FIRST_PADDING_ID:
             return False
         self._blocks.discard(stub, outcome)
-        grant = wire.StreamAck(BROKER, outcome.id, outcome.number + 1)
+        grant = wire.StreamAck(wire.BROKER, outcome.id, outcome.number + 1)
         if not outcome.flags & wire.FINAL:
             self._outbox.stream_acks.setdefault(stub, []).append(grant)
         return True

@@ -18,7 +18,6 @@ from zmqtriton.broker.sequences.controls import SequenceControls
 from zmqtriton.broker.sequences.slots import Sequence, SlotAssignment
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import BROKER, BatchedRequest, Correlation, Request
 
 _NOT_EXECUTED = "one of its requests was not executed: "
 #: How many of them are remembered.
@@ -30,7 +29,7 @@ class LostSequences:
 
     def __init__(self, idle_ns: int) -> None:
         self._idle_ns = idle_ns
-        self._causes: OrderedDict[Correlation, ZmqTritonError] = OrderedDict()
+        self._causes: OrderedDict[wire.Correlation, ZmqTritonError] = OrderedDict()
         #: What became of the sequences of an earlier broker.
         self._forgotten: ZmqTritonError | None = None
         self._recovered_ns: Callable[[], int] = lambda: 0
@@ -43,16 +42,16 @@ class LostSequences:
         """
         self._forgotten, self._recovered_ns = cause, recovered_ns
 
-    def add(self, correlation: Correlation, cause: ZmqTritonError) -> None:
+    def add(self, correlation: wire.Correlation, cause: ZmqTritonError) -> None:
         self._causes[correlation] = cause
         if len(self._causes) > _MAX_CAUSES:
             self._causes.popitem(last=False)
 
-    def drop(self, correlation: Correlation) -> None:
+    def drop(self, correlation: wire.Correlation) -> None:
         """Forget a sequence whose next request need not be told."""
         self._causes.pop(correlation, None)
 
-    def find_cause(self, correlation: Correlation, now_ns: int) -> ZmqTritonError | None:
+    def find_cause(self, correlation: wire.Correlation, now_ns: int) -> ZmqTritonError | None:
         """Return why a sequence was lost; None if it is not known to have existed."""
         cause = self._causes.get(correlation)
         if cause is None and self._forgotten is not None:
@@ -77,9 +76,9 @@ class SequenceBatcher:
         self._own_ids = itertools.count(1)
         #: Stubs keep states of sequences for their models.
         self._has_states = bool(batching.get("state")) and not self.is_iterative
-        self._ended: list[tuple[int, Correlation]] = []
+        self._ended: list[tuple[int, wire.Correlation]] = []
         #: Those that take requests, and those that have had their END and are not finished.
-        self._sequences: dict[Correlation, Sequence] = {}
+        self._sequences: dict[wire.Correlation, Sequence] = {}
         #: The sequence of each request, until that is answered.
         self._by_request: dict[InflightRequest, Sequence] = {}
         self.assignment = SlotAssignment(batching, self._max_batch_size)
@@ -102,7 +101,7 @@ class SequenceBatcher:
         """True if a client has a sequence that it has not ended."""
         return any(s.is_clients and not s.is_complete for s in self._sequences.values())
 
-    def knows(self, correlation: Correlation) -> bool:
+    def knows(self, correlation: wire.Correlation) -> bool:
         """True if a sequence takes further requests."""
         sequence = self._sequences.get(correlation)
         return sequence is not None and not sequence.is_complete
@@ -114,7 +113,7 @@ class SequenceBatcher:
         self._lost.assume_earlier_lost(cause, recovered_ns)
         self._own_ids = itertools.count(first_id)
 
-    def check(self, row: Request) -> None:
+    def check(self, row: wire.Request) -> None:
         """Raise Triton's errors for a request that cannot be part of any sequence."""
         if row.batch_size > 1:
             raise InvalidArgument(
@@ -243,7 +242,7 @@ class SequenceBatcher:
         self._abort(sequence, InvalidArgument(_NOT_EXECUTED + error.text))
         return rest
 
-    def close_after_refusal(self, correlation: Correlation, error: ZmqTritonError) -> None:
+    def close_after_refusal(self, correlation: wire.Correlation, error: ZmqTritonError) -> None:
         """Close a sequence after a request of it was refused before it was queued.
 
         Queued requests still run; later ones are refused until the sequence starts again.
@@ -253,7 +252,7 @@ class SequenceBatcher:
             self._lost.add(correlation, InvalidArgument(_NOT_EXECUTED + error.text))
         self.close(correlation)
 
-    def close(self, correlation: Correlation) -> None:
+    def close(self, correlation: wire.Correlation) -> None:
         """Execute the requests of a sequence, and then end it as if its END had come."""
         sequence = self._sequences.get(correlation)
         if sequence is not None and not sequence.is_complete:
@@ -312,9 +311,9 @@ class SequenceBatcher:
 
     def works(
         self, requests: list[InflightRequest], number: int, numbers: Iterator[int]
-    ) -> list[tuple[BatchedRequest, bytes]]:
+    ) -> list[tuple[wire.BatchedRequest, bytes]]:
         """Return what the stub is sent for a batch, with padding in empty slots."""
-        controls, rows = self._controls, list[tuple[BatchedRequest, bytes]]()
+        controls, rows = self._controls, list[tuple[wire.BatchedRequest, bytes]]()
         for request in requests:
             sequence = self._by_request[request]
             has_places = sequence.slots is not None and sequence.slots.has_places
@@ -335,11 +334,11 @@ class SequenceBatcher:
                 return
             self._end(sequence)
 
-    def pop_ended(self) -> list[tuple[int, BatchedRequest]]:
+    def pop_ended(self) -> list[tuple[int, wire.BatchedRequest]]:
         """Take the ended sequences, of which stubs are told before they are given more of any."""
         over, self._ended = self._ended, []
         return [
-            (stub, BatchedRequest(0, BROKER, 0, wire.SEQUENCE_OVER, sequence, 0, 0))
+            (stub, wire.BatchedRequest(0, wire.BROKER, 0, wire.SEQUENCE_OVER, sequence, 0, 0))
             for stub, sequence in over
         ]
 
@@ -363,7 +362,7 @@ class SequenceBatcher:
         return refused
 
 
-def _must_start(model: str, correlation: Correlation) -> str:
+def _must_start(model: str, correlation: wire.Correlation) -> str:
     return (
         f"inference request for sequence {correlation} to model '{model}' must specify "
         "the START flag on the first request of the sequence"

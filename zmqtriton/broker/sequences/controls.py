@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.wire import BROKER, BatchedRequest
 
 #: The ids of padding requests for empty slots begin here, beyond those of ensembles' steps.
 FIRST_PADDING_ID = 1 << 62
@@ -29,19 +28,13 @@ _PAIRS = (
 )
 
 
-class _BooleanControl(NamedTuple):
-    """A control that is either true or false."""
-
-    kind: str
-    tensors: tuple[wire.Tensor, wire.Tensor]  # for false and for true
-
-
 class SequenceControls:
     """The controls that a configuration asks for."""
 
     def __init__(self, batching: dict[str, Any], *, is_batching: bool) -> None:
         self._shape = [1, 1] if is_batching else [1]
-        self._switches: list[_BooleanControl] = []
+        #: Kind, and the tensors for false and for true.
+        self._switches: list[tuple[str, tuple[wire.Tensor, wire.Tensor]]] = []
         self._names: list[tuple[str, int, int]] = []  # name, datatype, bytes of an element
         for entry in batching.get("control_input", []):
             for control in entry.get("control", []):
@@ -62,7 +55,7 @@ class SequenceControls:
                     wire.Tensor(name, number, self._shape, false),
                     wire.Tensor(name, number, self._shape, true),
                 )
-                self._switches.append(_BooleanControl(kind, tensors))
+                self._switches.append((kind, tensors))
 
     def __len__(self) -> int:
         return len(self._switches) + len(self._names)
@@ -73,7 +66,7 @@ class SequenceControls:
             _END: bool(flags & wire.SEQUENCE_END),
             _READY: is_ready,
         }
-        tensors = [switch.tensors[holds[switch.kind]] for switch in self._switches]
+        tensors = [pair[holds[kind]] for kind, pair in self._switches]
         return tensors + [
             wire.Tensor(name, datatype, self._shape, _packed(sequence, size))
             for name, datatype, size in self._names
@@ -105,9 +98,11 @@ class SequenceControls:
 
     def build_padding(
         self, body: bytes, batch: int, numbers: Iterator[int]
-    ) -> tuple[BatchedRequest, bytes]:
+    ) -> tuple[wire.BatchedRequest, bytes]:
         """Build what the stub is sent for a slot without a request, beside one with this body."""
-        row = BatchedRequest(batch, BROKER, FIRST_PADDING_ID | next(numbers), wire.PADDING, 0, 0, 0)
+        row = wire.BatchedRequest(
+            batch, wire.BROKER, FIRST_PADDING_ID | next(numbers), wire.PADDING, 0, 0, 0
+        )
         return row, self.build_padding_body(body)
 
 

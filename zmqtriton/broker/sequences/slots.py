@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from zmqtriton.broker.requests.inflight import InflightRequest
@@ -18,47 +19,32 @@ from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.wire import Correlation
 
 
+@dataclass(slots=True, eq=False)
 class Sequence:
     """Requests that one instance executes one after the other."""
 
-    __slots__ = (
-        "correlation",
-        "executing",
-        "expires_ns",
-        "has_begun",
-        "is_clients",
-        "is_complete",
-        "is_offered",
-        "position",
-        "predecessor",
-        "slots",
-        "successor",
-        "waiting",
-    )
-
-    def __init__(self, correlation: Correlation) -> None:
-        self.correlation = correlation
-        #: In order; the first is next.
-        self.waiting: deque[InflightRequest] = deque()
-        #: The request that its stub has and that lacks its final answer.
-        self.executing: InflightRequest | None = None
-        #: The slots of the instance that executes it, and its place there; None while it waits for
-        #: one.
-        self.slots: SequenceSlots | None = None
-        self.position = 0
-        #: A stub has been given one of its requests.
-        self.has_begun = False
-        #: A client may go on with it, not only a model that asks.
-        self.is_clients = False
-        #: Its last request was admitted; what comes next belongs to another sequence.
-        self.is_complete = False
-        #: `Oldest` has its next request.
-        self.is_offered = False
-        #: When it is refused if it still has no slot; 0 is never.
-        self.expires_ns = 0
-        #: Others with the same id: the one that must end first, and the one that must wait.
-        self.predecessor: Sequence | None = None
-        self.successor: Sequence | None = None
+    correlation: Correlation
+    #: In order; the first is next.
+    waiting: deque[InflightRequest] = field(default_factory=deque)
+    #: The request that its stub has and that lacks its final answer.
+    executing: InflightRequest | None = None
+    #: The slots of the instance that executes it, and its place there; None while it waits for
+    #: one.
+    slots: SequenceSlots | None = None
+    position: int = 0
+    #: A stub has been given one of its requests.
+    has_begun: bool = False
+    #: A client may go on with it, not only a model that asks.
+    is_clients: bool = False
+    #: Its last request was admitted; what comes next belongs to another sequence.
+    is_complete: bool = False
+    #: `Oldest` has its next request.
+    is_offered: bool = False
+    #: When it is refused if it still has no slot; 0 is never.
+    expires_ns: int = 0
+    #: Others with the same id: the one that must end first, and the one that must wait.
+    predecessor: Sequence | None = None
+    successor: Sequence | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -230,21 +216,20 @@ class SlotAssignment:
     def _fill(self, instances: Collection[Instance]) -> None:
         """Assign free slots to the sequences that have waited longest."""
         while self._backlog:
-            best: tuple[int, int, SequenceSlots] | None = None
-            for instance in instances:
-                if not instance.is_open:
-                    continue
-                slots = self._slots.get(instance.serial)
-                if slots is None:
-                    slots = slots_of(instance.serial, self._batching, self._max_batch_size)
-                    self._slots[instance.serial] = slots
-                position = slots.free()
-                if position >= 0 and (best is None or (position, instance.serial) < best[:2]):
-                    best = (position, instance.serial, slots)
+            all_slots = [self._slots_of(one.serial) for one in instances if one.is_open]
+            places = ((slots.free(), slots.serial, slots) for slots in all_slots)
+            best = min((place for place in places if place[0] >= 0), default=None)
             if best is None:
                 return
+            position, _, slots = best
             sequence, _ = self._backlog.popitem(last=False)
-            best[2].assign(sequence, best[0])
+            slots.assign(sequence, position)
+
+    def _slots_of(self, serial: int) -> SequenceSlots:
+        """Return the slots of an instance, which are made when they are first asked for."""
+        if serial not in self._slots:
+            self._slots[serial] = slots_of(serial, self._batching, self._max_batch_size)
+        return self._slots[serial]
 
     # ----------------------------------------------------------------- time
 

@@ -16,7 +16,8 @@ class Writer(Protocol):
     """A thread that writes."""
 
     @property
-    def has_ended(self) -> bool: ...
+    def has_ended(self) -> bool:
+        """True once nothing more will be written."""
 
     def end(self) -> None:
         """End once everything so far is written."""
