@@ -481,5 +481,5 @@ class Arena:
 
 
 def address_of(memory: Any) -> int:
-    """Return where writable memory lies in this process."""
+    """Return the address of writable memory in this process."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -26,7 +26,7 @@ def datatype_of(array: Any) -> Datatype:
 
 
 def address_of(array: Any) -> int:
-    """Return where a numpy array begins in memory."""
+    """Return the address of a numpy array's first byte."""
     address: int = array.__array_interface__["data"][0]
     return address
 

@@ -194,7 +194,7 @@ class PythonModel:
         return f"Python model {self._load.path} does not implement `execute` method.{hint}"
 
     def check(self, returned: Any, count: int) -> Responses | None:
-        """Return what execute(), or its task, has returned for so many requests. Raises."""
+        """Return the checked result of execute() or its task. Raises."""
         if returned is None:
             return None
         if self._is_decoupled:

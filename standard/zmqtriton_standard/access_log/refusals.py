@@ -50,8 +50,8 @@ class RefusalLog:
         source = refusal.source
         if self._recent.add(source.address, self._clock()).wait_s:
             is_full = len(self._left_out) >= MAX_ADDRESSES
-            known = source.address in self._left_out or not is_full
-            self._left_out[source.address if known else "others"] += 1
+            is_counted = source.address in self._left_out or not is_full
+            self._left_out[source.address if is_counted else "others"] += 1
             if self._timer is None:
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(_LEFT_OUT_EVERY_S, self.write_left_out)

@@ -268,7 +268,7 @@ def _counts(row: Mapping[str, Any] | None) -> dict[str, int | None]:
     return {**{key: row[key] for key in ("pending", "succeeded", "failed")}, "in_flight": in_flight}
 
 
-#: How long ago something is no longer news; the rates are of an interval of five seconds.
+#: The age at which something is no longer news; the rates are of an interval of five seconds.
 _RECENT_S = 15.0
 _RECENT_DEATH_S = 60.0
 #: An execution that takes longer, while nothing else ends, and a longer wait in the queue.

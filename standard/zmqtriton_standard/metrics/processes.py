@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc")
-#: Of /proc/PID/stat, behind the name, which may contain anything: the parent, processor time of the
-#: process and of the kernel for it, its start, its pages.
+#: Places in /proc/PID/stat, counted from the end of the name, which may contain anything: the
+#: parent, processor time of the process and of the kernel for it, its start, its pages.
 _FIELDS = (1, 11, 12, 19, 21)
 #: A model's name and version.
 Key = tuple[str, str]

@@ -72,7 +72,7 @@ class Poster:
 
 
 def poster_to(destination: Destination) -> Poster:
-    """Return what posts messages of OpenTelemetry to a collector."""
+    """Return a function that posts messages of OpenTelemetry to a collector."""
     headers = {
         "Content-Type": "application/x-protobuf",
         "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",

@@ -26,7 +26,7 @@ class ResponseSender(Protocol):
 class ServedRequest(Protocol):
     """A request that this process has to answer."""
 
-    #: As the broker sent it.
+    #: The request as the broker sent it.
     work: wire.BatchedRequest
     #: Its peer and its id there.
     route: tuple[int, int]

@@ -15,7 +15,7 @@ from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.broker.model_metrics import Measured, ModelMetrics
 from zmqtriton_stub.forks.fork_client import ForkedMetrics
 
-#: Those of the instance, in its own process or in a fork of it.
+#: The metrics of the instance, in its own process or in a fork of it.
 Metrics = Union[ModelMetrics, ForkedMetrics]
 #: For tests that import pb_utils without a server.
 _without_a_server = ModelMetrics()

@@ -57,8 +57,7 @@ def test_the_status_is_a_table_of_processes_and_one_of_counts(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 3602.5)
-    stat = ProcessStat(1, 3.5, 0, 60 << 20)
-    monkeypatch.setattr(listing, "read_stat", {9: stat}.get)
+    monkeypatch.setattr(listing, "read_stat", {9: ProcessStat(1, 3.5, 0, 60 << 20)}.get)
 
     table = run("status")
 

@@ -40,9 +40,7 @@ def test_instances_that_are_threads_of_one_process_count_once(tmp_path: Path) ->
 
 
 def test_this_process_has_some() -> None:
-    row = {"role": "stub", "pid": os.getpid(), "model": "m", "version": 1}
-
-    use = use_of_models([row])
+    use = use_of_models([{"role": "stub", "pid": os.getpid(), "model": "m", "version": 1}])
 
     assert use["m", 1].memory_bytes > 1 << 20
 

@@ -136,7 +136,7 @@ class Limits:
         #: How many requests were refused here.
         self.refused = 0
         self.tokens = TokenLimits()
-        #: How many requests may be unanswered in the server.
+        #: The most requests that may be unanswered in the server.
         self.max_requests = MAX_UNANSWERED
         self._max_model_requests = 0
 

@@ -230,10 +230,10 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
     notes = (*_zero_counts(positions), *_shared_load_notes(config, directory))
     problems += [locate(p, path, positions) for p in notes]
     if config.backend:
-        found, findings.has_server_environment = check_environment(
+        environment_problems, findings.has_server_environment = check_environment(
             config, directory, may_build=rules.may_build
         )
-        problems += [locate(p, path, positions) for p in found]
+        problems += [locate(p, path, positions) for p in environment_problems]
         problems += _missing_framework_problems(config, findings, rules)
 
 

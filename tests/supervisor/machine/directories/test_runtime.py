@@ -264,8 +264,7 @@ def test_files_of_a_dead_process_go_unless_a_load_holds_them(tmp_path: Path) -> 
 
     directory.remove_process_files(7, lambda path: path == held)
 
-    left = {path.name for path in files.iterdir()}
-    assert set(names[1:]) == left
+    assert set(names[1:]) == {path.name for path in files.iterdir()}
     directory.remove()
     assert ["lock"] == [path.name for path in tmp_path.iterdir()]
 
