@@ -47,8 +47,8 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
         ),
         a.long_integer(
             "client-memory-byte-size",
-            "Memory limit, per protocol, for incomplete requests and, separately, for unread "
-            "responses of clients. 0 means 1/8 of the memory.",
+            "Memory limit, per protocol, for incomplete requests and unread responses of clients "
+            "together. 0 means 1/8 of the memory that is available at the start.",
             read=read.long_count,
         ),
         a.count(

@@ -16,6 +16,7 @@ OTHERS = [
     "docs/ctl.md",
     "docs/door.md",
     "docs/fleet.md",
+    "docs/metrics.md",
     "docs/operations.md",
 ]
 PAGES = [*GUIDES, *ENTRANCES, *OTHERS]

@@ -38,9 +38,9 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.settings.stub import Memory, StubSettings
 from zmqtriton_floor.settings.tracing import TracerSettings
 
-#: The share of the memory available at start that incomplete requests may have in the frontends of
-#: each protocol, outside of segments, and as much that unread answers may keep; while it is read
-#: and placed, a body is in memory several times.
+#: Share of the memory available at the start that incomplete requests and unread responses together
+#: may have in the frontends of each protocol, outside of segments. A body is in memory several
+#: times while it is read and placed.
 _CLIENT_SHARE = 1 / 8
 _LEAST_CLIENT_BYTES = 16 << 20
 
