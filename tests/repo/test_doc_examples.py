@@ -15,6 +15,7 @@ from tests.system.docs.pages import PAGES
 NOT_RUN = {
     "ARCHITECTURE.md": "drawings",
     "docs/how-it-works.md": "a drawing",
+    "docs/install.md": "changes the environment, and the machine",
     "docs/protocol.md": "generated from wire.py",
     "docs/reference/command-lines.md": "generated from what --help prints",
     "docs/reference/config.md": "generated; pieces of configurations of many models",
