@@ -20,6 +20,7 @@ import grpc.aio
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import Grpc, Tls
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.entrance import REPORT_HEADERS
 from zmqtriton_frontends.gateway import Gateway
@@ -120,7 +121,7 @@ logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
 class GrpcCall:
     """Call over grpc.aio's context."""
 
-    __slots__ = ("_answers", "_client", "_context", "_ledger", "_port", "_requests")
+    __slots__ = ("_answers", "_client", "_context", "_ledger", "_port", "_requests", "grant")
 
     def __init__(self, context: Any, ledger: Ledger, port: int = 0) -> None:
         self._context = context
@@ -131,6 +132,7 @@ class GrpcCall:
         self._client: ClientAccount | None = None
         self._answers: Share | None = None
         self._requests: Share | None = None
+        self.grant: Grant | None = None
 
     @property
     def deadline_ns(self) -> int:
@@ -204,8 +206,6 @@ class GrpcCall:
         # grpc does not say at which of its addresses the client is
         number = int(port) if kind.startswith("ip") and port.isdecimal() else 0
         return Endpoint(host.strip("[]"), number), Endpoint("", self._port)
-
-    grant = None
 
 
 class Server(Service):

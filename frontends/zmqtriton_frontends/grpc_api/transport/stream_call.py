@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, copy_some
 from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, OK, Account, by_status
@@ -106,8 +107,6 @@ def release(*shares: Share | None) -> None:
 class NativeCall(Http2Stream):
     """Any other RPC; subclasses treat the messages."""
 
-    grant = None
-
     __slots__ = (
         "_assembly",
         "_deadline",
@@ -122,6 +121,7 @@ class NativeCall(Http2Stream):
         "_task",
         "context",
         "deadline_ns",
+        "grant",
         "has_wishes",
         "sequences",
     )
@@ -131,6 +131,7 @@ class NativeCall(Http2Stream):
         self.context = context
         self.sequences = context.account.sequences
         self.has_wishes = context.has_wishes
+        self.grant: Grant | None = None
         self._assembly = Assembly(context.account.requests, context.large)
         #: The message of an RPC that takes only one has come.
         self._has_request = False
