@@ -35,6 +35,7 @@ from zmqtriton_frontends.inference.catalogue import (
 from zmqtriton_frontends.inference.stage_times import StageReceivers
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload, StubPayload
 from zmqtriton_frontends.tensors.references import PlacedBody, is_large
 from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
@@ -363,8 +364,7 @@ class Gateway:
     def _take_welcome(self, welcome: wire.Welcome) -> None:
         self.catalogue.has_broker = True
         self._broker.welcomed(welcome.epoch)
-        if not self._welcomed.done():
-            self._welcomed.set_result(None)
+        wake(self._welcomed)
 
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         if row.id not in self._replies:

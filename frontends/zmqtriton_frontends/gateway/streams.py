@@ -25,6 +25,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_frontends.gateway.publishers import Publishers
 from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.tensors.references import has_references, read_response, size_of
 
 #: How long a response may be missing, after the final one has come and before. Nothing is lost
@@ -239,19 +240,19 @@ class ResponseStream:
         reader = self.reader
         reader.take(row, body)
         if reader.ready:
-            self._wake()
+            wake(self._waiting)
         if reader.deadline is not None and self._timer is None:
             self._watch(reader.deadline)
 
     def end(self, error: ZmqTritonError) -> None:
         """End: the broker itself has ended the request."""
         self.reader.end(error)
-        self._wake()
+        wake(self._waiting)
 
     def drop(self, error: ZmqTritonError) -> list[bytes]:
         """End with an error that replaces the unread responses; return their bodies."""
         bodies = self.reader.drop(error)
-        self._wake()
+        wake(self._waiting)
         return bodies
 
     async def wait(self) -> None:
@@ -285,7 +286,7 @@ class ResponseStream:
         self._timer = None
         self.reader.expire()
         if self.reader.ready:
-            self._wake()
+            wake(self._waiting)
         if self.reader.deadline is not None:
             self._watch(self.reader.deadline)
 

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from zmqtriton_floor.settings.frontends import Tls
+from zmqtriton_frontends.process.futures import wake
 
 _log = logging.getLogger(__name__)
 
@@ -304,7 +305,7 @@ class _Opening(asyncio.Protocol):
         if text:
             self.transport.write(text)
         if refusal.is_complete:
-            _finish(self.answer_sent)
+            wake(self.answer_sent)
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -315,22 +316,17 @@ class _Opening(asyncio.Protocol):
             self.unread += data
         else:
             self._answer(data)
-        _finish(self.first)
+        wake(self.first)
 
     def eof_received(self) -> bool:
-        _finish(self.answer_sent)
+        wake(self.answer_sent)
         # who has sent all of a request reads the answer
         return self.is_plain and self._refusal is None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        _finish(self.lost)
-        _finish(self.answer_sent)
-        _finish(self.first)
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        wake(self.lost)
+        wake(self.answer_sent)
+        wake(self.first)
 
 
 class _Early(asyncio.Protocol):

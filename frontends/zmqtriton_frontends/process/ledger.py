@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from zmqtriton_frontends.process.futures import wake
+
 #: The keys of a request's share, and of its client, in its scope.
 SHARE = "zmqtriton.request_share"
 CLIENT = "zmqtriton.client"
@@ -59,8 +61,7 @@ class HeldBytes:
         """Let those look again that wait for room."""
         waiting, self.waiting = self.waiting, deque()
         for future in waiting:
-            if not future.done():
-                future.set_result(None)
+            wake(future)
 
 
 class Book:

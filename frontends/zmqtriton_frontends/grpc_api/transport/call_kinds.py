@@ -46,6 +46,7 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
 from zmqtriton_frontends.http2.connection import Begin
 from zmqtriton_frontends.inference.open_sequences import TooLateError
 from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: So many messages of a stream are handled before others have their turn.
@@ -247,18 +248,14 @@ class ExchangeCall(NativeCall):
         self.kept_bytes += size
         self.connection.kept_bytes += size
         self.is_holding = True
-        self._wake()
+        wake(self._waiting)
 
     @property
     def is_silent(self) -> bool:
         return not (self._has_request or self._assembly.is_amid)
 
     def on_end(self) -> None:
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        wake(self._waiting)
 
     async def _requests(self) -> AsyncIterator[Any]:
         messages, begun, taken = self._messages, self._loop.time(), 0

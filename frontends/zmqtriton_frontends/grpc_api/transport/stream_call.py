@@ -44,6 +44,7 @@ from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Http2Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream
 from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 
@@ -249,8 +250,7 @@ class NativeCall(Http2Stream):
         self._end()
 
     def on_sent(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        wake(self._room)
 
     def _expire(self) -> None:
         self._deadline = None

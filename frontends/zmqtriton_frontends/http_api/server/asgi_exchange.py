@@ -18,6 +18,7 @@ from zmqtriton_frontends.http_api.inference.response_encoding import Piece
 from zmqtriton_frontends.http_api.server.channel import Channel, Exchange, Owner, by_status
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.turns import TaskTurn, Turns
 
@@ -170,8 +171,7 @@ class AsgiExchange(Exchange):
 
     def _tell(self) -> None:
         news, self._news = self._news, None
-        if news is not None and not news.done():
-            news.set_result(None)
+        wake(news)
 
     async def _receive(self) -> Event:
         while not self._is_cancelled:
@@ -393,11 +393,11 @@ class Upgraded(asyncio.Protocol):
         self._held += data
         if len(self._held) > _MAX_HELD_BYTES:
             self._channel.pause_reading()
-        self._tell()
+        wake(self._news)
 
     def eof_received(self) -> bool:
         self._has_ended = True
-        self._tell()
+        wake(self._news)
         return not self._is_closed
 
     def connection_lost(self, error: BaseException | None) -> None:
@@ -409,10 +409,6 @@ class Upgraded(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._channel.empty()
-
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
 
     async def read(self) -> bytes:
         """Return received bytes, or wait for the next ones; b"" at the end."""

@@ -17,6 +17,7 @@ from collections import defaultdict
 from typing import Any, Protocol
 
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import ClientAccount
 from zmqtriton_frontends.process.turns import Cost, WorkTurn
 from zmqtriton_frontends.tensors.arena_body import ArenaBody
@@ -102,8 +103,7 @@ class Channel:
     def empty(self) -> None:
         """Take note that most of it was read."""
         unread, self.unread = self.unread, None
-        if unread is not None and not unread.done():
-            unread.set_result(None)
+        wake(unread)
 
     async def drain(self) -> None:
         """Wait until the client has read most of what it was sent."""
