@@ -165,7 +165,7 @@ HABITS = {
 HABITS_LEFT = {
     "a relative clause as the head": 258,
     "a preposition as the head": 178,
-    "nobody": 237,
+    "nobody": 236,
     "so many": 159,
 }
 _COMMENT = re.compile(r"(?:^|\n) *#:? ([^\n]*(?:\n *#:? [^\n]*)*)")

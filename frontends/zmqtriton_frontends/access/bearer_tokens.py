@@ -18,7 +18,6 @@ import asyncio
 import ipaddress
 import logging
 import math
-import os
 import re
 import time
 from collections import OrderedDict
@@ -29,6 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from zmqtriton_floor import token_file
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.file_marks import mark_of
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
@@ -147,7 +147,7 @@ class BearerTokens:
         self.on_change: list[Callable[[], None]] = []
         self._day = _today()
         #: Of the file: as it was read, and as it was seen last.
-        self._read_mark = self._seen_mark = _mark(path)
+        self._read_mark = self._seen_mark = mark_of(path)
         self._take_content(self._read())
 
     # ---------------------------------------------------------------- requests
@@ -226,7 +226,7 @@ class BearerTokens:
         self._take_look(*self._examine())
 
     def _examine(self) -> _Look:
-        mark = _mark(self._path)
+        mark = mark_of(self._path)
         has_changed = mark == self._seen_mark and mark != self._read_mark
         return mark, self._read() if has_changed else None
 
@@ -334,15 +334,6 @@ def _digest_of(values: Sequence[str]) -> bytes:
 
 def _today() -> date:
     return datetime.now(timezone.utc).date()
-
-
-def _mark(path: str) -> Mark:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    # the last is that of a change of the mode, too
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def may_see_places(grant: Grant | None) -> bool:

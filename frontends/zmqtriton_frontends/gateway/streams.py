@@ -8,6 +8,7 @@ wait for them; Streams is all of a gateway's, with what stubs publish (publisher
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -342,7 +343,7 @@ class Streams:
         if row.code and not row.source:
             # the broker does not know how many there were; what its stub has sent is here before
             # that
-            self.publishers.read_all()
+            self.publishers.read(math.inf)
             stream.end(from_number(row.code, row.text))
             return
         if body or row.code:

@@ -99,10 +99,6 @@ class RpcCall(Protocol):
         """Add to the trailing metadata of the answer; for calls with one response."""
 
     @property
-    def is_cancelled(self) -> bool:
-        """Return whether the client no longer waits."""
-
-    @property
     def answers(self) -> Share:
         """Return the room of bytes encoded for the client and not given to the transport."""
 

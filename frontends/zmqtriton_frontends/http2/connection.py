@@ -331,10 +331,6 @@ class Http2Connection(ControlFrames):
 
     # ---------------------------------------------------------------------- end
 
-    def ping(self, opaque: bytes) -> None:
-        """Ask whether the client is there; any frame of its answers that."""
-        self.write(frames.ping(opaque))
-
     @property
     def is_done(self) -> bool:
         """True if the connection is to be closed when the content of `out` is sent."""

@@ -50,7 +50,7 @@ class ControlFrames(Sending):
             frames.GOAWAY: self._on_goaway,
             frames.WINDOW_UPDATE: self._on_window,
         }
-        #: What takes each kind of frame.
+        #: The handler of each kind of frame, at its number.
         self._handlers: list[Handler] = [by_kind.get(n, self._on_unknown) for n in range(256)]
 
     def _take_idle_frame(self) -> None:

@@ -180,11 +180,7 @@ def _joined(parts: list[bytes], hold: Callable[[int], None]) -> bytearray:
     """Return all of them in one piece, and keep none."""
     size = sum(map(len, parts))
     hold(size)
-    whole = bytearray(size)
-    at = 0
-    for part in parts:
-        whole[at : at + len(part)] = part
-        at += len(part)
+    whole = bytearray().join(parts)
     parts.clear()
     hold(-size)
     return whole

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import ssl
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from zmqtriton_floor.file_marks import mark_of
 from zmqtriton_floor.settings.frontends import Tls
 from zmqtriton_frontends.process.futures import wake
 
@@ -117,7 +117,7 @@ class Certificates:
             )
 
     def _look(self) -> list[tuple[int, ...]]:
-        return [_mark(path) for path in (self.cert, self.key, self.root) if path]
+        return [mark_of(path) for path in (self.cert, self.key, self.root) if path]
 
 
 def not_after_s(path: str) -> float:
@@ -128,15 +128,6 @@ def not_after_s(path: str) -> float:
         return float(ssl.cert_time_to_seconds(document["notAfter"]))
     except (OSError, KeyError, ValueError):
         return math.inf
-
-
-def _mark(path: str) -> tuple[int, ...]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return (status.st_dev, status.st_ino, *times, status.st_size)
 
 
 class TlsRefusal(Protocol):

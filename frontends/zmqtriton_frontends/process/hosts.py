@@ -44,9 +44,7 @@ class AllowedHosts:
         if not self.is_checked:
             return True
         name = host_name(host)
-        if name is None:
-            return False
-        return is_address(name) or name == _LOCAL or name in self._names
+        return name is not None and (is_address(name) or name == _LOCAL or name in self._names)
 
 
 def host_refusal(host: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
@@ -43,11 +43,6 @@ class OpenConnection(Protocol):
         """End the requests in progress with such values now, and the connection with the last."""
 
 
-class _Row(NamedTuple):
-    address: str
-    token: str
-
-
 def answer(
     call: wire.Call,
     protocol: str,
@@ -67,17 +62,16 @@ def answer(
     def is_meant(values: Sequence[str]) -> bool:
         return not token or name_of(values) == token
 
-    rows: dict[_Row, dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for connection in connections:
         meant = [*filter(is_meant, connection.authorizations())]
         if (network and not _is_in(connection.address, network)) or (token and not meant):
             continue
-        names = sorted({*map(name_of, meant)} - {""})
-        key = _Row(connection.address, ", ".join(names))
+        names = ", ".join(sorted({*map(name_of, meant)} - {""}))
         row = rows.setdefault(
-            key,
-            {"protocol": protocol, **key._asdict(), "connections": 0, "busy": 0}
-            | {"requests": 0, "received_bytes": 0},
+            (connection.address, names),
+            {"protocol": protocol, "address": connection.address, "token": names}
+            | {"connections": 0, "busy": 0, "requests": 0, "received_bytes": 0},
         )
         row["connections"] += 1
         row["busy"] += 0 if connection.is_idle else len(meant)

@@ -35,9 +35,9 @@ from zmqtriton_frontends.grpc_api import (
     Rpc,
     RpcLifecycle,
     answered,
+    client_error,
     compression_of,
     details_of,
-    failed,
     pushback,
 )
 from zmqtriton_frontends.inference import OpenSequences
@@ -152,10 +152,6 @@ class GrpcCall:
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self._context.set_trailing_metadata(tuple(pairs))
-
-    @property
-    def is_cancelled(self) -> bool:
-        return bool(self._context.cancelled())
 
     @property
     def answers(self) -> Share:
@@ -282,7 +278,7 @@ class Server(Service):
                     await context.send_initial_metadata(())
                 return answer
             except Exception as failure:  # noqa: BLE001 - an edge: the client gets an answer
-                error = failed(rpc, failure)
+                error = client_error(rpc.method, failure)
             await _abort(context, error)
 
         return serve
@@ -298,7 +294,7 @@ class Server(Service):
                     yield response
                 return
             except Exception as failure:  # noqa: BLE001 - an edge, as above
-                error = failed(rpc, failure)
+                error = client_error(rpc.method, failure)
             await _abort(context, error)
 
         return serve
@@ -320,7 +316,7 @@ class Server(Service):
                 # grpc's error of sending to a client that has left; nobody is there to be told
                 return
             except Exception as failure:  # noqa: BLE001 - an edge, as above
-                error = failed(rpc, failure)
+                error = client_error(rpc.method, failure)
             await _abort(context, error)
 
         return serve

@@ -22,13 +22,14 @@ from zmqtriton_frontends.grpc_api.call import (
     NoRoomError,
     PendingRpc,
     Response,
+    client_error,
     hold_answer,
 )
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.grpc_api.transport.account import OK, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
-from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
+from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Message,
     holder,
@@ -146,11 +147,9 @@ class UnaryCall(OneRequest):
             self._task = self._loop.create_task(self._pack(b"".join(response)))
         elif self._stop_asking():
             size, account = sum(map(len, response)), self.context.account
-            try:
-                if size > FREE_BYTES or account.answers.held:
-                    account.check_answer(size)
-            except NoRoomError as error:
-                self._fail(error)
+            may_lack_room = size > FREE_BYTES or account.answers.held
+            if may_lack_room and not account.answers.has_room(size):
+                self._fail(NoRoomError())
                 return
             by_status[OK] += 1
             pieces = [prefix(bool(compression), size), *response]
@@ -177,7 +176,7 @@ class UnaryCall(OneRequest):
             self.connection.refuse_unseen(self)
             self.on_reset()
         else:
-            self._fail(failed(self.context.rpc, error))
+            self._fail(client_error(self.context.rpc.method, error))
 
     def _stop_asking(self) -> bool:
         """Return whether there is somebody to be answered."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.token_file import Grant
+from zmqtriton_frontends.grpc_api.call import client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, copy_some
 from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, OK, Account, by_status
@@ -31,7 +32,6 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     RpcLifecycle,
     details_of,
-    failed,
 )
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Assembly,
@@ -44,7 +44,6 @@ from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Http2Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream
 from zmqtriton_frontends.process import codecs
-from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 
@@ -166,10 +165,6 @@ class NativeCall(Http2Stream):
         self._tail += metadata_block(pairs)
 
     @property
-    def is_cancelled(self) -> bool:
-        return not self.is_open
-
-    @property
     def answers(self) -> Share:
         if self._encoded is None:
             account = self.context.account
@@ -206,7 +201,7 @@ class NativeCall(Http2Stream):
                 if self.is_open:
                     self.on_message(is_compressed, message)
         except (ZmqTritonError, MemoryError) as error:
-            self._fail(failed(self.context.rpc, error))
+            self._fail(client_error(self.context.rpc.method, error))
             return
         if self._assembly.left != self.expected:
             self._expect(self._assembly.left)
@@ -223,7 +218,7 @@ class NativeCall(Http2Stream):
             for is_compressed, message in self._assembly.filled(size):
                 self.on_message(is_compressed, message)
         except (ZmqTritonError, MemoryError) as error:
-            self._fail(failed(self.context.rpc, error))
+            self._fail(client_error(self.context.rpc.method, error))
             return
         if self._assembly.left != self.expected:
             self._expect(self._assembly.left)
@@ -235,7 +230,7 @@ class NativeCall(Http2Stream):
             try:
                 rpc.check(self)
             except ZmqTritonError as error:
-                self._fail(failed(rpc, error))
+                self._fail(client_error(rpc.method, error))
                 return
         self.expected = left
         self.window_target = max(WINDOW_BYTES, min(left, _LARGE_WINDOW_BYTES))
@@ -250,7 +245,8 @@ class NativeCall(Http2Stream):
         self._end()
 
     def on_sent(self) -> None:
-        wake(self._room)
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
 
     def _expire(self) -> None:
         self._deadline = None
@@ -293,7 +289,7 @@ class NativeCall(Http2Stream):
                 tail = self._tail
                 self.connection.finish(self, tail if self._has_head else HEADS[""] + tail)
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
-            self._fail(failed(self.context.rpc, error))
+            self._fail(client_error(self.context.rpc.method, error))
         finally:
             self._task = None
             self._assembly.drop()

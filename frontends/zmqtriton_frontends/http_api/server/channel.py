@@ -33,23 +33,18 @@ _CLOSED = 7
 by_status: defaultdict[int, int] = defaultdict(int)
 
 
-class Descriptor(Protocol):
-    def fileno(self) -> int:
-        """Return the number of the descriptor."""
-
-
-def acknowledged_bytes(own: Descriptor) -> int:
+def acknowledged_bytes(own: Any) -> int:
     """Return how many bytes; 0 if there is no descriptor to ask by."""
     (acknowledged,) = struct.unpack_from("=Q", _info(own), _ACKNOWLEDGED_AT)
     return int(acknowledged)
 
 
-def is_reset(own: Descriptor) -> bool:
+def is_reset(own: Any) -> bool:
     """Return True if the client has ended the connection both ways."""
     return _info(own)[0] == _CLOSED
 
 
-def _info(own: Descriptor) -> bytes:
+def _info(own: Any) -> bytes:
     try:
         copy = os.dup(own.fileno())
     except OSError:

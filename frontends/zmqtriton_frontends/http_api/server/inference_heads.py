@@ -26,7 +26,7 @@ from zmqtriton_frontends.http_api.inference.http_inference import (
     refusal,
 )
 from zmqtriton_frontends.http_api.inference.infer import Inference
-from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody
+from zmqtriton_frontends.tensors.arena_body import ArenaBody, ByteBudget
 
 _AUTHORIZATION = HEADER.encode()
 _TARGET = re.compile(rb"/v2/models/([^/]+)(?:/versions/([0-9]+))?/infer")
@@ -65,7 +65,7 @@ class InferenceHeads:
         """Set up; inferences with one of the `foreign` headers are Falcon's, too."""
         self.inference = inference
         self._checks = checks
-        self._announced = AnnouncedBytesBudget()
+        self._announced = ByteBudget()
         self._tokens = tokens
         self._foreign = foreign
         #: What was made of a head before another edition does not hold: other tokens are valid.

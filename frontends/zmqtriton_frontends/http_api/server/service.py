@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -176,8 +176,8 @@ class HttpService(Service):
         is_passed = "http-arbiter" in settings.server.passed_sockets
         self.shares_port = is_passed or settings.http.reuse_port
         self.ledger = ledger = Ledger(settings.memory.client_bytes // processes)
-        table, self._access = app.routes(gateway), AccessRules(settings)
-        access = self._access
+        table, access = app.routes(gateway), AccessRules(settings)
+        self.tokens = access.tokens
         served = all_endpoints(bound, gateway, build(gateway, table, access), access)
         endpoints = {
             name: with_share(request_log.with_request_log(application), ledger.requests)
@@ -212,10 +212,6 @@ class HttpService(Service):
 
     def open_connections(self) -> Iterable[HttpConnection]:
         return self._connections.room
-
-    def name_of_token(self, values: Sequence[str]) -> str:
-        tokens = self._access.tokens
-        return "" if tokens is None else tokens.name_of(values)
 
     def counts(self) -> Counts:
         return {
