@@ -87,13 +87,11 @@ def choose(accepted: str) -> str:
 
 
 def _quality(attributes: list[str]) -> float:
-    for attribute in attributes:
-        if attribute.startswith("q="):
-            try:
-                return float(attribute[2:])
-            except ValueError:
-                return 0.0
-    return 1.0
+    quality = next((one[2:] for one in attributes if one.startswith("q=")), "1")
+    try:
+        return float(quality)
+    except ValueError:
+        return 0.0
 
 
 class InflatingBudgets:

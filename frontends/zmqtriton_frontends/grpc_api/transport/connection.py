@@ -83,8 +83,8 @@ class GrpcHost(Protocol):
     def left(self, connection: ClientConnection, /) -> None:
         """Forget a connection that is closed."""
 
-    def read_opening(self, headers: Headers, /) -> RpcHeaders | None:
-        """Read the headers that begin a call; None if they belong to no known RPC."""
+    def read_opening(self, headers: Headers, /) -> RpcHeaders:
+        """Read the headers that begin a call."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -286,18 +286,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # --------------------------------------------------------------- the calls
 
-    def _read_opening(self, headers: Headers) -> Begin | None:
-        opening = self._server.read_opening(headers)
-        if opening is None:
-            return None
+    def _read_opening(self, headers: Headers) -> Begin:
         server, info = self._server, self._transport.get_extra_info
+        opening = server.read_opening(headers)
         return begin_of(
-            opening,
-            server.answering,
-            self._account,
-            server.compression,
-            info,
-            self._inbox,
+            opening, server.answering, self._account, server.compression, info, self._inbox
         )
 
     # --------------------------------------------------------------- the timers

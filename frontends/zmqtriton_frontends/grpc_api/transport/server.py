@@ -69,9 +69,8 @@ class PlainCalls:
             left = left[_STEP_BYTES:]
         return b"".join(self._http2.take_output())
 
-    def _read(self, headers: Headers) -> Begin | None:
-        opening = call_headers.read_opening(headers, {}, of_unknown=_TOLD)
-        return None if opening is None else partial(self._refuse, opening)
+    def _read(self, headers: Headers) -> Begin:
+        return partial(self._refuse, call_headers.read_opening(headers, {}, of_unknown=_TOLD))
 
     def _refuse(self, opening: RpcHeaders, connection: Http2Connection, number: int) -> RefusedRpc:
         self._answers += 1
@@ -178,7 +177,7 @@ class NativeServer(Service):
     def left(self, connection: ClientConnection) -> None:
         self._connections.remove(connection)
 
-    def read_opening(self, headers: Headers) -> call_headers.RpcHeaders | None:
+    def read_opening(self, headers: Headers) -> RpcHeaders:
         return call_headers.read_opening(headers, self._rpcs)
 
 

@@ -269,7 +269,9 @@ class AsgiExchange(Exchange):
         if self._is_answered or not self._is_wanted:
             return  # something else was answered instead
         if event["type"] == "http.response.start":
-            self._take_start(event)
+            if self._start is not None:
+                raise RuntimeError("the answer was begun twice")
+            self._start = event
             return
         if self._start is None:
             raise RuntimeError("a body that belongs to no answer")
@@ -289,11 +291,6 @@ class AsgiExchange(Exchange):
             await self._channel.drain()
         if is_last:
             self._end_answer()
-
-    def _take_start(self, event: Event) -> None:
-        if self._start is not None:
-            raise RuntimeError("the answer was begun twice")
-        self._start = event
 
     def _begin_answer(self, body: Any, *, is_last: bool) -> bytes:
         assert self._start is not None, "it is written once it is known"

@@ -87,16 +87,16 @@ class InferenceHeads:
             return None
         target = model, (match[2] or b"").decode()
         fields, size, limit = HeadFields(head), head.body_bytes, self.inference.max_input_size
-        inference_head = InferenceHead(target, path.decode("latin-1"), fields, size, limit)
         if self._foreign and any(map(fields.header, self._foreign)):
             return None
-        source = partial(Source, "http", address, f"POST {inference_head.path}")
-        inference_head = inference_head._replace(source=source)
+        written = path.decode("latin-1")
+        source = partial(Source, "http", address, f"POST {written}")
         refused, grant = self._judge(fields, model, source)
+        inference_head = InferenceHead(
+            target, written, fields, size, limit, grant=grant, refusal=refused, source=source
+        )
         if refused is not None:
-            return inference_head._replace(refusal=refused)
-        if grant is not None:
-            inference_head = inference_head._replace(grant=grant)
+            return inference_head
         try:
             inference_head = read_head(inference_head)
             if size is not None and size > inference_head.max_bytes:

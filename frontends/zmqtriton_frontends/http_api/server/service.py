@@ -94,9 +94,6 @@ class Connections:
 
     def remove(self, connection: HttpConnection) -> None:
         self.room.remove(connection)
-        self._accept_again()
-
-    def _accept_again(self) -> None:
         if self._is_full and not self.room.is_full:
             self._is_full = False
             for listener in self.listeners:

@@ -27,6 +27,7 @@ from zmqtriton_frontends.grpc_api.transport.call_headers import (
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.server import PlainCalls
 from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.http2.connection import is_request
 from zmqtriton_frontends.process.ledger import Book
 from zmqtriton_frontends.process.turns import Turns
 
@@ -206,8 +207,8 @@ def test_other_refusals_say_why() -> None:
         ((b"a b", b"x"), *HEADERS.items()),
     ],
 )
-def test_what_is_no_request_is_none(headers: tuple[tuple[bytes, bytes], ...]) -> None:
-    assert read_opening(headers, {}) is None
+def test_what_is_no_request_is_read_by_nobody(headers: tuple[tuple[bytes, bytes], ...]) -> None:
+    assert not is_request(headers)
 
 
 @pytest.mark.parametrize("text", ["plain", "", "100% ~", "ünï\n\0", "\ud800"])
