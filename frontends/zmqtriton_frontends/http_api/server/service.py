@@ -67,9 +67,7 @@ class Connections:
 
     def make(self, below: Any = None) -> HttpConnection:
         """Make a connection for the loop, perhaps one whose transport encrypts for another."""
-        connection = HttpConnection(self, self._application, self._inferences)
-        connection.below = below
-        return connection
+        return HttpConnection(self, self._application, self._inferences, below)
 
     def make_other(self, application: Application, below: Any = None) -> HttpConnection:
         """Make a connection to another application, which answers all requests itself."""
