@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 from zmqtriton_floor import token_file
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.file_marks import mark_of
+from zmqtriton_floor.hosts import ip_of
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
@@ -109,13 +110,12 @@ class FailureLimit:
 
 def _holder(address: str) -> str:
     """Return the key for all addresses of one client."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    ip = ip_of(address)
+    if ip is None:
         return address[:_OWN_BITS]
-    if ip.version == 6 and ip.ipv4_mapped is None:
+    if ip.version == 6:
         return str(ipaddress.ip_network((int(ip), _OWN_BITS), strict=False))
-    return str(ip if ip.version == 4 else ip.ipv4_mapped)
+    return str(ip)
 
 
 def need_of(category: str, *, names_model: bool = False, is_index: bool = False) -> str:

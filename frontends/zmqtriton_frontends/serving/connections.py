@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
+from zmqtriton_floor.hosts import ip_of
 
 _VERB = "connections"
 #: Tells by the values of a request whether it must end.
@@ -65,7 +66,8 @@ def answer(
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for connection in connections:
         meant = [*filter(is_meant, connection.authorizations())]
-        if (network and not _is_in(connection.address, network)) or (token and not meant):
+        ip = ip_of(connection.address)  # None: its place is unknown
+        if (network and (ip is None or ip not in network)) or (token and not meant):
             continue
         names = ", ".join(sorted({*map(name_of, meant)} - {""}))
         row = rows.setdefault(
@@ -80,12 +82,3 @@ def answer(
         if arguments.get("end"):
             connection.throw_out(is_meant)
     return wire.CallResult(call.id, 0, "", json.dumps([*rows.values()]))
-
-
-def _is_in(address: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False  # its place is unknown
-    mapped = ip.ipv4_mapped if ip.version == 6 else None
-    return (mapped or ip) in network
