@@ -309,7 +309,8 @@ class ChunkedBody:
             end = self._find_line(data, at)
             if end < 0:
                 break
-            self._read_line(data[at:end])
+            read_line = self._read_trailer if self._is_last else self._read_size
+            read_line(data[at:end])
             at = end + 2
         return pieces[0] if len(pieces) == 1 else b"".join(pieces), data[at:]
 
@@ -319,12 +320,6 @@ class ChunkedBody:
         if end < 0 and len(data) - at >= limit:
             raise Refused(431 if self._is_last else 400, "Malformed chunk")
         return end
-
-    def _read_line(self, line: bytes) -> None:
-        if self._is_last:
-            self._read_trailer(line)
-        else:
-            self._read_size(line)
 
     def _read_size(self, line: bytes) -> None:
         match = _SIZE_LINE.fullmatch(line)
@@ -394,9 +389,7 @@ class RequestReader:
 
     def read_head(self) -> Head | None:
         """Return the next request's head; None if it has not come. Raises Refused."""
-        held = self.held
-        if held[:2] == b"\r\n":  # one empty line before a request means nothing
-            held = held[2:]
+        held = self.held.removeprefix(b"\r\n")  # one empty line before a request means nothing
         end = held.find(_END, self._searched, MAX_HEAD_BYTES)
         if end < 0:
             if held:
@@ -432,10 +425,7 @@ class RequestReader:
                 if self._unread < 0 or (self.is_whole and self._unread):
                     raise framed_in_two_ways()
             return body
-        if len(held) > self._missing:
-            body, self.held = held[: self._missing], held[self._missing :]
-        else:
-            body, self.held = held, b""
+        body, self.held = held[: self._missing], held[self._missing :]
         self._missing -= len(body)
         self.is_whole = not self._missing
         return body

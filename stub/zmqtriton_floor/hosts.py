@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Union
 
 
 def is_loopback(host: str) -> bool:
@@ -11,3 +12,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def ip_of(host: str) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address, None]:
+    """Return an address without its zone, one of IPv4 in IPv6 as the former; None for a name."""
+    try:
+        ip = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = ip.ipv4_mapped if ip.version == 6 else None
+    return mapped or ip

@@ -18,7 +18,6 @@ import asyncio
 import ipaddress
 import logging
 import math
-import os
 import re
 import time
 from collections import OrderedDict
@@ -29,6 +28,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from zmqtriton_floor import token_file
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.file_marks import mark_of
+from zmqtriton_floor.hosts import ip_of
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
@@ -50,6 +51,8 @@ _SEVERAL = "Only one token may be presented"
 Mark = tuple[int, ...]
 #: The grants in the file, or why it cannot be used.
 _Content = tuple[Grant, ...] | TokenFileError
+#: The file as it is now, and what it has if that is new.
+_Look = tuple[Mark, _Content | None]
 #: No token: balancers ask whether the server lives and is ready, and the pages show nothing of it.
 OPEN = ""
 #: A token, of whatever scope.
@@ -107,16 +110,12 @@ class FailureLimit:
 
 def _holder(address: str) -> str:
     """Return the key for all addresses of one client."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    ip = ip_of(address)
+    if ip is None:
         return address[:_OWN_BITS]
-    if ip.version == 4:
-        return str(ip)
-    mapped = ip.ipv4_mapped
-    if mapped is not None:
-        return str(mapped)
-    return str(ipaddress.ip_network((int(ip), _OWN_BITS), strict=False))
+    if ip.version == 6:
+        return str(ipaddress.ip_network((int(ip), _OWN_BITS), strict=False))
+    return str(ip)
 
 
 def need_of(category: str, *, names_model: bool = False, is_index: bool = False) -> str:
@@ -128,12 +127,6 @@ def need_of(category: str, *, names_model: bool = False, is_index: bool = False)
     if is_index or (category == "health" and names_model):
         return ANY
     return _BY_CATEGORY.get(category, CONTROL)
-
-
-class _Look(NamedTuple):
-    mark: Mark
-    #: None if there is nothing new.
-    content: _Content | None
 
 
 class BearerTokens:
@@ -154,20 +147,18 @@ class BearerTokens:
         self.on_change: list[Callable[[], None]] = []
         self._day = _today()
         #: Of the file: as it was read, and as it was seen last.
-        self._read_mark = self._seen_mark = _mark(path)
+        self._read_mark = self._seen_mark = mark_of(path)
         self._take_content(self._read())
 
     # ---------------------------------------------------------------- requests
 
     def find(self, values: Sequence[str]) -> Grant | None:
         """Find the grant of the values of the header; None if there is no valid token."""
-        token = _token_in(values[0]) if len(values) == 1 else None
-        return None if token is None else self._valid.get(token_file.digest(token))
+        return self._valid.get(_digest_of(values))
 
     def name_of(self, values: Sequence[str]) -> str:
         """Return the name of the token in the header's values, valid or not; "" if unknown."""
-        token = _token_in(values[0]) if len(values) == 1 else None
-        return "" if token is None else self._names.get(token_file.digest(token), "")
+        return self._names.get(_digest_of(values), "")
 
     def check(
         self, values: Sequence[str], address: str, need: str, model: str | None = None
@@ -228,16 +219,16 @@ class BearerTokens:
     def _end_look(self, looking: asyncio.Future[_Look]) -> None:
         if not looking.cancelled():
             self.watch()
-            self._take_look(looking.result())
+            self._take_look(*looking.result())
 
     def look(self) -> None:
         """Take note of the changes since the last look."""
-        self._take_look(self._examine())
+        self._take_look(*self._examine())
 
     def _examine(self) -> _Look:
-        mark = _mark(self._path)
+        mark = mark_of(self._path)
         has_changed = mark == self._seen_mark and mark != self._read_mark
-        return _Look(mark, self._read() if has_changed else None)
+        return mark, self._read() if has_changed else None
 
     def _read(self) -> _Content:
         try:
@@ -245,11 +236,11 @@ class BearerTokens:
         except TokenFileError as error:
             return error
 
-    def _take_look(self, look: _Look) -> None:
-        self._seen_mark = look.mark
-        if look.content is not None:
-            self._read_mark = look.mark
-            if self._take_content(look.content):
+    def _take_look(self, mark: Mark, content: _Content | None) -> None:
+        self._seen_mark = mark
+        if content is not None:
+            self._read_mark = mark
+            if self._take_content(content):
                 _log.info("%s was read anew, it has %d tokens", self._path, len(self._grants))
         elif _today() != self._day:
             self._take(self._grants)
@@ -263,7 +254,11 @@ class BearerTokens:
 
     def _take(self, grants: Iterable[Grant]) -> None:
         self._grants, self._day = tuple(grants), _today()
-        self._valid = {grant.digest: grant for grant in self._grants if _is_valid(grant, self._day)}
+        self._valid = {
+            grant.digest: grant
+            for grant in self._grants
+            if grant.expires is None or self._day <= grant.expires
+        }
         self._expired = frozenset(grant.digest for grant in self._grants) - self._valid.keys()
         self._names.update((grant.digest, grant.name) for grant in self._grants)
         for tell in self.on_change:
@@ -331,21 +326,14 @@ def _token_in(value: str) -> str | None:
     return token.strip() if scheme.lower() == _SCHEME else None
 
 
-def _is_valid(grant: Grant, day: date) -> bool:
-    return grant.expires is None or day <= grant.expires
+def _digest_of(values: Sequence[str]) -> bytes:
+    """Return the digest of the one token in the header's values; b"" without one."""
+    token = _token_in(values[0]) if len(values) == 1 else None
+    return b"" if token is None else token_file.digest(token)
 
 
 def _today() -> date:
     return datetime.now(timezone.utc).date()
-
-
-def _mark(path: str) -> Mark:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    # the last is that of a change of the mode, too
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def may_see_places(grant: Grant | None) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
@@ -73,20 +73,12 @@ class TakesLong(Exception):
         self.reading = reading
 
 
-class Choice(Protocol):
-    """A feature that decides before the check what a request asks, or which version."""
-
-    def __call__(
-        self, ask: Ask, model: ModelVersion, content: Content, /
-    ) -> tuple[ModelVersion, Content]:
-        """Return the version and the content that go on. Raises the client's errors."""
-
-
-class Step(Protocol):
-    """A feature of requests, which the entrance calls and does not know."""
-
-    def __call__(self, ask: Ask, checked: CheckedRequest, /) -> CheckedRequest:
-        """Return the request that goes on. Raises the client's errors."""
+#: Decides before the check what a request asks, or which version; returns the version and the
+#: content that go on. Raises the client's errors.
+Choice = Callable[["Ask", ModelVersion, Content], tuple[ModelVersion, Content]]
+#: A feature of requests, which the entrance calls and does not know; returns the request that goes
+#: on. Raises the client's errors.
+Step = Callable[["Ask", CheckedRequest], CheckedRequest]
 
 
 class Division(NamedTuple):
@@ -184,7 +176,8 @@ class Reports:
             stages = stage_times.Stages(ask.begun_ns)
             checked = checked.with_stages(stages)
         form = form.strip().lower() if form is not None and self._may_know(header) else ""
-        return checked.with_report(partial(self._report, checked.model, form, stages))
+        report = partial(self._report, checked.model, form, stages)
+        return checked._replace(reports=(*checked.reports, report))
 
     async def _report(
         self, model: ModelVersion, form: str, stages: stage_times.Stages | None

@@ -7,7 +7,7 @@ and does not know; servers without such features have none.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import ZmqTritonError
@@ -24,52 +24,14 @@ from zmqtriton_frontends.entrance.ask import (
     TakesLong,
 )
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
 from zmqtriton_frontends.inference.request_trace import followed
-from zmqtriton_frontends.inference.trace_sampling import Traces, parent_in
+from zmqtriton_frontends.inference.trace_sampling import parent_in
 from zmqtriton_frontends.process.arrivals import Arrivals
-
-_T = TypeVar("_T")
-
-
-class Tracing:
-    """Begins the trace of each request that is to have one. A step only while some are traced."""
-
-    def __init__(self, traces: Traces, received: str) -> None:
-        """Set up; `received` is the name of a request's arrival."""
-        self._traces = traces
-        self._received = received
-
-    def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
-        parent = None if ask.header is None else parent_in(ask.header)
-        return self._traces.follow(checked, parent, (self._received, ask.begun_ns))
-
-
-class TokenMark:
-    """Marks each request with the token of its client, by whose limits the broker admits it."""
-
-    def __init__(self, marks: TokenMarks) -> None:
-        self._marks = marks
-
-    def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
-        return checked if ask.grant is None else self._marks.mark(checked, ask.grant)
-
-
-class Sink(Protocol):
-    """The receiver of one answer: a PendingRequest."""
-
-    def start(self, checked: CheckedRequest, /) -> None:
-        """Send the request."""
-
-    def set_exception(self, error: Exception, /) -> None:
-        """Take the error in place of an answer."""
-
-    def wait(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None], /) -> None:
-        """Await something, then call a function with its result."""
 
 
 class _Shared(NamedTuple):
@@ -106,9 +68,9 @@ class Entrance:
             gateway.entrances = _Shared.make(gateway)
         self._shared: _Shared = gateway.entrances
         has_tokens = bool(gateway.settings.access.tokens)
-        self._marks = (TokenMark(gateway.token_marks),) if has_tokens else ()
+        self._marks = (self._mark_with_token,) if has_tokens else ()
         self._forwarding = Forwarding(forwards, hides_tokens=has_tokens)
-        self._tracing = Tracing(gateway.traces, received)
+        self._received = received
         self._choices: tuple[Choice, ...] = ()
         self._steps: tuple[Step, ...] = ()
         for changes in (gateway.traces.on_change, gateway.catalogue.on_division):
@@ -130,7 +92,7 @@ class Entrance:
             choices.append(division.choose)
             steps.append(division.copy)
         if self.gateway.traces.is_on:
-            steps.append(self._tracing)
+            steps.append(self._trace)
         self._choices, self._steps = tuple(choices), tuple(steps)
 
     def enter(self, ask: Ask) -> CheckedRequest:
@@ -163,25 +125,34 @@ class Entrance:
             raise
         return checked
 
+    def _mark_with_token(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        """Mark a request with the token of its client, by whose limits the broker admits it."""
+        return checked if ask.grant is None else self.gateway.token_marks.mark(checked, ask.grant)
+
+    def _trace(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+        """Begin the trace of a request that is to have one. A step only while some are traced."""
+        parent = None if ask.header is None else parent_in(ask.header)
+        return self.gateway.traces.follow(checked, parent, (self._received, ask.begun_ns))
+
     # ------------------------------------------------------ three ways to it
 
-    def begin(self, ask: Ask, sink: Sink, *, was_loaded: bool = False) -> None:
-        """Begin a request with one answer, which the sink may get before this returns.
+    def begin(self, ask: Ask, pending: PendingRequest, *, was_loaded: bool = False) -> None:
+        """Begin a request with one answer, which `pending` may get before this returns.
 
         Makes no task unless the request has to wait.
         """
         try:
-            sink.start(self.enter(ask))
+            pending.start(self.enter(ask))
         except NotLoaded as missing:
             if was_loaded:
-                sink.set_exception(missing)
+                pending.set_exception(missing)
                 return
             loading = missing.load(ask.deadline_ns)
-            sink.wait(loading, lambda _: self.begin(ask, sink, was_loaded=True))
+            pending.wait(loading, lambda _: self.begin(ask, pending, was_loaded=True))
         except TakesLong as long:
-            sink.wait(long.reading, lambda content: self.begin(_with(ask, content), sink))
+            pending.wait(long.reading, lambda content: self.begin(_with(ask, content), pending))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-            sink.set_exception(error)
+            pending.set_exception(error)
 
     async def find(self, name: str, *, grant: Grant | None, deadline_ns: int = 0) -> ModelVersion:
         """Find a model that a request has yet to be made for, if necessary after loading it.

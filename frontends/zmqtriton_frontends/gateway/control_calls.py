@@ -43,28 +43,30 @@ class ControlCalls:
         """Return the result of a control call. Raises the supervisor's error."""
         if len(document := json.dumps(arguments)) > wire.MAX_DOCUMENT:
             raise InvalidArgument(f"the request is too large: {len(document)} bytes")
-        own_id = next(self._ids)
-        answer = self._answers[own_id] = asyncio.get_running_loop().create_future()
-        self._ask_supervisor(wire.Call(own_id, verb, document, _client.get()))
-        try:
-            return json.loads(await answer)
-        finally:
-            self._answers.pop(own_id, None)
+        question = wire.Call(next(self._ids), verb, document, _client.get())
+        return await self._answer(question, self._ask_supervisor)
 
-    async def statistics(self, model: str, version: int, kind: int) -> dict[str, Any]:
+    async def statistics(
+        self, model: str = "", version: int = -1, *, kind: int = 0
+    ) -> dict[str, Any]:
         """Return the counters of a model, or of all, or another kind of statistics.
 
         Raises for an unknown one.
         """
-        own_id = next(self._ids)
-        answer = self._answers[own_id] = asyncio.get_running_loop().create_future()
-        self._for_broker[own_id] = question = wire.AskStatistics(own_id, model, version, kind)
-        self._ask_broker(question)
+        question = wire.AskStatistics(next(self._ids), model, version, kind)
+        self._for_broker[question.id] = question
         try:
-            return dict(json.loads(await answer))
+            return dict(await self._answer(question, self._ask_broker))
         finally:
-            self._answers.pop(own_id, None)
-            del self._for_broker[own_id]
+            del self._for_broker[question.id]
+
+    async def _answer(self, question: Any, ask: Callable[[Any], None]) -> Any:
+        answer = self._answers[question.id] = asyncio.get_running_loop().create_future()
+        ask(question)
+        try:
+            return json.loads(await answer)
+        finally:
+            self._answers.pop(question.id, None)
 
     def for_next_broker(self) -> Iterable[wire.AskStatistics]:
         """Return the questions that a dead broker has left open."""

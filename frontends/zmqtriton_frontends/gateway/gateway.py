@@ -13,6 +13,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
+from weakref import WeakValueDictionary
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, Unsupported, from_number
@@ -32,9 +33,10 @@ from zmqtriton_frontends.inference.catalogue import (
     Catalogue,
     apply_settings,
 )
-from zmqtriton_frontends.inference.stage_times import StageReceivers
+from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload, StubPayload
 from zmqtriton_frontends.tensors.references import PlacedBody, is_large
 from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
@@ -94,8 +96,9 @@ class Gateway:
         self._streams, self._placing = set[ResponseStream](), set[asyncio.Future[None]]()
         self._broker = BrokerLink(self._take_from_broker, self._introduce)
         self._control_calls = ControlCalls(self._supervisor.send, self._broker.send)
+        self.call, self.statistics = self._control_calls.call, self._control_calls.statistics
         self.token_marks = TokenMarks(self._broker.send)
-        self._stages = StageReceivers()
+        self._stages: WeakValueDictionary[int, Stages] = WeakValueDictionary()
         self.payload: Payload  # there from the Bootstrap on
         self.settings: FrontendSettings  # likewise
         self.traces, self.catalogue = Traces(), Catalogue()
@@ -122,7 +125,7 @@ class Gateway:
         #: What takes each message of the broker but replies.
         self._of_broker: dict[type, Callable[[Any], object]] = {
             wire.Statistics: self._control_calls.settle,
-            **dict.fromkeys((wire.StageTimes, wire.Progress), self._stages.take),
+            **dict.fromkeys((wire.StageTimes, wire.Progress), self._take_stages),
             wire.Welcome: self._take_welcome,
             **dict.fromkeys(BLOCK_MESSAGES, lambda message: self.payload.hear_of_blocks(message)),
         }
@@ -244,7 +247,7 @@ class Gateway:
         except BaseException:
             placed.take_back()
             raise
-        self.payload.sent(own_id, placed)
+        self.payload.placed[own_id] = placed
         return own_id
 
     def _ask(
@@ -285,7 +288,7 @@ class Gateway:
         if request.copy is not None:
             request.copy.send()
         if request.stages is not None:
-            self._stages.add(own_id, request.stages)
+            self._stages[own_id] = request.stages
         return own_id
 
     def _goes_on(self, request: CheckedRequest) -> bool:
@@ -307,19 +310,6 @@ class Gateway:
                 reply.end(Unavailable(CUT))
             elif reply is not None:
                 reply.set_exception(Unavailable(CUT))
-
-    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
-        """Return the result of a control call. Raises the supervisor's error."""
-        return await self._control_calls.call(verb, arguments)
-
-    async def statistics(
-        self, model: str = "", version: int = -1, *, kind: int = 0
-    ) -> dict[str, Any]:
-        """Return the counters of a model, or of all, or another kind of statistics.
-
-        Raises for an unknown one.
-        """
-        return await self._control_calls.statistics(model, version, kind)
 
     def _acknowledge(self, number: int) -> None:
         """Confirm a Sync, in the turn after it, in which tasks have begun that were made before.
@@ -363,8 +353,12 @@ class Gateway:
     def _take_welcome(self, welcome: wire.Welcome) -> None:
         self.catalogue.has_broker = True
         self._broker.welcomed(welcome.epoch)
-        if not self._welcomed.done():
-            self._welcomed.set_result(None)
+        wake(self._welcomed)
+
+    def _take_stages(self, message: wire.StageTimes | wire.Progress) -> None:
+        stages = self._stages.get(message.id)
+        if stages is not None:
+            stages.take(message)
 
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         if row.id not in self._replies:

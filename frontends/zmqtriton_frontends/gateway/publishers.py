@@ -7,7 +7,6 @@ are not kept waiting for all of it.
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import time
 from collections.abc import Callable
@@ -66,15 +65,10 @@ class Publishers:
     def _is_there(self, source: int) -> bool:
         return os.path.exists(endpoints.stream_path(self._directory, source))
 
-    def read(self) -> None:
+    def read(self, until: float | None = None) -> None:
         """Take the messages here, as many as the time allows; the others in the next turn."""
-        self._read(time.monotonic() + ROUND_S)
-
-    def read_all(self) -> None:
-        """Take all that is here."""
-        self._read(math.inf)
-
-    def _read(self, until: float) -> None:
+        if until is None:
+            until = time.monotonic() + ROUND_S
         while self._subscriber is not None:
             frames = self._subscriber.take()
             if frames is None:

@@ -20,16 +20,16 @@ def why_not_ready(catalogue: Catalogue) -> str:
 
     Models are named where every client may see them.
     """
-    if catalogue.is_ready():
-        return ""
-    if catalogue.is_draining:
-        return "the server drains"
-    if not catalogue.has_broker:
-        return "the server replaces its broker"
-    if catalogue.is_repository_missing:
-        return "the server waits for its model repository"
-    if catalogue.is_moving:
-        return "models move to this server from the one before"
+    of_all = (
+        (catalogue.is_ready(), ""),
+        (catalogue.is_draining, "the server drains"),
+        (not catalogue.has_broker, "the server replaces its broker"),
+        (catalogue.is_repository_missing, "the server waits for its model repository"),
+        (catalogue.is_moving, "models move to this server from the one before"),
+    )
+    for is_so, text in of_all:
+        if is_so:
+            return text
     counted = [
         (name, version)
         for name, versions in catalogue.versions().items()

@@ -8,6 +8,7 @@ wait for them; Streams is all of a gateway's, with what stubs publish (publisher
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,6 +26,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_frontends.gateway.publishers import Publishers
 from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.tensors.references import has_references, read_response, size_of
 
 #: How long a response may be missing, after the final one has come and before. Nothing is lost
@@ -239,19 +241,19 @@ class ResponseStream:
         reader = self.reader
         reader.take(row, body)
         if reader.ready:
-            self._wake()
+            wake(self._waiting)
         if reader.deadline is not None and self._timer is None:
             self._watch(reader.deadline)
 
     def end(self, error: ZmqTritonError) -> None:
         """End: the broker itself has ended the request."""
         self.reader.end(error)
-        self._wake()
+        wake(self._waiting)
 
     def drop(self, error: ZmqTritonError) -> list[bytes]:
         """End with an error that replaces the unread responses; return their bodies."""
         bodies = self.reader.drop(error)
-        self._wake()
+        wake(self._waiting)
         return bodies
 
     async def wait(self) -> None:
@@ -285,7 +287,7 @@ class ResponseStream:
         self._timer = None
         self.reader.expire()
         if self.reader.ready:
-            self._wake()
+            wake(self._waiting)
         if self.reader.deadline is not None:
             self._watch(self.reader.deadline)
 
@@ -341,7 +343,7 @@ class Streams:
         if row.code and not row.source:
             # the broker does not know how many there were; what its stub has sent is here before
             # that
-            self.publishers.read_all()
+            self.publishers.read(math.inf)
             stream.end(from_number(row.code, row.text))
             return
         if body or row.code:

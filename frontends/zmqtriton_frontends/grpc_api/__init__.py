@@ -14,12 +14,12 @@ _NAMES = {
     "handlers": "Exchange Rpc",
     "inference.response": "MAX_MESSAGE_BYTES",
     "transport.lifecycle": "FAR_S INFERENCE MAX_STREAMS SERVICE RpcLifecycle compression_of "
-    "details_of failed pushback",
-    "call": "Begin answered",
+    "details_of pushback",
+    "call": "Begin answered client_error",
 }
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends.grpc_api.call import Begin, answered
+    from zmqtriton_frontends.grpc_api.call import Begin, answered, client_error
     from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
     from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
     from zmqtriton_frontends.grpc_api.transport.lifecycle import (
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         RpcLifecycle,
         compression_of,
         details_of,
-        failed,
         pushback,
     )
 else:

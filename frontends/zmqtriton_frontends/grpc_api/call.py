@@ -80,6 +80,9 @@ def kept_bytes(body: RequestBody, size: int) -> int:
 class RpcCall(Protocol):
     """Made for each RPC by the transport; nothing is read before a handler asks."""
 
+    #: What the client's token is good for, once that was checked; None where no tokens are needed.
+    grant: Grant | None
+
     @property
     def deadline_ns(self) -> int:
         """When the client stops waiting, on CLOCK_MONOTONIC; 0 is never."""
@@ -94,10 +97,6 @@ class RpcCall(Protocol):
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         """Add to the trailing metadata of the answer; for calls with one response."""
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Return whether the client no longer waits."""
 
     @property
     def answers(self) -> Share:
@@ -124,65 +123,6 @@ class RpcCall(Protocol):
     @property
     def authorization(self) -> Sequence[str]:
         """The values of the metadata by which a client says who it is."""
-
-    @property
-    def grant(self) -> Grant | None:
-        """Return what the client's token is good for; None where no tokens are needed."""
-
-
-class GrantedCall:
-    """The call of a client whose token was checked."""
-
-    __slots__ = ("_call", "grant")
-
-    def __init__(self, call: RpcCall, grant: Grant) -> None:
-        self._call = call
-        self.grant = grant
-
-    @property
-    def deadline_ns(self) -> int:
-        return self._call.deadline_ns
-
-    @property
-    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
-        return self._call.metadata
-
-    @property
-    def has_wishes(self) -> bool:
-        return self._call.has_wishes
-
-    def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
-        self._call.add_trailers(pairs)
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self._call.is_cancelled
-
-    @property
-    def answers(self) -> Share:
-        return self._call.answers
-
-    @property
-    def requests(self) -> Share:
-        return self._call.requests
-
-    async def turn(self, begun: float) -> None:
-        await self._call.turn(begun)
-
-    def work(self, step: Callable[[], bool]) -> None:
-        self._call.work(step)
-
-    @property
-    def sequences(self) -> OpenSequences:
-        return self._call.sequences
-
-    @property
-    def ends(self) -> tuple[Endpoint, Endpoint]:
-        return self._call.ends
-
-    @property
-    def authorization(self) -> Sequence[str]:
-        return self._call.authorization
 
 
 def source_of(call: RpcCall, method: str) -> Source:

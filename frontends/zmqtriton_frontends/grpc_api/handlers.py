@@ -22,7 +22,6 @@ from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import (
     Begin,
-    GrantedCall,
     Handle,
     RpcCall,
     by_task,
@@ -122,8 +121,8 @@ def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
 
     def check(call: RpcCall) -> RpcCall:
         model = None if rpc.names_model else ""
-        grant = tokens.check(call.authorization, call.ends[0].host, need, model)
-        return GrantedCall(call, grant)
+        call.grant = tokens.check(call.authorization, call.ends[0].host, need, model)
+        return call
 
     return _checked(rpc, check)
 

@@ -24,7 +24,7 @@ from zmqtriton_frontends.http2.header_blocks import (
     HeadersTooLargeError,
 )
 from zmqtriton_frontends.http2.reading import FRAME_BYTES, ConnectionFault, FrameReader
-from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream, Sending
+from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream
 
 #: How much all streams of a connection together may send before they hear from us.
 CONNECTION_WINDOW_BYTES = 16 << 20
@@ -37,8 +37,6 @@ _NOWHERE = memoryview(b"")
 
 #: Makes the stream of this number, which headers have begun.
 Begin = Callable[["Http2Connection", int], Http2Stream]
-#: As header_blocks.Headers.
-Fields = tuple[tuple[bytes, bytes], ...]
 
 #: Names are lower-case tokens; values have no line ends.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
@@ -54,7 +52,7 @@ _OF_CONNECTION = frozenset(
 )
 
 
-def is_request(fields: Fields) -> bool:
+def is_request(fields: Headers) -> bool:
     """True if these may begin a request."""
     pseudo: dict[bytes, bytes] = {}
     for position, (name, value) in enumerate(fields):
@@ -66,7 +64,7 @@ def is_request(fields: Fields) -> bool:
     return all(map(pseudo.get, _REQUIRED))
 
 
-def is_trailers(fields: Fields) -> bool:
+def is_trailers(fields: Headers) -> bool:
     """True if these are regular fields only, and none of them is of HTTP/1.1."""
     return all(
         _NAME.fullmatch(name)
@@ -77,7 +75,7 @@ def is_trailers(fields: Fields) -> bool:
     )
 
 
-def content_length(fields: Fields) -> int | None:
+def content_length(fields: Headers) -> int | None:
     """Return the announced length, -1 without one; None if it makes no sense."""
     lengths = [value for name, value in fields if name == b"content-length"]
     if not lengths:
@@ -113,7 +111,7 @@ class Rules(NamedTuple):
     pings: PingRules = PingRules()
 
 
-class Http2Connection(Sending):
+class Http2Connection(ControlFrames):
     def __init__(
         self,
         read: Callable[[Headers], Begin | None],
@@ -130,7 +128,7 @@ class Http2Connection(Sending):
         streams may take so many bytes; it is asked beyond room_bytes. `keeps` is that of
         HeaderBlocks.
         """
-        super().__init__(wake)
+        super().__init__(wake, rules.pings, clock)
         self._admits = admits
         #: What open streams may take without asking.
         self.room_bytes = 0
@@ -138,19 +136,11 @@ class Http2Connection(Sending):
         self._blocks: HeaderBlocks[_Block] = HeaderBlocks(
             lambda headers: _block(headers, read), keeps
         )
-        self._control = ControlFrames(self, rules.pings, clock)
-        self.reading = FrameReader(self, self._control.handlers, clock)
+        self.reading = FrameReader(self, self._handlers, clock)
         #: The stream of the DATA frame that is coming.
         self._data_stream: Http2Stream | None = None
         self._data_is_last = False
-        self._last_stream = 0
         self._credit = CONNECTION_WINDOW_BYTES
-        #: The client's preface and settings have come.
-        self.has_begun = False
-        #: The client is told that it should go, but may not have read that.
-        self._is_leaving = False
-        #: New streams are refused.
-        self.is_closing = False
         #: Nothing more is read or answered.
         self.is_over = False
         #: What the client has done to be told to go, if it was.
@@ -240,8 +230,8 @@ class Http2Connection(Sending):
     def begin_data(self, number: int, flags: int, size: int, data_size: int) -> None:
         stream = self.streams.get(number)
         if stream is None:
-            self.check_known(number)
-            self._control.check_left_early(number)
+            self._check_known(number)
+            self._check_left_early(number)
         elif stream.was_ended:
             self.refuse(stream, frames.STREAM_CLOSED)
             stream = None
@@ -259,7 +249,7 @@ class Http2Connection(Sending):
             elif stream.announced >= 0 and not self._is_announced(stream, max(0, data_size)):
                 stream = None
         if not data_size and not flags & frames.END_STREAM:
-            self._control.take_idle_frame()
+            self._take_idle_frame()
         self._data_stream = stream
         self._data_is_last = bool(flags & frames.END_STREAM)
 
@@ -313,10 +303,10 @@ class Http2Connection(Sending):
             or is_too_many
             or (kept > self.room_bytes and not self._admits(self, kept))
         ):
-            self._control.refuse_new(number, frames.REFUSED_STREAM)
+            self._refuse_new(number, frames.REFUSED_STREAM)
             return
         if read.begin is None:
-            self._control.refuse_new(number, frames.PROTOCOL_ERROR)
+            self._refuse_new(number, frames.PROTOCOL_ERROR)
             return
         stream = read.begin(self, number)
         stream.announced = read.content_length
@@ -330,8 +320,8 @@ class Http2Connection(Sending):
     def _take_trailers(self, number: int, flags: int, fields: Headers) -> None:
         stream = self.streams.get(number)
         if stream is None:
-            self._control.check_left_early(number)
-            self._control.take_idle_frame()
+            self._check_left_early(number)
+            self._take_idle_frame()
         elif stream.was_ended:
             self.refuse(stream, frames.STREAM_CLOSED)
         elif not (flags & frames.END_STREAM and is_trailers(fields)):
@@ -339,23 +329,7 @@ class Http2Connection(Sending):
         else:
             self._end_of(stream)
 
-    def refuse(self, stream: Http2Stream, code: int) -> None:
-        """Refuse a stream on which the client has broken a rule, at the client's cost."""
-        self._control.spend_reset()
-        self.reset(stream, code)
-        stream.on_reset()
-
-    # ------------------------------------------------------------ other frames
-
-    def check_known(self, number: int) -> None:
-        if number == 0 or number % 2 == 0 or number > self._last_stream:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "frame on an idle stream")
-
     # ---------------------------------------------------------------------- end
-
-    def ping(self, opaque: bytes) -> None:
-        """Ask whether the client is there; any frame of its answers that."""
-        self.write(frames.ping(opaque))
 
     @property
     def is_done(self) -> bool:
@@ -367,12 +341,6 @@ class Http2Connection(Sending):
         if not self.is_over and not self._is_leaving:
             self._is_leaving = True
             self.write(frames.goaway(frames.LAST_STREAM, frames.NO_ERROR) + frames.ping(FAREWELL))
-
-    def refuse_streams(self) -> None:
-        """Refuse new streams: after leave(), when the client has read that or had the time to."""
-        if self._is_leaving and not self.is_closing:
-            self.is_closing = True
-            self.write(frames.goaway(self._last_stream, frames.NO_ERROR))
 
     def refuse_unseen(self, stream: Http2Stream) -> None:
         """Refuse a stream that crossed with leave(); its client may ask another server."""

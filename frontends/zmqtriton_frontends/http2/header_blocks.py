@@ -141,12 +141,16 @@ _NOWHERE = 256
 _PADDING_BITS = 8
 
 
-class BadCodeError(ValueError):
-    """Raised for bytes that are no string in this code."""
+class BadBlockError(Exception):
+    """Raised for a malformed block: the tables of both sides differ from now on."""
+
+
+class HeadersTooLargeError(BadBlockError):
+    """Raised for more than MAX_LIST_BYTES or MAX_FIELDS."""
 
 
 def decode(data: bytes) -> bytes:
-    """Decode a string. Raises BadCodeError."""
+    """Decode a string. Raises BadBlockError."""
     text, state, steps = bytearray(), 0, _STEPS
     for byte in data:
         state, symbol = steps[state | byte >> 4]
@@ -156,7 +160,7 @@ def decode(data: bytes) -> bytes:
         if symbol:
             text += symbol
     if state not in _FINAL:
-        raise BadCodeError("a header's string is no code")
+        raise BadBlockError("a header's string is no code")
     return bytes(text)
 
 
@@ -207,10 +211,6 @@ _STEPS = _steps(_NODES)
 _FINAL = _final(_NODES)
 
 
-class NoEntryError(LookupError):
-    """Raised for a number that no field has."""
-
-
 class HeaderTable:
     """Changes with each field that a client adds; the oldest ones go."""
 
@@ -225,19 +225,19 @@ class HeaderTable:
         self.changes = 0
 
     def get(self, number: int) -> Field:
-        """Return a field by its number. Raises NoEntryError."""
+        """Return a field by its number. Raises BadBlockError."""
         if 0 < number < FIRST_OWN:
             return _COMMON[number - 1]
         place = number - FIRST_OWN
         if 0 <= place < len(self._own):
             return self._own[-1 - place]
-        raise NoEntryError(f"no header has the number {number}")
+        raise BadBlockError(f"no header has the number {number}")
 
     def add(self, field: Field) -> None:
         """Add a field; a field larger than the table empties it."""
         self.changes += 1
         self._own.append(field)
-        self._bytes += _entry_size(field)
+        self._bytes += FIELD_BYTES + _field_size(field)
         self._shrink()
 
     def resize(self, size: int) -> None:
@@ -249,19 +249,11 @@ class HeaderTable:
 
     def _shrink(self) -> None:
         while self._bytes > self._size:
-            self._bytes -= _entry_size(self._own.popleft())
+            self._bytes -= FIELD_BYTES + _field_size(self._own.popleft())
 
 
-def _entry_size(field: Field) -> int:
-    return FIELD_BYTES + len(field[0]) + len(field[1])
-
-
-class BadBlockError(Exception):
-    """Raised for a malformed block: the tables of both sides differ from now on."""
-
-
-class HeadersTooLargeError(BadBlockError):
-    """Raised for more than MAX_LIST_BYTES or MAX_FIELDS."""
+def _field_size(field: Field) -> int:
+    return len(field[0]) + len(field[1])
 
 
 class HeaderBlocks(Generic[Read]):
@@ -291,8 +283,6 @@ class HeaderBlocks(Generic[Read]):
             headers = tuple(_decode(block, self._table))
         except IndexError:
             raise BadBlockError("a header block is cut off") from None
-        except (NoEntryError, BadCodeError) as error:
-            raise BadBlockError(str(error)) from None
         read = self._read(headers)
         if self._table.changes != changes:
             self._forget()
@@ -318,15 +308,8 @@ class HeaderBlocks(Generic[Read]):
             self._kept_bytes = 0
 
 
-def _field_size(field: Field) -> int:
-    return len(field[0]) + len(field[1])
-
-
 def _decode(block: bytes, table: HeaderTable) -> list[Field]:
-    """Return the fields of a block.
-
-    Raises BadBlockError, NoEntryError, BadCodeError, and IndexError for one that is cut off.
-    """
+    """Return the fields of a block. Raises BadBlockError, and IndexError if it is cut off."""
     fields: list[Field] = []
     at, end, left, resizes = 0, len(block), MAX_LIST_BYTES, 0
     while at < end:

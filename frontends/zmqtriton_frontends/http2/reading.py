@@ -21,7 +21,7 @@ _BLOCK_FRAMES = 32
 
 _NOTHING = memoryview(b"")
 
-_MALFORMED = "malformed HEADERS"
+_MALFORMED, _TOO_LARGE = "malformed HEADERS", "frame exceeds SETTINGS_MAX_FRAME_SIZE"
 
 #: Takes the flags, the stream and the payload of a frame; raises ConnectionFault.
 Handler = Callable[[int, int, bytes], None]
@@ -110,8 +110,8 @@ class FrameReader:
                     position = self._begin_data(data, position, number, flags, size)
                 continue
             is_of_headers = kind in (frames.HEADERS, frames.CONTINUATION)
-            if size > frames.DEFAULT_FRAME_SIZE:
-                _check_size(size, is_of_headers=is_of_headers)
+            if size > (MAX_LIST_BYTES if is_of_headers else frames.DEFAULT_FRAME_SIZE):
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, _TOO_LARGE)
             if stop > end:
                 needed = _HEADER_BYTES + size
                 break
@@ -167,7 +167,7 @@ class FrameReader:
         Return as _read_data(); if too little is there, that is kept.
         """
         if size > FRAME_BYTES:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame exceeds SETTINGS_MAX_FRAME_SIZE")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, _TOO_LARGE)
         padding, start = -1, position + _HEADER_BYTES
         if flags & frames.PADDED:
             if start == len(data):
@@ -224,11 +224,6 @@ class FrameReader:
             self._block.clear()
             self._block_stream = 0
             self._taker.take_block(number, self._block_flags, block)
-
-
-def _check_size(size: int, *, is_of_headers: bool) -> None:
-    if not is_of_headers or size > MAX_LIST_BYTES:
-        raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame exceeds SETTINGS_MAX_FRAME_SIZE")
 
 
 def _fragment(flags: int, payload: bytes) -> bytes:

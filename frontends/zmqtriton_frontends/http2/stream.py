@@ -3,9 +3,9 @@
 connection.py moves a stream. Classes that answer requests derive from it, for what is to be done
 with what a client sends.
 
-Sending decides which stream may send now, and encodes frames; it is the base of connection.py's
-Connection. Data wait in their stream while the client has no room for them, or has not read what
-went before; streams that have some take turns.
+Sending decides which stream may send now, and encodes frames; control.py and connection.py derive
+from it. Data wait in their stream while the client has no room for them, or has not read what went
+before; streams that have some take turns.
 """
 
 from __future__ import annotations

@@ -52,14 +52,12 @@ class RepositoryResponders:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def index(
         self, req: HttpRequest, resp: falcon.asgi.Response, repository: str = ""
     ) -> None:
         ready = (await self._document(req)).get("ready", False)
-        if type(ready) is not bool:
-            raise InvalidArgument("attempt to access JSON non-boolean as boolean")
+        _check(ready, bool)
         entries = await self._gateway.call("index", {"ready": ready})
         resp.data = json_documents.write(visible_entries(entries, req.grant))
 
@@ -67,8 +65,7 @@ class RepositoryResponders:
         parameters = _parameters(await self._document(req))
         encoded: dict[str, str] = {}
         for key, value in parameters.items():
-            if type(value) is not str:
-                raise InvalidArgument("attempt to access JSON non-string as string")
+            _check(value, str)
             if key.startswith(PREFIX):
                 encoded[key] = value
             elif key != "config":
@@ -94,9 +91,17 @@ class RepositoryResponders:
 
     async def _document(self, req: HttpRequest) -> dict[str, Any]:
         """Return the body's object; an empty body is an empty object."""
-        body = await req.read_body(self._max_input_size)
-        document = await json_documents.read(body, json_documents.parse) if body else {}
-        return document if type(document) is dict else {}
+        return await _object_in(await _body_of(req, self._gateway) or b"{}")
+
+
+async def _body_of(req: HttpRequest, gateway: Gateway) -> bytes:
+    return await req.read_body(gateway.settings.http.max_input_size)
+
+
+async def _object_in(body: bytes) -> dict[str, Any]:
+    """Return the object in a body; an empty one in place of another value."""
+    document = await json_documents.read(body, json_documents.parse)
+    return document if type(document) is dict else {}
 
 
 def decode(files: Mapping[str, str]) -> dict[str, bytearray]:
@@ -137,13 +142,13 @@ class SettingsResponders:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def log(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         resp.data = await self._log({})
 
     async def change_log(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        resp.data = await self._log(_log_changes(await self._document(req)))
+        document = await _object_in(await _body_of(req, self._gateway))
+        resp.data = await self._log(_log_changes(document))
 
     async def trace(self, req: HttpRequest, resp: falcon.asgi.Response, model: str = "") -> None:
         resp.data = json_documents.write(await trace_settings.apply(self._gateway, model, {}))
@@ -152,18 +157,13 @@ class SettingsResponders:
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str = ""
     ) -> None:
         trace_settings.check_model(self._gateway, model)
-        document = await self._document(req)
+        document = await _object_in(await _body_of(req, self._gateway))
         trace_settings.check_names(document)
         changes = _trace_changes(document)
         resp.data = json_documents.write(await trace_settings.apply(self._gateway, model, changes))
 
     async def _log(self, changes: dict[str, Any]) -> bytes:
         return json_documents.write(await self._gateway.call("log.settings", {"changes": changes}))
-
-    async def _document(self, req: HttpRequest) -> dict[str, Any]:
-        body = await req.read_body(self._max_input_size)
-        document = await json_documents.read(body, json_documents.parse)
-        return document if type(document) is dict else {}
 
 
 def _log_changes(document: dict[str, Any]) -> dict[str, Any]:
@@ -217,22 +217,26 @@ class RegionResponders:
     def __init__(self, gateway: Gateway, kind: str) -> None:
         self._gateway = gateway
         self._kind = kind
-        self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def status(self, req: HttpRequest, resp: falcon.asgi.Response, region: str = "") -> None:
         resp.data = json_documents.write(await self._call("status", region))
 
     async def register(self, req: HttpRequest, resp: falcon.asgi.Response, region: str) -> None:
-        body = await req.read_body(self._max_input_size)
-        document = await json_documents.read(body, json_documents.parse)
-        if self._kind == "system":
-            arguments = {**_read(document), "user": await user_of(*req.ends)}
+        fields = await _object_in(await _body_of(req, self._gateway))
+        is_system = self._kind == "system"
+        for key in ("key" if is_system else "raw_handle", "byte_size"):
+            if key not in fields:
+                raise InvalidArgument(f"Shared memory register request has no '{key}' field")
+        if is_system:
+            _check(fields["key"], str)
+            numbers = _numbers(fields, "offset", "byte_size")
+            user = await user_of(*req.ends)
+            await self._call("register", region, key=fields["key"], **numbers, user=user)
         else:
-            arguments = _read_handle(document)
-        await self._call("register", region, **arguments)
+            await self._call("register", region, **_read_handle(fields))
 
     async def register_nameless(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        await req.read_body(self._max_input_size)
+        await _body_of(req, self._gateway)
         raise InvalidArgument(
             f"'region name' is necessary to register {self._kind} shared memory region"
         )
@@ -240,7 +244,7 @@ class RegionResponders:
     async def unregister(
         self, req: HttpRequest, resp: falcon.asgi.Response, region: str = ""
     ) -> None:
-        await req.read_body(self._max_input_size)
+        await _body_of(req, self._gateway)
         await self._call("unregister", region)
 
     async def _call(self, verb: str, region: str, **arguments: Any) -> Any:
@@ -267,12 +271,8 @@ def _routes(memory: RegionResponders, prefix: str) -> list[Route]:
     ]
 
 
-def _read_handle(document: Any) -> dict[str, Any]:
+def _read_handle(fields: dict[str, Any]) -> dict[str, Any]:
     """Return handle, device and size. Raises InvalidArgument if the handle cannot be CUDA's."""
-    fields = document if type(document) is dict else {}
-    for key in ("raw_handle", "byte_size"):
-        if key not in fields:
-            raise InvalidArgument(f"Shared memory register request has no '{key}' field")
     handle = fields["raw_handle"]
     text = handle.get("b64") if type(handle) is dict else None
     if not isinstance(text, str) or len(text) > _MAX_HANDLE_BYTES:
@@ -286,23 +286,12 @@ def _read_handle(document: Any) -> dict[str, Any]:
     return {"raw_handle": text, **_numbers(fields, "device_id", "byte_size")}
 
 
-def _read(document: Any) -> dict[str, Any]:
-    """Return key, offset and size. Raises InvalidArgument if one is missing or of another type."""
-    fields = document if type(document) is dict else {}
-    for key in ("key", "byte_size"):
-        if key not in fields:
-            raise InvalidArgument(f"Shared memory register request has no '{key}' field")
-    if type(fields["key"]) is not str:
-        raise InvalidArgument("attempt to access JSON non-string as string")
-    return {"key": fields["key"], **_numbers(fields, "offset", "byte_size")}
-
-
 def _numbers(fields: dict[str, Any], *keys: str) -> dict[str, int]:
     """Return fields as numbers, 0 for a missing one. Raises InvalidArgument for other values."""
     numbers = {}
     for key in keys:
         value = fields.get(key, 0)
         if type(value) is not int or value < 0:
-            raise InvalidArgument("attempt to access JSON non-unsigned-integer as unsigned-integer")
+            raise InvalidArgument(_TEXTS[int])
         numbers[key] = value
     return numbers

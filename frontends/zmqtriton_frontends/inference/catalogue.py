@@ -33,7 +33,6 @@ from zmqtriton_floor.wire import (
     TrafficSplit,
     VersionInfo,
 )
-from zmqtriton_frontends.inference import load_on_demand
 from zmqtriton_frontends.inference.client_regions import Regions
 from zmqtriton_frontends.inference.load_on_demand import Call, NotLoaded, OnDemandLoader
 
@@ -482,6 +481,7 @@ def apply_settings(catalogue: Catalogue, settings: FrontendSettings, call: Call)
     """Apply the settings of a Bootstrap; `call` asks the supervisor to load a model."""
     catalogue.strict_readiness = settings.models.strict_readiness
     catalogue.can_name_models = not (settings.access.tokens or settings.access.restrictions)
-    catalogue.demand = load_on_demand.of(settings.models.on_demand, call)
+    on_demand = settings.models.on_demand
+    catalogue.demand = OnDemandLoader(call, on_demand.timeout_s) if on_demand.is_on else None
     if settings.models.steps:
         catalogue.steps_of = lazy_names.load_reference(settings.models.steps)

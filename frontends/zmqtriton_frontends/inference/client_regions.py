@@ -68,8 +68,7 @@ class Region:
 
     def position(self, place: RegionSlice) -> int:
         """Return a position within the file. Raises InvalidArgument for one beyond the region."""
-        is_beyond = place.offset >= self.size if place.size else place.offset > self.size
-        if is_beyond:
+        if place.offset >= self.size if place.size else place.offset > self.size:
             raise InvalidArgument(f"Invalid offset for shared memory region: '{self.name}'")
         if place.size > self.size - place.offset:
             raise InvalidArgument(
@@ -218,9 +217,7 @@ class Regions:
             )
         inputs = []
         for tensor in body.inputs:
-            inputs.append(
-                tensor if (type(tensor.data) is not RegionSlice) else self._filled(tensor)
-            )
+            inputs.append(self._filled(tensor) if type(tensor.data) is RegionSlice else tensor)
         request_id, parameters, outputs, _, places = body
         return make(RequestBody, (request_id, parameters, outputs, inputs, places))
 

@@ -55,7 +55,7 @@ def of_server(answer: Mapping[str, Any]) -> dict[str, Any]:
     total = {key: sum(entry[key] for entry in own) for key in _SUMS}
     total["unanswered"] = answer["unanswered"]
     document = _describe(total, answer["limit"])
-    document["utilization"] = _rounded(utilization(answer))
+    document["utilization"] = round(utilization(answer), 3)
     document["models"] = [
         {"name": entry["name"], "version": str(entry["version"]), **of_model([entry])}
         for entry in entries
@@ -89,15 +89,11 @@ def _describe(total: Mapping[str, Any], limit: int) -> dict[str, Any]:
         "ready": total["ready"],
         "all": max(total["ready"], total["instances"]),
     }
-    document["utilization"] = _rounded(_share(total))
+    document["utilization"] = round(_share(total), 3)
     if total["requests"]:
         for stage in ("queue", "compute"):
-            document[f"mean_{stage}_ms"] = _rounded(total[f"{stage}_ns"] / total["requests"] / 1e6)
+            document[f"mean_{stage}_ms"] = round(total[f"{stage}_ns"] / total["requests"] / 1e6, 3)
     return document
-
-
-def _rounded(number: float) -> float:
-    return round(number, 3)
 
 
 def write(form: str, load: Mapping[str, Any]) -> str:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
-from zmqtriton_floor.settings.broker import OnDemand
 
 _VERB = "demand"
 _T = TypeVar("_T")
@@ -89,8 +88,3 @@ class OnDemandLoader:
         del self._loads[model]
         if not loading.cancelled():
             loading.exception()  # perhaps nobody waits any more
-
-
-def of(settings: OnDemand, call: Call) -> OnDemandLoader | None:
-    """Return the loader; None if only operators load models."""
-    return OnDemandLoader(call, settings.timeout_s) if settings.is_on else None

@@ -6,7 +6,6 @@ Carried by the checked request; the gateway fills in what the broker tells. Othe
 from __future__ import annotations
 
 import time
-from weakref import WeakValueDictionary
 
 from zmqtriton_floor.wire import Progress, StageTimes
 
@@ -46,28 +45,9 @@ class Stages:
     def write(self) -> str:
         """Return the value of the header, up to now."""
         durations = {**self.durations(), "total": time.monotonic_ns() - self._begun_ns}
-        return ", ".join(_part(name, ns) for name, ns in durations.items())
-
-
-class StageReceivers:
-    """The requests whose stages are told before each reply, for as long as they live."""
-
-    def __init__(self) -> None:
-        self._by_id: WeakValueDictionary[int, Stages] = WeakValueDictionary()
-
-    def add(self, own_id: int, stages: Stages) -> None:
-        self._by_id[own_id] = stages
-
-    def take(self, message: StageTimes | Progress) -> None:
-        stages = self._by_id.get(message.id)
-        if stages is not None:
-            stages.take(message)
+        return ", ".join(f"{name};dur={ns / 1e6:.3f}" for name, ns in durations.items())
 
 
 def is_wish(value: str | bytes | None) -> bool:
     """True for a value of the header that asks."""
     return isinstance(value, str) and value.strip().lower() not in _NO
-
-
-def _part(name: str, ns: int) -> str:
-    return f"{name};dur={ns / 1e6:.3f}"

@@ -35,26 +35,13 @@ class Parent(NamedTuple):
     tracestate: str = ""
 
 
-class _Choice(NamedTuple):
-    """The settings of one model, or of all others."""
-
-    #: Its model, or "" for all others; requests are counted under it, by this frontend.
-    model: str
-    #: What its traces are counted under, by all frontends.
-    counter: str
-    is_on: bool
-    flags: int
-    rate: int
-    max_traces: int
-    log_frequency: int
-
-
 class Traces:
     def __init__(self) -> None:
         #: Any request may be traced.
         self.is_on = False
         self._is_given = False
-        self._choices: dict[str, _Choice] = {}
+        #: The choice for each model, or "" for all others, under which requests are counted here.
+        self._choices: dict[str, Sampling] = {}
         self._seen: dict[str, int] = {}
         self._taken: dict[str, int] = {}
         self._sender = SpanSender("")
@@ -72,11 +59,8 @@ class Traces:
     def _follow(self, tracing: TracingSettings) -> None:
         self._is_given = tracing.mode == "opentelemetry"
         before = self._choices
-        self._choices = {
-            sampling.model: _choice(sampling, has_tensors=not self._is_given)
-            for sampling in tracing.models
-        }
-        self.is_on = any(choice.is_on for choice in self._choices.values())
+        self._choices = {sampling.model: sampling for sampling in tracing.models}
+        self.is_on = any(choice.levels for choice in self._choices.values())
         for tell in self.on_change:
             tell()
         counters = {choice.counter for choice in self._choices.values()}
@@ -99,7 +83,7 @@ class Traces:
         """
         model = checked.model
         choice = self._choices.get(model.name) or self._choices.get("")
-        if choice is None or not choice.is_on:
+        if choice is None or not choice.levels:
             return checked
         above = self._client_span(parent)
         if above:
@@ -119,8 +103,9 @@ class Traces:
             "request_id": checked.body.request_id,
             "marks": [(f"{received[0]}_START", received[1]), (f"{received[0]}_END", now_ns())],
         }
-        options = checked.options._replace(flags=checked.options.flags | choice.flags)
-        checked = checked._replace(options=options)
+        if "TENSORS" in choice.levels and not self._is_given:
+            flags = checked.options.flags | wire.TRACE_TENSORS
+            checked = checked._replace(options=checked.options._replace(flags=flags))
         return checked.with_observer(Trace(self._sender, context, span))
 
     def _client_span(self, parent: Parent | None) -> str:
@@ -132,7 +117,7 @@ class Traces:
             return ""
         return spans.named(match[0], _state(parent.tracestate))
 
-    def _is_due(self, choice: _Choice) -> bool:
+    def _is_due(self, choice: Sampling) -> bool:
         if not choice.rate or 0 <= choice.max_traces <= self._taken[choice.counter]:
             return False
         self._seen[choice.model] += 1
@@ -149,9 +134,3 @@ def _state(text: str) -> str:
     """Return the tracestate; "" if it is malformed, which must not cost the trace."""
     state = text.strip(" \t")
     return state if len(state) <= _MAX_STATE and _TRACESTATE.fullmatch(state) else ""
-
-
-def _choice(sampling: Sampling, *, has_tensors: bool) -> _Choice:
-    flags = wire.TRACE_TENSORS if has_tensors and "TENSORS" in sampling.levels else 0
-    numbers = sampling.rate, sampling.max_traces, sampling.log_frequency
-    return _Choice(sampling.model, sampling.counter, bool(sampling.levels), flags, *numbers)

@@ -88,9 +88,9 @@ class Arrivals:
 
     def is_moving(self) -> bool:
         """Return whether the client has gone on since the last look, or waits for us."""
-        client = None if self._share is None else self._share.client
-        if client is None or client.end is None:
+        if self._share is None or self._share.client.end is None:
             return True
+        client = self._share.client
         before, self._moved = self._moved, client.moved()
         return self._moved - before >= _MOVING_BYTES or not client.owes()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from typing import Protocol
+from typing import Any
 
 #: The time in which so much has to move.
 STALL_S = 30.0
@@ -46,16 +46,7 @@ class ClientProgress:
         return bool(doing) and now - self._moved_at > max_s
 
 
-class WatchedConnection(Protocol):
-    @property
-    def family(self) -> int:
-        """The kind of its addresses."""
-
-    def setsockopt(self, level: int, option: int, value: int, /) -> None:
-        """Set an option of the kernel."""
-
-
-def limit_unsent_bytes(connection: WatchedConnection | None) -> None:
+def limit_unsent_bytes(connection: Any) -> None:
     """Limit the kernel's unsent bytes, so that the socket is writable at the reader's pace.
 
     Otherwise it keeps megabytes, and is writable when it is rid of a third of them: a slow reader

@@ -87,13 +87,11 @@ def choose(accepted: str) -> str:
 
 
 def _quality(attributes: list[str]) -> float:
-    for attribute in attributes:
-        if attribute.startswith("q="):
-            try:
-                return float(attribute[2:])
-            except ValueError:
-                return 0.0
-    return 1.0
+    quality = next((one[2:] for one in attributes if one.startswith("q=")), "1")
+    try:
+        return float(quality)
+    except ValueError:
+        return 0.0
 
 
 class InflatingBudgets:
@@ -180,11 +178,7 @@ def _joined(parts: list[bytes], hold: Callable[[int], None]) -> bytearray:
     """Return all of them in one piece, and keep none."""
     size = sum(map(len, parts))
     hold(size)
-    whole = bytearray(size)
-    at = 0
-    for part in parts:
-        whole[at : at + len(part)] = part
-        at += len(part)
+    whole = bytearray().join(parts)
     parts.clear()
     hold(-size)
     return whole

@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import ssl
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from zmqtriton_floor.file_marks import mark_of
 from zmqtriton_floor.settings.frontends import Tls
+from zmqtriton_frontends.process.futures import wake
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class Certificates:
             )
 
     def _look(self) -> list[tuple[int, ...]]:
-        return [_mark(path) for path in (self.cert, self.key, self.root) if path]
+        return [mark_of(path) for path in (self.cert, self.key, self.root) if path]
 
 
 def not_after_s(path: str) -> float:
@@ -127,15 +128,6 @@ def not_after_s(path: str) -> float:
         return float(ssl.cert_time_to_seconds(document["notAfter"]))
     except (OSError, KeyError, ValueError):
         return math.inf
-
-
-def _mark(path: str) -> tuple[int, ...]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return (status.st_dev, status.st_ino, *times, status.st_size)
 
 
 class TlsRefusal(Protocol):
@@ -304,7 +296,7 @@ class _Opening(asyncio.Protocol):
         if text:
             self.transport.write(text)
         if refusal.is_complete:
-            _finish(self.answer_sent)
+            wake(self.answer_sent)
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -315,22 +307,17 @@ class _Opening(asyncio.Protocol):
             self.unread += data
         else:
             self._answer(data)
-        _finish(self.first)
+        wake(self.first)
 
     def eof_received(self) -> bool:
-        _finish(self.answer_sent)
+        wake(self.answer_sent)
         # who has sent all of a request reads the answer
         return self.is_plain and self._refusal is None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        _finish(self.lost)
-        _finish(self.answer_sent)
-        _finish(self.first)
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        wake(self.lost)
+        wake(self.answer_sent)
+        wake(self.first)
 
 
 class _Early(asyncio.Protocol):

@@ -7,11 +7,10 @@ server is for this machine alone, or where names are given.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable
 
-from zmqtriton_floor.hosts import is_loopback
+from zmqtriton_floor.hosts import ip_of, is_loopback
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{0,5})?")
 _LOCAL = "localhost"
@@ -26,11 +25,7 @@ def host_name(host: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return ip_of(name) is not None
 
 
 class AllowedHosts:
@@ -44,9 +39,7 @@ class AllowedHosts:
         if not self.is_checked:
             return True
         name = host_name(host)
-        if name is None:
-            return False
-        return is_address(name) or name == _LOCAL or name in self._names
+        return name is not None and (is_address(name) or name == _LOCAL or name in self._names)
 
 
 def host_refusal(host: str) -> str:

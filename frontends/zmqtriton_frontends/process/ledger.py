@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from zmqtriton_frontends.process.futures import wake
+
 #: The keys of a request's share, and of its client, in its scope.
 SHARE = "zmqtriton.request_share"
 CLIENT = "zmqtriton.client"
@@ -59,8 +61,7 @@ class HeldBytes:
         """Let those look again that wait for room."""
         waiting, self.waiting = self.waiting, deque()
         for future in waiting:
-            if not future.done():
-                future.set_result(None)
+            wake(future)
 
 
 class Book:
@@ -90,7 +91,7 @@ class Book:
     def limit(self) -> int:
         return self.budget.limit
 
-    def admits(self, more: int, own: int, of_address: int = -1) -> bool:
+    def admits(self, more: int, own: int, of_address: int) -> bool:
         """Return whether somebody who holds `own` bytes may hold more.
 
         `of_address` is held by all clients of the same address.
@@ -168,8 +169,8 @@ class ClientAccount:
         self._place = place
         self.address = ledger.enter(place, self)
         self.held = 0
-        self.moved = moved or _never_moved
-        self.owes = owes or _owes_nothing
+        self.moved = moved or int
+        self.owes = owes or bool
         self.end = end
         self._was_at = 0
         #: For how many checks it has not moved.
@@ -187,53 +188,35 @@ class ClientAccount:
         """Forget it; its shares must have been released."""
         self._ledger.leave(self._place, self)
         # whose methods these are has this, too: neither is to wait for a garbage collection
-        self.moved, self.owes, self.end = _never_moved, _owes_nothing, None
-
-
-def _never_moved() -> int:
-    return 0
-
-
-def _owes_nothing() -> bool:
-    return False
+        self.moved, self.owes, self.end = int, bool, None
 
 
 class Share:
     """One client's part of a book, or that of one of its requests."""
 
-    __slots__ = ("_book", "_client", "held")
+    __slots__ = ("_book", "client", "held")
 
-    def __init__(self, book: Book, client: ClientAccount | None = None) -> None:
+    def __init__(self, book: Book, client: ClientAccount) -> None:
         self._book = book
-        self._client = client
+        self.client = client
         self.held = 0
 
     def another(self) -> Share:
         """Return another part of the same book for the same client."""
-        return Share(self._book, self._client)
-
-    @property
-    def client(self) -> ClientAccount | None:
-        return self._client
+        return Share(self._book, self.client)
 
     def has_room(self, size: int) -> bool:
         """Return whether there is room for so many bytes more."""
-        client = self._client
-        if client is None:
-            return self._book.admits(size, self.held)
+        client = self.client
         return self._book.admits(size, client.held, client.address.held)
 
     def take(self, size: int) -> bool:
         """Hold so many bytes more; False if there is no room for them."""
-        book, client = self._book, self._client
-        if client is None:
-            if not book.admits(size, self.held):
-                return False
-        elif book.admits(size, client.held, client.address.held):
-            client.held += size
-            client.address.held += size
-        else:
+        book, client = self._book, self.client
+        if not book.admits(size, client.held, client.address.held):
             return False
+        client.held += size
+        client.address.held += size
         # as add() does, which would be one call more for each large answer
         self.held += size
         book.held += size
@@ -263,29 +246,33 @@ class Share:
 
         To be given back by borrowing less than nothing.
         """
-        budget, client = self._book.budget, self._client
+        budget, address = self._book.budget, self.client.address
         if size > 0 and budget.borrowed and budget.borrowed + size > BORROWED_BYTES:
             return False
-        if client is not None:
-            address = client.address
-            if size > 0 and address.borrowed and address.borrowed + size > BORROWED_BYTES // 2:
-                return False
-            address.borrowed += size
+        if size > 0 and address.borrowed and address.borrowed + size > BORROWED_BYTES // 2:
+            return False
+        address.borrowed += size
         budget.borrowed += size
         return True
 
     def add(self, size: int) -> None:
         """Hold more, or less, whatever room there is."""
         self.held += size
-        book, client = self._book, self._client
+        book, client = self._book, self.client
         book.held += size
         budget = book.budget
         budget.held += size
-        if client is not None:
-            client.held += size
-            client.address.held += size
+        client.held += size
+        client.address.held += size
         if size < 0 and budget.waiting:
             budget.wake()
+
+    def change(self, size: int) -> bool:
+        """Hold this much more, False if there is no room for it; or less."""
+        if size > 0:
+            return self.take(size)
+        self.add(size)
+        return True
 
     def hold(self, size: int) -> None:
         """Hold exactly so many bytes, whatever room there is."""
@@ -296,13 +283,12 @@ class Share:
         size, self.held = self.held, 0
         if not size:
             return
-        book, client = self._book, self._client
+        book, client = self._book, self.client
         book.held -= size
         budget = book.budget
         budget.held -= size
-        if client is not None:
-            client.held -= size
-            client.address.held -= size
+        client.held -= size
+        client.address.held -= size
         if budget.waiting:
             budget.wake()
 
@@ -324,9 +310,7 @@ class Ledger:
     def enter(self, place: str, client: ClientAccount) -> Address:
         """Note a client of an address; return what all of those hold."""
         self._clients[client] = None
-        address = self._addresses.get(place)
-        if address is None:
-            address = self._addresses[place] = Address()
+        address = self._addresses.setdefault(place, Address())
         address.clients += 1
         return address
 
@@ -376,7 +360,7 @@ def with_share(application: Application, book: Book) -> Application:
     """Give each request of an ASGI application a share."""
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
-        scope[SHARE] = share = Share(book, scope.get(CLIENT))
+        scope[SHARE] = share = Share(book, scope[CLIENT])
         try:
             await application(scope, receive, send)
         finally:

@@ -13,9 +13,10 @@ import struct
 import sys
 from collections.abc import Iterator
 from functools import cache
-from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
+
+from zmqtriton_floor.hosts import ip_of
 
 #: In place of a user: the client is elsewhere, or its user has no number here.
 UNKNOWN = -1
@@ -146,10 +147,8 @@ def _written(place: Endpoint, is_wide: bool) -> str:
 
 def _packed(host: str) -> bytes:
     """Return the bytes of an address of IPv4 or IPv6; b"" for any other text."""
-    try:
-        return ip_address(host.partition("%")[0]).packed.removeprefix(_MAPPED_PREFIX)
-    except ValueError:
-        return b""
+    ip = ip_of(host)
+    return b"" if ip is None else ip.packed
 
 
 def _is_mapped(user: int, proc: Path) -> bool:

@@ -28,6 +28,8 @@ from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
+from zmqtriton_frontends.process.futures import wake
+
 _log = logging.getLogger(__name__)
 
 #: A round, and so the longest turn.
@@ -329,5 +331,4 @@ class RequestShares:
         self.clients -= was_last
         if self.requests < MAX_REQUESTS:
             for room in self.waiting:
-                if not room.done():
-                    room.set_result(None)
+                wake(room)

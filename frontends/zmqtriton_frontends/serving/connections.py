@@ -5,10 +5,11 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
+from zmqtriton_floor.hosts import ip_of
 
 _VERB = "connections"
 #: Tells by the values of a request whether it must end.
@@ -43,11 +44,6 @@ class OpenConnection(Protocol):
         """End the requests in progress with such values now, and the connection with the last."""
 
 
-class _Row(NamedTuple):
-    address: str
-    token: str
-
-
 def answer(
     call: wire.Call,
     protocol: str,
@@ -67,17 +63,17 @@ def answer(
     def is_meant(values: Sequence[str]) -> bool:
         return not token or name_of(values) == token
 
-    rows: dict[_Row, dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for connection in connections:
         meant = [*filter(is_meant, connection.authorizations())]
-        if (network and not _is_in(connection.address, network)) or (token and not meant):
+        ip = ip_of(connection.address)  # None: its place is unknown
+        if (network and (ip is None or ip not in network)) or (token and not meant):
             continue
-        names = sorted({*map(name_of, meant)} - {""})
-        key = _Row(connection.address, ", ".join(names))
+        names = ", ".join(sorted({*map(name_of, meant)} - {""}))
         row = rows.setdefault(
-            key,
-            {"protocol": protocol, **key._asdict(), "connections": 0, "busy": 0}
-            | {"requests": 0, "received_bytes": 0},
+            (connection.address, names),
+            {"protocol": protocol, "address": connection.address, "token": names}
+            | {"connections": 0, "busy": 0, "requests": 0, "received_bytes": 0},
         )
         row["connections"] += 1
         row["busy"] += 0 if connection.is_idle else len(meant)
@@ -86,12 +82,3 @@ def answer(
         if arguments.get("end"):
             connection.throw_out(is_meant)
     return wire.CallResult(call.id, 0, "", json.dumps([*rows.values()]))
-
-
-def _is_in(address: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False  # its place is unknown
-    mapped = ip.ipv4_mapped if ip.version == 6 else None
-    return (mapped or ip) in network

@@ -47,6 +47,8 @@ class Service:
     ledger: Ledger | None = None
     #: Another server takes clients that connect when this one has left.
     shares_port = False
+    #: Those of its clients; None if they need none.
+    tokens: Any = None
 
     async def open(self) -> Sequence[tuple[str, str]]:
         """Let clients connect; return the names and addresses of services.
@@ -64,7 +66,7 @@ class Service:
 
     def name_of_token(self, values: Sequence[str]) -> str:
         """Return the name of the token in the values of a request; "" if unknown."""
-        return ""
+        return "" if self.tokens is None else str(self.tokens.name_of(values))
 
     def counts(self) -> Counts:
         """Return counters for metrics."""

@@ -15,21 +15,19 @@ from typing import Any, Protocol
 from zmqtriton_floor.arena import INLINE_BYTES, Arena
 from zmqtriton_floor.errors import Unavailable
 
-#: Of a process.
+#: Of a process, whose clients have announced them and not yet sent.
 MAX_ANNOUNCED_BYTES = 32 << 20
 
 
-class AnnouncedBytesBudget:
-    """The arena memory that a process gives for bytes that are announced and not yet sent."""
+class ByteBudget:
+    """Memory that a process gives for one purpose beside the ledger."""
 
     def __init__(self, limit: int = MAX_ANNOUNCED_BYTES) -> None:
+        """Set up, unless said otherwise for bytes that are announced and not yet sent."""
         self._left = limit
 
     def reserve(self, size: int) -> int:
-        """Reserve memory for announced bytes; return the size, or 0 if the budget is spent.
-
-        To be released when the body has come or will not.
-        """
+        """Return the size, if there is so much left, to be released some time; or 0."""
         if size > self._left:
             return 0
         self._left -= size
@@ -74,9 +72,7 @@ class Rooms(Protocol):
 class ArenaBody:
     """One message, from its prefix to its last byte."""
 
-    def __init__(
-        self, rooms: Rooms, size: int, budget: AnnouncedBytesBudget, tensors_at: TensorsAt
-    ) -> None:
+    def __init__(self, rooms: Rooms, size: int, budget: ByteBudget, tensors_at: TensorsAt) -> None:
         self._rooms = rooms
         self._size = size
         self._step = min(size, STEP_BYTES)

@@ -274,10 +274,6 @@ class Payload:
         is_users = reference is not None and reference.segment >= USERS_FROM
         return is_users or type(data) is RegionContents
 
-    def sent(self, own_id: int, placed: StubPayload) -> None:
-        """Note that a request with placed tensors is in flight until answered() is called."""
-        self.placed[own_id] = placed
-
     def answered(self, own_id: int) -> None:
         """Note the final reply: nobody reads the request's tensors any more."""
         placed = self.placed.pop(own_id, None)

@@ -125,9 +125,6 @@ class Releases:
     def end(self) -> None:
         """Send nothing more; arrays may be dropped at any time after."""
         self._has_ended = True
-        self.close()
-
-    def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

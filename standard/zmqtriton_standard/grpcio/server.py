@@ -20,6 +20,7 @@ import grpc.aio
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import Grpc, Tls
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.entrance import REPORT_HEADERS
 from zmqtriton_frontends.gateway import Gateway
@@ -34,9 +35,9 @@ from zmqtriton_frontends.grpc_api import (
     Rpc,
     RpcLifecycle,
     answered,
+    client_error,
     compression_of,
     details_of,
-    failed,
     pushback,
 )
 from zmqtriton_frontends.inference import OpenSequences
@@ -120,7 +121,7 @@ logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
 class GrpcCall:
     """Call over grpc.aio's context."""
 
-    __slots__ = ("_answers", "_client", "_context", "_ledger", "_port", "_requests")
+    __slots__ = ("_answers", "_client", "_context", "_ledger", "_port", "_requests", "grant")
 
     def __init__(self, context: Any, ledger: Ledger, port: int = 0) -> None:
         self._context = context
@@ -131,6 +132,7 @@ class GrpcCall:
         self._client: ClientAccount | None = None
         self._answers: Share | None = None
         self._requests: Share | None = None
+        self.grant: Grant | None = None
 
     @property
     def deadline_ns(self) -> int:
@@ -150,10 +152,6 @@ class GrpcCall:
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self._context.set_trailing_metadata(tuple(pairs))
-
-    @property
-    def is_cancelled(self) -> bool:
-        return bool(self._context.cancelled())
 
     @property
     def answers(self) -> Share:
@@ -204,8 +202,6 @@ class GrpcCall:
         # grpc does not say at which of its addresses the client is
         number = int(port) if kind.startswith("ip") and port.isdecimal() else 0
         return Endpoint(host.strip("[]"), number), Endpoint("", self._port)
-
-    grant = None
 
 
 class Server(Service):
@@ -282,7 +278,7 @@ class Server(Service):
                     await context.send_initial_metadata(())
                 return answer
             except Exception as failure:  # noqa: BLE001 - an edge: the client gets an answer
-                error = failed(rpc, failure)
+                error = client_error(rpc.method, failure)
             await _abort(context, error)
 
         return serve
@@ -298,7 +294,7 @@ class Server(Service):
                     yield response
                 return
             except Exception as failure:  # noqa: BLE001 - an edge, as above
-                error = failed(rpc, failure)
+                error = client_error(rpc.method, failure)
             await _abort(context, error)
 
         return serve
@@ -320,7 +316,7 @@ class Server(Service):
                 # grpc's error of sending to a client that has left; nobody is there to be told
                 return
             except Exception as failure:  # noqa: BLE001 - an edge, as above
-                error = failed(rpc, failure)
+                error = client_error(rpc.method, failure)
             await _abort(context, error)
 
         return serve

@@ -492,7 +492,7 @@ class FrontendProcess(Process):
         flags = wire.KEEPS_INPUTS
         row = wire.Request(own_id, self.world.generations[model], "", -1, flags, 0, 0, 0, 0, 0, 0)
         data = wire.encode_body(placed.body)
-        self.payload.sent(own_id, placed)
+        self.payload.placed[own_id] = placed
         self.unanswered.sent([row], [data])
         self._send(wire.Infer([row]), data)
         return own_id

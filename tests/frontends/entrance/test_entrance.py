@@ -22,6 +22,7 @@ from zmqtriton_floor.wire import ANY_VERSION, BYTE_WINDOW, RequestBody, Response
 from zmqtriton_frontends.access.refusals import Forbidden
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
@@ -138,10 +139,11 @@ def functions_in(call: Callable[[], Any]) -> set[CodeType]:
     return codes
 
 
-class Sink:
-    """Gets the answer of one request."""
+class Pending(PendingRequest):
+    """Gets the answer of one request, and has no gateway."""
 
     def __init__(self) -> None:
+        """Set up without what a gateway is needed for."""
         self.started: list[CheckedRequest] = []
         self.errors: list[Exception] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -149,7 +151,7 @@ class Sink:
     def start(self, checked: CheckedRequest) -> None:
         self.started.append(checked)
 
-    def set_exception(self, error: Exception) -> None:
+    def set_exception(self, error: Exception, /) -> None:
         self.errors.append(error)
 
     def wait(self, awaited: Coroutine[Any, Any, Any], then: Callable[[Any], None]) -> None:
@@ -273,7 +275,7 @@ def test_requests_are_traced_while_some_are_to_be() -> None:
 
 
 def test_a_request_begins_at_once_or_its_sink_gets_the_error() -> None:
-    world, sink = World(), Sink()
+    world, sink = World(), Pending()
 
     world.entrance.begin(ask(), sink)
     world.entrance.begin(ask("gone"), sink)
@@ -306,7 +308,7 @@ class Demand:
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
-    world, sink = World(), Sink()
+    world, sink = World(), Pending()
     demand = Demand(world)
     if way == "begin":
         world.entrance.begin(ask("late"), sink)
@@ -320,7 +322,7 @@ async def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
 
 def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> None:
     async def test() -> None:
-        world, sink = World(), Sink()
+        world, sink = World(), Pending()
         Demand(world)
         received = bytearray(b"bytes")
 
@@ -338,7 +340,7 @@ def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> Non
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_that_does_not_come_is_the_requests_error(way: str) -> None:
-    world, sink = World(), Sink()
+    world, sink = World(), Pending()
     demand = Demand(world, comes=False)
     if way == "begin":
         world.entrance.begin(ask("late"), sink)
@@ -355,7 +357,7 @@ async def test_a_model_that_does_not_come_is_the_requests_error(way: str) -> Non
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(way: str) -> None:
-    world, sink = World(), Sink()
+    world, sink = World(), Pending()
 
     async def aside() -> Content:
         world.catalogue.update(version_info("m", version=3))
@@ -396,7 +398,7 @@ def test_who_can_wait_is_told_for_what() -> None:
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_that_goes_while_a_body_is_read_aside_is_loaded_again(way: str) -> None:
-    world, sink = World(), Sink()
+    world, sink = World(), Pending()
     demand = Demand(world)
 
     async def aside() -> Content:

@@ -12,6 +12,7 @@ import pytest
 from tests.frontends.fake_gateway import version_info
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.support.scenarios import scenario
+from tests.support.shares import share_of
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, Unsupported
@@ -21,7 +22,7 @@ from zmqtriton_frontends.gateway import trace_settings
 from zmqtriton_frontends.gateway.client_report import VERB, ClientReport
 from zmqtriton_frontends.gateway.readiness import Readiness
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
-from zmqtriton_frontends.process.ledger import Ledger, Share
+from zmqtriton_frontends.process.ledger import Ledger
 
 # --------------------------------------------------------------------------- readiness
 # Which models a frontend has asked, before it says that they or the server are ready.
@@ -212,7 +213,7 @@ async def test_figures_are_told_when_they_have_changed() -> None:
         calls.append((verb, figures["role"], figures["memory"]["requests_bytes"]))
 
     ledger = Ledger(1 << 20)
-    report, share = ClientReport(call, "http", ledger), Share(ledger.requests)
+    report, share = ClientReport(call, "http", ledger), share_of(ledger.requests)
     for size in (0, 100, 0, -100, 0):
         share.add(size)
         await checked(report)
@@ -245,7 +246,7 @@ async def test_a_server_that_ends_need_not_know() -> None:
         raise Unavailable("the server ends")
 
     ledger = Ledger(1 << 20)
-    report, share = ClientReport(call, "http", ledger), Share(ledger.answers)
+    report, share = ClientReport(call, "http", ledger), share_of(ledger.answers)
     for _ in range(3):
         share.add(1)
         await checked(report)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.frontends import fake_gateway
 from tests.frontends.fake_gateway import version_info
+from tests.support.shares import share_of
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
@@ -18,7 +19,7 @@ from zmqtriton_frontends.grpc_api.call import Response, answered
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
-from zmqtriton_frontends.process.ledger import Book, Share
+from zmqtriton_frontends.process.ledger import Book
 from zmqtriton_frontends.process.peer_user import Endpoint
 from zmqtriton_protos import SERVICES, message
 
@@ -100,13 +101,12 @@ class FakeCall:
     def __init__(self, deadline_ns: int = 0) -> None:
         self.deadline_ns = deadline_ns
         self.metadata: list[tuple[str, str | bytes]] = []
-        self.is_cancelled = False
         self.ends = Endpoint("127.0.0.1", 0), Endpoint("127.0.0.1", 0)
         self.authorization: list[str] = []
         self.grant: Grant | None = None
         self.trailers: list[tuple[str, str | bytes]] = []
-        self.answers = Share(Book(1 << 30, is_bounded=False))
-        self.requests = Share(Book(1 << 30))
+        self.answers = share_of(Book(1 << 30, is_bounded=False))
+        self.requests = share_of(Book(1 << 30))
         self.sequences = OpenSequences()
         self.turns = 0
         #: What is to be done step by step.

@@ -10,6 +10,7 @@ import pytest
 
 from tests.frontends.grpc_api.fake_gateway import FakeCall, NotedAnswers
 from tests.support.scenarios import scenario
+from tests.support.shares import share_of
 from tests.support.waiting import loop_turns
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_frontends.grpc_api.call import (
@@ -19,7 +20,7 @@ from zmqtriton_frontends.grpc_api.call import (
     answered,
     by_task,
 )
-from zmqtriton_frontends.process.ledger import Book, Share
+from zmqtriton_frontends.process.ledger import Book
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +113,7 @@ async def test_who_awaits_an_answer_and_is_cancelled_cancels_it() -> None:
 async def test_an_awaited_answer_is_one_message_that_has_room_or_is_refused() -> None:
     for room, is_admitted in ((1 << 20, True), (FREE_BYTES, False)):
         begun, call = Begun(), FakeCall()
-        call.answers = Share(Book(room))
+        call.answers = share_of(Book(room))
         asking = asyncio.ensure_future(answered(begun.begin, b"", call))
         await loop_turns(5)
         begun.answer.set_result([b"a" * FREE_BYTES, memoryview(b"b")])

@@ -273,7 +273,7 @@ async def test_an_input_is_lent_whatever_its_size_type_and_place(
 
     placed = world.payload.place_now(request)
     assert placed is not None
-    world.payload.sent(1, placed)
+    world.payload.placed[1] = placed
 
     assert [Reference(3, SEGMENT, 1, 3, 5)] == [t.data for t in placed.body.inputs]
     regions.remove(1)

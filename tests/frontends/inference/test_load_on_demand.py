@@ -14,14 +14,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.frontends.fake_gateway import version_info
 from tests.frontends.http_api.fakes import FakeGateway
+from tests.supervisor.settings import frontend_settings
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
-from zmqtriton_floor.settings.broker import OnDemand
 from zmqtriton_floor.wire import RepositoryState
 from zmqtriton_frontends.http_api.inference.http_inference import HttpInference, InferenceHead
 from zmqtriton_frontends.http_api.inference.infer import Inference
-from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.catalogue import Catalogue, apply_settings
 from zmqtriton_frontends.inference.load_metrics import (
     of_model,
     of_server,
@@ -29,7 +29,7 @@ from zmqtriton_frontends.inference.load_metrics import (
     write,
     write_binary,
 )
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt
 
 # ---------------------------------------------------------------------- load on demand
 # Clients in a frontend that wait for a model to be loaded.
@@ -161,7 +161,10 @@ async def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() 
 
 @scenario(run)
 async def test_without_the_option_nobody_waits() -> None:
-    assert of(OnDemand(), Supervisor().call) is None
+    catalogue = Catalogue()
+    apply_settings(catalogue, frontend_settings("http"), Supervisor().call)
+
+    assert catalogue.demand is None
 
 
 def test_requests_wait_for_models_that_move_also_while_these_load() -> None:

@@ -210,7 +210,7 @@ async def test_places_of_large_outputs_are_lent_unless_they_overlap_an_input(
 
     claim = regions.claim(slices)
     placed = await world.payload.place(unchecked(*inputs)._replace(claim=claim))
-    world.payload.sent(1, placed)
+    world.payload.placed[1] = placed
 
     expected = [Place(o, 3, REGIONS_FROM + 1, 16 + places[o][0], places[o][1]) for o in lent]
     assert expected == placed.body.places

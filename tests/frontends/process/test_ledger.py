@@ -8,6 +8,7 @@ import random
 import pytest
 
 from tests.support.scenarios import scenario
+from tests.support.shares import share_of
 from zmqtriton_frontends.process.client_progress import (
     MIN_BYTES,
     PART,
@@ -33,29 +34,29 @@ def progress() -> ClientProgress:
 
 def test_who_is_alone_may_hold_most() -> None:
     book = Book(16 * MIB)
-    share = Share(book)
+    share = share_of(book)
 
     assert share.take(14 * MIB)
     assert not share.take(1)
-    assert Share(book).take(SMALL_BYTES)
-    assert not Share(book).take(MIB)
+    assert share_of(book).take(SMALL_BYTES)
+    assert not share_of(book).take(MIB)
     share.release()
-    assert Share(book).take(MIB)
+    assert share_of(book).take(MIB)
 
 
 def test_what_is_not_bounded_has_room_for_one() -> None:
     book = Book(16 * MIB, is_bounded=False)
-    share = Share(book)
+    share = share_of(book)
 
     assert share.take(50 * MIB)
-    assert not Share(book).take(1)
+    assert not share_of(book).take(1)
     share.release()
-    assert Share(book).take(1)
+    assert share_of(book).take(1)
 
 
 def test_nobody_may_hold_more_than_is_left_for_all_others() -> None:
     book = Book(80 * MIB)
-    first, second = Share(book), Share(book)
+    first, second = share_of(book), share_of(book)
     assert first.take(20 * MIB)
     assert second.take(20 * MIB)
 
@@ -68,13 +69,13 @@ def test_nobody_may_hold_more_than_is_left_for_all_others() -> None:
 @pytest.mark.parametrize("clients", [1, 10, 100, 1000])
 def test_however_many_take_what_they_get_others_get_a_little(clients: int) -> None:
     book = Book(1024 * MIB)
-    greedy = [Share(book) for _ in range(clients)]
+    greedy = [share_of(book) for _ in range(clients)]
     dice = random.Random(1)
     for _ in range(40_000):
         dice.choice(greedy).take(MIB)
 
     assert book.held <= 1024 * MIB * 7 // 8
-    assert all(Share(book).take(SMALL_BYTES) for _ in range(500))
+    assert all(share_of(book).take(SMALL_BYTES) for _ in range(500))
 
 
 def test_who_moves_enough_of_what_is_held_is_waited_for() -> None:
@@ -132,10 +133,10 @@ class Somebody:
 
 
 def test_requests_and_answers_come_out_of_one_budget(ledger: Ledger) -> None:
-    assert Share(ledger.requests).take(14 * MIB)
+    assert share_of(ledger.requests).take(14 * MIB)
 
-    assert not Share(ledger.answers).take(MIB)
-    assert not Share(ledger.streams).take(MIB)
+    assert not share_of(ledger.answers).take(MIB)
+    assert not share_of(ledger.streams).take(MIB)
 
 
 def test_answers_of_one_client_leave_as_much_for_others() -> None:
@@ -219,7 +220,7 @@ def test_what_was_booked_without_asking_is_made_good(ledger: Ledger) -> None:
 
 @scenario(asyncio.run)
 async def test_what_waits_for_room_gets_it_when_others_are_done(ledger: Ledger) -> None:
-    first, second = Share(ledger.requests), Share(ledger.answers)
+    first, second = share_of(ledger.requests), share_of(ledger.answers)
     assert first.take(14 * MIB)
     waiting = asyncio.ensure_future(second.wait(4 * MIB))
     await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.shares import share_of
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
 from zmqtriton_frontends.process.ledger import BORROWED_BYTES, ClientAccount, Ledger, Share
@@ -166,7 +167,7 @@ def _come(arrivals: Arrivals, size: int) -> bool:
 
 def test_room_is_taken_for_what_waits_and_given_back_when_it_is_taken() -> None:
     ledger = Ledger(64 * MIB)
-    arrivals = Arrivals(Share(ledger.answers))
+    arrivals = Arrivals(share_of(ledger.answers))
 
     assert _come(arrivals, FREE_BYTES)
     assert 0 == ledger.answers.held
@@ -181,7 +182,7 @@ def test_room_is_taken_for_what_waits_and_given_back_when_it_is_taken() -> None:
 
 def test_what_the_reader_accounts_for_itself_is_held_no_longer() -> None:
     ledger = Ledger(64 * MIB)
-    arrivals = Arrivals(Share(ledger.answers))
+    arrivals = Arrivals(share_of(ledger.answers))
     _come(arrivals, 3 * MIB)
     _come(arrivals, 2 * MIB)
 
@@ -196,8 +197,8 @@ def test_what_the_reader_accounts_for_itself_is_held_no_longer() -> None:
 
 def test_what_has_no_room_is_borrowed_and_given_back_first() -> None:
     ledger = Ledger(16 * MIB)
-    Share(ledger.answers).add(16 * MIB)
-    arrivals = Arrivals(Share(ledger.answers))
+    share_of(ledger.answers).add(16 * MIB)
+    arrivals = Arrivals(share_of(ledger.answers))
 
     assert _come(arrivals, 8 * MIB)
     assert 8 * MIB <= ledger.budget.borrowed
@@ -211,7 +212,7 @@ def test_what_has_no_room_is_borrowed_and_given_back_first() -> None:
 def test_one_thing_of_any_size_can_be_borrowed_and_little_else() -> None:
     ledger = Ledger(16 * MIB)
     first, second = (ClientAccount(ledger, place) for place in ("a", "b"))
-    Share(ledger.answers).add(16 * MIB)
+    share_of(ledger.answers).add(16 * MIB)
 
     assert _come(Arrivals(Share(ledger.answers, first)), 2 * BORROWED_BYTES)
     assert not _come(Arrivals(Share(ledger.answers, second)), MIB)
@@ -220,7 +221,7 @@ def test_one_thing_of_any_size_can_be_borrowed_and_little_else() -> None:
 def test_an_address_borrows_half() -> None:
     ledger = Ledger(16 * MIB)
     first, second, third = (ClientAccount(ledger, place) for place in ("a", "a", "b"))
-    Share(ledger.answers).add(16 * MIB)
+    share_of(ledger.answers).add(16 * MIB)
     half = BORROWED_BYTES // 2
 
     assert _come(Arrivals(Share(ledger.answers, first)), half)

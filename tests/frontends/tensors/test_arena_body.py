@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 
 from tests.support.scenarios import scenario
+from tests.support.shares import share_of
 from tests.support.waiting import loop_turns
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import tensors_at
 from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Unfinished, prefix
-from zmqtriton_frontends.process.ledger import Book, Share
+from zmqtriton_frontends.process.ledger import Book
 from zmqtriton_frontends.tensors import arena_body
 from zmqtriton_frontends.tensors.arena_body import (
     STEP_BYTES,
-    AnnouncedBytesBudget,
     ArenaBody,
     ArenaBuffer,
+    ByteBudget,
 )
 from zmqtriton_frontends.tensors.references import PlacedBody, read_response
 from zmqtriton_protos import message
@@ -98,7 +99,7 @@ DATA = random.Random(1).randbytes(SIZE)
 @scenario(asyncio.run)
 async def test_a_message_ends_up_in_the_arena() -> None:
     arena = Arena()
-    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+    body = ArenaBody(arena, SIZE, ByteBudget(), tensors_at)
 
     feed(body, DATA)
     whole = body.whole()
@@ -112,7 +113,7 @@ async def test_a_message_ends_up_in_the_arena() -> None:
 @scenario(asyncio.run)
 async def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
     arena = Arena(is_there=False)
-    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+    body = ArenaBody(arena, SIZE, ByteBudget(), tensors_at)
     feed(body, DATA[:100_000])
     assert not body.room()
 
@@ -131,7 +132,7 @@ async def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
 @scenario(asyncio.run)
 async def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) -> None:
     arena = Arena(is_there=False, has_any=has_any)
-    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+    body = ArenaBody(arena, SIZE, ByteBudget(), tensors_at)
     feed(body, DATA)
 
     whole = body.whole()
@@ -145,7 +146,7 @@ async def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: 
 @scenario(asyncio.run)
 async def test_what_is_announced_is_believed_when_part_of_a_step_has_come() -> None:
     arena, size = Arena(), 64 << 20
-    body = ArenaBody(arena, size, AnnouncedBytesBudget(0), tensors_at)
+    body = ArenaBody(arena, size, ByteBudget(0), tensors_at)
     feed(body, bytes(STEP_BYTES // 16 - 1))
     assert [] == arena.reservations
 
@@ -162,7 +163,7 @@ async def test_memory_is_made_a_step_ahead_of_what_has_come_and_accounted_for_be
     budget: int,
 ) -> None:
     arena, size = Arena(), 30 << 20
-    body = ArenaBody(arena, size, AnnouncedBytesBudget(budget), tensors_at)
+    body = ArenaBody(arena, size, ByteBudget(budget), tensors_at)
     come = 0
 
     while come < size - 300_000:
@@ -182,7 +183,7 @@ async def test_memory_is_made_a_step_ahead_of_what_has_come_and_accounted_for_be
 async def test_a_machine_without_memory_ends_the_message_and_not_the_process() -> None:
     arena, size = Arena(), 64 << 20
     arena.limit = 2 * STEP_BYTES
-    body = ArenaBody(arena, size, AnnouncedBytesBudget(), tensors_at)
+    body = ArenaBody(arena, size, ByteBudget(), tensors_at)
 
     with pytest.raises(MemoryError):
         feed(body, bytes(3 * STEP_BYTES))
@@ -196,7 +197,7 @@ async def test_a_machine_without_memory_ends_the_message_and_not_the_process() -
 @scenario(asyncio.run)
 async def test_much_that_came_before_there_was_room_is_moved_in_steps(is_last: bool) -> None:
     arena, data = Arena(is_there=False), random.Random(2).randbytes(3 * STEP_BYTES)
-    body = ArenaBody(arena, len(data), AnnouncedBytesBudget(0), tensors_at)
+    body = ArenaBody(arena, len(data), ByteBudget(0), tensors_at)
     feed(body, data[:-1000])
     arena.grown.set()
     while not arena.made:
@@ -222,7 +223,7 @@ async def test_much_that_came_before_there_was_room_is_moved_in_steps(is_last: b
 async def test_what_cannot_be_moved_for_want_of_memory_stays_where_it_is() -> None:
     arena, data = Arena(is_there=False), random.Random(3).randbytes(3 * STEP_BYTES)
     arena.limit = 2 * STEP_BYTES + 1000
-    body = ArenaBody(arena, len(data), AnnouncedBytesBudget(0), tensors_at)
+    body = ArenaBody(arena, len(data), ByteBudget(0), tensors_at)
     feed(body, data[:-1000])
     arena.grown.set()
     while not arena.abandoned:
@@ -238,7 +239,7 @@ async def test_what_cannot_be_moved_for_want_of_memory_stays_where_it_is() -> No
 
 @scenario(asyncio.run)
 async def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() -> None:
-    arena, size, belief = Arena(), 2 << 20, AnnouncedBytesBudget(5 << 20)
+    arena, size, belief = Arena(), 2 << 20, ByteBudget(5 << 20)
     bodies = [ArenaBody(arena, size, belief, tensors_at) for _ in range(3)]
     for body in bodies:
         feed(body, bytes(5000))
@@ -262,7 +263,7 @@ async def test_who_has_sent_next_to_nothing_gives_the_room_back(
     monkeypatch.setattr(arena_body, "PATIENCE_S", 0.01)
 
     arena = Arena()
-    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+    body = ArenaBody(arena, SIZE, ByteBudget(), tensors_at)
     feed(body, DATA[:10_000])
     assert 1 == len(arena.lent)
 
@@ -281,7 +282,7 @@ async def test_who_sends_slowly_keeps_the_room_and_is_accounted_for_it(
 ) -> None:
     monkeypatch.setattr(arena_body, "PATIENCE_S", 0.01)
 
-    arena, budget = Arena(), AnnouncedBytesBudget(SIZE)
+    arena, budget = Arena(), ByteBudget(SIZE)
     body = ArenaBody(arena, SIZE, budget, tensors_at)
     feed(body, DATA[:100_000])
     assert 0 == body.held_bytes
@@ -300,7 +301,7 @@ async def test_who_sends_slowly_keeps_the_room_and_is_accounted_for_it(
 @scenario(asyncio.run)
 async def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
     arena = Arena(is_there=is_there)
-    body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
+    body = ArenaBody(arena, SIZE, ByteBudget(), tensors_at)
     feed(body, DATA[:100_000])
 
     body.drop()
@@ -314,8 +315,8 @@ async def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
 async def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
     arena = Arena()
     assembly = Assembly(
-        Unfinished(Share(Book(2 << 30))),
-        lambda size: ArenaBody(arena, size, AnnouncedBytesBudget(), tensors_at),
+        Unfinished(share_of(Book(2 << 30))),
+        lambda size: ArenaBody(arena, size, ByteBudget(), tensors_at),
         1000,
     )
     for is_compressed, size in [(False, 1000), (True, 5000), (False, 0)]:

@@ -116,7 +116,7 @@ class World:
         """The body that leaves the frontend."""
         inputs = [Tensor(f"IN{i}", 2, [len(data)], data) for i, data in enumerate(tensors)]
         placed = await self.payload.place(unchecked(*inputs))
-        self.payload.sent(own_id, placed)
+        self.payload.placed[own_id] = placed
         return wire.decode_request(wire.encode_body(placed.body))
 
     async def find_no_room(self, opening: asyncio.Future[Any]) -> None:
@@ -186,7 +186,7 @@ async def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once(world: 
     assert 1 == world.payload.arena.used
     placed = world.payload.place_now(fits)
     assert placed is not None
-    world.payload.sent(2, placed)
+    world.payload.placed[2] = placed
 
     assert Reference is type(placed.body.inputs[0].data)
     assert 2 == world.payload.arena.used

@@ -7,13 +7,14 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tests.support.shares import share_of
 from zmqtriton_extras.door import messages
 from zmqtriton_extras.door.process import peer, responses
 from zmqtriton_extras.door.process.peer import Asked, Peer
 from zmqtriton_extras.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.process.arrivals import Arrivals
-from zmqtriton_frontends.process.ledger import Ledger, Share
+from zmqtriton_frontends.process.ledger import Ledger
 
 MIB = 1 << 20
 
@@ -195,7 +196,7 @@ async def test_many_small_frames_are_booked_as_a_large_one_is() -> None:
 @within_a_loop
 async def test_an_answer_that_there_is_no_memory_for_is_an_error() -> None:
     world, other = World(limit=16 * MIB), bytes(8 * MIB)
-    Share(world.ledger.answers).add(len(other))
+    share_of(world.ledger.answers).add(len(other))
     world.ask(1)
     world.answer(1, 12 * MIB)
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.shares import share_of
 from zmqtriton_extras.web_sockets.frames import TEXT, Message
 from zmqtriton_extras.web_sockets.stream import _Conversation, _id_of
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.gateway import StreamItem
 from zmqtriton_frontends.process import turns
-from zmqtriton_frontends.process.ledger import Ledger, Share
+from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.process.turns import Cost, RequestShares, TaskTurn, Turns
 
 CHECKED: Any = SimpleNamespace(
@@ -75,7 +76,7 @@ class World:
         inference: Any = SimpleNamespace(entrance=entrance)
         req: Any = SimpleNamespace(
             turn=self.turn(),
-            connection=SimpleNamespace(share=Share(Ledger(1 << 20).answers)),
+            connection=SimpleNamespace(share=share_of(Ledger(1 << 20).answers)),
             deadline_ns=0,
             hold=lambda size: None,
             header=lambda name: None,

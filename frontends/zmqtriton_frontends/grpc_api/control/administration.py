@@ -91,21 +91,15 @@ def _load_parameters(request: Any) -> tuple[dict[str, str], dict[str, bytes | me
     parameters: dict[str, str] = {}
     files: dict[str, bytes | memoryview] = {}
     for key, parameter in request.parameters.items():
-        kind = parameter.WhichOneof("parameter_choice")
-        if key == "config":
-            expected = "string_param"
-        elif key.startswith(PREFIX):
-            expected = "bytes_param"
-        else:
+        if key != "config" and not key.startswith(PREFIX):
             raise InvalidArgument(f"unrecognized load parameter '{key}'.")
-        if kind != expected:
+        expected = "string_param" if key == "config" else "bytes_param"
+        if parameter.WhichOneof("parameter_choice") != expected:
             raise InvalidArgument(
                 f"invalid value type for load parameter '{key}', expected {expected}."
             )
-        if key == "config":
-            parameters[key] = parameter.string_param
-        else:
-            files[key] = parameter.bytes_param
+        taken: dict[str, Any] = parameters if key == "config" else files
+        taken[key] = getattr(parameter, expected)
     return parameters, files
 
 

@@ -182,11 +182,10 @@ class MetadataRpcs:
         request = read(_STATISTICS_REQUEST, data)
         if request.name:
             check_model(call.grant, request.name)
-        version = -1
         self._gateway.catalogue.check_counted(request.name, request.version)
-        if request.name and request.version:
-            version = parse_version(request.version)
+        is_one = request.name and request.version
+        version = parse_version(request.version) if is_one else -1
         answer = await self._gateway.statistics(request.name, version)
         shown = [s for s in answer["model_stats"] if may_see(call.grant, s["name"])]
-        answer = {"model_stats": shown}
-        return serialize(ParseDict(answer, _STATISTICS(), ignore_unknown_fields=True))
+        document = {"model_stats": shown}
+        return serialize(ParseDict(document, _STATISTICS(), ignore_unknown_fields=True))

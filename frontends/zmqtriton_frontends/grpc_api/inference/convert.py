@@ -7,8 +7,8 @@ admission.prepare. Texts are Triton's.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -266,73 +266,43 @@ def _place_of(tensor: Any) -> RegionSlice | None:
 # --------------------------------------------------------------- typed contents
 
 
-def _join_bytes(values: Iterable[bytes], _: str) -> bytes:
-    pieces = []
-    for value in values:
-        pieces.append(len(value).to_bytes(4, "little"))
-        pieces.append(value)
-    return b"".join(pieces)
-
-
-class _Contents(NamedTuple):
-    """The limits of one repeated field of InferTensorContents."""
-
-    datatype: str
-    #: Smaller integers that the protocol carries in the same field.
-    narrower: tuple[str, ...]
-    #: (values, datatype) -> the tensor's bytes
-    encode: Callable[[Any, str], bytes]
-
-
-def _numbers(datatype: str, *narrower: str) -> _Contents:
-    def encode(values: Any, name: str) -> bytes:
-        if name == datatype:
-            return array(_CODES[name], values).tobytes()
-        code, mask = _CODES[name], _MASKS[name]
-        # the low bytes of what is too large, as in Triton
-        return array(code, [value & mask for value in values]).tobytes()
-
-    return _Contents(datatype, narrower, encode)
-
-
 #: The type codes of `array`, which costs this process nothing, while numpy takes 7 MB. Small
 #: integers are masked, so unsigned.
 _CODES = {
     d.name: d.array_code.upper() if d.size < 4 else d.array_code for d in DATATYPES if d.array_code
 }
 _MASKS = {d.name: (1 << 8 * d.size) - 1 for d in DATATYPES if d.array_code and d.size < 4}
+#: The datatypes that each field of InferTensorContents carries, the widest first.
+_CARRIED: dict[str, list[str]] = {}
+for _datatype in sorted(DATATYPES, key=lambda d: -d.size):
+    _CARRIED.setdefault(_datatype.contents, []).append(_datatype.name)
 
 
-def _contents_of(field: str) -> _Contents:
-    """Return the limits of a field: its datatype is the widest of those that it carries."""
-    datatype, *narrower = sorted(
-        (d for d in DATATYPES if d.contents == field), key=lambda d: d.size, reverse=True
-    )
-    if datatype.json_kind == "string":
-        return _Contents(datatype.name, (), _join_bytes)
-    return _numbers(datatype.name, *(d.name for d in narrower))
-
-
-_FIELDS: dict[str, _Contents] = {
-    d.contents: _contents_of(d.contents) for d in DATATYPES if d.contents
-}
+def _encoded(values: Any, datatype: str, widest: str) -> bytes:
+    """Return the bytes of the values of a field, whose widest datatype is that."""
+    if datatype == "BYTES":
+        return b"".join(len(value).to_bytes(4, "little") + value for value in values)
+    if datatype != widest:
+        # the low bytes of what is too large, as in Triton
+        values = [value & _MASKS[datatype] for value in values]
+    return array(_CODES[datatype], values).tobytes()
 
 
 def read_contents(tensor: Any, model: str) -> bytes:
     """Return the typed contents as a tensor's bytes; empty if no field has values."""
     data = b""
     for field, values in tensor.contents.ListFields():
-        contents = _FIELDS[field.name]
+        carried = _CARRIED[field.name]
         if data:
             raise supplied_twice(tensor, model)
         datatype = tensor.datatype
-        if datatype != contents.datatype and datatype not in contents.narrower:
+        if datatype not in carried:
             expected = datatype if datatype in _NUMBERS else "<invalid>"
             raise InvalidArgument(
-                f"{_unexpected(tensor, model)} of type '{contents.datatype}', "
+                f"{_unexpected(tensor, model)} of type '{carried[0]}', "
                 f"expected datatype '{expected}'"
             )
-        data = contents.encode(values, datatype)
+        data = _encoded(values, datatype, carried[0])
     return data
 
 

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.grpc_api.call import NoRequestRoomError, RpcCall
 from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_contents, supplied_twice
+from zmqtriton_frontends.grpc_api.inference.response import varint
 from zmqtriton_protos import message
 
 #: Less is read at once, in some milliseconds at most.
@@ -33,6 +34,7 @@ MAX_GROUP_FIELDS = 4 << 10
 _REQUEST = message("inference.ModelInferRequest")
 _TENSOR = message("inference.ModelInferRequest.InferInputTensor")
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
+_SIZES = {_FIXED32: 4, _FIXED64: 8}
 #: Tags: of an input of the request, and of the contents of an input.
 _INPUT, _CONTENTS = 5 << 3 | _BYTES, 5 << 3 | _BYTES
 #: Contents that may be cut between two elements, by their tags: the sizes of these, 0 if they vary.
@@ -73,8 +75,8 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
                 continue
         elif kind == _VARINT:
             _, position = varint_at(data, position)
-        elif kind in (_FIXED32, _FIXED64):
-            position += 4 if kind == _FIXED32 else 8
+        elif kind in _SIZES:
+            position += _SIZES[kind]
         else:
             return None
         if position > end:
@@ -91,21 +93,27 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
     position, end = 0, len(beginning)
     for _ in range(_MAX_FIELDS):
         if position >= end:
-            return 0
-        tag, position = beginning[position], position + 1
-        if tag > _ONE_BYTE:
-            tag, position = varint_at(beginning, position - 1)
-        kind = tag & 7
-        if kind in (_BYTES, _VARINT):
-            size, position = varint_at(beginning, position)
-            if tag == _RAW:
-                return position
-            position += size if kind == _BYTES else 0
-        elif kind in (_FIXED32, _FIXED64):
-            position += 4 if kind == _FIXED32 else 8
-        else:
-            return 0
+            break
+        tag, inner, position = _extent_of(beginning, position)
+        if tag == _RAW:
+            return inner
     return 0
+
+
+def _extent_of(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
+    """Return the tag of a field, and where what it contains begins and ends.
+
+    The end is beyond that of the data if it is not among them, or if the field is a group.
+    """
+    is_short = at < len(data) and data[at] <= _ONE_BYTE
+    tag, inner = (data[at], at + 1) if is_short else varint_at(data, at)
+    kind = tag & 7
+    if kind == _BYTES:
+        size, inner = varint_at(data, inner)
+        return tag, inner, inner + size
+    if kind == _VARINT:
+        return tag, inner, varint_at(data, inner)[1]
+    return tag, inner, inner + _SIZES[kind] if kind in _SIZES else len(data) + 1
 
 
 def varint_at(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
@@ -259,8 +267,8 @@ class _Reading:
             self._fields += 1
             if self._fields > MAX_FIELDS:
                 raise InvalidArgument(f"a request has at most {MAX_FIELDS} fields")
-            begin = at
-            yield (field := (begin, *field_at(data, at, end)))
+            field = at, *field_at(data, at, end)
+            yield field
             at = field[3]
 
     def _pieces(self, start: int, end: int) -> Iterator[bytes]:
@@ -288,12 +296,7 @@ class _Reading:
             if not size:
                 while to < end and data[to - 1] & 128:
                     to += 1
-            length, left = bytearray(), to - start
-            while left >= 128:
-                length.append(left & 127 | 128)
-                left >>= 7
-            length.append(left)
-            yield bytes((tag,)) + length + data[start:to]
+            yield bytes((tag,)) + varint(to - start) + data[start:to]
             start = to
 
 
@@ -304,22 +307,12 @@ def field_at(
 
     Raises InvalidArgument if it does not end before that.
     """
-    tag, at = varint_at(data, at)
-    kind, inner = tag & 7, at
-    if kind == _BYTES:
-        size, inner = varint_at(data, at)
-        at = inner + size
-    elif kind == _VARINT:
-        _, at = varint_at(data, at)
-    elif kind in (_FIXED32, _FIXED64):
-        at += 4 if kind == _FIXED32 else 8
-    elif kind == _GROUP:
-        at = _end_of_group(data, at, end, kind_of_message)
-    else:
-        at = end + 1
-    if at > end:
+    tag, inner, after = _extent_of(data, at)
+    if tag & 7 == _GROUP:
+        after = _end_of_group(data, inner, end, kind_of_message)
+    if after > end:
         raise malformed(kind_of_message)
-    return tag, inner, at
+    return tag, inner, after
 
 
 def _end_of_group(data: memoryview, at: int, end: int, kind_of_message: Any) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.process.arrivals import Arrivals
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import Share
 
 Message = bytes | Pieces
@@ -146,9 +147,8 @@ class StreamOutbox:
         while self._waiting:
             message, admitted = self._waiting.popleft()
             self.held -= len(message)
-            if not admitted.done():
-                admitted.set_result(None)
-        self._wake_reader()
+            wake(admitted)
+        wake(self._reader)
 
     def __aiter__(self) -> StreamOutbox:
         return self
@@ -181,11 +181,7 @@ class StreamOutbox:
     def _put(self, message: Message) -> None:
         self._messages.append(message)
         self._bytes += len(message)
-        self._wake_reader()
-
-    def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        wake(self._reader)
 
 
 class QuietEnd:

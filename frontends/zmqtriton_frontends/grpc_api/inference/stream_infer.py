@@ -67,6 +67,7 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.process.arrivals import Arrivals
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.turns import MAX_REQUESTS, RequestShares
 from zmqtriton_frontends.tensors.references import is_large
 
@@ -192,7 +193,7 @@ class _Exchange:
     def _go_on(self) -> None:
         """Let the next request be read, if there is room for it."""
         if self._room is not None:
-            _settle(self._room)
+            wake(self._room)
 
     def _have_read(self, reading: asyncio.Task[None]) -> None:
         if not self._answering:
@@ -255,7 +256,7 @@ class _Exchange:
             kept = self._hold(checked.body, kept)
         if is_large(checked.body):
             self._sending = sending = self._loop.create_future()
-            checked = checked._replace(on_asked=partial(_settle, sending))
+            checked = checked._replace(on_asked=partial(wake, sending))
         encoder = StreamEncoder(request.id, model.name, model.version, request.model_version)
         if not model.signature.is_decoupled:
             self._take_turn(encoder, data, kept).start(checked)
@@ -287,7 +288,7 @@ class _Exchange:
         self.request_bytes += kept
         answering.add_done_callback(partial(self._have_followed, kept))
         if self._sending is not None:
-            answering.add_done_callback(partial(_settle, self._sending))
+            answering.add_done_callback(partial(wake, self._sending))
 
     def _hold(self, body: RequestBody, size: int) -> int:
         """Take room for a request; return how much of it is kept. Raises NoRequestRoomError."""
@@ -336,7 +337,7 @@ class _Exchange:
         if self._held.held and self.request_bytes <= FREE_REQUEST_BYTES:
             self._held.release()
         if self._room is not None:
-            _settle(self._room)
+            wake(self._room)
         if not self._answering and self._reading.done():
             self._end()
 
@@ -498,11 +499,5 @@ class _Turn(PendingRequest):
             outbox.held += len(message)
         self.is_over, self.message = True, message
         if self._waiting is not None:
-            _settle(self._waiting)
+            wake(self._waiting)
         exchange.take_turns()
-
-
-def _settle(waiting: asyncio.Future[None], *_: object) -> None:
-    """Settle a future: nobody needs to wait for it any more."""
-    if not waiting.done():
-        waiting.set_result(None)

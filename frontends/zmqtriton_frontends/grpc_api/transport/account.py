@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
 from zmqtriton_frontends.http2.connection import Http2Connection
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
@@ -85,13 +84,6 @@ class Account:
         http2.room_bytes = self.streams.held
         return is_admitted
 
-    def keeps_headers(self, size: int) -> bool:
-        """Return whether there is memory for headers that take so much more, or less."""
-        if size > 0:
-            return self.headers.take(size)
-        self.headers.add(size)
-        return True
-
     def note_streams(self, http2: Http2Connection) -> None:
         """Note what streams take, and the beginning of a frame, whatever room there is."""
         size = http2.kept_bytes + http2.reading.held_bytes
@@ -118,14 +110,6 @@ class Account:
         self.answers.hold(http2.waiting_bytes + unread)
         if http2.kept_bytes > self.streams.held:
             self.note_streams(http2)
-
-    def check_answer(self, size: int) -> None:
-        """Check an answer that may have to wait.
-
-        Raises NoRoomError if there is no memory for it until it is read.
-        """
-        if not self.answers.has_room(size):
-            raise NoRoomError
 
     def owes(self, http2: Http2Connection) -> str:
         """Return what the client has to go on with; "" if nothing waits for it."""

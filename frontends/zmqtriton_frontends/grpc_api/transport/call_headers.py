@@ -28,7 +28,6 @@ _OWN = frozenset(
     (b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding")
 )
 _AUTHORIZATION = HEADER.encode()
-_NAME = re.compile(rb":?[0-9a-z!#$%&'*+.^_`|~-]+")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _CONTENT_TYPE = re.compile(rb"application/grpc(?![^+;])")
@@ -67,22 +66,12 @@ def refusal_of(code: int, text: str, more: bytes = b"") -> RpcHeaders:
     return RpcHeaders(refusal=only_trailers(code, text) + more, refusal_code=code)
 
 
-def read_opening(
-    headers: Headers, rpcs: Rpcs, of_unknown: RpcHeaders | None = None
-) -> RpcHeaders | None:
-    """Read headers; None if they are not those of a request.
+def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: RpcHeaders | None = None) -> RpcHeaders:
+    """Read the headers of a request, as which http2.connection has checked them.
 
     Calls of unknown RPCs are this one, or refused as Triton does it.
     """
-    fields: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if not _NAME.fullmatch(name):
-            return None
-        if name[:1] == b":" and name in fields:
-            return None
-        fields[name] = value
-    if b":path" not in fields or b":method" not in fields or b":scheme" not in fields:
-        return None
+    fields = dict(headers)
     if not _CONTENT_TYPE.match(fields.get(b"content-type", b"")):
         return RpcHeaders(refusal=status(415), refusal_code=UNKNOWN)
     if fields[b":method"] != b"POST":

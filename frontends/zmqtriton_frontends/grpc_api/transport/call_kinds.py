@@ -22,13 +22,14 @@ from zmqtriton_frontends.grpc_api.call import (
     NoRoomError,
     PendingRpc,
     Response,
+    client_error,
     hold_answer,
 )
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.grpc_api.transport.account import OK, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
-from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
+from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Message,
     holder,
@@ -46,6 +47,7 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
 from zmqtriton_frontends.http2.connection import Begin
 from zmqtriton_frontends.inference.open_sequences import TooLateError
 from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: So many messages of a stream are handled before others have their turn.
@@ -145,11 +147,9 @@ class UnaryCall(OneRequest):
             self._task = self._loop.create_task(self._pack(b"".join(response)))
         elif self._stop_asking():
             size, account = sum(map(len, response)), self.context.account
-            try:
-                if size > FREE_BYTES or account.answers.held:
-                    account.check_answer(size)
-            except NoRoomError as error:
-                self._fail(error)
+            may_lack_room = size > FREE_BYTES or account.answers.held
+            if may_lack_room and not account.answers.has_room(size):
+                self._fail(NoRoomError())
                 return
             by_status[OK] += 1
             pieces = [prefix(bool(compression), size), *response]
@@ -176,7 +176,7 @@ class UnaryCall(OneRequest):
             self.connection.refuse_unseen(self)
             self.on_reset()
         else:
-            self._fail(failed(self.context.rpc, error))
+            self._fail(client_error(self.context.rpc.method, error))
 
     def _stop_asking(self) -> bool:
         """Return whether there is somebody to be answered."""
@@ -247,18 +247,14 @@ class ExchangeCall(NativeCall):
         self.kept_bytes += size
         self.connection.kept_bytes += size
         self.is_holding = True
-        self._wake()
+        wake(self._waiting)
 
     @property
     def is_silent(self) -> bool:
         return not (self._has_request or self._assembly.is_amid)
 
     def on_end(self) -> None:
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        wake(self._waiting)
 
     async def _requests(self) -> AsyncIterator[Any]:
         messages, begun, taken = self._messages, self._loop.time(), 0

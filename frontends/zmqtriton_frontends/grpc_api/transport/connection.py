@@ -11,8 +11,9 @@ import os
 import random
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.grpc_api.transport.account import HIGH_WATER, Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.call_kinds import begin_of
@@ -61,25 +62,13 @@ _CROWDED_BYTES = 64 * 1024
 _KEEPALIVE = b"keepaliv"
 
 
-class Times(NamedTuple):
-    """Triton's options for how long connections last, in seconds; 0 is no limit."""
-
-    keepalive_s: float
-    keepalive_timeout_s: float
-    without_calls: bool
-    #: Our pings in a row without data between them; 0 is any number.
-    pings: int
-    age_s: float
-    grace_s: float
-
-
 class GrpcHost(Protocol):
     """The server, as its connections need it."""
 
     answering: RpcLifecycle
     compression: str
     rules: Rules
-    times: Times
+    settings: Grpc
     #: Shared by all connections: what is received into it is used at once.
     buffer: memoryview
     turns: Turns
@@ -94,8 +83,8 @@ class GrpcHost(Protocol):
     def left(self, connection: ClientConnection, /) -> None:
         """Forget a connection that is closed."""
 
-    def read_opening(self, headers: Headers, /) -> RpcHeaders | None:
-        """Read the headers that begin a call; None if they belong to no known RPC."""
+    def read_opening(self, headers: Headers, /) -> RpcHeaders:
+        """Read the headers that begin a call."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -156,7 +145,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._wake,
             self._server.rules,
             admits=self._account.admits_streams,
-            keeps=self._account.keeps_headers,
+            keeps=self._account.headers.change,
         )
         self.client = self._account.client
         share = Share(answering.ledger.requests, self.client)
@@ -297,18 +286,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # --------------------------------------------------------------- the calls
 
-    def _read_opening(self, headers: Headers) -> Begin | None:
-        opening = self._server.read_opening(headers)
-        if opening is None:
-            return None
+    def _read_opening(self, headers: Headers) -> Begin:
         server, info = self._server, self._transport.get_extra_info
+        opening = server.read_opening(headers)
         return begin_of(
-            opening,
-            server.answering,
-            self._account,
-            server.compression,
-            info,
-            self._inbox,
+            opening, server.answering, self._account, server.compression, info, self._inbox
         )
 
     # --------------------------------------------------------------- the timers
@@ -347,11 +329,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._later("stall", _LOOK_S, self._watch)
 
     def _later_ages(self) -> None:
-        times = self._server.times
-        if times.age_s:
+        age_ms = self._server.settings.max_connection_age
+        if age_ms:
             spread = 1 + random.uniform(-_AGE_SPREAD, _AGE_SPREAD)
-            self._later("age", times.age_s * spread, self.leave)
-        self._later("keepalive", times.keepalive_s, self._keep_alive)
+            self._later("age", age_ms / 1000 * spread, self.leave)
+        self._later_keepalive()
+
+    def _later_keepalive(self) -> None:
+        self._later("keepalive", self._server.settings.keepalive_time / 1000, self._keep_alive)
 
     def leave(self, *, after_sequences: bool = False) -> None:
         """Tell the client to go elsewhere; calls in flight are finished, and perhaps sequences."""
@@ -370,8 +355,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._http2.leave()
         self._later("leave", _LEAVE_S, self._refuse_streams)
-        if self._server.times.grace_s:
-            self._later("grace", self._server.times.grace_s, self.end)
+        grace_ms = self._server.settings.max_connection_age_grace
+        if grace_ms:
+            self._later("grace", grace_ms / 1000, self.end)
         self._flush()
 
     def _refuse_streams(self) -> None:
@@ -416,24 +402,25 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _keep_alive(self) -> None:
         """Ping a client that has been silent for long."""
-        times, http2 = self._server.times, self._http2
-        may_ping = times.without_calls or bool(http2.streams)
+        settings, http2 = self._server.settings, self._http2
+        may_ping = settings.keepalive_permit_without_calls or bool(http2.streams)
+        limit = settings.http2_max_pings_without_data  # 0 is none
         if http2.sent_count != self._sent_count:
             self._pings = 0
-        if not self._was_heard and may_ping and (self._pings < times.pings or not times.pings):
+        if not self._was_heard and may_ping and (self._pings < limit or not limit):
             self._pings += 1
             self._sent_count = http2.sent_count
-            http2.ping(_KEEPALIVE)
+            http2.write(frames.ping(_KEEPALIVE))
             self._flush()
-            self._later("keepalive", times.keepalive_timeout_s, self._judge_silence)
+            self._later("keepalive", settings.keepalive_timeout / 1000, self._judge_silence)
         else:
             self._was_heard = False
-            self._later("keepalive", times.keepalive_s, self._keep_alive)
+            self._later_keepalive()
 
     def _judge_silence(self) -> None:
         if self._was_heard or self._inbox.kept:  # its answer may be among what waits for a turn
             self._was_heard = False
-            self._later("keepalive", self._server.times.keepalive_s, self._keep_alive)
+            self._later_keepalive()
         else:
             self._http2.end(frames.NO_ERROR, b"keepalive_timeout")
             self._flush()

@@ -12,16 +12,14 @@ from collections.abc import Callable
 from zmqtriton_floor.errors import (
     OVERLOADED,
     Unavailable,
-    ZmqTritonError,
 )
 from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.call import client_error
-from zmqtriton_frontends.grpc_api.handlers import Rpc, table
+from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import tensors_at
 from zmqtriton_frontends.process.ledger import Ledger
-from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody, ArenaBuffer
+from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer, ByteBudget
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +50,7 @@ class RpcLifecycle:
         #: None if no call needs one.
         self.tokens = bearer_tokens_of(gateway.settings)
         self.table = table(gateway, self.tokens)
-        self._announced = AnnouncedBytesBudget()
+        self._announced = ByteBudget()
         settings = gateway.settings
         self.max_message: int = settings.grpc.max_input_size
         processes = settings.grpc.processes or max(1, len(os.sched_getaffinity(0)) // 2)
@@ -71,11 +69,6 @@ class RpcLifecycle:
         """Have streams end on which nothing is under way. To be called when the server ends."""
         for rpc in self.table:
             rpc.drain()
-
-
-def failed(rpc: Rpc, error: Exception) -> ZmqTritonError:
-    """Return what the client is told of a handler's exception."""
-    return client_error(rpc.method, error)
 
 
 def compression_of(settings: Grpc) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.ledger import Share
@@ -36,10 +37,6 @@ def too_large(size: int, limit: int) -> MessageTooLargeError:
     return MessageTooLargeError(f"Received message larger than max ({size} vs. {limit})")
 
 
-def _too_many() -> MessageTooLargeError:
-    return MessageTooLargeError("Too many large requests are being sent to this server")
-
-
 class Unfinished:
     """Counts the bytes of incomplete messages of one client."""
 
@@ -49,20 +46,6 @@ class Unfinished:
         self.max_message = max_message
         #: How many messages have ended, complete or not.
         self.ended = 0
-
-    def add(self, size: int) -> None:
-        """Count bytes. Raises TooLargeError if that is too much."""
-        if not self.share.take(size):
-            raise _too_many()
-
-    def remove(self, size: int) -> None:
-        self.share.add(-size)
-
-    def end(self, size: int) -> None:
-        """Count them no more: their message is complete, or will not be."""
-        if size:
-            self.remove(size)
-        self.ended += 1
 
 
 class Body(Protocol):
@@ -174,24 +157,26 @@ class Assembly:
             self._forget()
 
     def _forget(self) -> None:
-        self._unfinished.end(self._held)
-        self._held = 0
+        """Count its bytes no more: the message is complete, or will not be."""
+        self._unfinished.ended += 1
+        if self._held:
+            self._unfinished.share.add(-self._held)
+            self._held = 0
 
     def _count(self, size: int) -> None:
         """Count arrived bytes, and account for those in ordinary memory."""
         assert self._body is not None
         self.left -= size
         held = self._body.held_bytes
-        if held > self._held:
-            self._unfinished.add(held - self._held)
-        elif held < self._held:
-            self._unfinished.remove(self._held - held)
+        if held != self._held and not self._unfinished.share.change(held - self._held):
+            raise NoRequestRoomError
         self._held = held
 
     def feed(self, data: memoryview) -> list[tuple[bool, Any]]:
         """Return the messages that are complete now, each with whether it is compressed.
 
-        Raises TooLargeError and InternalError; then nothing more may be fed.
+        Raises MessageTooLargeError, NoRequestRoomError and InternalError; then nothing more may be
+        fed.
         """
         size = len(data)
         if self._body is not None and size < self.left:
@@ -243,13 +228,11 @@ class Assembly:
 
 
 def holder(share: Share) -> Callable[[int], None]:
-    """Return a function that takes room, or gives it back; without room it raises TooLargeError."""
+    """Return a function that takes room, or gives it back; it raises NoRequestRoomError."""
 
     def hold(size: int) -> None:
-        if size <= 0:
-            share.add(size)
-        elif not share.take(size):
-            raise _too_many()
+        if not share.change(size):
+            raise NoRequestRoomError
 
     return hold
 
@@ -259,8 +242,8 @@ async def inflate(
 ) -> Message:
     """Inflate a message of a client; `held` has what it takes.
 
-    Raises InternalError if it is malformed, TooLargeError if it is larger than the limit or there
-    is no room for it.
+    Raises InternalError if it is malformed, MessageTooLargeError if it is larger than the limit,
+    NoRequestRoomError if there is no room for it.
     """
     limit = unfinished.max_message
     if encoding not in codecs.CODINGS:

@@ -18,7 +18,7 @@ from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.grpc_api.transport import account, call_headers
 from zmqtriton_frontends.grpc_api.transport.call_headers import RpcHeaders
-from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
+from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     MAX_STREAMS,
     SERVICE,
@@ -69,9 +69,8 @@ class PlainCalls:
             left = left[_STEP_BYTES:]
         return b"".join(self._http2.take_output())
 
-    def _read(self, headers: Headers) -> Begin | None:
-        opening = call_headers.read_opening(headers, {}, of_unknown=_TOLD)
-        return None if opening is None else partial(self._refuse, opening)
+    def _read(self, headers: Headers) -> Begin:
+        return partial(self._refuse, call_headers.read_opening(headers, {}, of_unknown=_TOLD))
 
     def _refuse(self, opening: RpcHeaders, connection: Http2Connection, number: int) -> RefusedRpc:
         self._answers += 1
@@ -98,9 +97,9 @@ class NativeServer(Service):
         """
         self._gateway, settings = gateway, gateway.settings
         self.answering = RpcLifecycle(gateway)
-        self.ledger = self.answering.ledger
+        self.ledger, self.tokens = self.answering.ledger, self.answering.tokens
         self.compression = compression_of(settings.grpc)
-        self.rules, self.times = rules_of(settings.grpc), times_of(settings.grpc)
+        self.settings, self.rules = settings.grpc, rules_of(settings.grpc)
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.turns = Turns(asyncio.get_running_loop().call_soon)
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
@@ -123,10 +122,6 @@ class NativeServer(Service):
 
     def open_connections(self) -> Iterable[ClientConnection]:
         return self._connections
-
-    def name_of_token(self, values: Sequence[str]) -> str:
-        tokens = self.answering.tokens
-        return "" if tokens is None else tokens.name_of(values)
 
     def counts(self) -> Counts:
         return {
@@ -182,7 +177,7 @@ class NativeServer(Service):
     def left(self, connection: ClientConnection) -> None:
         self._connections.remove(connection)
 
-    def read_opening(self, headers: Headers) -> call_headers.RpcHeaders | None:
+    def read_opening(self, headers: Headers) -> RpcHeaders:
         return call_headers.read_opening(headers, self._rpcs)
 
 
@@ -194,14 +189,3 @@ def rules_of(settings: Grpc) -> Rules:
         without_calls=settings.keepalive_permit_without_calls,
     )
     return Rules(MAX_STREAMS, pings)
-
-
-def times_of(settings: Grpc) -> Times:
-    return Times(
-        keepalive_s=settings.keepalive_time / 1000,
-        keepalive_timeout_s=settings.keepalive_timeout / 1000,
-        without_calls=settings.keepalive_permit_without_calls,
-        pings=settings.http2_max_pings_without_data,
-        age_s=settings.max_connection_age / 1000,
-        grace_s=settings.max_connection_age_grace / 1000,
-    )

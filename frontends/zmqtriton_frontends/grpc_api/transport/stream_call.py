@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.token_file import Grant
+from zmqtriton_frontends.grpc_api.call import client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, copy_some
 from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, OK, Account, by_status
@@ -30,7 +32,6 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     RpcLifecycle,
     details_of,
-    failed,
 )
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Assembly,
@@ -106,8 +107,6 @@ def release(*shares: Share | None) -> None:
 class NativeCall(Http2Stream):
     """Any other RPC; subclasses treat the messages."""
 
-    grant = None
-
     __slots__ = (
         "_assembly",
         "_deadline",
@@ -122,6 +121,7 @@ class NativeCall(Http2Stream):
         "_task",
         "context",
         "deadline_ns",
+        "grant",
         "has_wishes",
         "sequences",
     )
@@ -131,6 +131,7 @@ class NativeCall(Http2Stream):
         self.context = context
         self.sequences = context.account.sequences
         self.has_wishes = context.has_wishes
+        self.grant: Grant | None = None
         self._assembly = Assembly(context.account.requests, context.large)
         #: The message of an RPC that takes only one has come.
         self._has_request = False
@@ -162,10 +163,6 @@ class NativeCall(Http2Stream):
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self._tail += metadata_block(pairs)
-
-    @property
-    def is_cancelled(self) -> bool:
-        return not self.is_open
 
     @property
     def answers(self) -> Share:
@@ -204,7 +201,7 @@ class NativeCall(Http2Stream):
                 if self.is_open:
                     self.on_message(is_compressed, message)
         except (ZmqTritonError, MemoryError) as error:
-            self._fail(failed(self.context.rpc, error))
+            self._fail(client_error(self.context.rpc.method, error))
             return
         if self._assembly.left != self.expected:
             self._expect(self._assembly.left)
@@ -221,7 +218,7 @@ class NativeCall(Http2Stream):
             for is_compressed, message in self._assembly.filled(size):
                 self.on_message(is_compressed, message)
         except (ZmqTritonError, MemoryError) as error:
-            self._fail(failed(self.context.rpc, error))
+            self._fail(client_error(self.context.rpc.method, error))
             return
         if self._assembly.left != self.expected:
             self._expect(self._assembly.left)
@@ -233,7 +230,7 @@ class NativeCall(Http2Stream):
             try:
                 rpc.check(self)
             except ZmqTritonError as error:
-                self._fail(failed(rpc, error))
+                self._fail(client_error(rpc.method, error))
                 return
         self.expected = left
         self.window_target = max(WINDOW_BYTES, min(left, _LARGE_WINDOW_BYTES))
@@ -292,7 +289,7 @@ class NativeCall(Http2Stream):
                 tail = self._tail
                 self.connection.finish(self, tail if self._has_head else HEADS[""] + tail)
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
-            self._fail(failed(self.context.rpc, error))
+            self._fail(client_error(self.context.rpc.method, error))
         finally:
             self._task = None
             self._assembly.drop()

@@ -52,11 +52,8 @@ class Headers(Protocol):
 Check = Callable[[Headers], str]
 
 
-class AccessCheck(NamedTuple):
-    """A check before an answer, and the status of the refusal."""
-
-    status: int
-    check: Check
+#: A check before an answer, and before it the status of the refusal.
+AccessCheck = tuple[int, Check]
 
 
 #: The categories that change the server. Any web page in a browser on this machine can send such
@@ -92,15 +89,15 @@ class AccessRules:
 
     def checks(self, route: Route) -> list[AccessCheck]:
         """Return the checks before each answer of the route, and before its token."""
-        checks = [AccessCheck(421, self._check_host)] if self._hosts.is_checked else []
+        checks: list[AccessCheck] = [(421, self._check_host)] if self._hosts.is_checked else []
         restriction = self._restriction(route)
         if restriction is not None:
-            checks.append(AccessCheck(403, _key_check(restriction)))
+            checks.append((403, _key_check(restriction)))
         is_change = route.method != "GET" and not route.path.endswith(_READING)
         if is_change and route.category in _CHANGING:
-            checks.append(AccessCheck(403, self._check_origin))
+            checks.append((403, self._check_origin))
         elif _INFERENCE in (route.category, route.general_category):
-            checks.append(AccessCheck(403, self._check_unasked))
+            checks.append((403, self._check_unasked))
         return checks
 
     def responder(self, route: Route) -> Responder:
@@ -108,8 +105,8 @@ class AccessRules:
         is_change = route.method != "GET" and route.category in _CHANGING
         responder = _named(route.responder) if is_change else route.responder
         responder = self._behind_token(route, responder)
-        for row in reversed(self.checks(route)):
-            responder = _checked(row, responder)
+        for status, check in reversed(self.checks(route)):
+            responder = _checked(status, check, responder)
         return responder
 
     def others(self, route: Route, methods: list[str]) -> dict[str, Responder]:
@@ -125,7 +122,7 @@ class AccessRules:
         restriction = self._restriction(route)
         guarded = self._behind_token(route, refuse)
         if restriction is not None:
-            guarded = _checked(AccessCheck(403, _key_check(restriction)), guarded)
+            guarded = _checked(403, _key_check(restriction), guarded)
         if guarded is refuse:
             return {"OPTIONS": refuse}
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
@@ -256,12 +253,12 @@ def _named(responder: Responder) -> Responder:
     return named
 
 
-def _checked(row: AccessCheck, responder: Responder) -> Responder:
+def _checked(status: int, check: Check, responder: Responder) -> Responder:
     async def checked(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
-        problem = row.check(req)
+        problem = check(req)
         if problem:
             await req.drop_body()
-            raise falcon.HTTPError(row.status, description=problem)
+            raise falcon.HTTPError(status, description=problem)
         await responder(req, resp, **named)
 
     return checked

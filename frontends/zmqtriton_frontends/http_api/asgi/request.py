@@ -139,11 +139,7 @@ class HttpRequest(falcon.asgi.Request):
         Raises Unavailable if there is none.
         """
         share: Share | None = self.scope.get(SHARE)
-        if share is None:
-            return
-        if size <= 0:
-            share.add(size)
-        elif not share.take(size):
+        if share is not None and not share.change(size):
             raise Unavailable(NO_MEMORY)
 
     async def wait_for_room(self, size: int) -> None:

@@ -15,6 +15,7 @@ from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tens
 from zmqtriton_frontends.http_api.inference.tensor_data import Tail, json_to_bytes
 from zmqtriton_frontends.inference.admission import (
     MAX_NAME,
+    NO_OPTIONS,
     SchedulingOptions,
     check_parameter_name,
 )
@@ -29,7 +30,6 @@ MAX_SEQUENCE_ID = 128
 
 _MAX_COUNT = 2**63 - 1
 _RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout")
-_DEFAULT_OPTIONS = SchedulingOptions()
 
 
 class OutputForm(NamedTuple):
@@ -57,7 +57,7 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
         document = {}
     own_id = request_id(document) if "id" in document else ""
     parameters: dict[str, Any] = {}
-    options, default_binary = _DEFAULT_OPTIONS, False
+    options, default_binary = NO_OPTIONS, False
     members = document.get("parameters")
     if members is not None:
         parameters, options, default_binary = _parameters(members)
@@ -251,7 +251,7 @@ def _parameters(members: Any) -> tuple[dict[str, Any], SchedulingOptions, bool]:
     default_binary = members.get("binary_data_output", False)
     if type(default_binary) is not bool:
         raise _mismatch("binary_data_output", "boolean")
-    options = _DEFAULT_OPTIONS
+    options = NO_OPTIONS
     if not members.keys().isdisjoint(_RESERVED):
         options = _options(members)
     parameters = {}

@@ -104,7 +104,8 @@ def parse(text: bytes) -> Any:
 def _check_counts(text: bytes) -> None:
     if text.count(b",") > MAX_VALUES:
         raise InvalidArgument(f"request JSON has more than {MAX_VALUES} values")
-    if text.count(b":") > MAX_MEMBERS and _has_too_many_members(text):
+    keys = enumerate(_KEY.finditer(text), 1)
+    if text.count(b":") > MAX_MEMBERS and any(count > MAX_MEMBERS for count, _ in keys):
         raise InvalidArgument(f"request JSON has more than {MAX_MEMBERS} members of objects")
 
 
@@ -118,10 +119,6 @@ def _parse_again(text: bytes, error: orjson.JSONDecodeError) -> Any:
     return _parse_with_nan(text)
 
 
-def _has_too_many_members(text: bytes) -> bool:
-    return any(count > MAX_MEMBERS for count, _ in enumerate(_KEY.finditer(text), 1))
-
-
 def _unparsable(reason: str, position: int) -> InvalidArgument:
     return InvalidArgument(f"failed to parse the request JSON buffer: {reason} at {position}")
 
@@ -129,7 +126,9 @@ def _unparsable(reason: str, position: int) -> InvalidArgument:
 def _parse_with_nan(text: bytes) -> Any:
     try:
         # functions in Python, during each of which this thread can give way
-        document = json.loads(text.decode(), parse_int=_integer, parse_float=_float)
+        document = json.loads(
+            text.decode(), parse_int=_integer, parse_float=lambda digits: float(digits)
+        )
         if b"\\u" in text:
             # escaped lone surrogates, which only this parser accepts, cannot be encoded later
             json.dumps(document, ensure_ascii=False).encode()
@@ -147,10 +146,6 @@ def _integer(digits: str) -> int | float:
     if len(digits) <= 20 and _INT64_MIN <= int(digits) <= _UINT64_MAX:
         return int(digits)
     return float(digits)
-
-
-def _float(text: str) -> float:
-    return float(text)
 
 
 def _is_too_deep(document: Any) -> bool:

@@ -20,6 +20,7 @@ from zmqtriton_frontends.http_api.inference.tensor_data import json_from_bytes
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.tensors.arena_body import ByteBudget
 
 _JSON = ("content-type", "application/json")
 _OCTETS = ("content-type", "application/octet-stream")
@@ -133,31 +134,15 @@ class Piece(NamedTuple):
     view: memoryview
 
 
-class Copies:
-    """The amount of unread answers that was copied."""
-
-    def __init__(self) -> None:
-        self._bytes = 0
-
-    def take(self, size: int) -> int:
-        """Take the size, if there is room for it, or 0."""
-        if self._bytes + size > MAX_COPIED_BYTES:
-            return 0
-        self._bytes += size
-        return size
-
-    def give_back(self, size: int) -> None:
-        self._bytes -= size
-
-
-_copies = Copies()
+#: The copies of this process.
+_copies = ByteBudget(MAX_COPIED_BYTES)
 
 
 async def pieces(
     head: bytes,
     tail: list[memoryview | bytes],
     clock: Callable[[], float],
-    copies: Copies = _copies,
+    copies: ByteBudget = _copies,
 ) -> AsyncGenerator[Piece, None]:
     """Return the body in pieces, the first with the head before it. The list is emptied."""
     late_s, copied = clock() + PATIENCE_S, 0
@@ -167,7 +152,7 @@ async def pieces(
             while rest:
                 if not copied and clock() > late_s:
                     # a client that has not read it by now may never do
-                    copied = copies.take(len(rest) + sum(map(len, tail)))
+                    copied = copies.reserve(len(rest) + sum(map(len, tail)))
                     if copied:
                         rest = memoryview(bytes(rest))
                         tail[:] = [bytes(data) for data in tail]
@@ -176,4 +161,4 @@ async def pieces(
                 head = b""
                 del piece
     finally:
-        copies.give_back(copied)
+        copies.release(copied)

@@ -18,6 +18,7 @@ from zmqtriton_frontends.http_api.inference.response_encoding import Piece
 from zmqtriton_frontends.http_api.server.channel import Channel, Exchange, Owner, by_status
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.turns import TaskTurn, Turns
 
@@ -170,8 +171,7 @@ class AsgiExchange(Exchange):
 
     def _tell(self) -> None:
         news, self._news = self._news, None
-        if news is not None and not news.done():
-            news.set_result(None)
+        wake(news)
 
     async def _receive(self) -> Event:
         while not self._is_cancelled:
@@ -269,7 +269,9 @@ class AsgiExchange(Exchange):
         if self._is_answered or not self._is_wanted:
             return  # something else was answered instead
         if event["type"] == "http.response.start":
-            self._take_start(event)
+            if self._start is not None:
+                raise RuntimeError("the answer was begun twice")
+            self._start = event
             return
         if self._start is None:
             raise RuntimeError("a body that belongs to no answer")
@@ -289,11 +291,6 @@ class AsgiExchange(Exchange):
             await self._channel.drain()
         if is_last:
             self._end_answer()
-
-    def _take_start(self, event: Event) -> None:
-        if self._start is not None:
-            raise RuntimeError("the answer was begun twice")
-        self._start = event
 
     def _begin_answer(self, body: Any, *, is_last: bool) -> bytes:
         assert self._start is not None, "it is written once it is known"
@@ -393,11 +390,11 @@ class Upgraded(asyncio.Protocol):
         self._held += data
         if len(self._held) > _MAX_HELD_BYTES:
             self._channel.pause_reading()
-        self._tell()
+        wake(self._news)
 
     def eof_received(self) -> bool:
         self._has_ended = True
-        self._tell()
+        wake(self._news)
         return not self._is_closed
 
     def connection_lost(self, error: BaseException | None) -> None:
@@ -409,10 +406,6 @@ class Upgraded(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._channel.empty()
-
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
 
     async def read(self) -> bytes:
         """Return received bytes, or wait for the next ones; b"" at the end."""

@@ -17,6 +17,7 @@ from collections import defaultdict
 from typing import Any, Protocol
 
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
+from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import ClientAccount
 from zmqtriton_frontends.process.turns import Cost, WorkTurn
 from zmqtriton_frontends.tensors.arena_body import ArenaBody
@@ -32,23 +33,18 @@ _CLOSED = 7
 by_status: defaultdict[int, int] = defaultdict(int)
 
 
-class Descriptor(Protocol):
-    def fileno(self) -> int:
-        """Return the number of the descriptor."""
-
-
-def acknowledged_bytes(own: Descriptor) -> int:
+def acknowledged_bytes(own: Any) -> int:
     """Return how many bytes; 0 if there is no descriptor to ask by."""
     (acknowledged,) = struct.unpack_from("=Q", _info(own), _ACKNOWLEDGED_AT)
     return int(acknowledged)
 
 
-def is_reset(own: Descriptor) -> bool:
+def is_reset(own: Any) -> bool:
     """Return True if the client has ended the connection both ways."""
     return _info(own)[0] == _CLOSED
 
 
-def _info(own: Descriptor) -> bytes:
+def _info(own: Any) -> bytes:
     try:
         copy = os.dup(own.fileno())
     except OSError:
@@ -102,8 +98,7 @@ class Channel:
     def empty(self) -> None:
         """Take note that most of it was read."""
         unread, self.unread = self.unread, None
-        if unread is not None and not unread.done():
-            unread.set_result(None)
+        wake(unread)
 
     async def drain(self) -> None:
         """Wait until the client has read most of what it was sent."""

@@ -69,9 +69,16 @@ class HttpHost(Protocol):
 
 class HttpConnection(asyncio.Protocol):
     def __init__(
-        self, host: HttpHost, application: Application, inferences: InferenceHeads | None = None
+        self,
+        host: HttpHost,
+        application: Application,
+        inferences: InferenceHeads | None = None,
+        below: Any = None,
     ) -> None:
-        """Set up; without `inferences` every request is the application's."""
+        """Set up; without `inferences` every request is the application's.
+
+        `below` sends what the coming transport encrypts; None if that sends by itself.
+        """
         self._host = host
         self._application = application
         self._inferences = inferences
@@ -80,8 +87,7 @@ class HttpConnection(asyncio.Protocol):
         #: The last head, what it says of an inference, and in which edition.
         self._seen: tuple[Head | None, InferenceHead | None, int] = (None, None, 0)
         self.channel: Channel
-        #: Sends what the coming transport encrypts; None if that sends by itself.
-        self.below: Any = None
+        self._below = below
         self.received_bytes = 0
         self.requests = 0
         #: What has come waits for the client's turn.
@@ -110,7 +116,7 @@ class HttpConnection(asyncio.Protocol):
     # ---------------------------------------------------------------- the loop
 
     def connection_made(self, transport: Any) -> None:
-        self.channel = Channel(transport, self.below)
+        self.channel = Channel(transport, self._below)
         self._idle_since = self._host.now()
         place = self.channel.info("peername")
         self.address = address = place[0] if isinstance(place, tuple) else ""

@@ -197,9 +197,7 @@ class InferenceExchange(HttpInference):
         """Account for more memory, or for less. Raises Unavailable without any."""
         if self._share is None:
             self._share = Share(self._ledger.requests, self._owner.client)
-        if size <= 0:
-            self._share.add(size)
-        elif not self._share.take(size):
+        if not self._share.change(size):
             raise Unavailable(NO_MEMORY)
 
     def _free(self) -> None:

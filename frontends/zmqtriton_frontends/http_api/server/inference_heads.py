@@ -26,7 +26,7 @@ from zmqtriton_frontends.http_api.inference.http_inference import (
     refusal,
 )
 from zmqtriton_frontends.http_api.inference.infer import Inference
-from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody
+from zmqtriton_frontends.tensors.arena_body import ArenaBody, ByteBudget
 
 _AUTHORIZATION = HEADER.encode()
 _TARGET = re.compile(rb"/v2/models/([^/]+)(?:/versions/([0-9]+))?/infer")
@@ -65,7 +65,7 @@ class InferenceHeads:
         """Set up; inferences with one of the `foreign` headers are Falcon's, too."""
         self.inference = inference
         self._checks = checks
-        self._announced = AnnouncedBytesBudget()
+        self._announced = ByteBudget()
         self._tokens = tokens
         self._foreign = foreign
         #: What was made of a head before another edition does not hold: other tokens are valid.
@@ -87,16 +87,16 @@ class InferenceHeads:
             return None
         target = model, (match[2] or b"").decode()
         fields, size, limit = HeadFields(head), head.body_bytes, self.inference.max_input_size
-        inference_head = InferenceHead(target, path.decode("latin-1"), fields, size, limit)
         if self._foreign and any(map(fields.header, self._foreign)):
             return None
-        source = partial(Source, "http", address, f"POST {inference_head.path}")
-        inference_head = inference_head._replace(source=source)
+        written = path.decode("latin-1")
+        source = partial(Source, "http", address, f"POST {written}")
         refused, grant = self._judge(fields, model, source)
+        inference_head = InferenceHead(
+            target, written, fields, size, limit, grant=grant, refusal=refused, source=source
+        )
         if refused is not None:
-            return inference_head._replace(refusal=refused)
-        if grant is not None:
-            inference_head = inference_head._replace(grant=grant)
+            return inference_head
         try:
             inference_head = read_head(inference_head)
             if size is not None and size > inference_head.max_bytes:

@@ -52,15 +52,10 @@ class ListenerOwner(BaseApplication):  # type: ignore[misc]
         super().__init__()
 
     def load_config(self) -> None:
-        for key, value in self._gunicorn_settings().items():
-            self.cfg.set(key, value)
-
-    def _gunicorn_settings(self) -> dict[str, Any]:
-        cores = len(os.sched_getaffinity(0))
-        return {
+        settings = {
             "bind": [f"fd://{descriptor}" for descriptor in self.sockets.values()],
             "worker_class": HttpProcess,
-            "workers": self.settings.http.workers or max(1, cores // 2),
+            "workers": self.settings.http.workers or max(1, len(os.sched_getaffinity(0)) // 2),
             "preload_app": True,
             "timeout": _HANG_S,
             "graceful_timeout": max(1, self.settings.server.exit_timeout_s),
@@ -71,6 +66,8 @@ class ListenerOwner(BaseApplication):  # type: ignore[misc]
             # its heartbeat is a file's time, which on a real disk can block
             "worker_tmp_dir": self._directory,
         }
+        for key, value in settings.items():
+            self.cfg.set(key, value)
 
     def load(self) -> Build:
         """Return nothing yet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -67,9 +67,7 @@ class Connections:
 
     def make(self, below: Any = None) -> HttpConnection:
         """Make a connection for the loop, perhaps one whose transport encrypts for another."""
-        connection = HttpConnection(self, self._application, self._inferences)
-        connection.below = below
-        return connection
+        return HttpConnection(self, self._application, self._inferences, below)
 
     def make_other(self, application: Application, below: Any = None) -> HttpConnection:
         """Make a connection to another application, which answers all requests itself."""
@@ -94,9 +92,6 @@ class Connections:
 
     def remove(self, connection: HttpConnection) -> None:
         self.room.remove(connection)
-        self._accept_again()
-
-    def _accept_again(self) -> None:
         if self._is_full and not self.room.is_full:
             self._is_full = False
             for listener in self.listeners:
@@ -176,8 +171,8 @@ class HttpService(Service):
         is_passed = "http-arbiter" in settings.server.passed_sockets
         self.shares_port = is_passed or settings.http.reuse_port
         self.ledger = ledger = Ledger(settings.memory.client_bytes // processes)
-        table, self._access = app.routes(gateway), AccessRules(settings)
-        access = self._access
+        table, access = app.routes(gateway), AccessRules(settings)
+        self.tokens = access.tokens
         served = all_endpoints(bound, gateway, build(gateway, table, access), access)
         endpoints = {
             name: with_share(request_log.with_request_log(application), ledger.requests)
@@ -212,10 +207,6 @@ class HttpService(Service):
 
     def open_connections(self) -> Iterable[HttpConnection]:
         return self._connections.room
-
-    def name_of_token(self, values: Sequence[str]) -> str:
-        tokens = self._access.tokens
-        return "" if tokens is None else tokens.name_of(values)
 
     def counts(self) -> Counts:
         return {

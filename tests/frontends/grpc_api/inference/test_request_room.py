@@ -18,6 +18,7 @@ from tests.frontends.grpc_api.fake_gateway import INFER, FakeCall, FakeGateway, 
 from tests.frontends.grpc_api.serving import serving
 from tests.support import raw_http2 as h2
 from tests.support.scenarios import scenario
+from tests.support.shares import share_of
 from tests.support.waiting import eventually, loop_turns
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
@@ -36,7 +37,7 @@ from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
 from zmqtriton_frontends.grpc_api.inference.infer import ModelInfer, parse_request
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
-from zmqtriton_frontends.process.ledger import Book, Share
+from zmqtriton_frontends.process.ledger import Book
 from zmqtriton_protos import message
 
 # ------------------------------------------------------------------------ request room
@@ -64,7 +65,7 @@ async def test_requests_of_a_stream_have_room_until_they_are_answered(model: str
         await asyncio.Event().wait()
 
     gateway, call, book = Silent(), FakeCall(), Book(LIMIT)
-    call.requests = Share(book)
+    call.requests = share_of(book)
     responses = Streaming(gateway).infer(requests(), call)
     answers = aiter(responses)
     try:
@@ -94,7 +95,7 @@ async def test_nothing_is_held_for_a_stream_that_is_closed() -> None:
         await asyncio.Event().wait()
 
     gateway, call, book = Silent(), FakeCall(), Book(LIMIT)
-    call.requests = Share(book)
+    call.requests = share_of(book)
     responses = Streaming(gateway).infer(requests(), call)
     await loop_turns()
     assert book.held >= 52 * KIB
@@ -131,7 +132,7 @@ async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
     pending.cancel()
 
     gateway.catalogue.forget("late")
-    call.requests = Share(Book(16 * KIB))
+    call.requests = share_of(Book(16 * KIB))
     inference.begin(written("late", 40), call, answer)
     await loop_turns()
     assert [NoRequestRoomError] == [type(error) for error in answer.all]
@@ -346,7 +347,7 @@ def test_contents_beside_raw_tensors_are_refused() -> None:
 
 def test_what_becomes_of_contents_has_room_first() -> None:
     call = FakeCall()
-    call.requests = Share(Book(COUNT))
+    call.requests = share_of(Book(COUNT))
 
     with pytest.raises(NoRequestRoomError):
         read(REQUEST(inputs=[tensor("FP64")]).SerializeToString(), call)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.scenarios import scenario
+from tests.support.shares import share_of
 from tests.support.waiting import loop_turns
 from zmqtriton_floor.datatypes import DATATYPES
 from zmqtriton_floor.errors import InvalidArgument
@@ -20,7 +21,7 @@ from zmqtriton_frontends.grpc_api.inference import response as module
 from zmqtriton_frontends.grpc_api.inference.outbox import StreamOutbox
 from zmqtriton_frontends.grpc_api.inference.response import StreamEncoder, encode_in_pieces, varint
 from zmqtriton_frontends.process import ledger
-from zmqtriton_frontends.process.ledger import Book, Share
+from zmqtriton_frontends.process.ledger import Book
 from zmqtriton_protos import message
 
 # ---------------------------------------------------------------------------- response
@@ -193,7 +194,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 def play(test: Callable[[StreamOutbox], Awaitable[None]]) -> None:
     async def with_outbox() -> None:
-        await test(StreamOutbox(Share(Book(LIMIT))))
+        await test(StreamOutbox(share_of(Book(LIMIT))))
 
     run(with_outbox())
 
@@ -296,7 +297,7 @@ async def test_the_end_lets_waiting_senders_go(outbox: StreamOutbox, /) -> None:
 @scenario(run)
 async def test_what_is_encoded_has_room_until_it_is_taken() -> None:
     book = Book(LIMIT)
-    outbox = StreamOutbox(Share(book))
+    outbox = StreamOutbox(share_of(book))
     await outbox.send(bytes(100_000))
     assert 90_000 < book.held < 140_000
 
@@ -312,7 +313,7 @@ async def test_who_encodes_waits_for_room_and_is_refused_after_long(
     monkeypatch.setattr(ledger, "WAIT_S", 0.01)
 
     book = Book(1 << 20)
-    other, outbox = Share(book), StreamOutbox(Share(book))
+    other, outbox = share_of(book), StreamOutbox(share_of(book))
     other.add(book.limit)
     with pytest.raises(NoRoomError):
         await outbox.wait_for_room(500_000)

@@ -18,9 +18,11 @@ from tests.frontends.fake_gateway import version_info
 from tests.frontends.grpc_api.fake_gateway import INFER, STREAM, FakeGateway
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
+from tests.support.shares import share_of
 from tests.support.waiting import eventually
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.token_file import digest
+from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Assembly,
     Message,
@@ -31,7 +33,7 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
 )
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.codecs import deflate
-from zmqtriton_frontends.process.ledger import Book, Share
+from zmqtriton_frontends.process.ledger import Book
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +42,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_message_in_one_piece_is_there_at_once() -> None:
-    messages = Assembly(Unfinished(Share(Book(2 << 30)))).feed(
+    messages = Assembly(Unfinished(share_of(Book(2 << 30)))).feed(
         memoryview(prefix(False, 5) + b"hello")
     )
 
@@ -52,7 +54,7 @@ def test_messages_are_the_same_however_they_are_cut(seed: int) -> None:
     rng = random.Random(seed)
     sent = [(rng.random() < 0.5, rng.randbytes(rng.choice((0, 0, 1, 7, 300)))) for _ in range(50)]
     whole = b"".join(prefix(c, len(m)) + m for c, m in sent)
-    assembly = Assembly(Unfinished(Share(Book(2 << 30))))
+    assembly = Assembly(Unfinished(share_of(Book(2 << 30))))
     got: list[tuple[bool, Message]] = []
 
     while whole:
@@ -68,7 +70,7 @@ def test_messages_are_the_same_however_they_are_cut(seed: int) -> None:
     "part", [prefix(False, 5)[:3], prefix(False, 5), prefix(False, 5) + b"hell"]
 )
 def test_what_is_cut_off_is_known(part: bytes) -> None:
-    assembly = Assembly(Unfinished(Share(Book(2 << 30))))
+    assembly = Assembly(Unfinished(share_of(Book(2 << 30))))
 
     assert [] == assembly.feed(memoryview(part))
 
@@ -76,21 +78,21 @@ def test_what_is_cut_off_is_known(part: bytes) -> None:
 
 
 def test_a_message_over_the_limit_is_refused_by_its_prefix() -> None:
-    assert [] == Assembly(Unfinished(Share(Book(2 << 30)))).feed(
+    assert [] == Assembly(Unfinished(share_of(Book(2 << 30)))).feed(
         memoryview(prefix(False, 2**31 - 1))
     )
     with pytest.raises(MessageTooLargeError, match=r"2147483648 vs\. 2147483647"):
-        Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(False, 2**31)))
+        Assembly(Unfinished(share_of(Book(2 << 30)))).feed(memoryview(prefix(False, 2**31)))
 
 
 def test_a_flag_that_means_nothing_is_refused() -> None:
     with pytest.raises(InternalError):
-        Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(b"\x02\0\0\0\0"))
+        Assembly(Unfinished(share_of(Book(2 << 30)))).feed(memoryview(b"\x02\0\0\0\0"))
 
 
 def inflated(data: bytes, encoding: str, limit: int = 1 << 30) -> Any:
     book = Book(limit)
-    unfinished, held = Unfinished(Share(book)), Share(book)
+    unfinished, held = Unfinished(share_of(book)), share_of(book)
     whole = asyncio.run(inflate(data, encoding, unfinished, held, unfinished))
     assert len(whole) == held.held == book.held
     return whole
@@ -122,11 +124,11 @@ def test_what_is_not_compressed_as_it_says_is_refused(data: bytes, encoding: str
 
 def test_what_is_not_whole_is_bounded_over_all_clients() -> None:
     book = Book(1000)
-    first, second = (Assembly(Unfinished(Share(book))) for _ in range(2))
+    first, second = (Assembly(Unfinished(share_of(book))) for _ in range(2))
     first.feed(memoryview(prefix(False, 600) + bytes(500)))
     second.feed(memoryview(prefix(False, 600) + bytes(450)))
 
-    with pytest.raises(MessageTooLargeError):
+    with pytest.raises(NoRequestRoomError):
         second.feed(memoryview(bytes(60)))
     second.drop()
     assert 500 == book.held

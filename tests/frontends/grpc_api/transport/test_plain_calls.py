@@ -14,6 +14,7 @@ from tests.frontends.grpc_api.fake_gateway import INFER, LIVE, STREAM, written
 from tests.frontends.grpc_api.serving import GrpcServerThread
 from tests.frontends.http2.talk import REQUEST, Frame, Heard, Talk, frames_of, kinds
 from tests.support import raw_http2 as h2
+from tests.support.shares import share_of
 from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.transport import account
@@ -26,7 +27,8 @@ from zmqtriton_frontends.grpc_api.transport.call_headers import (
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.server import PlainCalls
 from zmqtriton_frontends.http2 import frames
-from zmqtriton_frontends.process.ledger import Book, Share
+from zmqtriton_frontends.http2.connection import is_request
+from zmqtriton_frontends.process.ledger import Book
 from zmqtriton_frontends.process.turns import Turns
 
 pytestmark = pytest.mark.slow
@@ -205,8 +207,8 @@ def test_other_refusals_say_why() -> None:
         ((b"a b", b"x"), *HEADERS.items()),
     ],
 )
-def test_what_is_no_request_is_none(headers: tuple[tuple[bytes, bytes], ...]) -> None:
-    assert read_opening(headers, {}) is None
+def test_what_is_no_request_is_read_by_nobody(headers: tuple[tuple[bytes, bytes], ...]) -> None:
+    assert not is_request(headers)
 
 
 @pytest.mark.parametrize("text", ["plain", "", "100% ~", "ünï\n\0", "\ud800"])
@@ -323,7 +325,7 @@ def test_bytes_that_somebody_still_refers_to_are_read_once(
     parts, rounds = list[tuple[bytes, memoryview]](), list[Callable[[], None]]()
     monkeypatch.setattr(Heard, "on_data", lambda self, data: parts.append((bytes(data), data)))
     turns = Turns(rounds.append, clock=lambda: 0.0)
-    inbox = Inbox(turns, "", Share(Book()), talk.connection, transport, lambda: None)
+    inbox = Inbox(turns, "", share_of(Book()), talk.connection, transport, lambda: None)
 
     for text in (b"first", b"second"):
         inbox.kept += h2.data_frame(1, text)

@@ -23,10 +23,10 @@ from zmqtriton_floor.tensors import encode_bytes
 from zmqtriton_frontends.http_api.inference.response_encoding import (
     MAX_COPIED_BYTES,
     PATIENCE_S,
-    Copies,
     pieces,
 )
 from zmqtriton_frontends.http_api.inference.tensor_data import json_from_bytes, json_to_bytes
+from zmqtriton_frontends.tensors.arena_body import ByteBudget
 
 # ------------------------------------------------------------------------ json tensors
 
@@ -271,8 +271,8 @@ async def test_a_client_that_is_slow_keeps_no_memory_of_a_model() -> None:
 @scenario(asyncio.run)
 async def test_copies_are_bounded_and_given_back() -> None:
     now = [0.0]
-    copies = Copies()
-    before = copies.take(MAX_COPIED_BYTES - SIZE)
+    copies = ByteBudget(MAX_COPIED_BYTES)
+    before = copies.reserve(MAX_COPIED_BYTES - SIZE)
     first, second = (
         pieces(b"", [memoryview(_output(n)), memoryview(_output(n))], lambda: now[0], copies)
         for n in (1, 2)
@@ -283,10 +283,10 @@ async def test_copies_are_bounded_and_given_back() -> None:
     got = await anext(first)
     assert isinstance(got.view.obj, np.ndarray)  # no room for a copy of what is left
 
-    copies.give_back(before)
+    copies.release(before)
     assert isinstance((await anext(first)).view.obj, bytes)
     await first.aclose()
-    assert MAX_COPIED_BYTES == copies.take(MAX_COPIED_BYTES)
+    assert MAX_COPIED_BYTES == copies.reserve(MAX_COPIED_BYTES)
     await second.aclose()
 
 

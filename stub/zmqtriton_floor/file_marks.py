@@ -1,0 +1,16 @@
+"""The mark of a file, by which a change of it shows."""
+
+from __future__ import annotations
+
+import os
+from typing import Tuple
+
+
+def mark_of(path: str) -> Tuple[int, ...]:
+    """Return the mark; an empty one without the file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    # the last is that of a change of the mode, too
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
