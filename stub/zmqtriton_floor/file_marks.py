@@ -1,4 +1,4 @@
-"""The mark of a file, by which a change of it shows."""
+"""The mark of a file; it changes when the file does."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ line = ["unshare", "-r"]
 subprocess.run(line)
 server.wrapper = [*["prlimit"], "--x"]
 """
-    names = {name for _, name in programs(text)}
-
-    assert {"curl", "nsenter", "prlimit", "unshare"} == names
+    assert {"curl", "nsenter", "prlimit", "unshare"} == {name for _, name in programs(text)}
 
 
 def test_each_program_is_looked_for_by_the_file_that_starts_it() -> None:

@@ -89,8 +89,7 @@ def test_the_instance_with_the_fewest_streams_is_next() -> None:
         begin_streams(world)
         begin_streams(world, S2)
 
-    open_requests = [len(world.core.instances[serial].open_requests) for serial in (S, S2)]
-    assert [3, 3] == open_requests
+    assert [3, 3] == [len(world.core.instances[serial].open_requests) for serial in (S, S2)]
 
 
 def test_what_waits_for_a_stream_has_the_rules_of_the_queue() -> None:

@@ -37,9 +37,7 @@ def test_an_element_names_its_call_input_and_place() -> None:
     ],
 )
 def test_a_difference_says_whose_the_content_is(actual: Any, words: str) -> None:
-    difference = arrays.difference(arrays.ramp(7, 0, 50), actual, _CALLS)
-
-    assert words in difference
+    assert words in arrays.difference(arrays.ramp(7, 0, 50), actual, _CALLS)
 
 
 def test_equal_arrays_have_no_difference() -> None:

@@ -276,8 +276,7 @@ def test_an_instance_gets_nothing_more_and_is_started_anew() -> None:
     call = drain(world, model="m", instance="m_0_0", then="restart")
     world.advance(1.0)
 
-    retired = [m.serial for m in world.messages_to("broker", wire.Retire) if m.serial]
-    assert [leaving] == retired
+    assert [leaving] == [m.serial for m in world.messages_to("broker", wire.Retire) if m.serial]
     assert "restarted" == call.result["state"]
     assert 2 == len(serials(world))
     assert leaving not in serials(world)

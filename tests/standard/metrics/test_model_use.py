@@ -38,9 +38,7 @@ def test_what_a_process_has_used_counts_after_its_end(tmp_path: Path) -> None:
     use.look([stub(7)])
 
     write(tmp_path, 8, cpu_s=0.5, started=300)
-    by_model = use.look([stub(8)])
-
-    assert {("m", "1"): (5.5, 10 * PAGE_BYTES)} == by_model
+    assert {("m", "1"): (5.5, 10 * PAGE_BYTES)} == use.look([stub(8)])
 
 
 def test_a_model_that_is_loaded_anew_begins_anew(tmp_path: Path) -> None:

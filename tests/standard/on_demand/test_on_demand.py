@@ -463,7 +463,5 @@ def test_what_is_loaded_on_demand_stays_so_after_a_reload() -> None:
     want(world, "m")
     world.models["m"] = dataclasses.replace(world.models["m"], fingerprint="2")
 
-    done = world.call("reload").result
-
-    assert ["m"] == done["loaded"]
+    assert ["m"] == world.call("reload").result["loaded"]
     assert world.core.models["m"].is_on_demand

@@ -36,9 +36,7 @@ def test_instances_join_and_leave_and_the_rest_stays(repository: ModelDirectory)
     world = repository.serve()
     number, serials = world.generation("m").number, {1: world.generation("m").instances[0].serial}
 
-    answer = scale(world, 4)
-
-    assert {"model": "m", "versions": {"1": {"instances": 4, "ready": 4}}} == answer
+    assert {"model": "m", "versions": {"1": {"instances": 4, "ready": 4}}} == scale(world, 4)
     scale(world, 1)
     assert ["m_0_0"] == names(world)
     assert (number, serials[1]) == (world.generation("m").number, world.instance("m").serial)
@@ -179,9 +177,7 @@ def test_an_instance_that_is_leaving_does_not_count(repository: ModelDirectory) 
     scale(world, 1)
     leaving = [one.serial for one in world.generation("m").instances[1:]]
 
-    answer = scale(world, 2)
-
-    assert {"model": "m", "versions": {"1": {"instances": 2, "ready": 2}}} == answer
+    assert {"model": "m", "versions": {"1": {"instances": 2, "ready": 2}}} == scale(world, 2)
     staying = [one for one in world.generation("m").instances if one.serial not in leaving]
     assert ["m_0_0", "m_0_1"] == [one.name for one in staying]
 

@@ -303,8 +303,7 @@ def test_the_shapes_of_the_first_response_are_compared(
     for _ in range(2):
         link.add_request(body()).make_sender().send(_response("OUT"))
 
-    mismatches = [one.text for one in link.sent_to_supervisor if type(one) is wire.Mismatch]
-    assert texts == mismatches
+    assert texts == [one.text for one in link.sent_to_supervisor if type(one) is wire.Mismatch]
 
 
 def test_only_a_response_that_leaves_changes_the_states_of_its_sequence(link: FakeLink) -> None:

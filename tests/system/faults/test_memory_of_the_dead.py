@@ -285,8 +285,7 @@ class _SlowGrpc:
     def finish(self) -> None:
         self._got += self._responses
         self._channel.close()
-        errors = [one.error_message for one in self._got]
-        assert [""] * PARTS == errors
+        assert [""] * PARTS == [one.error_message for one in self._got]
         for number, response in enumerate(self._got):
             [data] = response.infer_response.raw_output_contents
             expected = np.full(COUNT // PARTS, self._seed + number, np.float32)

@@ -102,9 +102,7 @@ def test_what_takes_too_much_memory_is_ended_with_its_reason(
         server, name, 2, string_parameter("INSTANCES", instances) + limit, f"{grow}\n{code}"
     )
 
-    error = server.control_model("load", name)
-
-    assert "max_memory_bytes" in error
+    assert "max_memory_bytes" in server.control_model("load", name)
     assert server.stub_pids(name) == []
 
 

@@ -227,9 +227,7 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
 def test_how_a_born_stub_has_died_is_told(server: Server, end: str, reason: str) -> None:
     (before,) = server.stub_pids("born")
 
-    answer = generate(server, "born", f"return [reply({end})]")
-
-    assert f"({reason})" in answer
+    assert f"({reason})" in generate(server, "born", f"return [reply({end})]")
     await_another_born(server, before)
 
 

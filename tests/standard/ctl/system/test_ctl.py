@@ -192,8 +192,7 @@ def test_no_server_is_said_with_the_place_and_the_reason(tmp_path: Path) -> None
 
 
 def test_logs_are_the_servers_and_those_of_a_model(server: Server) -> None:
-    everything = ctl(server, "logs", "--lines", "1000").stdout
-    assert "loading: mortal:1" in everything
+    assert "loading: mortal:1" in ctl(server, "logs", "--lines", "1000").stdout
 
     ours = ctl(server, "logs", "add_sub").stdout
     assert "loading: add_sub:1" in ours

@@ -41,9 +41,7 @@ def test_each_problem_is_a_line_with_its_place(
     write(tmp_path / "repo", "m", GOOD + "max_batch_sizes: 2\nmax_batch_size: -1\n", MODEL)
     monkeypatch.chdir(tmp_path)
 
-    status = main(["check", "repo"])
-
-    assert 1 == status
+    assert 1 == main(["check", "repo"])
     assert [
         'repo/m/config.pbtxt:4:1: error: Message type "inference.ModelConfig" has no field named '
         "\"max_batch_sizes\". Did you mean 'max_batch_size'?",
