@@ -50,8 +50,8 @@ _EXTRAS = "extras/zmqtriton_extras"
 _IMAGE_FILES = ("Dockerfile", "compose.yaml", "compose.gpu.yaml", "README.md")
 #: The release of Debian that the package is for, and in which everything is tried.
 _DEBIAN = os.environ.get("RELEASE_DEBIAN", "trixie")
-#: Typed in the bare root, where /root/src/dist has the files; each line must succeed. The parts are
-#: of a package, or of "".
+#: Typed in the bare root, in the clone $src, whose dist has the files; each line must succeed. The
+#: parts are of a package, or of "".
 _TRIED = (
     (
         "",
@@ -60,8 +60,8 @@ python3 -m venv /tmp/wheel
 /tmp/wheel/bin/pip install --quiet dist/zmqtriton-{v}-py3-none-any.whl
 /tmp/wheel/bin/zmqtriton --version | grep -Fx 'zmqtriton {v}'
 cd /tmp && /tmp/wheel/bin/zmqtriton new scale > /dev/null && /tmp/wheel/bin/zmqtriton check models
-/tmp/wheel/bin/python /root/src/dist/ask.py /tmp/wheel/bin/zmqtriton models
-cd /root/src
+/tmp/wheel/bin/python "$src"/dist/ask.py /tmp/wheel/bin/zmqtriton models
+cd "$src"
 """,
     ),
     *(
@@ -98,11 +98,11 @@ python3 -m venv /tmp/sdist
 /tmp/sdist/bin/pip install --quiet dist/zmqtriton-{v}.tar.gz
 /tmp/sdist/bin/python dist/ask.py /tmp/sdist/bin/zmqtriton /tmp/models
 cd /tmp
-sh /root/src/deploy/debian/build.sh /root/src/dist/zmqtriton-{v}-py3-none-any.whl /root/src/dist
+sh "$src"/deploy/debian/build.sh "$src"/dist/zmqtriton-{v}-py3-none-any.whl "$src"/dist
 apt-get -qq update
 export DEBIAN_FRONTEND=noninteractive
-apt-get -qq -y --no-install-recommends install /root/src/dist/zmqtriton_*.deb > /dev/null
-/usr/bin/python3 /root/src/dist/ask.py /usr/bin/zmqtriton /tmp/models
+apt-get -qq -y --no-install-recommends install "$src"/dist/zmqtriton_*.deb > /dev/null
+/usr/bin/python3 "$src"/dist/ask.py /usr/bin/zmqtriton /tmp/models
 apt-get -qq -y purge zmqtriton > /dev/null
 test ! -e /usr/bin/zmqtriton
 """,
@@ -416,7 +416,7 @@ def try_in_bare_root(out: Path, version: str, without: Sequence[str]) -> None:
         (root / "tmp" / name).unlink(missing_ok=True)
     parts = ("", *packages(without))
     tried = "".join(text.strip("\n") + "\n" for name, text in _TRIED if name in parts)
-    script = "set -ex\n" + tried.format(v=version)
+    script = "set -ex\nsrc=$PWD\n" + tried.format(v=version)
     (source / "try.sh").write_text(script)
     if bare_roots.start(machine, "sh", "try.sh").wait():
         raise ReleaseError("what is installed in a bare root does not do what it should")

@@ -136,7 +136,7 @@ class OnMachine(Way):
         enter = ["nsenter", "--target", str(self._first.pid), "--mount", "--pid", "--ipc", "--uts"]
         enter += ["--cgroup", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
         done = subprocess.run(
-            [*enter, "sh", "-ec", f"cd /root/src/deploy/systemd\n{script}"],
+            [*enter, "sh", "-ec", f"cd /{_SOURCE.relative_to(_ROOT)}\n{script}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
