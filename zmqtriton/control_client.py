@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.runtime_places import named_by_systemd, places
+from zmqtriton.runtime_places import named_directory, places
 from zmqtriton_floor.errors import ZmqTritonError, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Call, CallResult
@@ -100,7 +100,7 @@ def find_directories(directory: str = "") -> Iterator[Path]:
     The named one, or else this user's, the newest first, then those of others if this is root, and
     systemd's. In a named one the server that serves comes first; another may be coming, or going.
     """
-    named = _named_directory(directory)
+    named = named_directory(directory)
     if named:
         yield from _in_named(Path(named))
         return
@@ -114,10 +114,6 @@ def find_directories(directory: str = "") -> Iterator[Path]:
     if os.path.lexists(_SERVICE) and _SERVICE not in paths:
         yield _SERVICE
     yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")}.difference(paths))
-
-
-def _named_directory(directory: str) -> str:
-    return directory or named_by_systemd("RUNTIME")
 
 
 def _in_named(directory: Path) -> Iterator[Path]:
@@ -177,7 +173,7 @@ def connect(selector: ServerSelector = ANY_SERVER, *, to_change: bool = False) -
     """
     clients = connect_all(selector)
     meant = _find_named(clients, selector.name) if selector.name else clients
-    if not selector.name and _named_directory(selector.directory):
+    if not selector.name and named_directory(selector.directory):
         meant = clients[:1]
     if not meant or (len(meant) > 1 and (selector.name or to_change)):
         problem = _selection_problem(clients, len(meant), selector.name)

@@ -32,6 +32,11 @@ def named_by_systemd(kind: str) -> str:
     return os.environ.get(f"{kind}_DIRECTORY", "").partition(":")[0]
 
 
+def named_directory(directory: str) -> str:
+    """Return the runtime directory that the option or systemd names; "" if none does."""
+    return directory or named_by_systemd("RUNTIME")
+
+
 def lasting(kind: str, home: str) -> str:
     """Return the directory for what outlives a program: that of the service, or the user's.
 

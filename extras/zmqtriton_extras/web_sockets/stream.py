@@ -39,7 +39,7 @@ from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpRequest, Inference, ResponseFormat, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, OpenSequences, now_ns
-from zmqtriton_frontends.process import Arrivals, RequestShares, Share
+from zmqtriton_frontends.process import Arrivals, RequestShares, Share, wake
 from zmqtriton_frontends.tensors.references import is_large
 
 _log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class _Conversation:
         sending: asyncio.Future[None] | None = None
         if is_large(checked.body):
             sending = self._loop.create_future()
-            checked = checked._replace(on_asked=partial(_settle, sending))
+            checked = checked._replace(on_asked=partial(wake, sending))
         own_id, is_decoupled = checked.body.request_id, checked.model.signature.is_decoupled
         written = ResponseFormat(checked.model, own_id, form, None)
         before = None if is_decoupled else self._latest
@@ -270,7 +270,7 @@ class _Conversation:
         if not is_decoupled:
             self._latest = answering
         if sending is not None:
-            answering.add_done_callback(partial(_settle, sending))
+            answering.add_done_callback(partial(wake, sending))
             await sending
 
     def _have_answered(self, answering: asyncio.Task[None]) -> None:
@@ -282,7 +282,7 @@ class _Conversation:
         if self._latest is answering:
             self._latest = None
         if self._room is not None:
-            _settle(self._room)
+            wake(self._room)
 
     # ----------------------------------------------------------------- answers
 
@@ -402,8 +402,3 @@ def _as_answer(error: Exception) -> ZmqTritonError:
         return error
     _log.error("a request on a WebSocket failed", exc_info=error)
     return InternalError("internal error")
-
-
-def _settle(future: asyncio.Future[None], *_: object) -> None:
-    if not future.done():
-        future.set_result(None)

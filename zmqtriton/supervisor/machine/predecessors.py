@@ -14,7 +14,7 @@ from pathlib import Path
 from zmqtriton import control_client as control
 from zmqtriton import systemd
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.directories.runtime import named_directory
+from zmqtriton.runtime_places import named_directory
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError, served_ports
 from zmqtriton.supervisor.machine.ports import is_used
 from zmqtriton_floor.errors import ZmqTritonError

@@ -195,14 +195,8 @@ def admit_group(directory: Path, group: int) -> None:
     directory.chmod(0o710)
 
 
-def named_directory(directory: str = "") -> str:
-    """Return the directory that the option or the environment names; "" if none does."""
-    # systemd separates several by colons; the first is the service's own
-    return directory or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
-
-
 def _claim(directory: str, predecessor: Path | None) -> RuntimeDirectory:
-    named = named_directory(directory)
+    named = runtime_places.named_directory(directory)
     if named:
         path = Path(named).absolute()
         try:
