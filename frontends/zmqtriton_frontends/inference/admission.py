@@ -154,6 +154,10 @@ class CheckedRequest(NamedTuple):
             observer = Observers(self.observer, observer)
         return self._replace(observer=observer)
 
+    def with_report(self, report: Report) -> CheckedRequest:
+        """Return the same request, whose client gets one more report beside the answer."""
+        return self._replace(reports=(*self.reports, report))
+
     def with_arrivals(self, arrivals: Arrivals) -> CheckedRequest:
         """Return the same request, whose model makes as many responses as there is room for."""
         options = self.options._replace(flags=self.options.flags | BYTE_WINDOW)
