@@ -20,7 +20,8 @@ from zmqtriton_floor.errors import (
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import ResponseBody, make
 from zmqtriton_frontends.access.refusals import Source
-from zmqtriton_frontends.entrance.ask import Ask, Content, are_wanted
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.reports import are_wanted
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi import problems, request
@@ -33,7 +34,7 @@ from zmqtriton_frontends.http_api.inference.response_encoding import (
     size_of_response,
 )
 from zmqtriton_frontends.inference.admission import CheckedRequest, Report, reported, texts_of
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 #: The length of the JSON is to be read when the size of the whole body is known.
 _WITH_BODY = -1
