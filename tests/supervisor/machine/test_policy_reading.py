@@ -618,7 +618,7 @@ def test_but_not_the_server_s_own(name: str) -> None:
     assert {name: "*"} == withheld({name: "x", "PATH": "y"}, (), _LOCAL)
 
 
-@pytest.mark.addons
+@pytest.mark.extra("storage")
 @pytest.mark.parametrize(("repository", "names"), _STORES.items())
 def test_and_not_its_credentials_of_a_store_that_it_uses(repository: str, names: list[str]) -> None:
     environment = dict.fromkeys(["PATH", *(name for of in _STORES.values() for name in of)], "x")
