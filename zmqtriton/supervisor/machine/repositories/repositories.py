@@ -26,8 +26,8 @@ from zmqtriton.supervisor.actions import (
     RepositoryListing,
     RepositoryNames,
 )
-from zmqtriton.supervisor.machine.reading.plain import FoundModel
-from zmqtriton.supervisor.machine.reading.readers import Task, TaskRunner, Topic
+from zmqtriton.supervisor.machine.repositories.plain import FoundModel
+from zmqtriton.supervisor.machine.repositories.readers import Task, TaskRunner, Topic
 from zmqtriton.supervisor.plan import PlanTimer
 from zmqtriton.supervisor.story import Change, Promise, Result, kept
 from zmqtriton_floor.errors import AlreadyExists, InternalError, NotFound, ZmqTritonError

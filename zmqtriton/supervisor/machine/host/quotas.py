@@ -25,8 +25,8 @@ from zmqtriton.config.parameters import (
     Quota,
     QuotaUse,
 )
+from zmqtriton.supervisor.machine.memory.segments import SegmentRegistry
 from zmqtriton.supervisor.machine.processes.child import Child
-from zmqtriton.supervisor.machine.segments import SegmentRegistry
 from zmqtriton_floor import lazy_names
 from zmqtriton_floor.reasons import Kind, Reason
 

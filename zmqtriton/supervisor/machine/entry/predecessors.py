@@ -15,8 +15,8 @@ from zmqtriton import control_client as control
 from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.runtime_places import named_directory
-from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError, served_ports
-from zmqtriton.supervisor.machine.ports import is_used
+from zmqtriton.supervisor.machine.entry.listeners import BoundSocket, PortError, served_ports
+from zmqtriton.supervisor.machine.entry.ports import is_used
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: It answers from memory, on a busy machine late.

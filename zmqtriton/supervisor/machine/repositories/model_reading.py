@@ -72,10 +72,10 @@ from zmqtriton.repository.scan import (
 )
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
 from zmqtriton.supervisor.machine.directories.staged import copy_files, take_over
-from zmqtriton.supervisor.machine.instance_slots import expected_slots
-from zmqtriton.supervisor.machine.python_settings import check_settings
-from zmqtriton.supervisor.machine.reading.blueprints import finish_reading, finished_config
-from zmqtriton.supervisor.machine.reading.plain import ModelReading, SourceText
+from zmqtriton.supervisor.machine.host.instance_slots import expected_slots
+from zmqtriton.supervisor.machine.repositories.blueprints import finish_reading, finished_config
+from zmqtriton.supervisor.machine.repositories.plain import ModelReading, SourceText
+from zmqtriton.supervisor.machine.settings.python_settings import check_settings
 from zmqtriton.supervisor.models.blueprint import (
     BackendCode,
     Blueprint,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton.config.parameters import MAX_SEGMENT_BYTES, NO_QUOTA, Quota
-from zmqtriton.supervisor.machine.region_files import LentFile, Suspects
+from zmqtriton.supervisor.machine.memory.region_files import LentFile, Suspects
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import seal_size
 from zmqtriton_floor.errors import Unavailable

@@ -15,12 +15,14 @@ from typing import NamedTuple
 from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor.machine import add_on_settings, listeners, tables
-from zmqtriton.supervisor.machine.capacity import available_bytes, segment_budget_bytes
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory, services_of
-from zmqtriton.supervisor.machine.log import log_options
-from zmqtriton.supervisor.machine.python_settings import PythonSettings
-from zmqtriton.supervisor.machine.secrets import access_by_role, cache_secrets
+from zmqtriton.supervisor.machine.entry import listeners
+from zmqtriton.supervisor.machine.host.capacity import available_bytes, segment_budget_bytes
+from zmqtriton.supervisor.machine.logs import tables
+from zmqtriton.supervisor.machine.logs.log import log_options
+from zmqtriton.supervisor.machine.settings import add_on_settings
+from zmqtriton.supervisor.machine.settings.python_settings import PythonSettings
+from zmqtriton.supervisor.machine.settings.secrets import access_by_role, cache_secrets
 from zmqtriton.supervisor.server_processes.roles import SERVING_ROLES
 from zmqtriton.supervisor.settings import Policy, Settings
 from zmqtriton_floor import TRITON_VERSION, __version__

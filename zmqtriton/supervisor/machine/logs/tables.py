@@ -12,8 +12,8 @@ from zmqtriton import addons, console
 from zmqtriton.commit import commit as commit
 from zmqtriton.commit import full_version
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
-from zmqtriton.supervisor.machine.python_settings import PythonSettings
+from zmqtriton.supervisor.machine.repositories.model_reading import STUB_DIRECTORY
+from zmqtriton.supervisor.machine.settings.python_settings import PythonSettings
 from zmqtriton_floor import TRITON_VERSION
 
 _log = logging.getLogger(__name__)

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import capacity, fitness, listeners, predecessors, secrets
-from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
-from zmqtriton.supervisor.machine.ports import is_shared_with, is_used
+from zmqtriton.supervisor.machine.entry import listeners, predecessors
+from zmqtriton.supervisor.machine.entry.listeners import BoundSocket, PortError
+from zmqtriton.supervisor.machine.entry.ports import is_shared_with, is_used
+from zmqtriton.supervisor.machine.host import capacity, fitness
+from zmqtriton.supervisor.machine.settings import secrets
 
 #: A process that serves clients has so much memory at least, and work for a part of a core.
 _BYTES_OF_WORKER = 64 << 20

@@ -19,12 +19,12 @@ from zmqtriton.supervisor.actions import (
     LocalCopy,
     ReadModel,
 )
-from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
-from zmqtriton.supervisor.machine.reading.blueprints import make_blueprint
-from zmqtriton.supervisor.machine.reading.plain import FoundModel, ModelReading
-from zmqtriton.supervisor.machine.reading.reader_process import ReaderTasks, start_reader
-from zmqtriton.supervisor.machine.reading.readers import Readers, TaskRunner, Topic
-from zmqtriton.supervisor.machine.reading.repositories import (
+from zmqtriton.supervisor.machine.repositories.blueprints import make_blueprint
+from zmqtriton.supervisor.machine.repositories.model_reading import ModelReader, host_of
+from zmqtriton.supervisor.machine.repositories.plain import FoundModel, ModelReading
+from zmqtriton.supervisor.machine.repositories.reader_process import ReaderTasks, start_reader
+from zmqtriton.supervisor.machine.repositories.readers import Readers, TaskRunner, Topic
+from zmqtriton.supervisor.machine.repositories.repositories import (
     Clock,
     Gathering,
     PlaceReading,

@@ -26,10 +26,10 @@ from zmqtriton.repository.scan import (
     unnamed_directories,
 )
 from zmqtriton.supervisor.actions import KeepDecisions, LoadOverride
-from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.processes import process
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
-from zmqtriton.supervisor.machine.reading.plain import FoundModel, ModelReading, dumps, loads
+from zmqtriton.supervisor.machine.repositories.model_reading import ModelReader
+from zmqtriton.supervisor.machine.repositories.plain import FoundModel, ModelReading, dumps, loads
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError

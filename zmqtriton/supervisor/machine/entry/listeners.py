@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.ports import SharedPorts, describe_listener
+from zmqtriton.supervisor.machine.entry.ports import SharedPorts, describe_listener
 from zmqtriton.systemd import PassedSocket
 
 HTTP = "http-arbiter"

@@ -18,12 +18,12 @@ from zmqtriton.config.model_config import ModelHost, merge_completion
 from zmqtriton.config.pbtxt import from_bytes, to_json
 from zmqtriton.config.positions import PositionIndex, locate
 from zmqtriton.environments.demand import Environment
-from zmqtriton.supervisor.machine.instance_slots import (
+from zmqtriton.supervisor.machine.host.instance_slots import (
     expected_slots,
     instance_slots,
     scaled_config,
 )
-from zmqtriton.supervisor.machine.reading.plain import ModelReading, SourceText
+from zmqtriton.supervisor.machine.repositories.plain import ModelReading, SourceText
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig, Scale
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 

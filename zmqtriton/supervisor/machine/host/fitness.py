@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 from zmqtriton import file_names
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.capacity import enclosing_groups, read_text
-from zmqtriton.supervisor.machine.process_settings import read_policy
-from zmqtriton.supervisor.machine.segments import anonymous_memory
+from zmqtriton.supervisor.machine.host.capacity import enclosing_groups, read_text
+from zmqtriton.supervisor.machine.memory.segments import anonymous_memory
+from zmqtriton.supervisor.machine.settings.process_settings import read_policy
 
 #: Advice for system calls that an old kernel or a strict container lacks. All are tried before the
 #: start, because without one a server would fail later, with an error that names no cause.
