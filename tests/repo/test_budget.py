@@ -19,7 +19,7 @@ CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 #: Of what every server has, and of the tests but those of extras.
 STATEMENTS = {"core and standard": 58_000, "tests": 83_431}
 #: The modules of core and standard.
-FILES = 660
+FILES = 662
 #: So far above what is there a budget may stand.
 SLACK = 100
 

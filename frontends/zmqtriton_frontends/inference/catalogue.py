@@ -36,7 +36,6 @@ CUT = "Server stops, and this was not complete in time: ask again"
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 #: What the supervisor tells of models, and of the server as far as models depend on it.
 CATALOGUE_MESSAGES = (VersionInfo, TrafficSplit, ForgetModel, RepositoryState, ServerDraining)
-_READY = "READY"
 
 
 #: A guess is not worth the time to compare a name with more than these, or a longer one.

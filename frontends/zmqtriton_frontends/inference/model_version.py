@@ -12,7 +12,6 @@ from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.signature import Signature
 from zmqtriton_floor.wire import TrafficSplit, VersionInfo
 
-_READY = "READY"
 #: What is made of a configuration at its first use: it may be large, and all clients wait for it.
 _READ_LATE = ("config", "signature")
 
@@ -76,7 +75,7 @@ class ModelVersion:
     @property
     def is_loaded(self) -> bool:
         """True if requests are taken; they may have to wait for an instance."""
-        return self.state == _READY and self.generation != 0
+        return self.state == "READY" and self.generation != 0
 
     @property
     def reason_text(self) -> str:

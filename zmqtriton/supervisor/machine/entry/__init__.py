@@ -1,1 +1,1 @@
-"""Ports, listeners and sockets of the server, and what is known of the servers before it."""
+"""Ports, listeners and sockets of the server, and the servers before it on the same ports."""
