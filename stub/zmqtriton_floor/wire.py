@@ -62,8 +62,8 @@ Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up 
 Ids = List[int]
 # and Values of a Reason, by name: integers, floats and texts (reasons.py)
 
-#: Maximum number of blocks that a message of requests releases as well; more are released in
-#: messages of their own.
+#: Maximum number of blocks that are released along with requests or a batch. More of them are
+#: released in messages of their own.
 MAX_RELEASED = 256
 
 #: The texts of mismatches that are kept of a process.

@@ -99,7 +99,7 @@ def load_once(
 ) -> Optional[Loaded]:
     """Load the model that the supervisor names; None if that has gone.
 
-    `check` may raise a Refusal; it gets the descriptors that were open before.
+    `check` may raise a ForkRefusal; it gets the descriptors that were open before.
     """
     load = _await_load(lifeline)
     if load is None:
