@@ -62,7 +62,8 @@ Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up 
 Ids = List[int]
 # and Values of a Reason, by name: integers, floats and texts (reasons.py)
 
-#: So many blocks are released along with requests; more, in messages of their own.
+#: Maximum number of blocks that are released along with requests or a batch. More of them are
+#: released in messages of their own.
 MAX_RELEASED = 256
 
 #: The texts of mismatches that are kept of a process.
@@ -383,7 +384,7 @@ class CancelExecution(NamedTuple):
     requests: list[RequestKey]
 
 
-#: As auto_complete of a LoadModel.
+#: Value of LoadModel.auto_complete for a final config, which no Initialize follows.
 CONFIG_IS_FINAL = 2
 
 
@@ -1036,7 +1037,7 @@ def decode_request(packed: bytes) -> RequestBody:
 
 
 def references_in(tensors: Iterable[Tensor]) -> list[Reference]:
-    """Return those of tensors whose data lie elsewhere."""
+    """Return the references that tensors have in place of their data."""
     references = []
     for tensor in tensors:
         if type(tensor.data) is Reference:
