@@ -1,9 +1,10 @@
 """The response cache as requests meet it: which are answered from it, and what it keeps.
 
 Called by the core for each request that has a key, when it is admitted and when it is answered. No
-tensor is looked at: small ones are part of a body, others stay in the memory of whoever made them,
-where the cache holds a lease. Bodies are compared by the keys that frontends and stubs have made.
-The requests of one model are never answered with what another model or a client has asked for.
+tensor is looked at: small ones are part of a body, others stay in the memory of the process that
+made them, where the cache holds a lease. Bodies are compared by the keys that frontends and stubs
+have made. The requests of one model are never answered with what another model or a client has
+asked for.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ class CacheLookup(BrokerPart):
     ) -> None:
         """Store the only response of a request that was missed.
 
-        Nobody was told of it yet, so neither its blocks nor those of its inputs can have been
-        reused.
+        No process has got the response yet, so neither its blocks nor those of its inputs can have
+        been reused.
         """
         cache, miss = self.cache, request.miss
         request.miss = None
@@ -145,7 +146,7 @@ class CacheLookup(BrokerPart):
         generation.statistics.record_cache_insertion(lookup_ns, took_ns)
 
     def _can_lease_in_time(self, owner: int, source: int, asker: int) -> bool:
-        """True if a block's owner hears of a lease before it may reuse the block.
+        """True if a lease reaches the owner of a block before the owner may reuse the block.
 
         A block may be an input of a stub's own request, which is free with the reply to it; that
         reply takes another way. Blocks of a frontend are known not to be a client's only if the
@@ -190,7 +191,7 @@ class CacheLookup(BrokerPart):
 
 
 def _shared(body: bytes) -> int:
-    """Return how many bytes of shared memory a response refers to."""
+    """Return the size of the shared memory that a response refers to, in bytes of whole pages."""
     outputs = wire.decode_response(body).outputs
     sizes = [tensor.data.size for tensor in outputs if type(tensor.data) is wire.Reference]
     return sum(-(-size // _PAGE) * _PAGE for size in sizes)
