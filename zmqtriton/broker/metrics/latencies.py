@@ -50,7 +50,7 @@ class Summary:
         self._clock = clock
         self._count = 0
         self._sum = 0
-        #: How many values there were of each size, by the step in which they came.
+        #: Number of values of each size, which is a logarithm, for each step of the last minute.
         self._steps: dict[int, dict[int, int]] = {}
 
     def add(self, ns: int, count: int = 1) -> None:
@@ -90,7 +90,7 @@ def _quantile(sizes: dict[int, int], quantile: float) -> int | None:
 
 
 class LatencyStatistics(ModelStatistics):
-    """Statistics that also keep the distribution of latencies, not only their sums."""
+    """Counters of a version that also keep the distribution of its latencies."""
 
     def __init__(
         self, config: MetricsConfig, clock: Clock, buckets: list[float], *, is_cached: bool
