@@ -60,9 +60,9 @@ class ExecutionRate:
 
     def __init__(self, shared: SharedRate) -> None:
         self.shared = shared
-        #: Its next batch waits for the rate.
+        #: True while the next batch of the generation waits for the rate.
         self.is_waiting = False
-        #: How many of its requests were refused meanwhile.
+        #: Number of its requests that were refused while its queue waited for the rate.
         self.refused = 0
 
     def may_begin(self, now_ns: int) -> bool:

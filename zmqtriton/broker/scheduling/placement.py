@@ -14,8 +14,8 @@ from zmqtriton.broker.scheduling.instances import Instance, Occupation
 #: If executions are shorter than this, more are sent ahead, up to this much work in all.
 _AHEAD_NS = 2_000_000
 _MOST_BATCHES = 16
-#: How long before the end of an execution the next batch of a dynamic batcher is sent: as long as
-#: the results take to the broker, and a batch takes to the stub.
+#: Time before the end of an execution when a dynamic batcher's next batch is sent: as long as the
+#: results take to the broker, and a batch takes to the stub.
 _LEAD_NS = 250_000
 
 
@@ -93,7 +93,7 @@ class Placement:
             self._idle.append(instance)
 
     def finish_batch(self, instance: Instance, execution_ns: int) -> None:
-        """Take note that an instance has executed a batch, and in what time."""
+        """Update the mean execution time after a batch, and list the instance if it is idle now."""
         ahead = self.ahead
         ahead.mean_ns += (execution_ns - ahead.mean_ns) // 8 if ahead.mean_ns else execution_ns
         if instance.state is Occupation.IDLE and instance.membership is None and self._notes_idle:

@@ -42,7 +42,7 @@ class Scheduler:
         self.rate: ExecutionRate | None = None
         #: Requests in the queue that are still wanted.
         self.pending = 0
-        #: Nothing is dispatched before so many requests wait; 0 from then on.
+        #: Number of requests that must wait before the first batch is dispatched; 0 from then on.
         self._held_until = 0
         #: When there may be a batch and an instance though nothing else happens; 0 is never.
         self._due_ns = 0
@@ -50,7 +50,7 @@ class Scheduler:
         self.timer_ns = 0
 
     def hold_back(self, requests: int) -> None:
-        """Dispatch nothing before so many requests wait, if the model has a batcher."""
+        """Dispatch nothing before this many requests wait, if the model has a batcher."""
         if "dynamic_batching" in self.generation.config or self.sequences is not None:
             self._held_until = requests
 
@@ -118,7 +118,7 @@ class Scheduler:
             request.place.leave(request)
 
     def expiry_ns(self, request: InflightRequest) -> int:
-        """Return when a request has waited in the queue for as long as it may; 0 is never."""
+        """Return the time when a request's wait in the queue is over; 0: never."""
         if request.place is None or request.is_late:
             return 0
         return self.queue.levels.of(request).policy.expiry_ns(request)
@@ -157,7 +157,7 @@ class Scheduler:
         return self.queue.is_ready(now_ns)
 
     def next_dispatch(self, now_ns: int) -> tuple[Instance, list[InflightRequest]] | None:
-        """Return the next batch and its stub; None while nobody is idle or nothing is due."""
+        """Return the next batch and its stub; None while no stub is idle or no batch is due."""
         if self.pending < self._held_until:
             return None
         self._held_until = 0
@@ -203,5 +203,5 @@ class Scheduler:
         return self.rate.refusal(error)
 
     def queued(self) -> list[InflightRequest]:
-        """Return all queued requests, in the order in which they will be executed."""
+        """Return all queued requests, the next one first."""
         return self.queue.waiting() if self.sequences is None else self.sequences.waiting()
