@@ -37,7 +37,7 @@ class InstanceSpec:
     device_id: int
     passive: bool
     host_policy: str = ""
-    #: Its needs of the rate limiter's resources as JSON; "" if it is never limited.
+    #: Needs of the rate limiter's resources as JSON; "" if the instance is never limited.
     resource_needs: str = ""
 
 
@@ -150,7 +150,7 @@ def instance_count_problems(config: Any) -> Iterator[Problem]:
 
 
 def instance_specs(config: Any) -> list[InstanceSpec]:
-    """Return the instances of a completed configuration, in the order in which they are started."""
+    """Return the instances of a completed configuration, the first to start first."""
     is_limited = any(group.HasField("rate_limiter") for group in config.instance_group)
     return [
         InstanceSpec(

@@ -82,7 +82,7 @@ def how_to_try(model: str, version: int) -> str:
 
 
 def trial_folder() -> str:
-    """Return where decisions about versions that were tried lie, in the state directory."""
+    """Return the name of the folder for decisions about tried versions, in the state directory."""
     trial = _trial()
     return str(trial.FOLDER) if trial else "trials"
 
@@ -105,11 +105,11 @@ def types() -> Iterator[type]:
 
 class KnownParameter(NamedTuple):
     name: str
-    #: What its value is, with its bounds.
+    #: Values that it takes, with their bounds.
     takes: str
     default: str
     about: str
-    #: Its name may be written in capitals, too: the broker reads it in any case.
+    #: True if its name may be written in capitals, too: the broker reads it in any case.
     has_any_case: bool = False
 
 
@@ -248,7 +248,7 @@ _OF_QUOTAS = (
         has_any_case=True,
     ),
 )
-#: By what they are for.
+#: Parameters by their purpose.
 PARAMETERS = {
     "Environments and users": _OF_ENVIRONMENTS,
     "Execution": _OF_EXECUTION,
