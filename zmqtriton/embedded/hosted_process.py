@@ -24,14 +24,14 @@ from zmqtriton_stub.api import reason_of
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.own_process import OwnProcess
 
-#: A process whose lifeline has ended may take so long to end.
+#: Maximum time that a process may take to end after its lifeline has ended.
 _END_WITHIN_S = 2.0
 _MAX_TEXT = 4096
 
 #: multiprocessing starts and reaps for one thread at a time.
 _multiprocessing = threading.Lock()
 
-#: The descriptor by which this process reports to the one that has started it; -1 in all others.
+#: Descriptor of this process's reports to the process that has started it; -1 in all others.
 _reports_to = -1
 
 
