@@ -1,4 +1,4 @@
-"""Options that add-ons declare, as rows of the table."""
+"""The options of add-ons, as rows of the table."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class KnownOption:
     field: str = ""
     #: Printed whenever the option is used.
     warning: str = ""
-    #: What there is in place of an option that is not honoured.
+    #: Reason why an option is not honoured, for the warning about it.
     reason: str = ""
 
     @property

@@ -32,7 +32,7 @@ class Options:
     one_by_one: bool = False
     #: A file of bearer tokens; empty: clients need none.
     tokens: str = ""
-    #: -1: nobody owns the server.
+    #: Descriptor that the server's owner holds the other end of; -1: the server has no owner.
     owner_descriptor: int = -1
     #: 0: as many as the broker can take.
     max_requests: int = 0
@@ -129,7 +129,7 @@ class Options:
     grpc_processes: int = 0
     grpc_transport: str = "native"
     grpc_max_input_size: int = 2**31 - 1
-    #: As given, or True if gRPC listens on loopback.
+    #: Value of the option; if it is not given, True if gRPC listens on loopback.
     grpc_reflection: bool = False
     grpc_infer_thread_count: int = 2
     grpc_infer_allocation_pool_size: int = 8
@@ -152,7 +152,7 @@ class Options:
     grpc_restricted_protocol: tuple[Restriction, ...] = ()
 
     # Shared memory of clients
-    #: As given, or True if HTTP and gRPC listen on loopback only.
+    #: Value of the option; if it is not given, True if HTTP and gRPC listen on loopback only.
     allow_client_shm: bool = False
     trust_client_shm: bool = False
 
@@ -195,9 +195,10 @@ class Options:
         default_factory=lambda: {each.field: each.default for each in DECLARED},
         hash=False,
     )
-    #: For the operator, one line each, in the order of the command line.
+    #: Warnings for the operator, one line each, in the order of the command line.
     warnings: tuple[str, ...] = ()
-    #: Where each option that is not left to its default stands, by field.
+    #: Sources of the options that were given, by field: the command line, the environment or a
+    #: file.
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def value(self, field: str) -> Any:
@@ -214,7 +215,7 @@ class Options:
         }
 
     def backend_command_line(self, backend: str) -> dict[str, str]:
-        """Return what Triton tells a backend: what each one hears, then its settings."""
+        """Return the settings that Triton gives a backend: those that all get, then its own."""
         return {
             "auto-complete-config": "false" if self.strict_model_config else "true",
             "backend-directory": self.backend_directory,
