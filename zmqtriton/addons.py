@@ -55,7 +55,7 @@ _METADATA = (".dist-info", ".egg-info")
 
 
 class Installed(NamedTuple):
-    """An add-on, and its package, to which its references are relative."""
+    """An add-on, and its package: relative references of its declaration begin there."""
 
     declared: AddOn
     package: str
@@ -69,7 +69,7 @@ class Installed(NamedTuple):
 class AddOnService(NamedTuple):
     """A process of an add-on that serves requests; options are by their fields."""
 
-    #: Turns it on.
+    #: Field of the option that turns it on.
     switch: str
     group: str = ""
     restrictions: str = ""
@@ -154,7 +154,7 @@ def verbs() -> list[str]:
 
 
 def usages() -> dict[str, str]:
-    """Return how the commands of `zmqtriton` are used; of some the name is all that is known."""
+    """Return the usage of each command of `zmqtriton`; just its name if none is declared."""
     return {
         name: _command(command).usage or name
         for each in add_ons().values()
@@ -216,7 +216,7 @@ def ports() -> tuple[Port, ...]:
 
 
 def ports_in_use(value_of: Callable[[str], Any]) -> list[Port]:
-    """Return those that are on: 0 as a number is any free port."""
+    """Return the ports that are on; the number 0 means any free port."""
     values = ((port, value_of(port.on)) for port in ports())
     return [port for port, value in values if value is not None and value is not False]
 
@@ -414,7 +414,7 @@ def _of_others() -> Iterator[Installed]:
 
 
 def _package_of(module: ModuleType) -> str:
-    """Return the package to which the references of a declaration are relative."""
+    """Return the package that relative references of a declaration begin in."""
     return module.__name__ if hasattr(module, "__path__") else module.__package__ or module.__name__
 
 

@@ -49,9 +49,10 @@ def read_checkout(root: Path) -> str:
 
 
 def read_installation(place: Path) -> str:
-    """Return what pip has recorded of an installation from a repository, beside the package.
+    """Return the commit that pip has recorded of an installation from a repository, or "".
 
-    Read here because importlib.metadata would take a tenth of the server's start.
+    The record is next to the package. It is read here because importlib.metadata would take a tenth
+    of the server's start.
     """
     with suppress(OSError, ValueError):
         for file in place.glob("zmqtriton-*.dist-info/direct_url.json"):

@@ -19,7 +19,7 @@ def is_utf8() -> bool:
 
 
 def read_as_utf8() -> None:
-    """Begin this program again in Python's UTF-8 mode, if the locale has another encoding.
+    """Restart the program in Python's UTF-8 mode, if the locale has another encoding.
 
     Not if the user has decided about that mode.
     """

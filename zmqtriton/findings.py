@@ -65,7 +65,7 @@ class Finding:
         return [first, *advice, *(f"  {word}: {command}" for word, command in commands)]
 
     def document(self, *names: str) -> dict[str, Any]:
-        """Return these fields for programs."""
+        """Return the fields of these names, for programs."""
         fields = {
             **vars(self),
             "severity": self.severity.value,
