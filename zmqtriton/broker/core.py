@@ -45,12 +45,13 @@ _SOME_ANSWERS = 8
 class BrokerCore(BrokerState):
     """The state, the parts that work on it, and what each event means for them."""
 
-    #: When tick() has work to do, if no other event comes first.
+    #: Time when tick() has work to do, if no other event comes first; None if it has none.
     due_ns: int | None = None
 
     def __init__(self) -> None:
         super().__init__()
-        #: Called amid many answers, when replies may be sent already.
+        #: Called in the middle of a message with many outcomes, so that the replies so far can be
+        #: sent.
         self.on_some_replies: Callable[[], None] = lambda: None
         self.model_metrics = metrics = ReportedMetrics(self.outbox)
         self._timers = timers = Timers()
@@ -182,7 +183,7 @@ class BrokerCore(BrokerState):
     def stop_giving_to(self, serial: int) -> None:
         """Give nothing more to a process that is dead or cannot be reached.
 
-        `gone()` follows once everything it had sent was read.
+        `remove_peer()` follows once everything that it had sent was read.
         """
         instance = self.instances.get(serial)
         if instance is not None:
@@ -413,7 +414,7 @@ class BrokerCore(BrokerState):
         self.outbox.asides.append((serial, self._reports.answer(message, *times_ns)))
 
     def pass_progress(self, serial: int, progress: wire.Progress) -> None:
-        """Tell the peer that has asked for it how much of its request is done."""
+        """Send a request's progress to the peer that made it, if its client wants stage times."""
         request = self.instances[serial].open_requests.get((progress.peer, progress.id))
         if request is not None and request.row.flags & wire.WANT_STAGES:
             self.outbox.asides.append((request.peer, progress))

@@ -32,7 +32,7 @@ class IdleChecks:
         #: Times of the questions that are still unanswered, by the stub's serial.
         self._asked_ns: dict[int, int] = {}
         self._next_ns = 0
-        #: When tick() has something to do.
+        #: Time when tick() has something to do.
         self.due_ns = 0
 
     def tick(self, now_ns: int) -> None:

@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 #: Serial of the supervisor as a destination; no process has it.
 SUPERVISOR = 0
-#: A release waits this long for another message to the same owner, which need not be woken for it.
+#: Maximum time that a release waits for another message to the same owner, which need not be woken
+#: for it.
 _RELEASE_WITHIN_NS = 5_000_000
 #: Empty list of released blocks, shared by all messages that release nothing.
 _NOTHING: list[wire.Block] = []
@@ -144,7 +145,7 @@ class PeerSending:
         #: Number of leases that each owner was sent, and the number that each calling stub knows.
         self._leases_sent: dict[int, int] = {}
         self._leases_announced: dict[int, int] = {}
-        #: When waiting releases are sent by themselves; 0 if there are none.
+        #: Time when waiting releases are sent without another message; 0 if none waits.
         self.release_at_ns = 0
 
     def forget(self, serial: int) -> None:
@@ -153,7 +154,7 @@ class PeerSending:
         self._leases_announced.pop(serial, None)
 
     def flush(self) -> None:
-        """Send what the core has decided."""
+        """Send the messages of the core."""
         outbox = self._core.outbox
         if outbox.warnings or outbox.supervisor:
             self._flush_words(outbox)
@@ -201,7 +202,7 @@ class PeerSending:
             self._lifeline.send(outbox.supervisor.pop(0))
 
     def _flush_what_precedes(self, outbox: Outbox) -> None:
-        """Send what a process has to know before the batch or the reply that comes next."""
+        """Send the messages that a process must have before its next batch or reply."""
         if outbox.leases:
             self._flush_leases(outbox)
         if outbox.reported_owners:

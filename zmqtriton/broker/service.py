@@ -96,9 +96,10 @@ class BrokerService:
         self._is_over = False
         self._bootstrap = wire.Bootstrap(0, b"", "", "", 0, "{}")
         self._settings = BrokerSettings()
-        #: Process groups to be killed if the supervisor dies without having done it.
+        #: Process groups of the server's processes, by serial. The broker kills them if the
+        #: supervisor dies without having done it.
         self._groups: dict[int, int] = {}
-        #: The supervisor's words about generations that are to end after the requests here.
+        #: Retire messages about generations, until the requests that came before them are read.
         self._retirements: list[wire.Retire] = []
         self._turns = LoopTurns()
         self._hellos = Hellos()
@@ -112,7 +113,7 @@ class BrokerService:
         )
         self._epoll = select.epoll()
         self._epoll.register(lifeline, select.EPOLLIN)
-        #: Shows the supervisor's death.
+        #: Descriptor that shows the supervisor's death.
         self._supervisor = os.pidfd_open(os.getppid())
         self._fill_tables()
 

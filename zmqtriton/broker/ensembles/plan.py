@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.wire import Tensor
 
-#: Clients ask for few combinations of outputs. Beyond this number they are worked out each time.
+#: Maximum number of combinations of outputs whose selections are kept; clients ask for few. Others
+#: are worked out each time.
 _MAX_SELECTIONS = 64
 
 

@@ -47,7 +47,7 @@ class TensorSet:
         self.sequences: dict[str, SequenceMarks] = {}
         #: The decoupled step whose response opened this set.
         self.producer = producer
-        #: Unanswered requests that read it, plus one while it is being processed.
+        #: Number of unanswered requests that read this set, plus one while it is being processed.
         self.holds = 0
         #: True once the outputs of this set have been sent to the client.
         self.is_sent = False
@@ -70,7 +70,7 @@ class TensorSet:
         return ready
 
     def add_outputs(self, step: EnsembleStep, made: Mapping[str, Tensor]) -> list[EnsembleStep]:
-        """Add what a step has made, by the ensemble's names; return the steps that can begin.
+        """Add a step's outputs, by the ensemble's names; return the steps that can begin.
 
         An output that was not made is as an optional input that was not given.
         """
@@ -159,7 +159,7 @@ class EnsembleRun:
         self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
         #: The calls of members, by their requests, until the final answers of these.
         self.calls: dict[InflightRequest, MemberCall] = {}
-        #: The first one holds the inputs.
+        #: Tensor sets of the run; the first one holds the inputs.
         self.tensor_sets: list[TensorSet] = [TensorSet(self.selection)]
         #: Number of unanswered requests of a step, by its number, and the tensor sets that wait
         #: until the step may have another request.
@@ -182,7 +182,7 @@ class EnsembleRun:
         self.compute_ns = 0
         #: Decoupled steps that may go on when the client has read more.
         self.stalled: list[MemberCall] = []
-        #: Above 0 while it is being processed and must not end.
+        #: Number of reasons that keep the run from ending while it is being processed.
         self.holds = 0
         self.is_over = False
 
@@ -262,12 +262,12 @@ class MemberCall:
     run: EnsembleRun
     wave: TensorSet
     step: EnsembleStep
-    #: Responses of a decoupled step that were consumed, and how many of those its stub knows
-    #: of.
+    #: Number of a decoupled step's responses that were consumed, and how many of them its stub
+    #: knows of.
     taken: int = 0
     granted: int = 0
-    #: Responses that have come, those of them that do not count at its stub as unread any more,
-    #: and the bytes of the others.
+    #: Number of responses that have come, of those that no longer count at the stub as unread, and
+    #: the bytes of the others.
     arrived: int = 0
     passed: int = 0
     arrived_bytes: int = 0

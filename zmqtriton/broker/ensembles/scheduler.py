@@ -90,7 +90,7 @@ class EnsembleScheduler(BrokerPart):
         self._end_if_over(run, now_ns)
 
     def _loss(self, request: InflightRequest) -> Unavailable | None:
-        """Return the error of a repeated request that cannot begin anew; None if it can.
+        """Return the error of a repeated request that cannot begin again; None if it can.
 
         What its steps have answered to an earlier broker is lost, and none may run twice.
         """

@@ -24,8 +24,8 @@ from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
 from zmqtriton_floor.settings.broker import Cache
 
 _PAGE = 4096
-#: Requests whose answers fit no other request: they may lie on a GPU, have been given before, or
-#: name a sequence.
+#: Flags of requests whose answers fit no other request: these may be on a GPU, may have been given
+#: before, or belong to a sequence.
 _UNCACHEABLE_FLAGS = (
     wire.ACCEPTS_GPU | wire.RESENT | wire.PADDING | wire.SEQUENCE_START | wire.SEQUENCE_END
 )
@@ -36,7 +36,7 @@ class CacheLookup(BrokerPart):
         super().__init__(state)
         self._lifecycle = lifecycle
         self._answers = answers
-        #: None if the server has no response cache.
+        #: Entries of the response cache; None if the server has none.
         self.cache: ResponseCache | None = None
         #: Keys for the steps of ensembles, whose requests are made in this process.
         self._keys = Keys(b"")
@@ -163,7 +163,7 @@ class CacheLookup(BrokerPart):
             self._release(self.cache.forget_generation(generation.number))
 
     def forget_owner(self, serial: int) -> None:
-        """Drop the answers that lie in the memory of a dead process."""
+        """Drop the answers with blocks in the memory of a dead process."""
         if self.cache is not None:
             self._release(self.cache.forget_owner(serial))
 

@@ -35,7 +35,7 @@ class Series:
         self.value = 0.0
         #: Sum of what was added to a gauge since it was last set.
         self.more = 0.0
-        #: When a gauge was set, by the machine's clock.
+        #: Time when the gauge was last set, by the machine's clock.
         self.set_ns = 0
         #: Number of observations in each bucket; the last bucket is for those above all bounds.
         self.counts = [0] * (len(buckets) + 1)

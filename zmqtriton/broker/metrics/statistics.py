@@ -29,13 +29,13 @@ _BOUNDS_NS = [round(bound * 1e9) for bound in REQUEST_BOUNDS_S]
 MAX_REQUESTS, MAX_MODEL_REQUESTS, MEMORY = "max_requests", "max_model_requests", "memory"
 QUEUE_SIZE, QUEUE_TIMEOUT, TOKEN = "max_queue_size", "queue_timeout", "token"
 DEADLOCK = "deadlock"
-#: Durations below this are one size.
+#: Least duration that is counted as it is; shorter ones count as this one.
 _LEAST_NS = 1024
 #: Index of the first of three fields for each kind of response: its count, the time to compute it,
 #: the time to send it.
 _SUCCESS, _FAIL, _EMPTY, _CANCEL = 0, 3, 6, 9
 _FIELDS = 12
-#: The stubs' own limit; a larger index is malformed.
+#: Maximum number of indexes, as in the stubs; a larger index is malformed.
 _MAX_INDEXES = 1024
 #: Nanoseconds from an arbitrary origin.
 Clock = Callable[[], int]
@@ -53,7 +53,7 @@ class ResponseCounts:
         self._rows: dict[int, list[int]] = {}
 
     def add(self, text: str) -> None:
-        """Add what a stub has counted since its last message. Raises ProtocolError."""
+        """Add the counts of a stub since its last message. Raises ProtocolError."""
         try:
             rows = json.loads(text)
             if any(type(x) is not int or x < 0 for row in rows for x in row):
@@ -89,7 +89,8 @@ class TrialTimes:
     __slots__ = ("_compute", "_request", "uncopied")
 
     def __init__(self) -> None:
-        #: Requests of models and ensembles that a version which is tried would have got copies of.
+        #: Number of requests of models and ensembles that were not copied to the version on trial,
+        #: as clients' would have been.
         self.uncopied = 0
         self._compute: dict[int, int] = {}
         self._request: dict[int, int] = {}
@@ -136,7 +137,7 @@ class CountedRequest(Protocol):
     is_cancelled: bool
     #: True if it was already counted as failed, at its deadline.
     is_counted: bool
-    #: Why it has failed, or "".
+    #: Text of the error that it has failed with, or "".
     error: str
 
 
@@ -208,19 +209,20 @@ class ModelStatistics:
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
-        #: Requests that were refused for a limit, by that.
+        #: Number of requests that were refused for a limit, by its name.
         self.refusals: dict[str, int] = {}
-        #: The text of the last failure that was not its client's wish, and when that was.
+        #: Text and time of the last failure that was not its client's wish.
         self.last_error: tuple[str, int] = ("", 0)
-        #: Requests whose deadline has passed, and of them those that were being executed then.
+        #: Number of requests whose deadline has passed, and figures of those that were being
+        #: executed then.
         self.deadlines = 0
         self.overdue = Overdue()
         #: True if record_response() must be called for models with a single response, too.
         self.times_responses = False
         #: Response counters of a decoupled model; None for others, which give one response each.
         self.responses: ResponseCounts | None = None
-        #: Responses of streams that went straight to their readers, and those that came through the
-        #: broker.
+        #: Number of streams' responses that went straight to their readers, and of those that came
+        #: through the broker.
         self.direct = 0
         self.brokered = 0
         #: Latencies in ns of requests that succeeded since the last reading (`reports.Readings`).
@@ -278,7 +280,7 @@ class ModelStatistics:
         self.record_refusal(limit)
 
     def record_refusal(self, limit: str) -> None:
-        """Count a request that was refused for a limit, beside its failure."""
+        """Count a request that was refused for a limit, in addition to its failure."""
         self.refusals[limit] = self.refusals.get(limit, 0) + 1
 
     def record_failure(self, request: CountedRequest, reason: str, now_ns: int) -> None:
@@ -292,7 +294,7 @@ class ModelStatistics:
             self.late_failures += 1
 
     def record_overdue(self, request: CountedRequest, deadline_ns: int, now_ns: int) -> None:
-        """Count a request whose deadline passes in its execution, beside its failure."""
+        """Count a request whose deadline passes in its execution, in addition to its failure."""
         overdue = self.overdue
         overdue.count += 1
         overdue.allowed_ns += max(0, deadline_ns - request.arrived_ns)

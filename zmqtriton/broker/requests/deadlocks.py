@@ -28,9 +28,9 @@ from zmqtriton_floor.errors import InvalidArgument
 #: The first pause between two searches; it grows while something stays queued.
 _FIRST_LOOK_NS = 100_000_000
 _LAST_LOOK_NS = 1_600_000_000
-#: Larger graphs than this are not searched.
+#: Maximum number of requests in a graph; larger ones are not searched.
 _MAX_REQUESTS = 10_000
-#: Instances in these states will end and be replaced.
+#: States of instances that will end and be replaced.
 _ENDING = (Occupation.OVERDUE, Occupation.LEAVING, Occupation.DYING)
 
 #: Alternatives for each request. It can run once all requests of one alternative can; an empty
@@ -262,7 +262,7 @@ class Deadlocks(BrokerPart):
         self._break_deadlocks(now_ns)
 
     def take_report(self, serial: int, message: wire.WaitReport, now_ns: int) -> None:
-        """Take a process's report of what its batches wait for."""
+        """Take a process's report of the calls that its batches wait for."""
         instance = self._instances.get(serial)
         if instance is None:
             return

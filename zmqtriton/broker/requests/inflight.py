@@ -106,9 +106,9 @@ class InflightRequest:
         #: The serial of the stub that has it; 0 for none.
         self.stub = 0
         self.state = RequestState.QUEUED
-        #: The client has given it up; it still gets its final answer.
+        #: True if its client has cancelled it; it still gets its final answer.
         self.is_cancelled = False
-        #: The caller has received its final reply.
+        #: True if its caller has been answered early; the final answer still follows.
         self.is_abandoned = False
         #: True if it was counted as failed at its deadline, however its execution ends.
         self.is_counted = False
@@ -118,9 +118,9 @@ class InflightRequest:
         self.is_late = False
         #: Number of its responses that came through the broker, not straight from the stub.
         self.brokered_responses = 0
-        #: An earlier broker had it, and whether a stub has begun it is not known yet.
+        #: True if an earlier broker had it, and it is not known yet whether a stub has begun it.
         self.is_undecided = False
-        #: One of its responses was an error.
+        #: True if one of its responses was an error.
         self.has_failed = False
         #: The text of the last error among its responses, or of its refusal.
         self.error = ""
@@ -133,7 +133,8 @@ class InflightRequest:
         self.parent: InflightRequest | None = None
         #: The blocks of its inputs, if the process that asked has died and holds nothing any more.
         self.retained_blocks: list[Block] = []
-        #: After a cache miss: where to keep its answer, and how long the lookup took.
+        #: Key for its answer after a cache miss, and the time of the lookup in ns; None without a
+        #: miss.
         self.miss: tuple[CacheKey, int] | None = None
         #: Batch of its last execution; None before, and if an earlier broker has sent it.
         self.batch: Batch | None = None

@@ -291,7 +291,7 @@ class Lifecycle(BrokerPart):
 def overdue(
     request: InflightRequest, instances: Mapping[int, Instance], now_ns: int
 ) -> DeadlineExceeded:
-    """Return the error; to be called while the request is where it was."""
+    """Return the error; call this while the request is where it was."""
     return DeadlineExceeded(f"Deadline Exceeded: {_where(request, instances, now_ns)}")
 
 

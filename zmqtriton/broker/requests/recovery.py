@@ -64,8 +64,8 @@ from zmqtriton_floor.wire import BROKER, FINAL, Block, HeldBlocks, Outcome
 #: A stub, and an outcome it sent with its body.
 Saying = tuple[int, Outcome, bytes]
 
-#: Clients that have said hello repeat their requests at once. After this time outcomes for others
-#: are dropped.
+#: Time after which outcomes are dropped whose requests were not repeated: clients that have said
+#: hello repeat theirs at once.
 LEFTOVER_NS = 10_000_000_000
 #: Interval between checks whether all processes have come that may repeat requests.
 _LOOK_NS = 1_000_000_000
@@ -92,17 +92,17 @@ class Recovery(BrokerPart):
         self._lifecycle = lifecycle
         self._blocks.earlier_askers = self._askers_of
         self._blocks.early_blocks = self._early_blocks
-        #: The stub that has the request and will answer it.
+        #: Stubs by the requests that they have and will answer.
         self._received: dict[RequestKey, int] = {}
         #: Outcomes that came before the request was repeated, in their order.
         self._early_outcomes: dict[RequestKey, list[Saying]] = {}
-        #: When to check whether those are still wanted, soonest first.
+        #: Times of the checks whether these outcomes are still wanted, soonest first.
         self._leftover_checks: deque[tuple[int, RequestKey]] = deque()
         #: Requests that wait for the stubs of their model, by generation.
         self._waiting: dict[int, list[InflightRequest]] = {}
         #: Time of the next decision about them without a message from a process; 0 for never.
         self._look_again_ns = 0
-        #: Something depends on the time.
+        #: True if something depends on the time.
         self.timed = False
         #: Requests that stubs may have begun before they died without a hello, by number and by
         #: model of their generation; None if that is not known.
@@ -356,7 +356,7 @@ class Recovery(BrokerPart):
             self._settle_if_all_told()
 
     def take_held_blocks(self, holder: int, message: HeldBlocks) -> None:
-        """Take the report of what a process has held since before this broker."""
+        """Take the report of the blocks that a process has held since before this broker."""
         self._blocks.take_report(holder, message.blocks)
         if message.is_last:
             self._mark_reported(holder)

@@ -52,7 +52,7 @@ class WaitingForLoad(BrokerPart):
         self._models_by_call: dict[int, str] = {}
         #: Waiting requests by peer and request id, in order of arrival.
         self.timed: dict[tuple[int, int], _WaitingRequest] = {}
-        #: A request that is being submitted again is not held a second time.
+        #: True while a request is submitted again, which is not held a second time.
         self._is_again = False
 
     def configure(self, on_demand: OnDemand) -> None:

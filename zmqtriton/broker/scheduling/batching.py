@@ -29,7 +29,7 @@ class QueuePolicy(NamedTuple):
     #: is set.
     timeout_ns: int = 0
     may_shorten: bool = False
-    #: A request that has waited too long goes behind all others and is not refused.
+    #: True if a request that has waited too long goes behind all others and is not refused.
     delays: bool = False
     #: Maximum number of requests that wait; 0: no limit.
     max_queue_size: int = 0
@@ -64,7 +64,8 @@ class PriorityLevel(QueuePlace):
         self.is_limited = policy.is_limited
         #: Number of requests that wait here.
         self.size = 0
-        #: Oldest first. Requests that have left or become late stay until they reach the head.
+        #: Requests in time, and late ones, oldest first. Requests that have left or become late
+        #: stay until they reach the head.
         self._in_time: deque[InflightRequest] = deque()
         self._late: deque[InflightRequest] = deque()
 
@@ -139,9 +140,9 @@ class Levels:
         own = batching.get("priority_queue_policy", {}) if self._count else {}
         self._policies = {int(number): QueuePolicy.of(section) for number, section in own.items()}
         policies = (self._default, *self._policies.values())
-        #: Time limits, limits of their number, or priorities apply to what waits here.
+        #: True if time limits, limits of their number, or priorities apply to the requests here.
         self.has_rules = self._count > 0 or any(policy.is_limited for policy in policies)
-        #: Highest first.
+        #: Levels by their priority, the highest one first.
         self.by_priority: dict[int, PriorityLevel] = {}
 
     def of(self, request: InflightRequest) -> PriorityLevel:
@@ -176,7 +177,7 @@ class Queue:
 
     def __init__(self, batching: dict[str, Any]) -> None:
         self.levels = Levels(batching)
-        #: When to ask for a batch again though nothing else happens; 0 is never.
+        #: Time of the next question for a batch if nothing else happens; 0: never.
         self.due_ns = 0
 
     def put_back(self, requests: list[InflightRequest]) -> None:

@@ -60,9 +60,9 @@ class BrokerGeneration:
         self.is_decoupled = bool(policy.get("decoupled", False))
         #: Maximum number of requests without a final answer at each instance; 0: no limit.
         self.max_streams = int(_parameter(document, _MAX_STREAMS) or 0) if self.is_decoupled else 0
-        #: A request with more inferences is executed in parts; 0 if none is.
+        #: Number of inferences above which a request is executed in parts; 0 if none is.
         self.split_above = int(document["max_batch_size"]) if splits_batches(document) else 0
-        #: Equal requests may get the answer of an earlier one.
+        #: True if equal requests may get the answer of an earlier one.
         self.is_cached = is_cached(document) and not self.is_decoupled
         #: True if the model takes inputs in the memory of a GPU.
         self.takes_gpu = takes_gpu(document)
@@ -70,7 +70,7 @@ class BrokerGeneration:
         self.plan = EnsemblePlan(model, document) if "ensemble_scheduling" in document else None
         self.max_execution_ns = int((_parameter(document, _MAX_EXECUTION) or 0) * 1e9)
         max_requests = _parameter(document, _MAX_REQUESTS)
-        #: None if the server's options decide.
+        #: Maximum number of unanswered client requests; None if the server's options decide.
         self.max_requests = None if max_requests is None else int(max_requests)
         self.statistics = ModelStatistics()
         #: The models that this one has called.

@@ -55,13 +55,13 @@ class GenerationRegistry:
         #: Reference to a function that changes the placement of a scheduler's requests, "" without
         #: one, and the model parameter that asks for it.
         self._placement = self._placed_by = ""
-        #: There are, or were, models whose inputs may lie on a GPU.
+        #: True if there are, or were, models whose inputs may be on a GPU.
         self.any_takes_gpu = False
         #: The models whose requests are divided between two versions.
         self._splits: dict[str, wire.TrafficSplit] = {}
         #: The versions that the sequences of a model may be in, because it was divided.
         self._divided: dict[str, set[int]] = {}
-        #: The last ones that have gone, by their numbers.
+        #: The generations that were removed last, by their numbers.
         self._departed: dict[int, Departed] = {}
 
     def configure(self, settings: BrokerSettings, clock: Clock) -> None:

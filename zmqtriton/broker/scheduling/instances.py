@@ -108,7 +108,8 @@ class RateLimiterMember:
 
     resource_need: ResourceNeed
     _find_blockers: Callable[[ResourceNeed], list[Instance]]
-    #: The points it has used, and since when it has had something to do; 0 if it has nothing.
+    #: Points that it has used, and a number for the order of those that have work; 0 if it has
+    #: none.
     points: int
     waits_since: int = 0
     #: True while the rate limiter lets this instance begin a batch.
@@ -160,7 +161,7 @@ class Instance:
     serial: int
     name: str
     generation: int
-    #: Tells which batches it has begun. None if nothing may be sent ahead.
+    #: Page that shows its begun batches; None if nothing may be sent ahead.
     progress: ExecutionProgress | None = None
     state: Occupation = Occupation.ABSENT
     #: True once the stub has said hello. Before that, it is not known which requests of an earlier
@@ -186,7 +187,7 @@ class Instance:
     #: Number of an earlier broker's batches that it still executes, of those that it had at its
     #: hello.
     earlier: int = 0
-    #: When it was fenced off from earlier brokers.
+    #: Time when it was fenced off from earlier brokers.
     fenced_ns: int = 0
     #: The unanswered calls of its process.
     open_calls: dict[tuple[int, int], InflightRequest] = field(default_factory=dict)
@@ -344,7 +345,7 @@ class Instance:
 
     @property
     def has_left(self) -> bool:
-        """True if it is to end and has nothing left to answer."""
+        """True if it was dismissed and has nothing left to answer."""
         return self.state is Occupation.LEAVING and not self.batches and not self.open_requests
 
     def mark_overdue(self) -> None:

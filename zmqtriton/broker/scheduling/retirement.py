@@ -24,7 +24,7 @@ class Retirement(BrokerPart):
         self._cache_lookup = cache_lookup
         self._recovery = recovery
         answers.on_drained = self.tell_settled
-        #: The supervisor waits until no client has an open sequence.
+        #: True while the supervisor waits until no client has an open sequence.
         self.is_last_call = False
 
     def retire(self, message: wire.Retire) -> None:

@@ -38,15 +38,15 @@ class Scheduler:
             has_sequences=generation.has_sequences,
             has_stream_limit=generation.max_streams > 0,
         )
-        #: Set if executions per second are limited.
+        #: Rate of executions; None if it is not limited.
         self.rate: ExecutionRate | None = None
-        #: Requests in the queue that are still wanted.
+        #: Number of requests in the queue that are still wanted.
         self.pending = 0
         #: Number of requests that must wait before the first batch is dispatched; 0 from then on.
         self._held_until = 0
-        #: When there may be a batch and an instance though nothing else happens; 0 is never.
+        #: Time when there may be a batch and an instance, if nothing else happens; 0: never.
         self._due_ns = 0
-        #: When the queue's timer fires; 0 if there is none.
+        #: Time of the queue's timer; 0 if there is none.
         self.timer_ns = 0
 
     def hold_back(self, requests: int) -> None:
@@ -134,7 +134,10 @@ class Scheduler:
     def abort_sequence_after(
         self, request: InflightRequest, error: ZmqTritonError
     ) -> list[InflightRequest]:
-        """Abort the sequence of a request that is refused; return what else has to be refused."""
+        """Abort the sequence of a refused request.
+
+        The caller must refuse the other requests of it, which are returned.
+        """
         return [] if self.sequences is None else self.sequences.abort_after(request, error)
 
     def put_back(self, requests: list[InflightRequest]) -> None:

@@ -71,10 +71,10 @@ class SequenceBatcher:
         self._max_batch_size = int(config.get("max_batch_size", 0))
         self._idle_ns = int(batching.get("max_sequence_idle_microseconds", 1_000_000)) * 1000
         self._controls = SequenceControls(batching, is_batching=self._max_batch_size > 0)
-        #: Each request is a sequence by itself, executed step by step.
+        #: True if each request is a sequence by itself, executed step by step.
         self.is_iterative = bool(batching.get("iterative_sequence"))
         self._own_ids = itertools.count(1)
-        #: Stubs keep states of sequences for their models.
+        #: True if stubs keep states of sequences for their models.
         self._has_states = bool(batching.get("state")) and not self.is_iterative
         self._ended: list[tuple[int, wire.Correlation]] = []
         #: Sequences that take requests, and sequences that have had their END and are not finished.

@@ -32,15 +32,15 @@ class Sequence:
     #: one.
     slots: SequenceSlots | None = None
     position: int = 0
-    #: A stub has been given one of its requests.
+    #: True once a stub has been given one of its requests.
     has_begun: bool = False
-    #: A client may go on with it, not only a model that asks.
+    #: True if a client may continue it, not only a model.
     is_clients: bool = False
     #: True once its last request was admitted; what comes next belongs to another sequence.
     is_complete: bool = False
-    #: `Oldest` has its next request.
+    #: True while `Oldest` has its next request in a queue.
     is_offered: bool = False
-    #: When it is refused if it still has no slot; 0 is never.
+    #: Time when it is refused if it still has no slot; 0: never.
     expires_ns: int = 0
     #: Others with the same id: the one that must end first, and the one that must wait.
     predecessor: Sequence | None = None
@@ -67,14 +67,14 @@ class Sequence:
 class SequenceSlots:
     """The slots of one instance."""
 
-    #: Empty places before the last one in a batch are filled with padding.
+    #: True if empty places before the last one in a batch are filled with padding.
     has_places = False
 
     def __init__(self, serial: int, count: int) -> None:
         #: The serial of the instance.
         self.serial = serial
         self.sequences: list[Sequence | None] = [None] * count
-        #: When to ask for a batch again though nothing else happens; 0 is never.
+        #: Time of the next question for a batch if nothing else happens; 0: never.
         self.due_ns = 0
 
     def free(self) -> int:
