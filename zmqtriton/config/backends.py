@@ -235,7 +235,7 @@ def find_runtime(config: Any, backend_places: Sequence[BackendPlace]) -> Runtime
 
 
 def find_backend_environment(config: Any, backend_places: Sequence[BackendPlace]) -> str:
-    """Return the archive of an environment that lies beside the backend's Python file, or ""."""
+    """Return the archive of an environment next to the backend's Python file, or ""."""
     runtime = None if config.backend == PYTHON else find_runtime(config, backend_places)
     if runtime is None:
         return ""

@@ -16,8 +16,8 @@ from zmqtriton.config.resources import needs_of_group
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.reasons import Kind
 
-#: Each instance is a process; a larger number is a slip of the pen that would bring the machine
-#: down.
+#: Maximum number of instances. Each is a process; a larger number is a slip of the pen that would
+#: bring the machine down.
 MAX_INSTANCES = 1024
 
 #: Ways of having instances of a process that has loaded their model.
@@ -137,7 +137,7 @@ def _gpu_problems(
 
 
 def instance_count_problems(config: Any) -> Iterator[Problem]:
-    """Return problems of the number of instances; to be called before instance_names()."""
+    """Return problems of the number of instances; call this before instance_specs()."""
     total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if total > MAX_INSTANCES:
         text = f"model {config.name} asks for {total} instances, the limit is {MAX_INSTANCES}"

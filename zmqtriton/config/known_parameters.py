@@ -39,8 +39,8 @@ from zmqtriton.config.parameters import (
 from zmqtriton.findings import Severity
 from zmqtriton_floor import lazy_names
 
-#: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
-#: 0.9.
+#: Least similarity of a misspelled name of ours. Two names of a model's own may have 0.8; a name of
+#: ours without one letter has more than 0.9.
 _SIMILARITY_CUTOFF = 0.87
 
 

@@ -45,18 +45,18 @@ CPU_WEIGHT = "cpu_weight"
 #: Limits the executions of a model in a second; the broker counts them.
 MAX_EXECUTIONS_PER_SECOND = "max_executions_per_second"
 QUOTA_PARAMETERS = (MAX_SEGMENT_BYTES, MAX_MEMORY_BYTES, CPU_WEIGHT, MAX_EXECUTIONS_PER_SECOND)
-#: The broker takes smaller limits than this.
+#: Least limit that the broker does not take.
 _BELOW = 1_000_000_000
-#: Limits that the broker reads, in upper or lower case: what they must be.
+#: Limits that the broker reads, in upper or lower case, with a description of their values.
 _LIMITS = {
     "max_requests": f"whole number from 0 to {_BELOW - 1}",
     "max_execution_seconds": "number of seconds",
 }
 _STREAMS_LIMIT = 65_536
-#: The kernel's own, for control groups.
+#: Weights of the kernel's control groups: the default and the maximum.
 USUAL_CPU_WEIGHT, MAX_CPU_WEIGHT = 100, 10_000
 MAX_EXECUTIONS = 1_000_000
-#: Parameters that are one of some words, and what is said of another one.
+#: Words that a parameter takes, and the error text for any other.
 _CHOICES = {
     DETACHED_CALLS: (("yes", "no"), "which is neither yes nor no"),
     INSTANCES: (

@@ -29,7 +29,7 @@ _INPUT = zmqtriton_protos.message("inference.ModelInput")
 _IMAGE_FORMATS = (_INPUT.FORMAT_NHWC, _INPUT.FORMAT_NCHW)
 _DATA_TYPES = frozenset(zmqtriton_protos.enum("inference.DataType").values_by_number) - {0}
 _TENSORRT = "tensorrt_plan"
-#: About thirty years.
+#: Maximum time in an option: about thirty years.
 MAX_TIME_US = 10**15
 
 _POLICY = zmqtriton_protos.message("inference.ModelQueuePolicy")
