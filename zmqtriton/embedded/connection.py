@@ -235,7 +235,7 @@ class Connection(AbstractContextManager["Connection"]):
         self._guest.close()
 
     def _unbind(self, within_s: float) -> None:
-        """Unload what this process has bound, and wait until it has ended."""
+        """Unload the models that this process has bound, and wait until they have ended."""
         hosting, deadline_s = self._guest.hosting, time.monotonic() + within_s
         with suppress(ZmqTritonError, FutureTimeoutError):  # a server that ends unloads them itself
             for model in hosting.models:

@@ -87,7 +87,7 @@ class Hosting:
     """The bindings of a guest: for each the classes of its models, one per instance."""
 
     def __init__(self) -> None:
-        #: Each by its number, also while its load goes on.
+        #: Bindings by their numbers, also while their loads go on.
         self._bindings: dict[int, _Binding] = {}
         self._last = 0
         self._running: set[HostedThread | HostedProcess] = set()
@@ -224,7 +224,8 @@ class Guest:
         #: Reason why no more work is taken; "" while all is well.
         self._problem = ""
         self._is_ending = False
-        #: Held by a thread whose destructors may call start(), too.
+        #: Lock for giving work to the loop, and for refusing it. Reentrant, since destructors in
+        #: the thread that holds it may call start(), too.
         self._lock = threading.RLock()
         #: Streams of responses that have not ended.
         self.streams: set[PendingStream] = set()

@@ -28,7 +28,7 @@ from zmqtriton_stub.own_process import OwnProcess
 _END_WITHIN_S = 2.0
 _MAX_TEXT = 4096
 
-#: multiprocessing starts and reaps for one thread at a time.
+#: Lock of multiprocessing, which starts and reaps for one thread at a time.
 _multiprocessing = threading.Lock()
 
 #: Descriptor of this process's reports to the process that has started it; -1 in all others.
@@ -36,7 +36,7 @@ _reports_to = -1
 
 
 def report(text: str) -> None:
-    """Tell the process that has started this one."""
+    """Send a text to the process that has started this one."""
     if _reports_to >= 0:
         os.write(_reports_to, text.encode()[:_MAX_TEXT])
 
@@ -74,7 +74,7 @@ def _context() -> Any:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Have a process that is forked meanwhile find the garbage collector off."""
+    """Keep the garbage collector off, so that it is off in a process that is forked here."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

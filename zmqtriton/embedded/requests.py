@@ -19,7 +19,7 @@ class InferenceResponse(NamedTuple):
     parameters: Mapping[str, Any]
     #: An error in place of outputs; only a decoupled model sends one and goes on.
     error: ZmqTritonError | None
-    #: No other response follows.
+    #: True if no other response follows.
     final: bool
 
 
