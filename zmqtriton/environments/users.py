@@ -23,7 +23,7 @@ from zmqtriton import runtime_places
 from zmqtriton_floor import prctl
 
 _PROBE_TIMEOUT_S = 30
-#: Prints the first path that its user cannot read.
+#: Program that prints the first path that its user cannot read.
 _PROBE = """
 import os, sys
 for path in sys.argv[1:]:
@@ -33,7 +33,7 @@ for path in sys.argv[1:]:
 """
 #: Directories of the server's user.
 _VARIABLES_OF_USERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
-#: Locked by servers, whose models use what is in the cache.
+#: Name of a file that servers lock while their models use what is in the cache.
 IN_USE = "in-use"
 
 
