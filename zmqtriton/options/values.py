@@ -26,7 +26,7 @@ First = TypeVar("First")
 Second = TypeVar("Second")
 
 _CORE_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-#: More than the kernel can have.
+#: Number of cores that is more than the kernel can have.
 _MAX_CORES = 1 << 13
 _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
@@ -51,7 +51,8 @@ RESTRICTING_OPTIONS = {
     "grpc_restricted_protocol": "protocol",
     **{s.restrictions: "verb" for s in addons.services().values() if s.restrictions},
 }
-#: HTTP alone has APIs of add-ons, steers models while they serve, and shows people state and log.
+#: Categories of HTTP, which alone has APIs of add-ons, steers models while they serve, and shows
+#: people state and log.
 HTTP_CATEGORIES = (*CATEGORIES, *addons.http_categories(), "steering", "status", "logs")
 
 
@@ -361,9 +362,9 @@ class TraceOptions:
     """The destination of traces and the choice of requests, until a client changes them."""
 
     mode: str = "triton"
-    #: TIMESTAMPS and TENSORS may be combined; empty is off.
+    #: Levels, TIMESTAMPS and TENSORS, alone or together; empty is off.
     level: tuple[str, ...] = ()
-    #: One request in this many is traced.
+    #: Rate of traces: one request in this many is traced.
     rate: int = 1000
     #: Number of further traces; -1: no limit.
     count: int = -1
