@@ -175,7 +175,7 @@ def _digest(scanned: ScannedModel, version: int) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file as a whole, beside others that write the same."""
+    """Replace a file as a whole, since other processes may write it at the same time."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.draft")
     draft.write_text(text, "utf-8")

@@ -57,10 +57,10 @@ class Promotion(NamedTuple):
 class VersionSelection(NamedTuple):
     """Exceptions from the version policy, for versions that are tried."""
 
-    #: While a version is tried: it, and what serves beside it. Nothing else begins meanwhile.
+    #: Versions that serve while one is tried: it, and the one beside it. No other begins meanwhile.
     kept: frozenset[int] = frozenset()
-    #: Left out unless nothing else is there, with the fingerprints of their files: changed ones are
-    #: new.
+    #: Versions that are left out unless no other is there, with the fingerprints of their files:
+    #: changed ones are new.
     rejected: tuple[tuple[int, str], ...] = ()
     #: Versions that were tried, and serve.
     promoted: tuple[Promotion, ...] = ()
@@ -71,7 +71,7 @@ class VersionSelection(NamedTuple):
         return tuple(sorted(fingerprints.keys() - left_out or fingerprints))
 
 
-#: The policy alone decides.
+#: Selection by the policy alone.
 NO_EXCEPTIONS = VersionSelection()
 
 
@@ -147,7 +147,7 @@ def not_found(name: str, names: Iterable[str]) -> NotFound:
 
 
 def _scan_or_problem(path: Path, repository: Path, config_name: str) -> ScannedModel:
-    """Scan a directory; one that cannot be read gets a problem, so that the others are served."""
+    """Scan a directory; if it cannot be read, its entry has a problem and the others serve."""
     try:
         return scan_model(path, repository, config_name)
     except InternalError as error:
@@ -244,7 +244,10 @@ def list_places(path: Path) -> dict[str, str]:
 
 
 def _list_directories(path: Path) -> list[os.DirEntry[str]]:
-    """Return all but ignored ones, by name. Most file systems tell directories in the listing."""
+    """Return the entries of directories by name, without ignored ones.
+
+    Most file systems say in the listing what is a directory.
+    """
     try:
         with os.scandir(path) as entries:
             inside = sorted((e for e in entries if not _is_ignored(e.name)), key=lambda e: e.name)
