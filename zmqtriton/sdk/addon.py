@@ -70,11 +70,11 @@ class Process(NamedTuple):
     #: The option that requires keys for some verbs; "": its clients were checked by HTTP, whose
     #: tokens it knows.
     restrictions: str = ""
-    #: Whether it serves requests: the server is open when it says so, and begins with it.
+    #: True if it serves requests: the server opens with it, once the process says that it is open.
     is_serving: bool = False
-    #: Whether it tells others, such as balancers, if the server is ready: also when that has died.
+    #: True if it tells others, such as balancers, if the server is ready: also when that has died.
     tells_others: bool = False
-    #: Whether others start it, one for each thing to do, and not the server at its start.
+    #: True if others start it, one for each thing to do, and not the server at its start.
     is_on_demand: bool = False
 
 
@@ -146,7 +146,7 @@ class AddOn(NamedTuple):
     title: str = ""
     #: The group of options behind which a new one stands; by default it is among the last.
     behind: str = ""
-    #: Named among the extensions of the protocol while the option `extension_on` is true.
+    #: Name among the extensions of the protocol, while the option `extension_on` is true.
     extension: str = ""
     extension_on: str = ""
     #: Returns what is wrong with the options, or ""; takes them by field, and is asked if the

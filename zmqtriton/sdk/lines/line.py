@@ -32,7 +32,7 @@ class Line:
         self._left = bytearray()
         #: Calls for data in `_left`, if the connection ends before the socket has taken all.
         self._on_loss: list[Callable[[], None]] = []
-        #: Bytes go when the socket takes more.
+        #: True while bytes wait until the socket takes more.
         self._is_blocked = False
         self._timer: asyncio.TimerHandle | None = None
         self._next_try_s = 0.0
