@@ -33,7 +33,7 @@ from zmqtriton.sdk.addon import (
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
 
-#: A process has one of each of these kinds.
+#: Kinds that a process takes from one add-on only, the first that has it.
 _OF_PROCESSES = (
     "placement",
     "division",
@@ -77,7 +77,7 @@ class AddOnService(NamedTuple):
 
 
 class Package(NamedTuple):
-    """A package that an add-on declares, and where it lies."""
+    """A package that an add-on declares, and its directory."""
 
     name: str
     directory: Path
@@ -96,12 +96,12 @@ def references(kind: str) -> list[str]:
 
 
 def reference(kind: str) -> str:
-    """Return the reference of what a server has one of; "" without an add-on for it."""
+    """Return the reference of a kind that a server has one of; "" without an add-on for it."""
     return next(iter(references(kind)), "")
 
 
 def parts() -> dict[str, str]:
-    """Return the references of what a process has one of, by kind."""
+    """Return the references of the kinds that a process has one of, by kind."""
     placed_by = next(iter(parameters_of("placement")), "")
     return {"placed_by": placed_by, **{kind: reference(kind) for kind in _OF_PROCESSES}}
 
@@ -122,7 +122,7 @@ def named(kind: str) -> dict[str, str]:
 
 
 def load_public(name: str) -> Any:
-    """Import what programs find under a name. Raises AttributeError without an add-on for it."""
+    """Import the object with a public name. Raises AttributeError without an add-on for it."""
     reference = find("public", name)
     if not reference:
         raise AttributeError(f"no add-on that is installed has 'zmqtriton.{name}'")

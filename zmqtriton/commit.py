@@ -16,7 +16,7 @@ from zmqtriton_floor import __version__
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DIGITS = 12
-#: A checkout on a slow file system is not waited for.
+#: Time limit of git: a checkout on a slow file system is not waited for.
 _WITHIN_S = 5.0
 
 

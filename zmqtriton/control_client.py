@@ -37,12 +37,12 @@ _REASONS = {
     errno.ECONNREFUSED: "the server has ended",
     errno.EACCES: "it is another user's; ask as that user or as root",
 }
-#: A server answers most calls from memory; a load may take as long as the model does.
+#: Time limit of calls that a server answers from memory; a load may take as long as the model does.
 QUICK_TIMEOUT_S = 10.0
-#: A server says from memory which it is, on a busy machine late; one that is stopped never does.
-#: The first time is for all servers; the second for those that are silent, if none is the one.
+#: Time limits of the question which server it is. The first is for all servers, which answer it
+#: from memory; the second is for silent ones on a busy machine, if none of the others is meant.
 _IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S = 2.0, 8.0
-#: The error about an unknown server names this many that run.
+#: Number of running servers that the error about an unknown server names.
 _NAMED_SERVERS = 3
 
 

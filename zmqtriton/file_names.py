@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-#: Python's own variable, which children get, too: paths are passed to them as text.
+#: Variable of Python for its UTF-8 mode. Children get it, too: paths are passed to them as text.
 _VARIABLE = "PYTHONUTF8"
 
 

@@ -76,7 +76,7 @@ class LifelineReporter:
     """Reports to the supervisor, for the call that it has made."""
 
     def __init__(self, line: Lifeline, call: int, origin: str) -> None:
-        """`origin` stands in the log where other lines have a file."""
+        """Set up; `origin` is in log lines where others have a file."""
         self._line = line
         self._call = call
         self._origin = printable(origin)

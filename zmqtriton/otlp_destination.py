@@ -41,7 +41,7 @@ class Destination(NamedTuple):
     max_queue_size: int
     max_batch_size: int
     export_delay_s: float
-    #: None without TLS.
+    #: TLS settings; None without TLS.
     tls: ssl.SSLContext | None
 
     @property

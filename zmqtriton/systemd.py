@@ -27,7 +27,7 @@ SERVICE_VARIABLES = (
     "LISTEN_PID",
     "LISTEN_FDNAMES",
 )
-#: Sockets that are passed have this descriptor and the next ones.
+#: First descriptor of the sockets that are passed.
 _FIRST_SOCKET = 3
 
 
