@@ -31,11 +31,12 @@ class Destination(NamedTuple):
     headers: dict[str, str]
     #: Attributes of this server, sent with each message.
     resource: dict[str, str]
-    #: How many spans wait at most, how many one message takes, and how long the first one waits.
+    #: Maximum number of waiting spans, maximum number in one message, and maximum wait of the
+    #: first.
     max_queue_size: int
     max_batch_size: int
     export_delay_s: float
-    #: None without TLS.
+    #: TLS settings; None without TLS.
     tls: ssl.SSLContext | None
 
     @property
