@@ -109,7 +109,7 @@ class Request(NamedTuple):
     generation: Count  # that it was checked against; 0: see model and version
     model: Name  # "" where the generation is given
     version: Number  # -1: the highest that is ready
-    flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE, WAITS, ON_GPU, PLACED
+    flags: Flags  # those above, from SEQUENCE_START to ANY_VERSION
     priority: Count  # 0: the model's default
     timeout_us: Count  # in the queue; 0: the model's default
     deadline_ns: Count  # CLOCK_MONOTONIC, the same on the whole machine; 0: none
