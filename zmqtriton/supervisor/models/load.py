@@ -126,7 +126,7 @@ class Load:
         Raises why not all versions serve.
         """
         history, request = self._model.history, self._request
-        await self._slot()
+        await self._context.load_slots.acquire(self._model.name)
         if request.scale is not None:
             await self._build(self._scaled(request.scale))
             return
@@ -186,10 +186,6 @@ class Load:
 
     # ----------------------------------------------------- what is to be built
 
-    async def _slot(self) -> None:
-        """Wait for one of the server's slots."""
-        await self._context.load_slots.acquire(self._model.name)
-
     def _scaled(self, scale: Scale) -> Blueprint:
         """Return the serving versions with another number of instances. Raises ZmqTritonError."""
         serving = {n: v.generation for n, v in self._model.versions.items() if v.is_serving}
@@ -224,7 +220,7 @@ class Load:
             self._take(states.FilesUnsettled())
             around.load_slots.release(self._model.name)
             await around.plan.pause(request.settle_s)
-            await self._slot()
+            await around.load_slots.acquire(self._model.name)
 
     def _is_current(self, blueprint: Blueprint) -> bool:
         model = self._model
@@ -261,7 +257,7 @@ class Load:
             around, again = self._context, self._request.retry_failed_members
             around.load_slots.release(self._model.name)
             await around.load_order.load_callees(blueprint.name, blueprint.callees, again=again)
-            await self._slot()
+            await around.load_slots.acquire(self._model.name)
 
     async def _load_members(
         self, blueprint: Blueprint, ensemble: EnsembleBlueprint
