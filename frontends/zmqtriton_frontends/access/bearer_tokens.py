@@ -8,8 +8,8 @@ Wrong tokens are limited for each address by a bucket that every failure fills a
 addresses are remembered up to a number, and the one that was silent for longest is forgotten first,
 so that clients cannot fill the memory by coming from ever new ones.
 
-The holder of a token for some models may know the files of these, and not in which directories they
-are.
+The holder of a token for some models sees the paths of their files from the model's directory on,
+but not the directories above it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 HEADER = "authorization"
 _LOOK_EVERY_S = 1.0
 _SCHEME = "bearer"
-#: What is about all of the server where no model is named.
+#: Scopes whose calls concern the whole server if they name no model.
 _OF_SERVER = frozenset({CONTROL, METRICS})
 _MISSING = "This server needs a token, expecting header 'Authorization: Bearer TOKEN'"
 _UNKNOWN = "The token is not known to this server"
@@ -67,7 +67,8 @@ _BY_CATEGORY = {
     "inference": INFER,
     "shared-memory": INFER,
 }
-#: So many may come at once, and one more each time this has passed.
+#: Wrong tokens that an address may present in a burst; after each SECONDS_FOR_ONE it may present
+#: one more. MAX_ADDRESSES are remembered.
 MAX_AT_ONCE = 20
 SECONDS_FOR_ONE = 3.0
 MAX_ADDRESSES = 4096
@@ -83,13 +84,15 @@ class Failure(NamedTuple):
 
     #: The first after a silence.
     begins_burst: bool
-    #: How long the address has to wait before a failure is answered as such again; or 0.
+    #: Seconds until another wrong token of this address gets 401 again; 0 if this one does,
+    #: otherwise it gets 429.
     wait_s: int
 
 
 class FailureLimit:
     def __init__(self) -> None:
-        #: By address: how full its bucket was, and when. The one that failed last is the last.
+        #: Wrong tokens in the bucket of each address (of IPv6: of its network), and the time of
+        #: the last one; the address that failed last comes last.
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def add(self, address: str, now_s: float) -> Failure:
@@ -131,7 +134,7 @@ def need_of(category: str, *, names_model: bool = False, is_index: bool = False)
 
 class BearerTokens:
     def __init__(self, path: str, *, counts_text: bool = True) -> None:
-        """Set up with what the file has now; if it cannot be used, nobody gets in until it can.
+        """Read the token file. While it is unusable, all tokens are refused.
 
         Without `counts_text` a file that limits tokens of text cannot be used.
         """
@@ -146,7 +149,7 @@ class BearerTokens:
         #: Called when other tokens are valid than before.
         self.on_change: list[Callable[[], None]] = []
         self._day = _today()
-        #: Of the file: as it was read, and as it was seen last.
+        #: Marks of the token file: at the last reading, and at the last look.
         self._read_mark = self._seen_mark = mark_of(path)
         self._take_content(self._read())
 
@@ -222,7 +225,7 @@ class BearerTokens:
             self._take_look(*looking.result())
 
     def look(self) -> None:
-        """Take note of the changes since the last look."""
+        """Apply the changes of the token file since the last look."""
         self._take_look(*self._examine())
 
     def _examine(self) -> _Look:
@@ -266,7 +269,7 @@ class BearerTokens:
 
 
 def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:
-    """Return those of a process, watched by the running loop; None if no token is needed."""
+    """Return the tokens of a process, watched by the running loop; None if it needs none."""
     if not settings.access.tokens:
         return None
     tokens = BearerTokens(
@@ -292,7 +295,7 @@ def check_model(grant: Grant | None, model: str) -> None:
 
 
 def check_unload(grant: Grant | None, *, has_dependents: bool) -> None:
-    """Raise Forbidden if others than the named model would go, for which the grant may not be."""
+    """Raise Forbidden if dependents would go, too, and the grant is for some models alone."""
     if has_dependents and grant is not None and not grant.is_for_all_models:
         raise Forbidden("The token is for some models alone, which dependents need not be")
 
@@ -309,7 +312,7 @@ def may_see(grant: Grant | None, model: str) -> bool:
 
 
 def authorization_in(header: Callable[[bytes], str | None]) -> list[str]:
-    """Return the values by which a client of HTTP says who it is, by its headers.
+    """Return the authorization of a client of HTTP: its header, or what its WebSocket offers.
 
     A page in a browser can name subprotocols of a WebSocket, and set no other header of it.
     """

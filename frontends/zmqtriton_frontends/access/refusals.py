@@ -10,7 +10,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 Headers = tuple[tuple[str, str], ...]
 
-#: How many there were in this process, by reason.
+#: Refusals of this process so far, by reason.
 counts: Counter[str] = Counter()
 MISSING, UNKNOWN, EXPIRED, SEVERAL = "missing", "unknown", "expired", "several"
 #: A restricted API was called without its key, or with a wrong one.
