@@ -34,7 +34,7 @@ class Sender(Protocol):
         """Begin a request; None if memory has to be made first."""
 
     async def begin_late(self, request: CheckedRequest, reply: PendingRequest, /) -> int:
-        """Begin it when there is memory."""
+        """Begin a request when there is memory for its tensors; return its id."""
 
     def cancel(self, own_id: int, /) -> None:
         """Cancel a request."""
@@ -54,7 +54,7 @@ class PendingRequest:
         self._id = 0
         #: Clients' shared memory for the outputs.
         self._claim: Claim | None = None
-        #: What its answer is compared with.
+        #: Copy of the request to a version on trial, which compares its answer with this one's.
         self._copy: Copy | None = None
         self._task: asyncio.Task[Any] | None = None
         #: The task maps what its response refers to.
@@ -87,7 +87,7 @@ class PendingRequest:
         self._task.add_done_callback(partial(self._awaited, then))
 
     def cancel(self) -> None:
-        """Cancel it: nobody waits for it any more. Does nothing if it is answered."""
+        """Cancel the request, whose caller has left. Does nothing if it is answered."""
         self._end_observed(Cancelled("request was cancelled"))
         task, self._task = self._task, None
         if self._id:
