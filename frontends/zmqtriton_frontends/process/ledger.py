@@ -26,10 +26,11 @@ from zmqtriton_frontends.process.futures import wake
 SHARE = "zmqtriton.request_share"
 CLIENT = "zmqtriton.client"
 
-#: Who holds no more has a part of all to himself: this one.
+#: Bytes that a small client may hold, and the part of the budget, an eighth, that is kept for
+#: small clients.
 SMALL_BYTES = 256 << 10
 SMALL_PART = 8
-#: How long something waits for room.
+#: Seconds that something waits for room.
 WAIT_S = 30.0
 #: While room is short, a client that has not moved for so many checks is ended.
 _STILL_CHECKS = 2
@@ -37,8 +38,8 @@ _STILL_CHECKS = 2
 _MAX_MADE = 4
 #: Or only this part of what it holds at each.
 _MOVING_PART = 512
-#: So much more may be held of what is there already and would be lost, half of it by an address; or
-#: one thing of any size.
+#: Bytes that may be held beyond the budget, if they are there already and would be lost: half of
+#: them by an address, or one thing of any size.
 BORROWED_BYTES = 64 << 20
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -54,11 +55,11 @@ class HeldBytes:
         self.borrowed = 0
         #: The most that there was no room for since the last check.
         self.missing = 0
-        #: Those that wait until less is held.
+        #: Futures that wait until less is held.
         self.waiting: deque[asyncio.Future[None]] = deque()
 
     def wake(self) -> None:
-        """Let those look again that wait for room."""
+        """Wake all that wait for room, to try again."""
         waiting, self.waiting = self.waiting, deque()
         for future in waiting:
             wake(future)
@@ -84,7 +85,7 @@ class Book:
         self._is_bounded = is_bounded
         self._is_shared = is_shared
         self.held = 0
-        #: How often there was no room.
+        #: Number of times that there was no room.
         self.refused = 0
 
     @property
@@ -92,7 +93,7 @@ class Book:
         return self.budget.limit
 
     def admits(self, more: int, own: int, of_address: int) -> bool:
-        """Return whether somebody who holds `own` bytes may hold more.
+        """Return whether a client that holds `own` bytes may hold more.
 
         `of_address` is held by all clients of the same address.
         """
@@ -173,7 +174,7 @@ class ClientAccount:
         self.owes = owes or bool
         self.end = end
         self._was_at = 0
-        #: For how many checks it has not moved.
+        #: Number of checks in a row at which it had hardly moved.
         self._still = 0
 
     def look(self) -> bool:
@@ -185,7 +186,7 @@ class ClientAccount:
         return self._still >= _STILL_CHECKS
 
     def leave(self) -> None:
-        """Forget it; its shares must have been released."""
+        """Leave the ledger; the client's shares must have been released."""
         self._ledger.leave(self._place, self)
         # whose methods these are has this, too: neither is to wait for a garbage collection
         self.moved, self.owes, self.end = int, bool, None
@@ -256,7 +257,7 @@ class Share:
         return True
 
     def add(self, size: int) -> None:
-        """Hold more, or less, whatever room there is."""
+        """Hold more bytes, or fewer, whatever room there is."""
         self.held += size
         book, client = self._book, self.client
         book.held += size
@@ -268,7 +269,7 @@ class Share:
             budget.wake()
 
     def change(self, size: int) -> bool:
-        """Hold this much more, False if there is no room for it; or less."""
+        """Hold more bytes, False if there is no room for them; or fewer."""
         if size > 0:
             return self.take(size)
         self.add(size)
@@ -298,13 +299,13 @@ class Ledger:
         """Set up; everything together may hold so many bytes."""
         self.budget = HeldBytes(limit)
         self.requests = Book(budget=self.budget)
-        #: Streams that are open, of which nothing may ever come.
+        #: Bytes that open streams take, though nothing may ever come on them.
         self.streams = Book(is_shared=True, budget=self.budget)
         # an answer is there already, and there are models with large ones
         self.answers = Book(is_bounded=False, is_shared=True, budget=self.budget)
         self._clients: dict[ClientAccount, None] = {}
         self._addresses: dict[str, Address] = {}
-        #: How often there had been no room at the last check.
+        #: Number of refusals at the last check.
         self._refused = 0
 
     def enter(self, place: str, client: ClientAccount) -> Address:
@@ -330,7 +331,7 @@ class Ledger:
         }
 
     def check(self) -> None:
-        """End those who hold most and do not go on, while there is no room for others.
+        """End the clients that hold most and do not go on, while there is no room for others.
 
         To be called once a second.
         """

@@ -24,12 +24,13 @@ WAITING_S = 300.0
 _LEAST_BYTES = 1024
 #: This part of all makes room at once, so that not all are looked at for each new one.
 _PART = 64
-#: For segments of shared memory, files, and connections that have yet to be accepted.
+#: Descriptors that are kept for segments of shared memory, files, and connections that have yet to
+#: be accepted.
 _RESERVED = 96
 
 
 def max_connections() -> int:
-    """Return how many; with more there would soon be no descriptors for anything else."""
+    """Return the most connections that leave descriptors for everything else."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, limit - _RESERVED)
 
@@ -45,7 +46,7 @@ class Occupant(Protocol):
 
     @property
     def answered_at(self) -> float:
-        """Return when it was answered last, or any time before that; 0 if never."""
+        """Return the time of its last answer, or any time before that; 0 if there was none."""
 
 
 T = TypeVar("T", bound=Occupant)
@@ -59,9 +60,10 @@ class Room(Generic[T]):
         self.limit = limit
         self._now = now
         self._looks_always = looks_always
-        #: How much each client had moved when it went on last, and when that was.
+        #: Bytes that the client of each connection had moved when it went on last, and when that
+        #: was.
         self._open: dict[T, tuple[int, float]] = {}
-        #: How many there have been.
+        #: Number of connections that have ever been added.
         self.added = 0
 
     def __len__(self) -> int:
@@ -92,10 +94,10 @@ class Room(Generic[T]):
                 self._open[connection] = (at, now)
 
     def take_still(self) -> list[T]:
-        """Remove those that make room, and return them to be closed; none if all go on."""
+        """Remove connections to make room, and return them to be closed; none if all go on."""
         now = self._now()
-        #: Those that ask nothing, that stop amid the first request, that do not go on, that have
-        #: come and not yet asked, and are idle.
+        #: Connections by the order in which they make room: those that ask nothing, that stop amid
+        #: the first request, that do not go on, that have come and not yet asked, and are idle.
         kinds = tuple[list[tuple[float, T]], ...](([], [], [], [], []))
         are_new = False
         for connection, (moved, since) in self._open.items():
