@@ -35,9 +35,9 @@ class OpenConnection(Protocol):
         """Return the number of bytes that have come over it."""
 
     def authorizations(self) -> Iterable[Sequence[str]]:
-        """Return the values by which the client says who it is.
+        """Return the `authorization` values that the client has sent.
 
-        They are those of each request in progress, or of the last one.
+        There are some for each request in progress, or those of the last one.
         """
 
     def throw_out(self, is_meant: IsMeant) -> None:
