@@ -77,8 +77,8 @@ class Releases:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        #: Those that wait. Filled from any thread: arrays end wherever the garbage collector runs,
-        #: in one of gRPC's too.
+        #: Blocks that wait to be released. Filled from any thread: arrays end wherever the garbage
+        #: collector runs, in one of gRPC's too.
         self.blocks: deque[Block] = deque()
         self._timer: asyncio.Handle | None = None
         self._has_ended = False
@@ -110,7 +110,7 @@ class Releases:
             self._send(wire.Release(blocks))
 
     def take(self) -> list[list[Block]]:
-        """Return what to release now, for a message each.
+        """Return the blocks to release now, in a list for each message.
 
         The timer stays: for the next ones, since it costs more than finding nothing.
         """
