@@ -34,10 +34,11 @@ Responder = Callable[..., Awaitable[None]]
 class Route(NamedTuple):
     method: str
     path: str
-    #: By which an operator may restrict it; empty if it reveals nothing about this server.
+    #: Category that an operator may restrict; empty if the route reveals nothing about this
+    #: server.
     category: str
     responder: Responder
-    #: By which it is restricted unless its own category is.
+    #: Category whose restriction holds unless the own category has one.
     general_category: str = ""
 
 
@@ -66,7 +67,7 @@ _UNASKED_TYPES = frozenset(
 )
 #: Headers of inferences that a page cannot send without asking.
 _ASKED_HEADERS = (b"inference-header-content-length", b"authorization")
-#: It is asked by POST, but only reads.
+#: End of the paths that are asked by POST, but only read.
 _READING = "/index"
 _TOKEN = HEADER.encode()
 #: Origins that are logged in one process; a hostile client may invent any number.
@@ -207,7 +208,7 @@ def _is_of_same_origin(origin: str, req: Headers) -> bool:
 
 
 def need_of_route(route: Route) -> str:
-    """Return what a route needs where tokens are needed: OPEN, ANY or a scope."""
+    """Return the need of a route where tokens are needed: OPEN, ANY or a scope."""
     return need_of(
         route.general_category or route.category,
         names_model="{model" in route.path,
@@ -244,7 +245,7 @@ def _key_check(restriction: RequiredHeader) -> Check:
 
 
 def _named(responder: Responder) -> Responder:
-    """Return the responder of a change, for which the log names the client."""
+    """Wrap the responder of a change, so that the log names the client."""
 
     async def named(req: HttpRequest, resp: falcon.asgi.Response, **parts: Any) -> None:
         with on_behalf_of(describe_client(req.grant, req.address)):

@@ -1,4 +1,4 @@
-"""The errors that clients are told; the same whichever way a request was answered."""
+"""The errors that clients get; the same whichever way a request was answered."""
 
 from __future__ import annotations
 

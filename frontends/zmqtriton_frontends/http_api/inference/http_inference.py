@@ -54,7 +54,7 @@ class HttpInference(PendingRequest):
         #: The form of its outputs, as its client wants it.
         self.form: OutputForm
         self._format: ResponseFormat
-        #: What its client is told beside the answer.
+        #: Reports that make the headers beside its answer.
         self._reports: tuple[Report, ...] = ()
 
     def begin(self, body: Body) -> None:

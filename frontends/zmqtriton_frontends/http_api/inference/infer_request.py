@@ -35,12 +35,12 @@ _RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeo
 class OutputForm(NamedTuple):
     """Which outputs are sent as binary, and which go into shared memory instead."""
 
-    #: Those that the client listed.
+    #: Outputs that the client listed, and whether each is sent as binary.
     listed: dict[str, bool]
-    #: All others.
+    #: Whether all others are sent as binary.
     default: bool
     places: Mapping[str, RegionSlice] = NO_PLACES
-    #: Those that become classes.
+    #: Number of classes by output, for outputs that become classes.
     classes: Classes = NO_CLASSES
 
 

@@ -38,7 +38,7 @@ _lanes = ThreadPoolExecutor(1, "documents"), ThreadPoolExecutor(1, "large-docume
 _VERY_LARGE_BYTES = 8 << 20
 #: The end of a key. In a string it can only be the beginning of one that begins with a colon.
 _KEY = re.compile(rb'(?<!\\)"\s*:')
-#: How many numbers of an array are written at a time if some are not finite.
+#: Elements of a long array that are written at a time.
 _STEP = 1 << 16
 
 _TOO_DEEP = f"JSON nesting depth exceeds maximum allowed limit ({MAX_DEPTH})"
@@ -50,7 +50,7 @@ _Read = TypeVar("_Read")
 
 
 async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
-    """Return what the reader makes of the text; the loop goes on if it is large.
+    """Return the reader's result for the text; the loop goes on if the text is large.
 
     orjson never gives way to other threads, but needs a fraction of the time of the rest.
     """
@@ -73,7 +73,7 @@ async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read
 
 
 def read_now(size: int, work: Callable[..., Content], *arguments: Any) -> Content:
-    """Return what work on so many bytes reads. Raises TakesLong where they are many."""
+    """Return the result of work on so many bytes. Raises TakesLong where they are many."""
     if size < LARGE_BYTES:
         return work(*arguments)
     raise TakesLong(aside(size, work, *arguments))
@@ -171,10 +171,9 @@ def write(document: Any) -> bytes:
 
 
 def pieces(document: dict[str, Any], rows: str, elements: str) -> list[bytes]:
-    """Write the same in pieces, for a thread: others go on between them.
+    """Write a document in pieces, for a thread: others go on between them.
 
-    The document's last member is an array of objects, of which some have an array as their last
-    member.
+    Its last member is an array of objects; some of them have an array as their last member.
     """
     first = {key: value for key, value in document.items() if key != rows}
     parts = [write(first)[:-1] + (b"," if first else b"") + write(rows) + b":["]

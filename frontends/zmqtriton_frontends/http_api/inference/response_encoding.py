@@ -28,11 +28,11 @@ _JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower()
 
 #: The headers that differ from other responses'; the text; what follows the text.
 Encoded = tuple[tuple[tuple[str, str], ...], bytes, list[bytes | memoryview]]
-#: How long a client may keep the memory that its response lies in.
+#: Seconds that a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
 #: The limit of such copies in a process. Further clients keep the memory that they have.
 MAX_COPIED_BYTES = 256 << 20
-#: How much is written at a time; more only when most of it has gone.
+#: Bytes that are written at a time; the next ones when most of them have gone.
 STEP_BYTES = 4 << 20
 
 
@@ -73,7 +73,7 @@ def describe(
 
 
 def size_of_response(response: ResponseBody) -> int:
-    """Return how many bytes its tensors have."""
+    """Return the number of bytes in its tensors."""
     return sum(len(tensor.data) for tensor in response.outputs)
 
 
@@ -128,7 +128,7 @@ class ResponseFormat(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes that are written from where they lie, and what precedes them."""
+    """A part of a body that is written from where it lies, and the bytes before it."""
 
     head: bytes
     view: memoryview

@@ -175,7 +175,7 @@ def json_length(text: str, body_length: int) -> int:
 
 
 def tensors_at(text: str, body_length: int) -> int:
-    """Return where the tensors begin; the end if the header is wrong, which is reported later."""
+    """Return the tensors' position; the end if the header is wrong, which is reported later."""
     try:
         return json_length(text, body_length)
     except InvalidArgument:
@@ -186,7 +186,7 @@ class Tail:
     """The bytes after the JSON, given out in the order of the inputs."""
 
     def __init__(self, data: memoryview, model: str) -> None:
-        #: What no input has taken.
+        #: Bytes that no input has taken.
         self.rest = data
         self.model = model
 

@@ -59,15 +59,15 @@ class InferenceExchange(HttpInference):
         self.has_begun_answer = self._is_answered = False
         #: A body, or what has come of it.
         self._early: bytes | bytearray = b""
-        #: What receives a large body.
+        #: Receiver of a large body.
         self.arena_body: ArenaBody | None = inferences.arena_body(head) if head.is_large else None
-        #: Where a large body is, until it is answered.
+        #: Memory with a large body, until it is answered.
         self._buffer: ArenaBuffer | None = None
-        #: What an incomplete body, or an answer that is not read, takes.
+        #: Room of an incomplete body, or of an answer that is not read.
         self._share: Share | None = None
         self._received_bytes = 0
         self._is_refused = head.refusal is not None
-        #: How much more is dropped of a body that is refused.
+        #: Bytes of a refused body that may still be dropped before it is answered.
         self._drop_bytes = DROP_BYTES
         self._sending: asyncio.Task[None] | None = None
         if self.arena_body is not None:
@@ -87,7 +87,7 @@ class InferenceExchange(HttpInference):
         self._owner.channel.write(http1.CONTINUE)
 
     def receive(self, part: bytes, *, is_last: bool) -> None:
-        """Take more of the body; begin to answer after the last part."""
+        """Take a part of the body; begin to answer after the last one."""
         is_small = len(part) == self._head.unbooked_bytes and self.arena_body is None
         if is_small and is_last and not self._is_refused:
             self.begin(part)
@@ -209,7 +209,7 @@ class InferenceExchange(HttpInference):
             self._share = None
 
     def cancel(self) -> None:
-        """Cancel it: nobody waits for the answer any more."""
+        """Cancel the request: its answer will not be read."""
         if not self._is_answered:
             self._is_answered = True
             super().cancel()

@@ -63,7 +63,8 @@ class InferenceHeads:
         self._announced = ByteBudget()
         self._tokens = tokens
         self._foreign = foreign
-        #: What was made of a head before another edition does not hold: other tokens are valid.
+        #: Number of the set of valid tokens: what was made of a head in an earlier edition does
+        #: not hold.
         self.edition = 0
         if tokens is not None:
             tokens.on_change.append(self._begin_edition)
