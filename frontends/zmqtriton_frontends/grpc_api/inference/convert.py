@@ -26,7 +26,7 @@ from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 from zmqtriton_frontends.inference.model_version import ModelVersion
 
 _NUMBERS: dict[str, int] = {d.name: d.number for d in DATATYPES}
-#: Where the outputs of a request lie that has none in clients' regions.
+#: Places of the outputs of a request that has none in clients' regions.
 _IN_NO_REGION: list[Any] = RequestBody._field_defaults["places"]
 #: Our number for unknown names; the check against the model refuses it with Triton's text.
 _NO_DATATYPE = 0
@@ -188,7 +188,7 @@ def _output_names(request: Any) -> list[str]:
 
 
 def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
-    """Return the outputs for shared memory, and those of which classes are wanted.
+    """Return the places of outputs in shared memory, and the numbers of classes by output.
 
     Raises InvalidArgument if the parameters of an output make no sense.
     """
@@ -211,7 +211,7 @@ def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
 
 
 def _read_classification(output: Any) -> int:
-    """Return how many classes are wanted; 0 means the output itself."""
+    """Return the number of classes that are wanted; 0 means the output itself."""
     if "classification" not in output.parameters:
         return 0
     parameter = output.parameters["classification"]
@@ -236,9 +236,9 @@ def _input_place(tensor: Any, model: str) -> RegionSlice | None:
 
 
 def _place_of(tensor: Any) -> RegionSlice | None:
-    """Return where in shared memory a tensor lies, with its parameters checked.
+    """Return the place of a tensor in shared memory, with its parameters checked.
 
-    None if it does not.
+    None if it lies in the message.
     """
     parameters, tail = tensor.parameters, f"parameter for tensor '{tensor.name}'"
     keys = [key for key in _REGION_PARAMETERS if key in parameters]

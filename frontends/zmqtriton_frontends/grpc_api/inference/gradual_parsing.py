@@ -86,9 +86,9 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
 
 
 def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
-    """Return where the first raw tensor begins, by the beginning of a message.
+    """Return the position of the first raw tensor, by the beginning of a message.
 
-    0 if it does not show.
+    0 if that does not show it.
     """
     position, end = 0, len(beginning)
     for _ in range(_MAX_FIELDS):
@@ -156,13 +156,13 @@ class LargeMessage(Exception):
     """Raised in place of parsing a request at once."""
 
     def __init__(self, rest: bytes | bytearray | memoryview, raw: list[memoryview]) -> None:
-        """Take note of a message without its raw tensors, and of these."""
+        """Set up with a message without its raw tensors, and with these."""
         super().__init__("this request takes long to read")
         self._rest = rest
         self._raw = raw
 
     async def read(self, call: RpcCall) -> ParsedRequest:
-        """Read it for a client. Raises InvalidArgument and NoRequestRoomError."""
+        """Read the message for a client. Raises InvalidArgument and NoRequestRoomError."""
         reading = _Reading(self._rest, call)
         try:
             await reading.read()
@@ -185,7 +185,7 @@ class _Reading:
         self.request = _REQUEST()
         #: The bytes of inputs with many contents, by their places.
         self.large: dict[int, bytearray] = {}
-        #: How much room they have.
+        #: Bytes of room that they have taken.
         self.taken = 0
 
     async def read(self) -> None:
@@ -316,7 +316,7 @@ def field_at(
 
 
 def _end_of_group(data: memoryview, at: int, end: int, kind_of_message: Any) -> int:
-    """Return where the group ends whose fields begin there, those of groups within it among them.
+    """Return the end of the group whose fields begin there; groups within it are part of it.
 
     Whether the numbers of their beginnings and ends belong together is left to protobuf.
     """

@@ -28,10 +28,10 @@ MAX_MESSAGE_BYTES = 2**31 - 1
 _RESPONSE = message("inference.ModelInferResponse")
 # Tags: field number << 3 | 2, which is "length, then bytes".
 _MODEL_NAME, _MODEL_VERSION, _ID, _OUTPUT, _RAW = (bytes([n << 3 | 2]) for n in (1, 2, 3, 5, 6))
-#: Of ModelStreamInferResponse.
+#: Tags of ModelStreamInferResponse.
 _ERROR_MESSAGE, _INFER_RESPONSE = (bytes([n << 3 | 2]) for n in (1, 2))
 _INT64 = range(-(2**63), 2**63)
-#: Of a response; the rest is for what may stand around it.
+#: Largest size of a response in bytes; the rest is for what may stand around it.
 _MAX_BYTES = MAX_MESSAGE_BYTES - 16
 _STEP_BYTES = 1 << 20
 
@@ -69,7 +69,7 @@ class Pieces:
         return b"".join(self.parts)
 
     def steps_of_copy(self) -> Callable[[], bool]:
-        """Return what copies a step of it, for as long as anybody has it."""
+        """Return a function that copies a step of it, unless the message is gone."""
         weak = ref(self)
 
         def step() -> bool:
@@ -81,7 +81,7 @@ class Pieces:
 
 #: A copy of more would hold the loop for some milliseconds.
 _COPIED_BYTES = 1 << 20
-#: Of the text of an error, in characters.
+#: Characters of the text of an error; the rest is cut off.
 _MAX_TEXT = 64 << 10
 
 

@@ -118,7 +118,7 @@ class _Exchange:
         self, gateway: Gateway, entrance: Entrance, shares: RequestShares, call: RpcCall
     ) -> None:
         self.outbox = StreamOutbox(call.answers, self._go_on)
-        #: For responses that have come and are not encoded.
+        #: Room of responses that have come and are not encoded.
         self._arrived = call.answers.another()
         self._gateway = gateway
         self._entrance = entrance
@@ -127,14 +127,15 @@ class _Exchange:
         self._loop = asyncio.get_running_loop()
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
         self._reading: asyncio.Task[None]
-        #: What answers each request in flight, and the size of that request.
+        #: Answers to the requests in flight, each a task or a turn, and the sizes of these
+        #: requests.
         self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
         self._bytes = 0
-        #: What is kept of them, and the room for that.
+        #: Bytes of these requests that are kept, and the room for them.
         self.request_bytes = 0
         self._held = call.requests.another()
         self._quiet_end = QuietEnd(lambda: bool(self._answering), lambda: self._reading.cancel())
-        #: Those that are answered in order, by the order of their requests.
+        #: Answers that keep the order of their requests, in that order.
         self._turns: deque[_Turn] = deque()
         #: The message of the latest turn waits for room in the outbox.
         self._is_waiting = False
@@ -245,8 +246,8 @@ class _Exchange:
         """Start the answering of a request. Raises NoRequestRoomError.
 
         Requests reach the broker in the order of the stream, so a sequence stays in order; of
-        decoupled models, too, since their tasks begin in the order in which they were made. Only
-        large ones go later, see `_sending`.
+        decoupled models, too, since their tasks begin in that order. Only large ones go later, see
+        `_sending`.
         """
         model, kept = checked.model, len(data)
         if (

@@ -15,7 +15,7 @@ from zmqtriton_frontends.process import client_progress
 from zmqtriton_frontends.process.client_progress import ClientProgress
 from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share
 
-#: How much a client may leave unread before it is no longer read from.
+#: Bytes that a client may leave unread before it is no longer read from.
 HIGH_WATER = 1 << 18
 #: Room for streams is taken in steps of so much, which cover a plain request.
 _STEP_BYTES = 16 << 10
@@ -41,7 +41,8 @@ NAMES = (
 )
 OK, CANCELLED = NAMES.index("OK"), NAMES.index("CANCELLED")
 
-#: A list: whoever ends a call adds to it in place, which is no call of a function.
+#: Number of ended calls by status. A list: the code that ends a call adds to it in place, which is
+#: no call of a function.
 by_status = [0] * len(NAMES)
 
 
@@ -65,13 +66,14 @@ class Account:
         self.ledger = ledger
         self.client = client = ClientAccount(ledger, address, moved, owes, end)
         self.requests = Unfinished(Share(ledger.requests, client), max_message)
-        #: For what waits for the client to read it.
+        #: Room of what waits for the client to read it.
         self.answers = Share(ledger.answers, client)
-        #: For the streams that are open, and what waits in them to be taken.
+        #: Room of open streams, and of what waits in them to be taken.
         self.streams = Share(ledger.streams, client)
-        #: For headers that are not read again when they come again.
+        #: Room of header blocks that are kept, because they need not be read again when they come
+        #: again.
         self.headers = Share(ledger.streams, client)
-        #: Those that the client has begun, of which its next connection may know nothing.
+        #: Sequences that the client has begun; its next connection may know nothing of them.
         self.sequences = OpenSequences(sequences_ended)
         self._progress = ClientProgress()
         #: The number of a stream, and since when those up to it have been open.
@@ -91,7 +93,7 @@ class Account:
         http2.room_bytes = self.streams.held
 
     def expire_silent(self, now: float, http2: Http2Connection) -> None:
-        """End calls that were opened long ago and of whose request nothing has come."""
+        """End calls that were opened long ago and have got nothing of their request."""
         oldest, since = self._silent_before
         if now - since > client_progress.STALL_S:
             for stream in [s for s in http2.streams.values() if s.id <= oldest and s.is_silent]:
@@ -112,7 +114,7 @@ class Account:
             self.note_streams(http2)
 
     def owes(self, http2: Http2Connection) -> str:
-        """Return what the client has to go on with; "" if nothing waits for it."""
+        """Return a name of what the client has to go on with; "" if nothing waits for it."""
         if http2.reading.is_amid_frame:
             return "a frame"
         if any(

@@ -26,30 +26,31 @@ from zmqtriton_frontends.process.ledger import ClientAccount, Share
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.connections import IsMeant
 
-#: How long a client may take to send its preface and settings.
+#: Seconds that a client has to send its preface and settings.
 _INTRODUCTION_S = 10.0
-#: How long it may take to make its first call.
+#: Further seconds that it has to make its first call.
 _FIRST_CALL_S = 300.0
-#: How often is looked whether a client goes on with what waits for it.
+#: Seconds between two looks whether a client goes on with what waits for it.
 _LOOK_S = 5.0
-#: How much a client may leave unread before it is no longer read from, and until when.
+#: Unread bytes of a client at which it is read from again, after it had more than HIGH_WATER.
 _LOW_WATER = 1 << 16
-#: We hear of the first byte that a client leaves unread.
+#: Limits of the transport's buffer at which it reports the first byte that a client leaves unread.
 _FIRST_BYTE, _ALL_READ = 1, 0
 #: Pieces of an output are joined up to this size.
 _JOINED_BYTES = 128 * 1024
-#: How much is sent before others have their turn.
+#: Bytes that are sent before others have their turn.
 _AT_ONCE_BYTES = 4 << 20
-#: How many pieces the kernel takes at once.
+#: Pieces that the kernel takes at once.
 _MAX_PIECES = 1024
-#: How long a client has to say that it has read that it should go, before new calls are refused.
+#: Seconds that a client has to confirm that it has read the GOAWAY, before new calls are refused.
 _LEAVE_S = 5.0
-#: A client that has just connected makes its first call before it is told: gRPC's own clients lose
-#: a call that they are about to make.
+#: Seconds that a new client has for its first call before it gets a GOAWAY: gRPC's own clients
+#: lose a call that they are about to make.
 _FRESH_S = 1.0
-#: Who has had sequences is not told between two of them, unless the next one takes so long.
+#: Seconds that a client has, after a sequence, to begin another one before it gets a GOAWAY.
 _BETWEEN_S = 0.5
-#: What a client does not read within this time is lost when its connection is closed.
+#: Seconds that a client has to read the last bytes of a connection that is closed; the rest is
+#: lost.
 _CLOSE_S = 5.0
 #: Ages differ by this share, so that not all clients come back at once.
 _AGE_SPREAD = 0.1
@@ -57,7 +58,7 @@ _AGE_SPREAD = 0.1
 _WORTH_BYTES = 128 * 1024
 #: Enough for the header of a frame, and not much of what follows it.
 _HEADER_BYTES = 4096
-#: What is received at once while others wait, too.
+#: Bytes that are received at once while others wait, too.
 _CROWDED_BYTES = 64 * 1024
 _KEEPALIVE = b"keepaliv"
 
@@ -105,7 +106,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Whether anything came since the last look, and the pings sent since data were.
         self._was_heard = True
         self._pings = 0
-        #: How often headers or data had been sent before the last of them.
+        #: Value of `sent_count` at the last of these pings.
         self._sent_count = 0
         self._account: Account
         self.client: ClientAccount
@@ -382,7 +383,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._http2.stream_count
 
     def authorizations(self) -> list[Sequence[str]]:
-        """Return the values by which the client says who it is, of each call in progress."""
+        """Return the `authorization` values of each call in progress."""
         return [stream.authorization for stream in self._http2.streams.values()]
 
     def throw_out(self, is_meant: IsMeant) -> None:

@@ -47,7 +47,7 @@ from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 
-#: How long a client may keep the memory that its response lies in.
+#: Seconds that a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
 _DEADLINE_EXCEEDED = 4
 #: The room that is given for a large message at a time.
@@ -67,7 +67,7 @@ class CallContext(NamedTuple):
     account: Account
     #: The compression of the answers, or "".
     compression: str
-    #: What the transport knows of the connection, by names.
+    #: Returns what the transport knows of the connection, by names.
     info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
     large: Callable[[int], Body] | None
@@ -140,13 +140,13 @@ class NativeCall(Http2Stream):
         self._has_head = False
         #: The trailers of a success.
         self._tail = TAIL
-        #: What the handler waits for, when too much is unsent.
+        #: Done when there is room for the handler's next message.
         self._room: asyncio.Future[None] | None = None
-        #: For what the handler encodes.
+        #: Room of what the handler encodes.
         self._encoded: Share | None = None
-        #: For what is made of a request, a message inflated among it.
+        #: Room of what is made of a request, such as an inflated message.
         self._held: Share | None = None
-        #: For the request, while a task has it.
+        #: Room of the request, while a task has it.
         self._request_room: Share | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.deadline_ns = 0
@@ -236,7 +236,7 @@ class NativeCall(Http2Stream):
         self.window_target = max(WINDOW_BYTES, min(left, _LARGE_WINDOW_BYTES))
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
-        """Take one message of the client."""
+        """Take a complete message of the client."""
         raise NotImplementedError
 
     def on_reset(self) -> None:
