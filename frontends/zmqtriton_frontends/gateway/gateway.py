@@ -38,8 +38,8 @@ from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 
 _log = logging.getLogger(__name__)
 
-#: Seconds after the order to stop in which sequences may still begin, if no other server has the
-#: port.
+#: Seconds after the order to stop during which sequences may still begin, if no other server has
+#: the port.
 NEW_SEQUENCES_S = 2.0
 #: More of one message are taken one by one, so that others have their turns between them.
 _FEW_REPLIES = 8

@@ -222,7 +222,7 @@ class HeaderTable:
         self._own: deque[Field] = deque()
         self._bytes = 0
         self._size = TABLE_BYTES
-        #: How often it has changed.
+        #: Number of changes so far: a block that was kept holds until the next one.
         self.changes = 0
 
     def get(self, number: int) -> Field:

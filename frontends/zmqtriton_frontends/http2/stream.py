@@ -214,7 +214,7 @@ class Sending:
         self.write(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block)
 
     def send(self, stream: Http2Stream, pieces: Pieces) -> None:
-        """Send more data of a stream. Unsent data waits in `outgoing` until on_sent()."""
+        """Send data of a stream; what cannot be sent yet waits in `outgoing` until on_sent()."""
         if stream.has_ended:
             return
         size = sum(map(len, pieces))

@@ -115,7 +115,7 @@ def ending(observer: Observer | None, sending: str) -> Iterator[None]:
 def followed(
     items: AsyncGenerator[_T, None], observer: Observer | None, sending: str
 ) -> AsyncGenerator[_T, None]:
-    """Return the responses, each of which the observer sees before the client has it.
+    """Return the responses; the observer sees each before the client has it.
 
     The observer ends after the last of them, or when their reader leaves.
     """

@@ -9,7 +9,7 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-#: Seconds in which a client has to move MIN_BYTES, or it has stalled.
+#: Time limit in seconds for a client to move MIN_BYTES; one that moves less has stalled.
 STALL_S = 30.0
 MIN_BYTES = 30 * 1024
 #: Or this part of what is held, if that is more: who makes the server hold 64 MiB has to move

@@ -257,7 +257,7 @@ class Share:
         return True
 
     def add(self, size: int) -> None:
-        """Hold more bytes, or fewer, whatever room there is."""
+        """Add bytes to the share, or remove some if `size` is negative, whatever room there is."""
         self.held += size
         book, client = self._book, self.client
         book.held += size
@@ -269,7 +269,7 @@ class Share:
             budget.wake()
 
     def change(self, size: int) -> bool:
-        """Hold more bytes, False if there is no room for them; or fewer."""
+        """Add bytes to the share, False if there is no room for them; or remove some."""
         if size > 0:
             return self.take(size)
         self.add(size)

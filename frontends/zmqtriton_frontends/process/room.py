@@ -96,8 +96,9 @@ class Room(Generic[T]):
     def take_still(self) -> list[T]:
         """Remove connections to make room, and return them to be closed; none if all go on."""
         now = self._now()
-        #: Connections by the order in which they make room: those that ask nothing, that stop amid
-        #: the first request, that do not go on, that have come and not yet asked, and are idle.
+        #: Connections that may make room, the first kind before the others: those that ask
+        #: nothing, that stop amid the first request, that do not go on, that have come and not
+        #: yet asked, and are idle.
         kinds = tuple[list[tuple[float, T]], ...](([], [], [], [], []))
         are_new = False
         for connection, (moved, since) in self._open.items():

@@ -45,8 +45,8 @@ _MAX_S = 0.05
 _TURN_S = 0.001
 #: Seconds that a new client is taken to have cost.
 _NEW_S = 0.002
-#: Seconds by which a turn comes later for each second that the client has cost lately; of clients
-#: that cost little, for each that waits of its address.
+#: Delay of a turn, in seconds, for each second that the client has cost lately; of a client that
+#: costs little, times the number of turns that wait for its address.
 _EARLIER_S = 50.0
 #: Seconds that it can cost to read something, and each byte of it: more is time that went
 #: elsewhere.

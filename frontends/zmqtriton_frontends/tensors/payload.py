@@ -435,7 +435,7 @@ class Payload:
         return held(blocks)
 
     def hear_of_blocks(self, message: wire.Lease | wire.Release | wire.LeasesReported) -> None:
-        """Apply one of BLOCK_MESSAGES, which are about the blocks of this process."""
+        """Apply a message about the blocks of this process, of a type in BLOCK_MESSAGES."""
         leases = self.arena.leases
         if isinstance(message, wire.Lease):
             leases.take_leases([block.block for block in message.blocks])
