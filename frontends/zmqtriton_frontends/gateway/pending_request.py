@@ -54,7 +54,7 @@ class PendingRequest:
         self._id = 0
         #: Clients' shared memory for the outputs.
         self._claim: Claim | None = None
-        #: Copy of the request to a version on trial, which compares its answer with this one's.
+        #: Copy of the request to a version on trial; its answer is compared with this request's.
         self._copy: Copy | None = None
         self._task: asyncio.Task[Any] | None = None
         #: The task maps what its response refers to.

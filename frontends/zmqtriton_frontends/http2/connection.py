@@ -144,8 +144,7 @@ class Http2Connection(ControlFrames):
         self._credit = CONNECTION_WINDOW_BYTES
         #: Nothing more is read or answered.
         self.is_over = False
-        #: The fault of the client that has ended the connection; None if it ended for another
-        #: reason.
+        #: The fault of the client that has ended the connection; None without one.
         self.fault: ConnectionFault | None = None
         own = {
             frames.MAX_CONCURRENT_STREAMS: rules.max_streams,
@@ -182,7 +181,7 @@ class Http2Connection(ControlFrames):
         return self._last_stream > 0
 
     def room(self) -> memoryview:
-        """Return memory for the next bytes, in place of receive(); empty if there is none."""
+        """Return memory for the next bytes, for filled(); an empty view if receive() takes them."""
         stream = self._data_stream
         if stream is None or not stream.is_open:
             return _NOWHERE

@@ -79,7 +79,7 @@ class ControlFrames(Sending):
             raise ConnectionFault(frames.STREAM_CLOSED, "frame on a closed stream")
 
     def refuse(self, stream: Http2Stream, code: int) -> None:
-        """Refuse a stream after a fault of its client, which pays with one of its resets."""
+        """Refuse a stream after a fault of its client; it counts as one of the client's resets."""
         self._spend_reset()
         self.reset(stream, code)
         stream.on_reset()

@@ -136,7 +136,7 @@ _BY_LENGTH = {
     30: b"\n\r\x16",
 }
 _END = 256
-#: State after bits that begin no code; every further step stays in it.
+#: State after bits that no string may have; every further step stays in it.
 _NOWHERE = 256
 #: Padding are the first bits of the end, fewer than these.
 _PADDING_BITS = 8
@@ -222,7 +222,7 @@ class HeaderTable:
         self._own: deque[Field] = deque()
         self._bytes = 0
         self._size = TABLE_BYTES
-        #: Number of changes so far: a block that was kept holds until the next one.
+        #: Number of changes so far; the blocks that are kept hold until the next change.
         self.changes = 0
 
     def get(self, number: int) -> Field:

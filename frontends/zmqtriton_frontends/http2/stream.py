@@ -117,7 +117,7 @@ class Http2Stream:
         """Data, to be copied or used before this returns."""
 
     def room(self) -> memoryview:
-        """Return memory for the next data, in place of on_data(); empty if there is none."""
+        """Return memory for the next data; an empty view if on_data() takes them."""
         return _NOWHERE
 
     def on_filled(self, size: int) -> None:
@@ -147,7 +147,7 @@ class Sending:
         self.kept_bytes = 0
         #: Bytes of data that wait in streams, for window or for their turn.
         self.waiting_bytes = 0
-        #: Count of headers and data sent; a change shows a ping's judge that something was sent.
+        #: Number of times that headers or data were sent; a ping after new ones is no strike.
         self.sent_count = 0
         #: Bytes of data that have waited in streams and since become frames.
         self.prepared_bytes = 0
@@ -214,7 +214,7 @@ class Sending:
         self.write(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block)
 
     def send(self, stream: Http2Stream, pieces: Pieces) -> None:
-        """Send data of a stream; what cannot be sent yet waits in `outgoing` until on_sent()."""
+        """Send data of a stream; unsent data waits in `outgoing` until on_sent()."""
         if stream.has_ended:
             return
         size = sum(map(len, pieces))

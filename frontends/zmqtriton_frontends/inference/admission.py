@@ -47,7 +47,7 @@ async def reported(reports: Sequence[Report]) -> Pairs:
 
 
 def texts_of(pairs: Pairs) -> tuple[tuple[str, str], ...]:
-    """Return the headers that HTTP can carry, which have texts."""
+    """Return the headers that HTTP can carry: those with a text as their value."""
     return tuple((name, value) for name, value in pairs if isinstance(value, str))
 
 
@@ -111,7 +111,7 @@ class CheckedRequest(NamedTuple):
     observer: Observer | None = None
     #: Takes the times of its stages, if its client wants them.
     stages: Stages | None = None
-    #: Copy of the request to a version on trial, which compares its answer with this one's.
+    #: Copy of the request to a version on trial; its answer is compared with this request's.
     copy: Copy | None = None
     #: The room of responses of a stream that wait for its client; None: as many as come.
     arrivals: Arrivals | None = None

@@ -46,7 +46,7 @@ class Occupant(Protocol):
 
     @property
     def answered_at(self) -> float:
-        """Return the time of its last answer, or any time before that; 0 if there was none."""
+        """Return the time of its last answer, or any time before that; 0 before the first one."""
 
 
 T = TypeVar("T", bound=Occupant)

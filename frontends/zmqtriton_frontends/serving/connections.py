@@ -37,7 +37,7 @@ class OpenConnection(Protocol):
     def authorizations(self) -> Iterable[Sequence[str]]:
         """Return the `authorization` values that the client has sent.
 
-        There are some for each request in progress, or those of the last one.
+        One sequence of values for each request in progress, or that of the last request.
         """
 
     def throw_out(self, is_meant: IsMeant) -> None:

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _CHECK_EVERY_S = 1.0
 #: Seconds between two looks whether the clients of a process that leaves have gone.
 _LEAVE_STEP_S = 0.02
-#: Seconds for sending the errors that clients get who were not answered in time.
+#: Seconds for sending errors to the clients that were not answered in time.
 _LAST_WORDS_S = 0.2
 
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from zmqtriton_floor.arena import INLINE_BYTES, Arena
 from zmqtriton_floor.errors import Unavailable
 
-#: Bytes that all clients of a process together may have announced and not yet sent, without room
-#: in the ledger.
+#: Bytes of memory that a process makes for messages that are announced and not yet sent; the ledger
+#: does not count them.
 MAX_ANNOUNCED_BYTES = 32 << 20
 
 
@@ -149,7 +149,7 @@ class ArenaBody:
         return size * SENT_PART >= self._step
 
     def room(self) -> memoryview:
-        """Return memory for the next bytes, which filled() counts; empty if there is none."""
+        """Return memory for the next bytes, for filled(); an empty view if add() takes them."""
         room = self._room
         if room is None:
             return _NOTHING

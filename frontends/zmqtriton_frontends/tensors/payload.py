@@ -390,7 +390,7 @@ class Payload:
         return wire.make(ResponseBody, (response.parameters, outputs))
 
     def discard(self, data: bytes) -> None:
-        """Release the memory that the response in this body refers to; its caller has left."""
+        """Release the memory that the response in this body refers to; it will not be read."""
         blocks = blocks_of(data)
         if blocks:
             self.releases.add(blocks)
@@ -423,8 +423,8 @@ class Payload:
     def change_broker(self, unread: Iterable[bytes]) -> list[wire.HeldBlocks]:
         """Return the blocks of other processes that this one holds, for the next broker.
 
-        They include those in unread responses. Blocks of this process that none reports to the next
-        broker in time will be free.
+        They include those in unread responses. Blocks of this process that no other one reports to
+        the next broker in time will be free.
         """
         # a step of an ensemble may read them long after the request was refused
         self.arena.leases.lend(block for one in self.placed.values() for block in one.blocks)

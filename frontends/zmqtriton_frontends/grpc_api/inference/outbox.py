@@ -26,7 +26,8 @@ _MAX_BYTES = 4 << 20
 _FREE_BYTES = 4 << 10
 #: Room is taken in steps.
 _STEP_BYTES = 32 << 10
-#: Seconds without a request after which a stream ends with the server, and between two looks.
+#: Seconds without a request after which a stream ends while the server stops; and seconds
+#: between two looks at that.
 QUIET_S, _LOOK_S = 5.0, 0.2
 
 

@@ -28,7 +28,7 @@ MAX_MESSAGE_BYTES = 2**31 - 1
 _RESPONSE = message("inference.ModelInferResponse")
 # Tags: field number << 3 | 2, which is "length, then bytes".
 _MODEL_NAME, _MODEL_VERSION, _ID, _OUTPUT, _RAW = (bytes([n << 3 | 2]) for n in (1, 2, 3, 5, 6))
-#: Tags of ModelStreamInferResponse.
+#: Tags of the fields of ModelStreamInferResponse: its error, and its response.
 _ERROR_MESSAGE, _INFER_RESPONSE = (bytes([n << 3 | 2]) for n in (1, 2))
 _INT64 = range(-(2**63), 2**63)
 #: Largest size of a response in bytes; the rest is for what may stand around it.

@@ -118,7 +118,7 @@ class _Exchange:
         self, gateway: Gateway, entrance: Entrance, shares: RequestShares, call: RpcCall
     ) -> None:
         self.outbox = StreamOutbox(call.answers, self._go_on)
-        #: Room of responses that have come and are not encoded.
+        #: Share for responses that have come and are not encoded.
         self._arrived = call.answers.another()
         self._gateway = gateway
         self._entrance = entrance
@@ -131,7 +131,7 @@ class _Exchange:
         #: requests.
         self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
         self._bytes = 0
-        #: Bytes of these requests that are kept, and the room for them.
+        #: Bytes of these requests that are kept, and the share for them.
         self.request_bytes = 0
         self._held = call.requests.another()
         self._quiet_end = QuietEnd(lambda: bool(self._answering), lambda: self._reading.cancel())

@@ -66,12 +66,11 @@ class Account:
         self.ledger = ledger
         self.client = client = ClientAccount(ledger, address, moved, owes, end)
         self.requests = Unfinished(Share(ledger.requests, client), max_message)
-        #: Room of what waits for the client to read it.
+        #: Share for bytes that wait for the client to read them.
         self.answers = Share(ledger.answers, client)
-        #: Room of open streams, and of what waits in them to be taken.
+        #: Share for open streams, and for messages that wait in them to be taken.
         self.streams = Share(ledger.streams, client)
-        #: Room of header blocks that are kept, because they need not be read again when they come
-        #: again.
+        #: Share for header blocks that are kept, so that they are not read each time they come.
         self.headers = Share(ledger.streams, client)
         #: Sequences that the client has begun; its next connection may know nothing of them.
         self.sequences = OpenSequences(sequences_ended)

@@ -58,7 +58,7 @@ class Body(Protocol):
         """Add the next bytes, to be used before this returns."""
 
     def room(self) -> memoryview:
-        """Return memory for the next bytes; empty if there is none."""
+        """Return memory for the next bytes; an empty view if add() is to take them."""
 
     def filled(self, size: int) -> None:
         """Count bytes that were written into room()."""
@@ -139,7 +139,7 @@ class Assembly:
         return self._body is not None or bool(self._head)
 
     def room(self) -> memoryview:
-        """Return memory for the next bytes, which filled() counts; empty if there is none."""
+        """Return memory for the next bytes, for filled(); an empty view if feed() takes them."""
         return _NOWHERE if self._body is None else self._body.room()[: self.left]
 
     def filled(self, size: int) -> list[tuple[bool, Any]]:

@@ -142,11 +142,11 @@ class NativeCall(Http2Stream):
         self._tail = TAIL
         #: Done when there is room for the handler's next message.
         self._room: asyncio.Future[None] | None = None
-        #: Room of what the handler encodes.
+        #: Share for what the handler encodes.
         self._encoded: Share | None = None
-        #: Room of what is made of a request, such as an inflated message.
+        #: Share for what is made of a request, such as an inflated message.
         self._held: Share | None = None
-        #: Room of the request, while a task has it.
+        #: Share for the request, while a task has it.
         self._request_room: Share | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.deadline_ns = 0

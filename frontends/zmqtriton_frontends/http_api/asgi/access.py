@@ -67,7 +67,7 @@ _UNASKED_TYPES = frozenset(
 )
 #: Headers of inferences that a page cannot send without asking.
 _ASKED_HEADERS = (b"inference-header-content-length", b"authorization")
-#: End of the paths that are asked by POST, but only read.
+#: End of paths that are asked by POST, though they change nothing.
 _READING = "/index"
 _TOKEN = HEADER.encode()
 #: Origins that are logged in one process; a hostile client may invent any number.

@@ -177,7 +177,7 @@ def _read(
 
 
 class UnsupportedCoding(Unsupported):
-    """Raised for a body in a coding that this server does not read; the headers name the others."""
+    """Raised for a body in an unknown coding; `headers` names those that this server reads."""
 
     headers = (("Accept-Encoding", "gzip, deflate"),)
 

@@ -119,10 +119,10 @@ class AsgiExchange(Exchange):
         self._news: asyncio.Future[None] | None = None
         self._start: Event | None = None
         self.has_begun_answer = False
-        #: Room of what the client has not read.
+        #: Share for what the client has not read.
         self.share = Share(ledger.answers, owner.client)
         self.room = AnswerRoom(self.share)
-        #: Room of what is being sent; `share` has what is made of a stream meanwhile.
+        #: Share for what is being sent; the other one has what is made of a stream meanwhile.
         self._sending = self.share.another()
         self._received_bytes = 0
         self._is_answered = self._is_chunked = self._has_no_body = False

@@ -90,7 +90,7 @@ class HttpConnection(asyncio.Protocol):
         self._below = below
         self.received_bytes = 0
         self.requests = 0
-        #: Set while the rest of its work waits for the client's turn.
+        #: Received bytes wait for the client's turn at the loop.
         self._has_place = False
         #: Receives in place of this; made for the first large body.
         self._body_receiver: BodyReceiver | None = None
@@ -100,7 +100,7 @@ class HttpConnection(asyncio.Protocol):
         self.is_closed = self._is_leaving = self.is_resting = False
         #: When it was made, or was last answered; 0 where a time is not set.
         self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
-        #: Start of a wait for an announced body while the process ends; 0 without one.
+        #: Time since when an announced body has not begun to come, while the process ends; or 0.
         self._unsent_since = 0.0
         self._progress = ClientProgress()
         #: The client, for what is held for it; what has been done for it lately; and where it is,
@@ -110,8 +110,7 @@ class HttpConnection(asyncio.Protocol):
         self.turn: WorkTurn
         self.sequences = OpenSequences()
         self.address = ""
-        #: Bytes of this client that wait to be sent or read, and that no exchange has booked in
-        #: the ledger.
+        #: Share for unsent and unread bytes of this client that no exchange has booked.
         self._waiting: Share | None = None
 
     # ---------------------------------------------------------------- the loop
@@ -173,7 +172,7 @@ class HttpConnection(asyncio.Protocol):
             self.channel.pause_reading()
 
     def room(self) -> memoryview | None:
-        """Return memory for the next bytes of a body; empty if there is none.
+        """Return memory for the next bytes of a body; an empty view if data_received() takes them.
 
         None if what comes is no part of a body.
         """

@@ -63,7 +63,7 @@ class InferenceExchange(HttpInference):
         self.arena_body: ArenaBody | None = inferences.arena_body(head) if head.is_large else None
         #: Memory with a large body, until it is answered.
         self._buffer: ArenaBuffer | None = None
-        #: Room of an incomplete body, or of an answer that is not read.
+        #: Share for an incomplete body, or for an answer that is not read.
         self._share: Share | None = None
         self._received_bytes = 0
         self._is_refused = head.refusal is not None
