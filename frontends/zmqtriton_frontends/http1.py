@@ -19,11 +19,12 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple
 
-#: The request line, and each line of a field, with their ends.
+#: Limits of a head: bytes of the request line, and of each line of a field, with their ends;
+#: number of fields; bytes in all.
 MAX_LINE_BYTES = 8192
 MAX_FIELDS = 100
 MAX_HEAD_BYTES = 64 << 10
-#: The most that a body may announce: what gRPC carries in one message, too.
+#: Largest body that may be announced, in bytes: what gRPC carries in one message, too.
 MAX_BODY_BYTES = 2**31 - 1
 
 TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -49,7 +50,8 @@ STATUS_LINES = {
 _date: tuple[int, bytes] = (0, b"")
 
 _END = b"\r\n\r\n"
-#: The line before a chunk; extensions are read over.
+#: Limits of the line before a chunk, whose extensions are read over, and of all trailers, in
+#: bytes.
 _MAX_SIZE_LINE_BYTES = 256
 _MAX_TRAILER_BYTES = 8192
 #: Chunks that a body may have, besides one for each _MIN_CHUNK_BYTES of it: a small chunk costs
@@ -93,7 +95,7 @@ class Head(NamedTuple):
     method: str
     #: Path and query, not decoded.
     target: bytes
-    #: 0 for HTTP/1.0.
+    #: Minor version of HTTP/1: 0 or 1.
     minor_version: int
     #: Names in lower case and values, in the order of the request.
     fields: Sequence[tuple[bytes, bytes]]
@@ -103,7 +105,7 @@ class Head(NamedTuple):
     chunked_bytes: int | None
     keeps_alive: bool
     expects_continue: bool
-    #: All of it as it came.
+    #: Bytes of the whole head as they came.
     raw: bytes
 
     def spelled_fields(self) -> Iterator[tuple[str, bytes]]:
@@ -370,13 +372,13 @@ class RequestReader:
     def __init__(self) -> None:
         #: The request that is being read or answered.
         self.head: Head | None = None
-        #: All of it was read.
+        #: Set once all of the request was read.
         self.is_whole = True
         #: Bytes that have been received and not read; the connection appends more.
         self.held = b""
-        #: Up to here no head ends.
+        #: Bytes at the beginning of `held` that are known not to have the end of a head.
         self._searched = 0
-        #: Clients repeat themselves, so the last head is often the next one.
+        #: The last head: clients repeat themselves, so it is often the next one, too.
         self._last: Head | None = None
         #: Bytes of the body that have not been read; 0 for chunks, whose size is not known.
         self._missing = 0

@@ -53,9 +53,10 @@ Mark = tuple[int, ...]
 _Content = tuple[Grant, ...] | TokenFileError
 #: The file as it is now, and what it has if that is new.
 _Look = tuple[Mark, _Content | None]
-#: No token: balancers ask whether the server lives and is ready, and the pages show nothing of it.
+#: Need of a call without a token: balancers ask whether the server lives and is ready, and the
+#: pages show nothing of it.
 OPEN = ""
-#: A token, of whatever scope.
+#: Need of a call with any token, whatever its scopes.
 ANY = "any"
 
 _BY_CATEGORY = {
@@ -72,7 +73,7 @@ _BY_CATEGORY = {
 MAX_AT_ONCE = 20
 SECONDS_FOR_ONE = 3.0
 MAX_ADDRESSES = 4096
-#: An address of IPv6 is one of a network's, whose holder has all others, too.
+#: Bits of an IPv6 network, which counts as one address: its holder has all others of it, too.
 _OWN_BITS = 64
 _NAME = r"[^\s/'\"`,;:()<>]"
 #: An absolute path, but not the end of another, of an address or of a fraction.
@@ -82,7 +83,7 @@ _PATH = re.compile(rf"(?<![\w.:/~-])/(?:{_NAME}+/)*{_NAME}+")
 class Failure(NamedTuple):
     """The judgement of one failure."""
 
-    #: The first after a silence.
+    #: Set for the first failure after a silence.
     begins_burst: bool
     #: Seconds until another wrong token of this address gets 401 again; 0 if this one does,
     #: otherwise it gets 429.
@@ -146,7 +147,7 @@ class BearerTokens:
         #: Names of all tokens that the file has had, by digest: a stream outlives its token.
         self._names: dict[bytes, str] = {}
         self._failures = FailureLimit()
-        #: Called when other tokens are valid than before.
+        #: Functions that are called when the set of valid tokens has changed.
         self.on_change: list[Callable[[], None]] = []
         self._day = _today()
         #: Marks of the token file: at the last reading, and at the last look.

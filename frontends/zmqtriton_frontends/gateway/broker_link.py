@@ -85,12 +85,12 @@ class BrokerLink:
         self._introduce = introduce
         self._loop: asyncio.AbstractEventLoop
         self._directory: str
-        #: Sent along with anything else, once there are any.
+        #: Releases of blocks, sent along with other messages; None before the first broker.
         self._releases: Releases | None = None
         #: Epoch of the broker to connect to, 0 while there is none; and of the last one that has
         #: welcomed this process.
         self._epoch = self._welcome_epoch = 0
-        #: None while there is no broker.
+        #: Connection to the broker; None while there is none.
         self._dealer: Dealer | None = None
         self._is_writing = False
         self._requests: list[wire.Request] = []

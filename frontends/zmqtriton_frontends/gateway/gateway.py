@@ -41,7 +41,8 @@ _log = logging.getLogger(__name__)
 #: Seconds after the order to stop during which sequences may still begin, if no other server has
 #: the port.
 NEW_SEQUENCES_S = 2.0
-#: More of one message are taken one by one, so that others have their turns between them.
+#: Replies of one message that are taken in one go; more are taken one by one, so that others have
+#: their turns between them.
 _FEW_REPLIES = 8
 
 

@@ -87,7 +87,7 @@ class Reader:
         self.arrivals = arrivals or Arrivals()
         #: Responses for pop(), in the order of the stream.
         self.ready: deque[_Response] = deque()
-        #: When what is missing is given up; None if nothing is.
+        #: Time at which missing responses are given up; None without any.
         self.deadline: float | None = None
         #: The final response is in `ready`, or was.
         self.was_final = False
@@ -326,7 +326,8 @@ class Streams:
         #: withheld.
         self._watched: dict[ResponseStream, int] = {}
         self._look_due: asyncio.TimerHandle | None = None
-        #: Responses of streams by the way that they came.
+        #: Number of responses of streams by the way that they came: from the stub, or through the
+        #: broker.
         self.direct = 0
         self.brokered = 0
 

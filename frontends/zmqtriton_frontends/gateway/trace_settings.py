@@ -19,9 +19,9 @@ NUMBERS = {
     "log_frequency": (0, 2**32 - 1),
 }
 _LEVELS = ("TIMESTAMPS", "TENSORS")
-#: as C reads it: what follows the digits is ignored
+#: Number at the beginning of a text, as C reads it: what follows the digits is ignored.
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)")
-#: Longer than any limit.
+#: Characters of a number that is beyond every limit.
 _MANY_DIGITS = 30
 
 

@@ -54,7 +54,7 @@ Exchange = Callable[[AsyncIterator[bytes], RpcCall], RpcResponses]
 
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"
-#: Clients ask for the first, older ones for the second; the messages are the same.
+#: Names of the reflection service, for current and for older clients; the messages are the same.
 _REFLECTION = (
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
@@ -76,8 +76,8 @@ class Rpc(NamedTuple):
     keeps_request: bool = False
     #: The messages name models, and the handler checks whether the client's token is for them.
     names_model: bool = False
-    #: Raises if the client may not ask, which the handler does, too: for transports that receive a
-    #: large request and would rather not.
+    #: Raises if the client may not call this. The handler does so, too; a transport may ask before
+    #: it receives a large request.
     check: Callable[[RpcCall], RpcCall] | None = None
     #: Called when the server stops: ends what may go on for as long as a client likes.
     drain: Callable[[], None] = lambda: None

@@ -39,7 +39,7 @@ class Budget:
 class PingRules(NamedTuple):
     """Triton's options for the pings of clients."""
 
-    #: The time between two pings that come without data from us, in seconds.
+    #: Seconds between two pings that come without data from the server.
     interval_s: float = 300.0
     #: Early pings that a client may send before its connection is ended; 0 is no limit.
     strikes: int = 2
@@ -47,7 +47,7 @@ class PingRules(NamedTuple):
     without_calls: bool = False
 
 
-#: The interval between pings without a call.
+#: Seconds between two pings that come without a call.
 _WITHOUT_CALLS_S = 7200.0
 
 

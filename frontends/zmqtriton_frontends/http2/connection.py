@@ -42,8 +42,8 @@ Begin = Callable[["Http2Connection", int], Http2Stream]
 #: Names are lower-case tokens; values have no line ends.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _VALUE = re.compile(rb"[^\0\r\n]*")
-#: Nor white space around them; other values may have it, as with gRPC's own servers: their clients
-#: send it in metadata.
+#: Values of pseudo-headers, which have no white space around them, either; other values may have
+#: it, as with gRPC's own servers: their clients send it in metadata.
 _PSEUDO_VALUE = re.compile(rb"(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?")
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 _REQUIRED = (b":method", b":scheme", b":path")
@@ -89,10 +89,10 @@ def content_length(fields: Headers) -> int | None:
 class _Block(NamedTuple):
     """A header block, read."""
 
-    #: None if no stream can begin with it.
+    #: Makes a stream that begins with this block; None if no stream can.
     begin: Begin | None
     fields: Headers
-    #: -1 if the client does not say.
+    #: Announced bytes of the body; -1 if the client does not say.
     content_length: int
     #: Bytes that are booked for a stream that begins with this block.
     kept_bytes: int = STREAM_BYTES

@@ -20,15 +20,15 @@ Field = tuple[bytes, bytes]
 Read = TypeVar("Read")
 Headers = tuple[Field, ...]
 
-#: The most that the names and values of one block may take, table overhead included (RFC 9113).
+#: Bytes that the names and values of one block may have, table overhead included (RFC 9113).
 MAX_LIST_BYTES = 64 * 1024
-#: The most fields of one block: gRPC's clients send ten and their metadata.
+#: Fields that one block may have: gRPC's clients send ten and their metadata.
 MAX_FIELDS = 128
 #: Changes of the table's size that one block may make, before its first field (RFC 7541, 4.2).
 _MAX_RESIZES = 2
 #: Blocks whose meaning is kept for one connection; before one more is kept, all are forgotten.
 _MAX_KEPT = 32
-#: Longer blocks are not kept, nor those that mean more.
+#: Longest block that is kept, and longest text of its names and values, in bytes.
 _LONGEST_KEPT = 512
 _MAX_SAID = 4096
 #: Bytes booked for each field of a kept block, besides its text.
@@ -138,7 +138,7 @@ _BY_LENGTH = {
 _END = 256
 #: State after bits that no string may have; every further step stays in it.
 _NOWHERE = 256
-#: Padding are the first bits of the end, fewer than these.
+#: Bits that padding is shorter than; it is the beginning of the end symbol's code.
 _PADDING_BITS = 8
 
 
@@ -218,7 +218,7 @@ class HeaderTable:
     __slots__ = ("_bytes", "_own", "_size", "changes")
 
     def __init__(self) -> None:
-        #: The newest last.
+        #: Fields that the client has added, the newest last.
         self._own: deque[Field] = deque()
         self._bytes = 0
         self._size = TABLE_BYTES

@@ -25,9 +25,9 @@ _NOWHERE = memoryview(b"")
 _MAX_READY = 1 << 20
 #: Bytes that a stream may send before another one has its turn.
 _TURN_BYTES = 256 * 1024
-#: Larger pieces are sent from where they lie.
+#: Largest piece, in bytes, that is copied; a larger one is sent from where it lies.
 _COPIED_BYTES = 4 * 1024
-#: Larger answers are not joined.
+#: Largest answer, in bytes, that is joined into one piece.
 _JOINED_BYTES = 64 * 1024
 
 #: Pieces that are sent one after the other.
@@ -79,11 +79,11 @@ class Http2Stream:
         self.was_ended = False
         #: We have given everything, though some of it may still wait here.
         self.has_ended = False
-        #: Neither reset nor ended by both sides.
+        #: Set until the stream is reset, or ended by both sides.
         self.is_open = True
         #: Bytes that are booked while the stream is open, for its headers, too.
         self.kept_bytes = 0
-        #: Among those that may send now.
+        #: Set while the stream is among those that may send.
         self.has_turn = False
         self.outgoing: deque[memoryview] = deque()
         self.outgoing_bytes = 0

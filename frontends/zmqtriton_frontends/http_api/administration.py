@@ -41,9 +41,10 @@ _LOG = {
     "log_verbose_level": int,
     "log_format": str,
 }
-#: The size of a cudaIpcMemHandle_t.
+#: Size of a cudaIpcMemHandle_t in bytes.
 _HANDLE_BYTES = 64
-#: The text of such a handle; a longer one is not decoded, which would keep all clients waiting.
+#: Characters of such a handle in base64; a longer text is not decoded, which would keep all
+#: clients waiting.
 _MAX_HANDLE_BYTES = 88
 
 

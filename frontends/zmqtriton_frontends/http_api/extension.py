@@ -44,7 +44,7 @@ Example = Callable[[ModelVersion], dict[str, Any] | None]
 
 class Operation(NamedTuple):
     summary: str
-    #: Names of schemas.
+    #: Names of the schemas of the two bodies.
     request: str = ""
     response: str = ""
     #: Media type of the answer; empty if that has no body.
@@ -59,7 +59,8 @@ class RouteDescriptions(NamedTuple):
 
     #: Operations by the qualified names of their responders.
     operations: Mapping[str, Operation] = MappingProxyType({})
-    #: Likewise; they decide by themselves about models that answer any number of times.
+    #: Examples of bodies by the same names; they decide by themselves about models that answer any
+    #: number of times.
     examples: Mapping[str, Example] = MappingProxyType({})
     schemas: Mapping[str, Any] = MappingProxyType({})
     #: The schema of errors.
@@ -98,7 +99,8 @@ class HttpExtension(NamedTuple):
     descriptions: Callable[[Gateway], RouteDescriptions] = lambda _: RouteDescriptions()
     #: Returns the routes so far with other responders in them, or nothing for the same.
     around: Callable[[Gateway, list[Route]], Sequence[Route]] = _nothing
-    #: Inferences with one of these headers, in lower case, have the responder of that table.
+    #: Names of headers in lower case: an inference with one of them has the responder of that
+    #: table.
     headers: Callable[[Gateway], tuple[bytes, ...]] = _nothing
     #: Changes what /openapi.json says to the client of a request.
     describe: Callable[[Gateway, HttpRequest, dict[str, Any]], Awaitable[None]] | None = None

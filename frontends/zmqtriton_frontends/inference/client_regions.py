@@ -30,9 +30,11 @@ from zmqtriton_floor.wire import (
     make,
 )
 
-#: The largest element, and what processors copy at a time.
+#: Alignment of inputs that are lent, in bytes: the largest element, and what processors copy at a
+#: time.
 _ALIGNMENT = 64
-#: Otherwise a small request could have any amount of memory filled.
+#: Bytes of inputs in shared memory that one request may have; otherwise a small request could have
+#: any amount of memory filled.
 MAX_READ_BYTES = 2**31 - 1
 
 

@@ -17,7 +17,7 @@ from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 
 _VERB = "demand"
 _T = TypeVar("_T")
-#: The gateway's.
+#: Calls the supervisor: Gateway.call().
 Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 

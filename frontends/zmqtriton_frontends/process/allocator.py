@@ -17,7 +17,8 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
-#: glibc takes no more. Larger pieces still come from the kernel and go back to it at once.
+#: Largest piece that comes from the heap, in bytes; glibc allows no more. Larger pieces still come
+#: from the kernel and go back to it at once.
 _FROM_HEAP_BYTES = 32 << 20
 #: Bytes of free memory that stay at the end of the heap; the copies of a message of 16 MiB fit.
 _KEPT_BYTES = 64 << 20
@@ -113,7 +114,8 @@ class UnusedMemory:
     ) -> None:
         self._measure = measure
         self._give_back = give_back
-        #: The interpreter has the one, and the other is worth keeping.
+        #: Unused bytes that are left alone: those of the interpreter, and those that are worth
+        #: keeping.
         self._least = measure() + _KEPT_BYTES
         #: Unused bytes that could not be given back the last time; fewer if some were used since.
         self._left = 0

@@ -10,9 +10,9 @@ from zmqtriton_frontends.process.ledger import Share
 
 #: Bytes of unread responses that are not booked: they are part of what an open stream costs.
 FREE_BYTES = 16 << 10
-#: Room is taken in steps.
+#: Bytes of room that are taken in one step.
 _STEP_BYTES = 32 << 10
-#: A client that has moved so much since the last look goes on.
+#: Bytes that a client has to move between two looks to count as going on.
 _MOVING_BYTES = 8 << 10
 _ENDLESS = 1 << 62
 

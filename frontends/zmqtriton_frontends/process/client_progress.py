@@ -12,8 +12,8 @@ from typing import Any
 #: Time limit in seconds for a client to move MIN_BYTES; one that moves less has stalled.
 STALL_S = 30.0
 MIN_BYTES = 30 * 1024
-#: Or this part of what is held, if that is more: who makes the server hold 64 MiB has to move
-#: 70 KB a second.
+#: Part of what is held (a 32nd) that has to move instead, if that is more: a client that makes the
+#: server hold 64 MiB has to move 70 KB a second.
 PART = 32
 #: A client that reads what is made bit by bit may pause so long while no more than this waits for
 #: it: a person at a debugger, a consumer that is slower than its stream. Where others lack the

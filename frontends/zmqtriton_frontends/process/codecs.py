@@ -28,13 +28,13 @@ _INPUT_BYTES = 64 << 10
 #: Bytes that a connection may inflate: the burst, and the refill per second.
 MAX_BYTES = 256 << 20
 BYTES_PER_S = 64 << 20
-#: So little is not counted.
+#: Largest step, in bytes, that is not counted.
 _FREE_BYTES = 1 << 20
 #: Bytes that are inflated at once on the loop, and then at a time in a thread.
 _FIRST_BYTES = 256 << 10
 _STEP_BYTES = 4 << 20
-#: Steps are joined from that size on, which the kernel moves when it grows: what grows below it
-#: leaves a hole in the heap with each step.
+#: Size in bytes at which steps are joined into a buffer, which the kernel moves when it grows: a
+#: smaller one would leave a hole in the heap with each step.
 _JOINED_BYTES = 32 << 20
 
 

@@ -24,7 +24,7 @@ from zmqtriton_frontends.process.futures import wake
 
 _log = logging.getLogger(__name__)
 
-#: The limit for a client's handshake, and for what a client without TLS says.
+#: Seconds that a client has for its handshake, or to begin a request without TLS.
 _HANDSHAKE_WITHIN_S = 9.0
 #: Seconds that clients without TLS have to read their refusal.
 _FAREWELL_S = 1.0
@@ -58,12 +58,12 @@ class Certificates:
 
     def __init__(self, tls: Tls, service: str) -> None:
         self.cert, self.key = tls.server_cert, tls.server_key
-        #: Signs clients' certificates; "" if they need none.
+        #: File of the authority that signs clients' certificates; "" if they need none.
         self.root = tls.root_cert
         self._service = service
         self._seen = self._look()
         self._warn_of_its_end()
-        #: Why the newest files cannot be used; "" if they are in use.
+        #: Reason why the newest files cannot be used; "" if they are in use.
         self._problem = ""
 
     def make_context(self) -> ssl.SSLContext:

@@ -32,11 +32,12 @@ SMALL_BYTES = 256 << 10
 SMALL_PART = 8
 #: Seconds that something waits for room.
 WAIT_S = 30.0
-#: While room is short, a client that has not moved for so many checks is ended.
+#: Checks in a row without progress after which a client is ended, while room is short.
 _STILL_CHECKS = 2
-#: No more room is made than this part of all.
+#: Part of the budget, a quarter, that one check makes free at most.
 _MAX_MADE = 4
-#: Or only this part of what it holds at each.
+#: Part of what a client holds; if it moves no more than that between two checks, it makes no
+#: progress.
 _MOVING_PART = 512
 #: Bytes that may be held beyond the budget, if they are there already and would be lost: half of
 #: them by an address, or one thing of any size.
@@ -51,9 +52,9 @@ class HeldBytes:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
-        #: Beyond that.
+        #: Bytes that are borrowed, beyond those.
         self.borrowed = 0
-        #: The most that there was no room for since the last check.
+        #: Largest size that was refused since the last check, in bytes.
         self.missing = 0
         #: Futures that wait until less is held.
         self.waiting: deque[asyncio.Future[None]] = deque()

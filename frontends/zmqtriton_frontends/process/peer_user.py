@@ -25,7 +25,7 @@ _PROC = Path("/proc")
 _MAPPED_PREFIX = bytes(10) + b"\xff\xff"
 #: All users, by their own numbers.
 _ALL_USERS = "0 0 4294967295"
-#: A row may be passed over while others come and go.
+#: Looks at a table: a row may be passed over while others come and go.
 _LOOKS = 3
 #: linux/netlink.h, sock_diag.h and inet_diag.h: the head of a message, the question about a socket
 #: with two ends, and what is read of the answer: a state, a user and an inode.

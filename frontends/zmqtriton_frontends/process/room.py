@@ -14,15 +14,18 @@ from typing import Generic, Protocol, TypeVar
 
 from zmqtriton_frontends.process.ledger import ClientAccount
 
-#: A connection that is not idle makes room when its client has hardly gone on for so long.
+#: Seconds with hardly any progress of its client after which a connection that is not idle makes
+#: room.
 STILL_S = 5.0
-#: If it was never answered, for so long.
+#: Seconds after which one makes room that was never answered.
 NEW_S = 0.5
-#: Or, if it waits for the server, for so long: it may be a stream that is forgotten.
+#: Seconds after which one makes room that waits for the server: it may be a stream that is
+#: forgotten.
 WAITING_S = 300.0
-#: A client that sends less between two checks does not go on.
+#: Bytes that a client has to move between two checks to count as going on.
 _LEAST_BYTES = 1024
-#: This part of all makes room at once, so that not all are looked at for each new one.
+#: Part of all connections, a 64th, that makes room at once, so that not all are looked at for each
+#: new one.
 _PART = 64
 #: Descriptors that are kept for segments of shared memory, files, and connections that have yet to
 #: be accepted.

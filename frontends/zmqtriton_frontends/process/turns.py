@@ -32,16 +32,16 @@ from zmqtriton_frontends.process.futures import wake
 
 _log = logging.getLogger(__name__)
 
-#: A round, and so the longest turn.
+#: Seconds of a round, and so of the longest turn.
 ROUND_S = 0.005
 #: Seconds that a client may cost at once, and the part of each second that it may cost for ever,
 #: and still count as one that costs little.
 LITTLE_S = 0.005
 LITTLE_PART = 0.05
-#: More is not held against a client: a second later it costs little again.
+#: Seconds of cost that are held against a client at most: a second later it costs little again.
 _MAX_S = 0.05
-#: The turn of one that costs little where others wait, and of those that cost much if the others
-#: have used the round up.
+#: Seconds of a turn: of a client that costs little where others wait, and of those that cost much
+#: if the others have used the round up.
 _TURN_S = 0.001
 #: Seconds that a new client is taken to have cost.
 _NEW_S = 0.002
@@ -51,10 +51,10 @@ _EARLIER_S = 50.0
 #: Seconds that it can cost to read something, and each byte of it: more is time that went
 #: elsewhere.
 READ_S, BYTE_S = 0.0005, 8e-6
-#: While requests of all clients of a process reach this number, nothing more is read of clients
-#: with more than their share: a collection of garbage, during which all wait, visits each request.
+#: Requests of all clients of a process at which nothing more is read of clients with more than
+#: their share: a collection of garbage, during which all wait, visits each request.
 MAX_REQUESTS = 2048
-#: The part of the last turn of a task in the length that is expected of one.
+#: Weight of a task's last turn in the length that is expected of one.
 _WEIGHT = 0.1
 
 T = TypeVar("T")
@@ -63,7 +63,8 @@ T = TypeVar("T")
 GoOn = Callable[[float], bool]
 
 
-#: When it is due, as if it had come earlier; its number, the client's cost, and what waits.
+#: Work that waits: when it is due, as if it had come earlier; its number, the client's cost, and
+#: the function that does it.
 _Waiting = tuple[float, int, "Cost", GoOn]
 
 

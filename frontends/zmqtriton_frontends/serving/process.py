@@ -45,7 +45,7 @@ class Service:
     role = ""
     #: The memory that its clients make the process hold.
     ledger: Ledger | None = None
-    #: Another server takes clients that connect when this one has left.
+    #: Set if another server takes clients that connect when this one has left.
     shares_port = False
     #: Bearer tokens of its clients; None if they need none.
     tokens: Any = None
@@ -103,7 +103,7 @@ class ServingProcess:
         self._make = make
         self._on_stop = on_stop
         self._is_stopped = asyncio.Event()
-        #: When it has ended at the latest.
+        #: Time at which it ends at the latest, on the loop's clock.
         self._end_s = math.inf
 
     def stop(self, within_s: float) -> None:

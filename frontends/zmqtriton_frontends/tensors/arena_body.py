@@ -38,17 +38,17 @@ class ByteBudget:
         self._left += size
 
 
-#: Smaller messages are not worth it.
+#: Size in bytes of the smallest message that is received into the arena.
 MIN_BYTES = INLINE_BYTES
 #: Bytes of memory that are made at once, which keeps a loop for a millisecond.
 STEP_BYTES = 4 << 20
-#: A client without a reservation must have sent this fraction of the first step: 1/16.
+#: Fraction of the first step (a 16th) that a client without a reservation must have sent.
 SENT_PART = 16
-#: The next step is due when less than this is left: what comes at once finds room.
+#: Bytes of room at which the next step is due: what comes at once finds room.
 _AHEAD_BYTES = 256 << 10
 #: Bytes at the beginning of a message that show where its tensors begin, if any do.
 _HEAD_BYTES = 4096
-#: Within this time a client with a reservation must have sent that fraction, too.
+#: Time limit in seconds for a client with a reservation to have sent that fraction, too.
 PATIENCE_S = 3.0
 
 _NOTHING = memoryview(b"")

@@ -17,7 +17,8 @@ from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
 from zmqtriton_frontends.inference.client_regions import RegionContents
 
-#: A release waits this long for a message to travel with, unless many wait.
+#: Seconds that a release waits for a message to travel with, unless more blocks wait than this
+#: number.
 _SEND_AFTER_S = 0.003
 _MAX_WAITING = 8
 

@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 #: The messages that receive() takes.
 MESSAGES = (wire.SegmentCreated, wire.SegmentOpened)
 
-#: The longest wait for the supervisor, which takes milliseconds where the machine has time for it.
+#: Seconds to wait for the supervisor at most; it takes milliseconds where the machine has time for
+#: it.
 _ANSWER_TIMEOUT_S = 5.0
 _NO_ANSWER = "The supervisor did not answer in time."
 

@@ -55,7 +55,7 @@ class Health:
         #: watchers.
         self._models_say = True
         self._asking: asyncio.Task[None] | None = None
-        #: All watchers wait for this; None if there are none.
+        #: Done when the readiness has changed, or may have; None while no watcher waits for that.
         self._change: asyncio.Future[None] | None = None
         #: Readiness that the watchers have seen last; None if they have seen different ones.
         self._last: bool | None = None

@@ -15,11 +15,11 @@ from zmqtriton_frontends.grpc_api.inference.convert import parse
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import field_at, merge
 from zmqtriton_protos import message
 
-#: The most of a message that brings no files; it takes two milliseconds at most.
+#: Largest message that brings no files, in bytes; to read it takes two milliseconds at most.
 MAX_BYTES = 64 << 10
 #: Fields that a load may have, files included; of files there may be half as many.
 MAX_FIELDS = 8192
-#: A parameter of a load that is no file.
+#: Largest parameter of a load that is no file, in bytes.
 MAX_PARAMETER_BYTES = 1 << 20
 #: Bytes that are read at once, and seconds of that before other clients have their turn.
 _PART_BYTES, _TURN_S = 16 << 10, 0.003

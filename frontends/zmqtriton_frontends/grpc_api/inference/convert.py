@@ -32,7 +32,7 @@ _IN_NO_REGION: list[Any] = RequestBody._field_defaults["places"]
 _NO_DATATYPE = 0
 #: The largest number that the wire takes for an unsigned 64-bit value.
 _MAX_COUNT = 2**63 - 1
-#: Longer sequence ids are refused by this Triton, too.
+#: Characters of the longest sequence id that is accepted, as by this Triton.
 _MAX_CORRELATION_CHARACTERS = 128
 
 #: Parameters of a request that are not the model's, and the fields that may hold them.

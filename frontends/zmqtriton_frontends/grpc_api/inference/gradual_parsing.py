@@ -20,15 +20,16 @@ from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_conte
 from zmqtriton_frontends.grpc_api.inference.response import varint
 from zmqtriton_protos import message
 
-#: Less is read at once, in some milliseconds at most.
+#: Size in bytes at which a message is read in parts; a smaller one is read at once, in some
+#: milliseconds at most.
 LARGE_BYTES = 64 << 10
-#: A part.
+#: Size of a part in bytes.
 _PART_BYTES = 16 << 10
-#: A turn of its client ends after a part, beyond this.
+#: Seconds of reading after which the turn of the client ends, with the next part.
 _TURN_S = 0.003
-#: More fields, but for those of contents, are refused: there may be 1,024 tensors.
+#: Fields that a request may have, besides those of contents: there may be 1,024 tensors.
 MAX_FIELDS = 64 << 10
-#: More are refused within a group, which is read in one turn. No client of proto3 sends any.
+#: Fields that a group may have, which is read in one turn. No client of proto3 sends groups.
 MAX_GROUP_FIELDS = 4 << 10
 
 _REQUEST = message("inference.ModelInferRequest")
@@ -42,14 +43,15 @@ _ELEMENTS = {n << 3 | _BYTES: 0 for n in range(1, 6)} | {6 << 3 | _BYTES: 4, 7 <
 
 #: A field: where it begins, its tag, and where what it contains begins and ends.
 _Field = tuple[int, int, int, int]
-#: Below this size protobuf is faster.
+#: Size in bytes at which raw tensors are split off; below it protobuf is faster.
 MIN_BYTES = 16 * 1024
-#: Requests with more top-level fields are left to protobuf, which is fast at those.
+#: Top-level fields that a request may have to be split; with more it is left to protobuf, which is
+#: fast at those.
 _MAX_FIELDS = 256
 
 #: ModelInferRequest.raw_input_contents: field 7, length and bytes.
 _RAW = 7 << 3 | 2
-#: Tags up to this one, those of the first fields, are a byte.
+#: Largest tag of one byte, as those of the first fields are.
 _ONE_BYTE = 127
 
 

@@ -19,12 +19,12 @@ from zmqtriton_frontends.process.ledger import Share
 
 Message = bytes | Pieces
 
-#: The limit; more would only lie here, since the transport has a buffer of its own.
+#: Limits of the queue; more would only lie here, since the transport has a buffer of its own.
 _MAX_MESSAGES = 64
 _MAX_BYTES = 4 << 20
 #: Bytes of a stream's messages that are not booked: they are part of what an open stream costs.
 _FREE_BYTES = 4 << 10
-#: Room is taken in steps.
+#: Bytes of room that are taken in one step.
 _STEP_BYTES = 32 << 10
 #: Seconds without a request after which a stream ends while the server stops; and seconds
 #: between two looks at that.
@@ -47,7 +47,7 @@ class StreamOutbox:
         self.room = _FREE_BYTES
         #: Messages that do not fit yet, and what their senders wait for.
         self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
-        #: One after the other waits for room for what it has not encoded.
+        #: Lock of the senders that wait for room before they encode: one after the other gets it.
         self._asking = asyncio.Lock()
         self._reader: asyncio.Future[None] | None = None
         self._has_ended = False
@@ -196,7 +196,7 @@ class QuietEnd:
         """Set up; `is_busy` is whether something is to be answered, `end` ends the stream."""
         self._is_busy, self._end = is_busy, end
         self._loop = asyncio.get_running_loop()
-        #: When the last request came, on the loop's clock.
+        #: Time of the last request, on the loop's clock.
         self.asked_s = 0.0
         self._look: asyncio.TimerHandle | None = None
 

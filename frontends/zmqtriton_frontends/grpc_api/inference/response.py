@@ -79,7 +79,8 @@ class Pieces:
         return step
 
 
-#: A copy of more would hold the loop for some milliseconds.
+#: Largest response that is copied into one piece, in bytes: more would hold the loop for some
+#: milliseconds.
 _COPIED_BYTES = 1 << 20
 #: Characters of the text of an error; the rest is cut off.
 _MAX_TEXT = 64 << 10
@@ -96,8 +97,8 @@ class StreamEncoder:
         """Set up; without a model for a request that did not get that far."""
         id = field(_ID, request_id.encode()) if request_id else b""
         self._head = _head(model, version) + id if model else id
-        #: without a response Triton returns what the request said, and a client that named no
-        #: version gets none
+        #: Head of an answer without a response: Triton then returns what the request said, so a
+        #: client that named no version gets none.
         self._head_as_asked = _head(model, asked_version) + id if model else id
 
     def response(

@@ -71,13 +71,14 @@ from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.turns import MAX_REQUESTS, RequestShares
 from zmqtriton_frontends.tensors.references import is_large
 
-#: While this much of one stream is in flight, its next request is not read: gRPC's flow control
-#: then stops the client.
+#: Requests, and bytes of them, that may be in flight on one stream; at these limits its next
+#: request is not read, and gRPC's flow control stops the client.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
-#: Room for requests under way is taken in steps.
+#: Bytes of room for requests under way that are taken in one step.
 _STEP_BYTES = 32 << 10
-#: Or this much of its answers has come and waits.
+#: Bytes of answers that may have come and wait; at this limit the next request is not read,
+#: either.
 _MAX_ANSWER_BYTES = 4 << 20
 
 _EMPTY_FINAL = "triton_enable_empty_final_response"

@@ -17,7 +17,7 @@ from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share
 
 #: Bytes that a client may leave unread before it is no longer read from.
 HIGH_WATER = 1 << 18
-#: Room for streams is taken in steps of so much, which cover a plain request.
+#: Bytes of room for streams that are taken in one step, which covers a plain request.
 _STEP_BYTES = 16 << 10
 #: The names of gRPC's statuses, each at its number.
 NAMES = (
@@ -75,7 +75,7 @@ class Account:
         #: Sequences that the client has begun; its next connection may know nothing of them.
         self.sequences = OpenSequences(sequences_ended)
         self._progress = ClientProgress()
-        #: The number of a stream, and since when those up to it have been open.
+        #: Number of a stream, and the time since when the streams up to it have been open.
         self._silent_before = 0, 0.0
 
     def admits_streams(self, http2: Http2Connection, size: int) -> bool:

@@ -36,7 +36,7 @@ _LOOK_S = 5.0
 _LOW_WATER = 1 << 16
 #: Limits of the transport's buffer at which it reports the first byte that a client leaves unread.
 _FIRST_BYTE, _ALL_READ = 1, 0
-#: Pieces of an output are joined up to this size.
+#: Largest output, in bytes, whose pieces are joined.
 _JOINED_BYTES = 128 * 1024
 #: Bytes that are sent before others have their turn.
 _AT_ONCE_BYTES = 4 << 20
@@ -52,11 +52,14 @@ _BETWEEN_S = 0.5
 #: Seconds that a client has to read the last bytes of a connection that is closed; the rest is
 #: lost.
 _CLOSE_S = 5.0
-#: Ages differ by this share, so that not all clients come back at once.
+#: Share of its age that a connection may live longer or shorter, so that not all clients come back
+#: at once.
 _AGE_SPREAD = 0.1
-#: Smaller data are not received into their own place: copying costs less than one more turn.
+#: Least data, in bytes, that is received into its own place: to copy less costs less than one more
+#: turn.
 _WORTH_BYTES = 128 * 1024
-#: Enough for the header of a frame, and not much of what follows it.
+#: Bytes that are received at once amid large messages: enough for the header of a frame, and not
+#: much of what follows it.
 _HEADER_BYTES = 4096
 #: Bytes that are received at once while others wait, too.
 _CROWDED_BYTES = 64 * 1024
@@ -70,7 +73,7 @@ class GrpcHost(Protocol):
     compression: str
     rules: Rules
     settings: Grpc
-    #: Shared by all connections: what is received into it is used at once.
+    #: Buffer of all connections: what is received into it is used at once.
     buffer: memoryview
     turns: Turns
 
@@ -113,9 +116,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.received_bytes = 0
         #: The transport has bytes that the client has not read.
         self._is_backed_up = False
-        #: Something waits for the client, and is looked at now and then.
+        #: Set while something waits for the client, and a timer looks whether that goes on.
         self._is_watched = False
-        #: The client goes elsewhere once it has ended its sequences.
+        #: Set once the client is to go elsewhere, as soon as it has ended its sequences.
         self._is_to_leave = False
         self._made_s = 0.0
         self.address = ""

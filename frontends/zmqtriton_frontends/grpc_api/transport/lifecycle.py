@@ -23,14 +23,15 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer, ByteB
 
 _log = logging.getLogger(__name__)
 
-#: A status travels in the trailers, and clients drop trailers of more than 8 KiB with an error of
-#: their own; a traceback must not become that.
+#: Largest text of a status, in bytes: it travels in the trailers, and clients drop trailers of
+#: more than 8 KiB with an error of their own; a traceback must not become that.
 _MAX_DETAILS_BYTES = 6000
 _UNAVAILABLE = Unavailable.grpc_status
 #: Shortest and longest pause, in milliseconds, that clients with a retry policy are asked for;
 #: others ignore it.
 _PUSHBACK_MS, _MAX_PUSHBACK_MS = 1000, 300_000
-#: A deadline further away than this is none, and would not fit into 63 bits of nanoseconds.
+#: Seconds to the farthest deadline that counts; a later one is none, and might not fit into 63
+#: bits of nanoseconds.
 FAR_S = 1e9
 #: Open calls of one connection; its client keeps back what is more. Without a limit the server
 #: would also keep whatever one connection begins and resets, which costs memory and other clients'
@@ -49,7 +50,7 @@ class RpcLifecycle:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        #: None if no call needs one.
+        #: Bearer tokens of the clients; None if no call needs one.
         self.tokens = bearer_tokens_of(gateway.settings)
         self.table = table(gateway, self.tokens)
         self._announced = ByteBudget()

@@ -50,11 +50,11 @@ from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 #: Seconds that a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
 _DEADLINE_EXCEEDED = 4
-#: The room that is given for a large message at a time.
+#: Bytes of flow-control window that a stream gets at a time for a large message.
 _LARGE_WINDOW_BYTES = 4 << 20
-#: More of a stream's answers do not wait here.
+#: Bytes of a stream's answers that may wait here; with more, the handler waits.
 _MAX_UNSENT = 64 * 1024
-#: Longer messages are deflated by a thread.
+#: Largest message, in bytes, that is deflated on the loop; a thread deflates longer ones.
 _LONG = 64 * 1024
 
 
@@ -71,7 +71,7 @@ class CallContext(NamedTuple):
     info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
     large: Callable[[int], Body] | None
-    #: Has the client's turns.
+    #: Inbox of the connection, which has the client's turns.
     inbox: Inbox
     #: The metadata ask for more than the answer.
     has_wishes: bool
@@ -133,7 +133,7 @@ class NativeCall(Http2Stream):
         self.has_wishes = context.has_wishes
         self.grant: Grant | None = None
         self._assembly = Assembly(context.account.requests, context.large)
-        #: The message of an RPC that takes only one has come.
+        #: Set once a message of the client has come.
         self._has_request = False
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None

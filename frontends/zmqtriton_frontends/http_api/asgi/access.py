@@ -49,7 +49,7 @@ class Headers(Protocol):
         """Return the value of a header, given in lower case."""
 
 
-#: Returns why not, or "".
+#: Returns the reason of a refusal; "" for a request that may go on.
 Check = Callable[[Headers], str]
 
 
@@ -61,7 +61,7 @@ AccessCheck = tuple[int, Check]
 #: requests without asking anybody; it cannot leave out the header `Origin`.
 _CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging", "steering"})
 _INFERENCE = "inference"
-#: The types of bodies of forms, and none.
+#: Content types that any page may send: those of forms, and none.
 _UNASKED_TYPES = frozenset(
     {"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
 )
@@ -85,7 +85,7 @@ class AccessRules:
         #: Origins whose pages were refused, and logged.
         self._refused: set[str] = set()
         self._hosts = AllowedHosts(settings.http.bound_address, settings.http.allowed_hosts)
-        #: None if no request needs one.
+        #: Bearer tokens of the clients; None if no request needs one.
         self.tokens = bearer_tokens_of(settings)
 
     def checks(self, route: Route) -> list[AccessCheck]:

@@ -24,7 +24,7 @@ from zmqtriton_frontends.process.ledger import SHARE, Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns
 
-#: HTTP chunks in one body; more is an attack on the loop that reads them.
+#: HTTP chunks that one body may have; more would be an attack on the loop that reads them.
 MAX_PIECES = 65_536
 #: Bytes above the limit that are read and dropped of a body that is too large, so that its client
 #: sees the error and not a connection reset.
@@ -34,7 +34,7 @@ DROP_BYTES = 256 << 20
 #: The key of the exchange on the connection in a request's scope.
 CONNECTION = "zmqtriton.connection"
 TIMEOUT_HEADER = b"x-request-timeout"
-#: Up to 31 years, in nanoseconds at the finest.
+#: Number of seconds, up to 31 years, in nanoseconds at the finest.
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
@@ -48,7 +48,7 @@ class BodyPieces:
         self.pieces: list[bytes] = []
         self.size = 0
         self.has_more: bool = event.get("more_body", False)
-        #: There was no memory for it, and what came of it is dropped.
+        #: Set if there was no memory for the body; what has come of it is dropped.
         self.is_refused = False
         self.keep(event.get("body", b""))
 
@@ -70,7 +70,7 @@ class HttpRequest(falcon.asgi.Request):
 
     #: Rights of the client's token; None where no tokens are needed.
     grant: Grant | None = None
-    #: When its responder began to read its body.
+    #: Time at which its responder began to read its body.
     begun_ns = 0
 
     def header(self, name: bytes) -> str | None:

@@ -49,7 +49,7 @@ class HttpInference(PendingRequest):
         super().__init__(inference.gateway)
         self._inference = inference
         self._head = head
-        #: The deadline counts from then on.
+        #: Time at which the request began; its deadline counts from then on.
         self._begun_ns = begun_ns or time.monotonic_ns()
         #: The form of its outputs, as its client wants it.
         self.form: OutputForm

@@ -22,7 +22,8 @@ from zmqtriton_frontends.inference.admission import (
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 
-#: Inputs and outputs of one request together; its parameters.
+#: Limits of one request: inputs and outputs together; parameters; dimensions of a tensor;
+#: characters of a sequence id.
 MAX_TENSORS = 1024
 MAX_PARAMETERS = 1024
 MAX_RANK = 32

@@ -22,17 +22,19 @@ from zmqtriton_frontends.entrance.ask import Content, TakesLong
 
 MAX_DEPTH = 100
 
-#: Arrays and objects in one document: each costs its reader thirty times the bytes of its text.
+#: Arrays and objects that one document may have: each costs its reader thirty times the bytes of
+#: its text.
 MAX_CONTAINERS = 1 << 21
-#: Members of all objects together: a key costs ten times what a number does.
+#: Members that all its objects together may have: a key costs ten times what a number does.
 MAX_MEMBERS = 1 << 20
-#: Numbers and other values: orjson reads them all in one go, and others wait for that.
+#: Numbers and other values that it may have: orjson reads them all in one go, and others wait for
+#: that.
 MAX_VALUES = 1 << 23
 #: Documents from this size on are read by a thread, and garbage collection pauses meanwhile: it
 #: would look at all that is read, many times. So many bytes of numbers are written by a thread.
 LARGE_BYTES = 1 << 20
-#: One document after another, which also limits the memory that they take; but none waits for one
-#: that is much larger.
+#: Threads that read documents one after another, which also limits the memory that they take; but
+#: no document waits for one that is much larger.
 _lanes = ThreadPoolExecutor(1, "documents"), ThreadPoolExecutor(1, "large-documents")
 #: Documents from this size on wait for each other only.
 _VERY_LARGE_BYTES = 8 << 20

@@ -30,7 +30,8 @@ _JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower()
 Encoded = tuple[tuple[tuple[str, str], ...], bytes, list[bytes | memoryview]]
 #: Seconds that a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
-#: The limit of such copies in a process. Further clients keep the memory that they have.
+#: Bytes of copies of unread responses in a process. Further clients keep the memory that they
+#: have.
 MAX_COPIED_BYTES = 256 << 20
 #: Bytes that are written at a time; the next ones when most of them have gone.
 STEP_BYTES = 4 << 20
@@ -81,10 +82,10 @@ class ResponseFormat(NamedTuple):
     """The form of the answer to a request; nothing of the request's tensors is in it."""
 
     model: ModelVersion
-    #: The client's.
+    #: The client's id of the request.
     request_id: str
     form: OutputForm
-    #: Accept-Encoding.
+    #: Value of Accept-Encoding.
     accepted: str | None
 
     def takes_long(self, response: ResponseBody) -> bool:

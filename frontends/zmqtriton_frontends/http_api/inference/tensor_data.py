@@ -30,7 +30,7 @@ from zmqtriton_frontends.inference.model_version import ModelVersion
 
 _BOOL = BY_NAME["BOOL"].number
 _FP32 = BY_NAME["FP32"].number
-#: Up to this length a list is faster than an array that orjson has to inspect.
+#: Most elements with which a list is faster than an array that orjson has to inspect.
 _LIST_UP_TO = 256
 #: Codes of the array module, which checks types and ranges in C. It accepts true as 1.
 _CODES = {d.number: d.array_code for d in DATATYPES if d.array_code and d.json_kind != "boolean"}

@@ -89,7 +89,7 @@ class AnswerRoom:
 
 #: Bytes of a body that may wait for the application; with more, nothing is read.
 _MAX_WAITING_BYTES = 64 << 10
-#: The chunks of an answer whose length is not known.
+#: Largest piece of an answer that is written at once, in bytes.
 _PIECE_BYTES = 1 << 20
 
 _LENGTH = b"content-length"

@@ -24,7 +24,8 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBody
 
 #: Bytes that a client may leave unread before the writer waits.
 _HIGH_WATER_BYTES = 64 << 10
-#: A client on this machine that has left says so within this time; others may take longer.
+#: Seconds within which a client on this machine shows that it has left; and seconds between two
+#: looks at others, which may take longer.
 _RESET_WITHIN_S, _LOOK_S = 0.05, 1.0
 #: Position of tcpi_bytes_acked in the kernel's tcp_info, since Linux 4.1, and the bytes up to its
 #: end.
@@ -58,7 +59,7 @@ def _info(own: Any) -> bytes:
 class Channel:
     def __init__(self, transport: Any, below: Any) -> None:
         self._transport = transport
-        #: Sends what the transport has encrypted; None if that sends by itself.
+        #: Transport that sends what the other one has encrypted; None if that sends by itself.
         self._below = below
         #: Nothing is read of the client for now.
         self.is_paused = False

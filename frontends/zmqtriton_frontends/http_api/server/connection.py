@@ -41,7 +41,7 @@ SILENT_S = 75.0
 _LINGER_S = 2.0
 #: Bytes of one client that may wait unread while its request is answered.
 _MAX_HELD_BYTES = 64 << 10
-#: A server that ends waits so long for the next request of a sequence that has begun late.
+#: Seconds that a server that ends waits for the next request of a sequence that has begun late.
 _BETWEEN_REQUESTS_S = 5.0
 _NOTHING = memoryview(b"")
 _STOPPING = json_documents.write({"error": STOPPING})
@@ -92,13 +92,14 @@ class HttpConnection(asyncio.Protocol):
         self.requests = 0
         #: Received bytes wait for the client's turn at the loop.
         self._has_place = False
-        #: Receives in place of this; made for the first large body.
+        #: Receiver in place of this; made for the first large body.
         self._body_receiver: BodyReceiver | None = None
         #: The answer that is being written is the last.
         self._is_last = False
         #: `is_resting`: a protocol has taken over, and nothing is under way.
         self.is_closed = self._is_leaving = self.is_resting = False
-        #: When it was made, or was last answered; 0 where a time is not set.
+        #: Times, 0 if not set: since when it is idle, since when a head is coming, since when it
+        #: closes; and when it was answered last.
         self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
         #: Time since when an announced body has not begun to come, while the process ends; or 0.
         self._unsent_since = 0.0
@@ -438,9 +439,10 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
 
-#: Enough for the head of a request, and not much of a large body behind it.
+#: Bytes that are received at once between bodies: enough for the head of a request, and not much
+#: of a large body behind it.
 _HEAD_BYTES = 16 << 10
-#: Smaller rests of a body are not received into their own place.
+#: Least rest of a body, in bytes, that is received into its own place.
 _WORTH_BYTES = 16 << 10
 # One for all connections: what is received into it is taken out in the same turn of the loop.
 _buffer = memoryview(bytearray(256 << 10))

@@ -25,7 +25,7 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBody, ByteBudget
 
 _AUTHORIZATION = HEADER.encode()
 _TARGET = re.compile(rb"/v2/models/([^/]+)(?:/versions/([0-9]+))?/infer")
-#: No directory, so no model, has a longer name.
+#: Bytes of the longest name of a model: no directory has a longer one.
 MAX_MODEL_NAME_BYTES = 255
 
 
