@@ -362,7 +362,7 @@ def _shorten(path: str, model: str) -> str:
 
 
 def visible_entries(index: Iterable[dict[str, Any]], grant: Grant | None) -> list[dict[str, Any]]:
-    """Return the entries of the index that the holder of a token may see, and what of them."""
+    """Return the entries of the index that a token's holder may see, with or without paths."""
     entries = [entry for entry in index if may_see(grant, entry["name"])]
     if may_see_places(grant):
         return entries

@@ -183,7 +183,7 @@ class Gateway:
         return own_id
 
     async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
-        """Begin likewise when there is memory; until it is sent, cancelling this cancels it."""
+        """Begin a request when there is memory; until it is sent, cancelling this cancels it."""
         own_id = await self._send(request, wire.KEEPS_INPUTS)
         self._replies[own_id] = reply
         return own_id
@@ -449,5 +449,5 @@ class Gateway:
 
 
 def is_followed(gateway: Gateway) -> bool:
-    """Return whether the server stops, and another one takes those who connect from now on."""
+    """Return whether the server stops, and another one takes clients that connect from now on."""
     return gateway.is_stopping and gateway.begins_sequences_s == math.inf

@@ -405,7 +405,7 @@ class Streams:
             self._discard(body)
 
     def _look(self) -> None:
-        """Grant what there is room for now, and tell stubs of readers that go on."""
+        """Send withheld grants that have room now, and repeat those of readers that go on."""
         for stream, withheld in list(self._watched.items()):
             arrivals = stream.reader.arrivals
             if withheld and arrivals.has_room(withheld):

@@ -107,7 +107,7 @@ class RpcCall(Protocol):
         """Return the room of a request's parts before it is passed on."""
 
     async def turn(self, begun: float) -> None:
-        """Wait for the client's turn, after something was done for it since then."""
+        """Wait for the client's turn, after work for it that began at `begun`."""
 
     def work(self, step: Callable[[], bool]) -> None:
         """Have steps done in the client's turns, until one returns False."""
@@ -166,7 +166,7 @@ def by_task(handle: Handle) -> Begin:
 
 
 class _Task:
-    """Gives an answer what a coroutine returns or raises."""
+    """Passes the result of a coroutine, or its error, to an Answer."""
 
     def __init__(self, work: Coroutine[Any, Any, bytes], answer: Answer) -> None:
         self._answer: Answer | None = answer

@@ -24,7 +24,7 @@ class Budget:
         self._seen = clock()
 
     def spend(self, amount: int = 1) -> bool:
-        """Spend so much; False if there was less left."""
+        """Spend the amount; False if less was left."""
         if self._left < amount:
             now = self._clock()
             self._left += (now - self._seen) * self._per_second

@@ -144,7 +144,7 @@ class Http2Connection(ControlFrames):
         self._credit = CONNECTION_WINDOW_BYTES
         #: Nothing more is read or answered.
         self.is_over = False
-        #: The fault of the client that has ended the connection; None without one.
+        #: The fault of the client that has ended the connection, until it is logged; or None.
         self.fault: ConnectionFault | None = None
         own = {
             frames.MAX_CONCURRENT_STREAMS: rules.max_streams,
@@ -222,7 +222,7 @@ class Http2Connection(ControlFrames):
             self._end_of(stream)
 
     def _is_announced(self, stream: Http2Stream, size: int) -> bool:
-        """True if so much data fits into the announced length; else the stream is refused."""
+        """True if `size` bytes fit into the announced length; else the stream is refused."""
         stream.announced -= size
         if stream.announced < 0:
             self.refuse(stream, frames.PROTOCOL_ERROR)
@@ -338,7 +338,7 @@ class Http2Connection(ControlFrames):
         return self.is_closing and not self.streams
 
     def leave(self) -> None:
-        """Tell the client to go; what it asks before it has read that is still answered."""
+        """Send a GOAWAY; calls that the client begins before it has read it are answered."""
         if not self.is_over and not self._is_leaving:
             self._is_leaving = True
             self.write(frames.goaway(frames.LAST_STREAM, frames.NO_ERROR) + frames.ping(FAREWELL))

@@ -128,7 +128,7 @@ class FrameReader:
         return 0
 
     def _with_early(self, data: memoryview) -> memoryview:
-        """Return the bytes after those that were kept, or keep them, too, and return nothing."""
+        """Return the kept bytes and these as one view; if more are needed, keep all of them."""
         self._early += data
         if len(self._early) < self._needed:
             return _NOTHING

@@ -121,7 +121,7 @@ class Http2Stream:
         return _NOWHERE
 
     def on_filled(self, size: int) -> None:
-        """So many bytes were written there."""
+        """Data was written into room()."""
 
     def on_end(self) -> None:
         """The end of the client's data, after which nothing comes."""
@@ -328,7 +328,7 @@ class Sending:
             self.window -= size
 
     def _move(self, waiting: deque[memoryview], size: int) -> None:
-        """Move so many waiting bytes, however they were cut, into the data of one frame."""
+        """Move `size` waiting bytes, however they were cut, into the data of one frame."""
         self.out_bytes += size
         while size:
             data = waiting.popleft()

@@ -179,7 +179,7 @@ class _Errors:
     async def answer_http_error(
         self, req: HttpRequest, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
     ) -> None:
-        """Answer what Falcon itself or access.py refuses.
+        """Answer requests that Falcon itself or access.py refuses.
 
         An unknown path, a wrong method, a missing key.
         """

@@ -236,7 +236,7 @@ class Regions:
         return make(Tensor, (name, datatype, shape, data))
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
-        """Hold what outputs will be written to. Raises as `fill` does. To be used with `with`."""
+        """Claim the regions for outputs. Raises as `fill` does. To be used with `with`."""
         targets = {}
         for output, place in places.items():
             region = self._by_name.get(place.region)

@@ -52,7 +52,7 @@ class Arrivals:
         return True
 
     def has_room(self, size: int) -> bool:
-        """Return whether there is room for so much more."""
+        """Return whether there is room for `size` more bytes."""
         return self._share is None or self._share.has_room(size)
 
     def take(self) -> None:

@@ -15,9 +15,9 @@ MIN_BYTES = 30 * 1024
 #: Part of what is held (a 32nd) that has to move instead, if that is more: a client that makes the
 #: server hold 64 MiB has to move 70 KB a second.
 PART = 32
-#: A client that reads what is made bit by bit may pause so long while no more than this waits for
-#: it: a person at a debugger, a consumer that is slower than its stream. Where others lack the
-#: room, the ledger ends it earlier.
+#: Longest pause, in seconds, of a client that reads what is made bit by bit, while no more than
+#: PAUSE_BYTES wait for it: a person at a debugger, a consumer that is slower than its stream.
+#: Where others lack the room, the ledger ends it earlier.
 PAUSE_S = 600.0
 PAUSE_BYTES = 1 << 20
 #: Bytes that the kernel keeps of what it cannot send yet. The writer is woken at half of it.

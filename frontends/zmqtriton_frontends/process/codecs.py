@@ -53,7 +53,7 @@ class Inflating:
         return self._stream.eof and not self._stream.unused_data and not self._left
 
     def step(self, max_bytes: int) -> bytes:
-        """Return the next bytes, so many or all that come. May run in a thread."""
+        """Return the next `max_bytes` bytes, or all that come. May run in a thread."""
         stream, parts = self._stream, list[bytes]()
         while max_bytes and not self.is_over:
             data: Any = stream.unconsumed_tail

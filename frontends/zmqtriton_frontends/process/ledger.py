@@ -179,7 +179,7 @@ class ClientAccount:
         self._still = 0
 
     def look(self) -> bool:
-        """Return whether it has hardly moved for long. To be called once a second."""
+        """Return whether the client has hardly moved for long. To be called once a second."""
         at = self.moved()
         is_still = at - self._was_at <= self.held // _MOVING_PART and self.owes()
         self._still = self._still + 1 if is_still else 0
@@ -208,12 +208,12 @@ class Share:
         return Share(self._book, self.client)
 
     def has_room(self, size: int) -> bool:
-        """Return whether there is room for so many bytes more."""
+        """Return whether there is room for `size` more bytes."""
         client = self.client
         return self._book.admits(size, client.held, client.address.held)
 
     def take(self, size: int) -> bool:
-        """Hold so many bytes more; False if there is no room for them."""
+        """Hold `size` more bytes; False if there is no room for them."""
         book, client = self._book, self.client
         if not book.admits(size, client.held, client.address.held):
             return False
@@ -227,7 +227,7 @@ class Share:
         return True
 
     async def wait(self, size: int, within_s: float = 0.0) -> bool:
-        """Hold so many bytes more as soon as there is room; False if no room came in time.
+        """Hold `size` more bytes as soon as there is room; False if no room came in time.
 
         That is WAIT_S unless the caller says so.
         """
@@ -244,7 +244,7 @@ class Share:
         return True
 
     def borrow(self, size: int) -> bool:
-        """Hold what there is no room for and is there already; False if that is too much.
+        """Hold bytes beyond the limit, which are there already; False if that is too much.
 
         To be given back by borrowing less than nothing.
         """
@@ -277,7 +277,7 @@ class Share:
         return True
 
     def hold(self, size: int) -> None:
-        """Hold exactly so many bytes, whatever room there is."""
+        """Hold exactly `size` bytes, whatever room there is."""
         if size != self.held:
             self.add(size - self.held)
 
@@ -297,7 +297,7 @@ class Share:
 
 class Ledger:
     def __init__(self, limit: int) -> None:
-        """Set up; everything together may hold so many bytes."""
+        """Set up; all clients together may hold `limit` bytes."""
         self.budget = HeldBytes(limit)
         self.requests = Book(budget=self.budget)
         #: Bytes that open streams take, though nothing may ever come on them.
@@ -310,7 +310,7 @@ class Ledger:
         self._refused = 0
 
     def enter(self, place: str, client: ClientAccount) -> Address:
-        """Note a client of an address; return what all of those hold."""
+        """Enter a client of an address; return the account of that address."""
         self._clients[client] = None
         address = self._addresses.setdefault(place, Address())
         address.clients += 1

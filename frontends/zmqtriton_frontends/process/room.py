@@ -87,7 +87,7 @@ class Room(Generic[T]):
         return len(self._open) >= self.limit
 
     def check(self) -> None:
-        """Note who has gone on. To be called once a second."""
+        """Record which clients have gone on. To be called once a second."""
         if len(self._open) * 2 < self.limit and not self._looks_always:
             return
         now = self._now()

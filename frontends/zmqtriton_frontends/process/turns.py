@@ -111,7 +111,7 @@ class Turns:
         self._due_s = self._tasks_s = 0.0
 
     def end_of_turn(self, cost: Cost, now: float) -> float:
-        """Return until when a client may have its turn now; 0 if it has to wait()."""
+        """Return the end of the turn that a client may have now; 0 if it has to wait()."""
         left = ROUND_S - self._read_s
         if self.is_crowded and (left <= 0 or cost.recent_s(now) > LITTLE_S):
             return 0.0

@@ -28,7 +28,7 @@ class ByteBudget:
         self._left = limit
 
     def reserve(self, size: int) -> int:
-        """Return the size, if there is so much left, to be released some time; or 0."""
+        """Reserve the size, to be released some time, and return it; 0 if less is left."""
         if size > self._left:
             return 0
         self._left -= size
@@ -97,7 +97,7 @@ class ArenaBody:
         self._is_dropped = False
 
     def add(self, part: memoryview) -> None:
-        """Raises MemoryError if the machine has none left for it."""
+        """Add the next bytes. Raises MemoryError if the machine has no memory for them."""
         if self._room is None and not self._has_asked:
             if self._early:
                 self._collect(part)
@@ -280,7 +280,7 @@ class ArenaBuffer:
     def __init__(
         self, data: Any, arena: Arena | None = None, block: int = 0, start: int = 0, made: int = 0
     ) -> None:
-        """Set up; in an arena, data begin so many bytes after their block."""
+        """Set up; in an arena, the data begin `start` bytes after the beginning of their block."""
         self.data = data
         #: Bytes of it, from the beginning, that have memory for certain.
         self.made = made

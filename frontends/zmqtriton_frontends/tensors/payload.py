@@ -281,7 +281,7 @@ class Payload:
             placed.take_back()
 
     def keep(self, own_id: int) -> KeptBlocks | None:
-        """Note the final reply likewise, which refers to the request's own tensors."""
+        """Keep a request's blocks after its final reply, which refers to them."""
         placed = self.placed.pop(own_id, None)
         return None if placed is None else placed.keep()
 
@@ -297,7 +297,7 @@ class Payload:
         return self._gathered(allocation, size, tensors_at)
 
     def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
-        """Reserve room likewise, of memory that is there already."""
+        """Reserve room for a body, of memory that is there already; None without any."""
         allocation = self.arena.allocate(size + _ALIGNMENT)
         return None if allocation is None else self._gathered(allocation, size, tensors_at)
 
@@ -396,7 +396,7 @@ class Payload:
             self.releases.add(blocks)
 
     def _let_go(self, references: list[Reference], kept: KeptBlocks | None) -> None:
-        """Release what a response refers to, as it cannot be opened."""
+        """Release the blocks of a response that cannot be opened."""
         if kept is None:
             self.releases.add([block_of(reference) for reference in references])
         else:

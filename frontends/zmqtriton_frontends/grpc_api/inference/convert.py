@@ -279,7 +279,7 @@ for _datatype in sorted(DATATYPES, key=lambda d: -d.size):
 
 
 def _encoded(values: Any, datatype: str, widest: str) -> bytes:
-    """Return the bytes of the values of a field, whose widest datatype is that."""
+    """Return the bytes of a field's values; `widest` is the widest datatype that it carries."""
     if datatype == "BYTES":
         return b"".join(len(value).to_bytes(4, "little") + value for value in values)
     if datatype != widest:

@@ -41,7 +41,7 @@ _INPUT, _CONTENTS = 5 << 3 | _BYTES, 5 << 3 | _BYTES
 #: Contents that may be cut between two elements, by their tags: the sizes of these, 0 if they vary.
 _ELEMENTS = {n << 3 | _BYTES: 0 for n in range(1, 6)} | {6 << 3 | _BYTES: 4, 7 << 3 | _BYTES: 8}
 
-#: A field: where it begins, its tag, and where what it contains begins and ends.
+#: A field: its position, its tag, and the positions where its content begins and ends.
 _Field = tuple[int, int, int, int]
 #: Size in bytes at which raw tensors are split off; below it protobuf is faster.
 MIN_BYTES = 16 * 1024
@@ -103,7 +103,7 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
 
 
 def _extent_of(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
-    """Return the tag of a field, and where what it contains begins and ends.
+    """Return the tag of a field, and the positions where its content begins and ends.
 
     The end is beyond that of the data if it is not among them, or if the field is a group.
     """
@@ -305,7 +305,7 @@ class _Reading:
 def field_at(
     data: memoryview, at: int, end: int, kind_of_message: Any = _REQUEST
 ) -> tuple[int, int, int]:
-    """Return the tag of a field, and where what it contains begins and ends.
+    """Return the tag of a field, and the positions where its content begins and ends.
 
     Raises InvalidArgument if it does not end before that.
     """

@@ -115,7 +115,7 @@ class StreamOutbox:
             await admitted
 
     async def send_anyway(self, message: Message) -> None:
-        """Likewise, whatever room there is."""
+        """Send a message as send() does, whatever room there is."""
         self.held += len(message)
         admitted = self.offer(message)
         if admitted is not None:

@@ -54,7 +54,7 @@ def encode_in_pieces(
 
 
 class Pieces:
-    """A large message where its parts lie, which is nothing that anybody may keep for long."""
+    """A large message in parts, which lie in others' memory and must not be kept for long."""
 
     __slots__ = ("__weakref__", "_size", "parts")
 

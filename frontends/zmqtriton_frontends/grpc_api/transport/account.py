@@ -62,7 +62,7 @@ class Account:
         *,
         sequences_ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """Set up; the functions are those of a Client, and of OpenSequences."""
+        """Set up; the functions are those of a ClientAccount, and of OpenSequences."""
         self.ledger = ledger
         self.client = client = ClientAccount(ledger, address, moved, owes, end)
         self.requests = Unfinished(Share(ledger.requests, client), max_message)
@@ -79,14 +79,14 @@ class Account:
         self._silent_before = 0, 0.0
 
     def admits_streams(self, http2: Http2Connection, size: int) -> bool:
-        """Return whether there is memory for streams that take so much together."""
+        """Return whether there is room for open streams that take `size` bytes together."""
         more = -(-size // _STEP_BYTES) * _STEP_BYTES - self.streams.held
         is_admitted = more <= 0 or self.streams.take(more)
         http2.room_bytes = self.streams.held
         return is_admitted
 
     def note_streams(self, http2: Http2Connection) -> None:
-        """Note what streams take, and the beginning of a frame, whatever room there is."""
+        """Book the memory of streams, and of the beginning of a frame, whatever room there is."""
         size = http2.kept_bytes + http2.reading.held_bytes
         self.streams.hold(-(-size // _STEP_BYTES) * _STEP_BYTES)
         http2.room_bytes = self.streams.held

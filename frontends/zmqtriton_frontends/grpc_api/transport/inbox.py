@@ -67,7 +67,7 @@ class Inbox:
         self._share.release()
 
     async def wait_for_turn(self, begun: float) -> None:
-        """Wait for a turn, after something was done for this client since then."""
+        """Wait for a turn, after work for this client that began at `begun`."""
         turns = self.turns
         turns.spend_task(self._cost, max(begun, turns.clock() - ROUND_S))
         await turns.turn_of_task(self._cost)

@@ -240,7 +240,7 @@ def holder(share: Share) -> Callable[[int], None]:
 async def inflate(
     data: Message, encoding: str, unfinished: Unfinished, held: Share, client: object
 ) -> Message:
-    """Inflate a message of a client; `held` has what it takes.
+    """Inflate a message of a client; `held` books its memory.
 
     Raises InternalError if it is malformed, MessageTooLargeError if it is larger than the limit,
     NoRequestRoomError if there is no room for it.

@@ -143,7 +143,7 @@ class NativeServer(Service):
                 connection.leave(after_sequences=True)
 
     async def end(self, within_s: float) -> None:
-        """Tell clients to go; what they ask before they have read that is answered."""
+        """Send clients a GOAWAY; calls that they begin before they have read it are answered."""
         await self._listeners.end()
         for connection in self._connections:
             connection.leave()

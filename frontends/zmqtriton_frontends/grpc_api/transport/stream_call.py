@@ -333,7 +333,7 @@ class NativeCall(Http2Stream):
 
 
 async def opened(call: NativeCall, message: Message) -> Message:
-    """Return a message inflated; what that takes is held until the next one is."""
+    """Return a message inflated; its memory is booked until the next one is inflated."""
     context, held = call.context, call.requests
     held.release()
     encoding, requests = context.opening.encoding, context.account.requests

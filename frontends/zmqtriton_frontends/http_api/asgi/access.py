@@ -57,15 +57,15 @@ Check = Callable[[Headers], str]
 AccessCheck = tuple[int, Check]
 
 
-#: The categories that change the server. Any web page in a browser on this machine can send such
-#: requests without asking anybody; it cannot leave out the header `Origin`.
+#: Categories that change the server. Any web page in a browser on this machine can send such
+#: requests without a preflight; it cannot leave out the header `Origin`.
 _CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging", "steering"})
 _INFERENCE = "inference"
 #: Content types that any page may send: those of forms, and none.
 _UNASKED_TYPES = frozenset(
     {"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
 )
-#: Headers of inferences that a page cannot send without asking.
+#: Headers of inferences that a page cannot send without a preflight.
 _ASKED_HEADERS = (b"inference-header-content-length", b"authorization")
 #: End of paths that are asked by POST, though they change nothing.
 _READING = "/index"
@@ -182,9 +182,9 @@ class AccessRules:
             _log.warning("a page of '%s' is refused: %s", origin, _NOT_FOR_PAGES)
 
     def _check_unasked(self, req: Headers) -> str:
-        """Refuse what a browser sends for any page without asking anybody.
+        """Refuse requests that a browser sends for any page without a preflight.
 
-        For all else it asks first: who answers that has allowed the page.
+        All others need a preflight; a server that answers it has allowed the page.
         """
         origin = req.header(b"origin")
         if origin is None or not _is_sent_unasked(req) or _is_of_same_origin(origin, req):

@@ -62,7 +62,7 @@ class Inference:
         model: ModelVersion,
         is_aside: bool = False,
     ) -> Content:
-        """Read a body that begins with so many bytes of JSON, or is all JSON.
+        """Read a body that begins with `json_length` bytes of JSON, or is all JSON.
 
         Raises InvalidArgument, Unsupported for a model that may answer more than once, and
         TakesLong for much JSON, which is read by a thread.

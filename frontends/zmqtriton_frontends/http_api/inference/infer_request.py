@@ -239,9 +239,9 @@ def _class_count(parameters: dict[str, Any]) -> int:
 
 
 def _parameters(members: Any) -> tuple[dict[str, Any], SchedulingOptions, bool]:
-    """Return the parameters for the model, those for the scheduler.
+    """Return the parameters for the model, and the options for the scheduler.
 
-    The default of binary outputs.
+    The third value is whether outputs are sent as binary by default.
     """
     if type(members) is not dict:
         raise InvalidArgument(

@@ -62,20 +62,20 @@ async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
 async def perform(
     size: int, work: Callable[..., _Read], *arguments: Any, large_bytes: int = LARGE_BYTES
 ) -> _Read:
-    """Return the result of work on so many bytes, done by a thread if they are many."""
+    """Return the result of work on `size` bytes, done by a thread if they are many."""
     if size < large_bytes:
         return work(*arguments)
     return await aside(size, work, *arguments)
 
 
 async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read:
-    """Run work on so many bytes in a thread, one after the other, while the loop goes on."""
+    """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
     lane = _lanes[size >= _VERY_LARGE_BYTES]
     return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
 
 
 def read_now(size: int, work: Callable[..., Content], *arguments: Any) -> Content:
-    """Return the result of work on so many bytes. Raises TakesLong where they are many."""
+    """Return the result of work on `size` bytes. Raises TakesLong where they are many."""
     if size < LARGE_BYTES:
         return work(*arguments)
     raise TakesLong(aside(size, work, *arguments))

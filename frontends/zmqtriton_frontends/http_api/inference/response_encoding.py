@@ -98,7 +98,7 @@ class ResponseFormat(NamedTuple):
         return size >= json_documents.LARGE_BYTES
 
     def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:
-        """Encode the response. Raises what infer_response.describe raises."""
+        """Encode the response. Raises the errors of describe() and classify()."""
         model, request_id, form, accepted = self
         if form.classes:
             response = classify(model, response, form.classes)

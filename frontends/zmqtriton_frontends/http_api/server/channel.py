@@ -160,7 +160,7 @@ class Exchange(Protocol):
         """The memory of this process that it takes."""
 
     def say_continue(self) -> None:
-        """Tell a client that waits for it to send the body."""
+        """Have a client that waits for `100 Continue` send the body."""
 
     def receive(self, part: bytes, /, *, is_last: bool) -> None:
         """Take a part of the body; begin to answer after the last one."""

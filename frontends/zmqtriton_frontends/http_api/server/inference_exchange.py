@@ -83,7 +83,7 @@ class InferenceExchange(HttpInference):
     # ---------------------------------------------------------------- the body
 
     def say_continue(self) -> None:
-        """Tell a client that waits for it to send the body."""
+        """Have a client that waits for `100 Continue` send the body."""
         self._owner.channel.write(http1.CONTINUE)
 
     def receive(self, part: bytes, *, is_last: bool) -> None:
@@ -123,7 +123,7 @@ class InferenceExchange(HttpInference):
             self._hold(held)
 
     def _hold(self, held: int) -> None:
-        """Account for what a body takes; drop it if that is short."""
+        """Book the memory of a body; drop the body if there is no room."""
         if self._share is None:
             self._share = Share(self._ledger.requests, self._owner.client)
         if held < self._share.held:
@@ -149,7 +149,7 @@ class InferenceExchange(HttpInference):
         return refusal(Unavailable(NO_MEMORY))
 
     def body_received(self, *, is_last: bool) -> None:
-        """Account for what a large body takes by now; begin to answer after the last part."""
+        """Book the memory of a large body so far; begin to answer after the last part."""
         share, held = self._share, 0 if self.arena_body is None else self.arena_body.held_bytes
         if held and held != (0 if share is None else share.held):
             self._hold(held)
@@ -222,7 +222,7 @@ class InferenceExchange(HttpInference):
     # --------------------------------------------------------------- the answer
 
     def _has_room(self, size: int) -> bool:
-        """Account for an answer until it is read; False if there is no memory for it."""
+        """Book an answer until it is read; False if there is no room for it."""
         if self._buffer is not None or self._share is not None:
             self._free()  # what of the request is needed is leased
         self._share = Share(self._ledger.answers, self._owner.client)

@@ -122,7 +122,7 @@ class InferenceHeads:
         return None, grant
 
     def arena_body(self, head: InferenceHead) -> ArenaBody:
-        """Make what receives a large body."""
+        """Make the receiver of a large body."""
         assert head.body_bytes is not None, "it is announced"
         payload, tensors_at = self.inference.gateway.payload, head.json_length or 0
         return ArenaBody(payload, head.body_bytes, self._announced, lambda _: tensors_at)
