@@ -136,7 +136,7 @@ class PendingRequest:
         # Otherwise asyncio complains of an unseen error.
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or task is not self._task:
-            return  # nobody waits for it any more
+            return  # the request was cancelled
         self._task = None
         # Not raised here: it would know this frame, and the task in it, which knows the error. With
         # what its other frames have, such as a body, all of that would stay until a collection.

@@ -412,7 +412,7 @@ class Streams:
                 self._watched[stream] = 0
                 self._grant(stream, stream.reader.taken)
             elif withheld or arrivals.unread >= _STEP_BYTES:
-                # also where it is told nothing: the next look compares
+                # compared by the next look, also if no grant is sent
                 if arrivals.is_moving() and not stream.reader.was_final:
                     self._grant(stream, stream.granted)
             elif not arrivals.held:

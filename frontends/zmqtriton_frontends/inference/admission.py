@@ -67,7 +67,8 @@ class SchedulingOptions(NamedTuple):
     correlation: int | str = 0
     #: The number of the client's token, see gateway.token_marks; 0: none.
     token: int = 0
-    #: Equal ones are for the same instance; 0: any.
+    #: Number of the instance's placement: requests with equal ones go to the same instance; 0:
+    #: any.
     placement: int = 0
 
 

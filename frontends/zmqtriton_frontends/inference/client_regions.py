@@ -168,7 +168,7 @@ class Regions:
         #: Called with the number of a removed region when the last claim on it ends.
         self.on_left: Callable[[int], None] = lambda number: None
 
-    # ---------------------------------------------------------- told by the gateway
+    # ---------------------------------------------------------- called by the gateway
 
     def add(self, message: wire.AddRegion, descriptor: int) -> None:
         """Add a region and take over its descriptor; one on a GPU has none."""

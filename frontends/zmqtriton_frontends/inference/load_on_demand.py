@@ -88,4 +88,4 @@ class OnDemandLoader:
     def _ended(self, model: str, loading: asyncio.Future[Any]) -> None:
         del self._loads[model]
         if not loading.cancelled():
-            loading.exception()  # perhaps nobody waits any more
+            loading.exception()  # else asyncio complains if all waiters have left

@@ -165,7 +165,7 @@ async def inflate(
             budgets.spend(client, len(part))
             await budgets.wait(client)
     except BaseException:
-        # whoever keeps the error keeps this frame, and nothing of it has room any more
+        # an error that is kept keeps this frame, and nothing in it has room any more
         whole.clear()
         parts.clear()
         part = b""

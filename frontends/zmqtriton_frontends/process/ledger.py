@@ -189,7 +189,7 @@ class ClientAccount:
     def leave(self) -> None:
         """Leave the ledger; the client's shares must have been released."""
         self._ledger.leave(self._place, self)
-        # whose methods these are has this, too: neither is to wait for a garbage collection
+        # the owner of these methods refers to this: neither should wait for a garbage collection
         self.moved, self.owes, self.end = int, bool, None
 
 

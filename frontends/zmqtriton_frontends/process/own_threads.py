@@ -18,7 +18,7 @@ async def in_own_thread(call: Callable[[], _T], name: str) -> _T:
     def run() -> None:
         try:
             result = call()
-        except Exception as error:  # noqa: BLE001 - whoever waits for it is told
+        except Exception as error:  # noqa: BLE001 - the waiting coroutine gets it
             settle(future, None, error)
         else:
             settle(future, result)

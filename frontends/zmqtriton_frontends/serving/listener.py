@@ -88,7 +88,7 @@ class Listener:
                 except OSError:
                     connection.close()
         with suppress(OSError):
-            # closed it would still be another process's, for which the kernel accepts, too
+            # if it were closed alone, the kernel would still accept for the other processes
             listening.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:

@@ -153,7 +153,7 @@ class StubPayload:
 
     def _lend(self, contents: RegionContents) -> Reference | None:
         if contents.region.is_on_gpu:
-            self._keys = None  # nobody here can digest it
+            self._keys = None  # a frontend cannot read the memory of a GPU
         elif self._keys is not None or not self._lends:
             return None  # what gets a key must not be a client's, which may change it
         reference = contents.lend(self._arena.owner, self.loans[-1] if self.loans else None)

@@ -129,7 +129,7 @@ class StreamOutbox:
         if self._has_ended:
             self.held -= len(message)
             return None
-        # nobody overtakes a waiting message, so that a quick sender cannot keep all others out
+        # no message overtakes a waiting one, so that a quick sender cannot keep all others out
         if not self._waiting and not self._is_full:
             self._put(message)
             return None

@@ -106,7 +106,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._flush_due = False
         self._is_closed = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        #: Whether anything came since the last look, and the pings sent since data were.
+        #: Set if anything has come since the last look; and the number of pings that were sent
+        #: since data were.
         self._was_heard = True
         self._pings = 0
         #: Value of `sent_count` at the last of these pings.
@@ -271,7 +272,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return out
         try:
             sent = os.writev(self._descriptor, out[:_MAX_PIECES])
-        except OSError:  # there is no room, or the transport will hear of it, too
+        except OSError:  # there is no room, or the transport will get it, too
             return out
         for index, piece in enumerate(out):
             if sent < len(piece):
@@ -349,7 +350,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if after_sequences and sequences:
             return
         if after_sequences and sequences.had_any and is_first:
-            # the next one may be on its way, whose other requests would go elsewhere
+            # the next one may be on its way, and its later requests would go elsewhere
             self._later("sequence", _BETWEEN_S, partial(self.leave, after_sequences=True))
             return
         sequences.is_over = self._server.is_followed

@@ -97,7 +97,7 @@ class Inbox:
             left = self._http2.receive(kept, until)
         if self._http2.fault is not None:
             self._log_fault()
-        # not del: views of it may be left, in the frames of an error that somebody keeps
+        # not del: views of it may be left, in the frames of an error that is kept
         self.kept = self.kept[len(self.kept) - left :]
         self._share.hold(left)
         self._have_read()

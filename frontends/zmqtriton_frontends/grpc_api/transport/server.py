@@ -155,7 +155,7 @@ class NativeServer(Service):
     async def close(self) -> None:
         for connection in self._connections:
             connection.abort()  # which cancels what was in flight
-        await asyncio.sleep(0)  # in which those end
+        await asyncio.sleep(0)  # cancelled tasks end meanwhile
         self._listeners.close()
 
     # --------------------------------------------------------- for connections

@@ -127,7 +127,7 @@ def _unparsable(reason: str, position: int) -> InvalidArgument:
 
 def _parse_with_nan(text: bytes) -> Any:
     try:
-        # functions in Python, during each of which this thread can give way
+        # functions in Python: this thread can give way during each
         document = json.loads(
             text.decode(), parse_int=_integer, parse_float=lambda digits: float(digits)
         )

@@ -47,8 +47,8 @@ class AnswerRoom:
         size = lengths[0] if lengths else len(body)
         if self._arrivals is not None:
             self._arrivals.pass_on()
-        # for what it was written from, of which it differs by marks alone; what follows the first
-        # part of a stream has its own
+        # the share has room for the data that this was written from, and that differ by marks
+        # alone; what follows the first part of a stream has room of its own
         if lengths:
             self._promised = 0
         promised = self._promised
@@ -165,7 +165,7 @@ class AsgiExchange(Exchange):
         self.share.release()
         self._sending.release()
         self._tell()
-        # whose traceback would keep this, and all that was to be sent
+        # forgotten: the task's traceback would keep this, and all that was to be sent
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -206,7 +206,7 @@ class AsgiExchange(Exchange):
             await application(self._scope(), self._receive, self._send)
             if not self._is_answered and self._is_wanted:
                 raise RuntimeError("it was left without an answer")
-        except Exception as error:  # noqa: BLE001 - an edge: the client is told, whatever it is
+        except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets it
             status, body = problems.fault(self._head.method, self._path(), error)
             self._answer_fault(status, body)
 

@@ -165,7 +165,7 @@ class HttpConnection(asyncio.Protocol):
         reader = self._reader
         self.received_bytes += len(data)
         if self._closing_since:
-            return  # nobody wants it
+            return  # the last answer was given
         reader.held += data
         if reader.head is not None or (self.channel.unread is None and not self._has_place):
             self._read()
@@ -473,7 +473,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         else:
             self._receiver.data_received(bytes(_buffer[:size]))
 
-    # ------------------------------------------------- the connection hears everything else
+    # --------------------------------------------------- passed on to the connection
 
     def eof_received(self) -> bool | None:
         return self._receiver.eof_received()
