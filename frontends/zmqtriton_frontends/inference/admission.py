@@ -67,8 +67,7 @@ class SchedulingOptions(NamedTuple):
     correlation: int | str = 0
     #: The number of the client's token, see gateway.token_marks; 0: none.
     token: int = 0
-    #: Number of the instance's placement: requests with equal ones go to the same instance; 0:
-    #: any.
+    #: Placement of the request: those with equal ones go to the same instance; 0 for any.
     placement: int = 0
 
 
