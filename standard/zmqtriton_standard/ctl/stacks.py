@@ -13,7 +13,7 @@ from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_standard.ctl import MODEL, check_name, print_result, run_with_client, with_format
 
-#: The form in which Python writes them.
+#: Lines of Python's stack dumps (faulthandler), and those that name a thread's instance.
 _STACK_LINE = re.compile(
     r"(Current thread|Thread|Stack) .*most recent call first|  (File |\.\.\.|<)|"
     r"Thread 0x\w+ is instance "

@@ -50,7 +50,7 @@ _STARTED_COLUMN = _PROCESS.index("Started")
 _LONG_EXECUTION_S = 5.0
 #: A terminal of this width has room for all columns.
 _WIDE_COLUMNS = 120
-#: Whoever reads the log may be so slow.
+#: Seconds for which the log's reader may stand still before it is mentioned.
 _UNREAD_S = 5.0
 
 
@@ -74,7 +74,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 class Use(NamedTuple):
     #: Pages that several processes share count in each.
     memory_bytes: int = 0
-    #: Since the start of the process.
+    #: Processor time in seconds since the start of each process.
     cpu_s: float = 0.0
 
 

@@ -126,7 +126,7 @@ class GrpcCall:
     def __init__(self, context: Any, ledger: Ledger, port: int = 0) -> None:
         self._context = context
         self._ledger = ledger
-        #: Ours; 0 if nobody asks.
+        #: Port of the server, to find the user of a local connection; 0 if not needed.
         self._port = port
         #: There if something is encoded that needs room.
         self._client: ClientAccount | None = None
@@ -212,7 +212,7 @@ class Server(Service):
         self._settings = settings = gateway.settings
         self.shares_port = "grpc" in settings.server.passed_sockets or settings.grpc.reuse_port
         self._answering = RpcLifecycle(gateway)
-        #: Of the answers to inferences, as in Triton, not of others.
+        #: Compression of responses to inferences; as in Triton, other calls have none.
         self._compression: grpc.Compression | None = _COMPRESSION.get(compression_of(settings.grpc))
         self._server: Any = None
         self._ending: asyncio.Future[None]

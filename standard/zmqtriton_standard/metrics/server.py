@@ -27,7 +27,7 @@ from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 
 _log = logging.getLogger(__name__)
 
-#: What is read at once, and read ahead.
+#: Bytes of a read, and the limit of the buffer that asyncio reads ahead into.
 _READ_BYTES = 16 << 10
 MAX_CONNECTIONS = 256
 #: A scraper connects, asks and often stays for the next scrape.
@@ -212,7 +212,7 @@ class _Answers:
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
-        #: Of the request; "" as long as it is not known.
+        #: Method of the current request; "" until its head was read.
         self.method = ""
 
     async def refuse(
