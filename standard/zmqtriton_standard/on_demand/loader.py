@@ -40,7 +40,7 @@ FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 MIN_LISTING_INTERVAL_S = 1.0
 #: A model that does not sleep within this time does not sleep at all.
 SLEEP_WITHIN_S = 30.0
-#: The time in which others must become idle for a model that is loaded or wakes up.
+#: Seconds for other models to become idle and make room for one that is loaded or wakes up.
 IDLE_WITHIN_S = 10.0
 MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
@@ -54,7 +54,7 @@ class _PendingLoad:
         self.waiting = 0
         #: True for a loaded model that waits for room to wake up.
         self.wakes = wakes
-        #: The time by which others must have become idle.
+        #: Time until which the load waits for other models to become idle.
         self.until_s = until_s
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
@@ -62,7 +62,7 @@ class _PendingLoad:
         self.story = Story[bool | ZmqTritonError]()
         #: Something has happened that it may wait for.
         self.change = Change()
-        #: It has begun to load, and ends by itself.
+        #: True once the load has begun; a stop of the server leaves it to end by itself then.
         self.is_loading = False
 
 
@@ -376,7 +376,7 @@ class OnDemandLoader(Feature):
     # --------------------------------------------------------------- showing
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """Describe it for the status; empty if loading on demand is off."""
+        """Return loads and evictions for the status; empty if loading on demand is off."""
         if not self._is_on:
             return {}
         waiting = {name: load.waiting for name, load in self._pending_loads.items()}

@@ -34,7 +34,7 @@ _HELP, _KIND = "# HELP ", "# TYPE "
 _BOUND = re.compile(r'((?:le|quantile)=")([^"]+)("\} \S+)$')
 _MODEL = re.compile(r'[{,]model="((?:[^"\\]|\\.)*)"')
 _VERSION = re.compile(r'[{,]version="([^"]*)"')
-#: Digits before the point, from which on Go writes an exponent.
+#: Maximum number of digits before the point; Go writes larger numbers with an exponent.
 _LONG = 6
 
 #: A model, its version, seconds, the ids of trace and span, and when that was.

@@ -38,7 +38,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 #: A signal that is ignored by processes that have not installed a handler yet.
 DUMP_STACKS_SIGNAL = signal.SIGURG
 _REASON = Reason.of(Kind.RESTARTED, "it was restarted by an operator")
-#: In these states an instance has a process that can be ended, or comes back by itself.
+#: States of an instance with a process to end, and of one that will start by itself.
 _LIVING_STATES = frozenset({InstanceState.LOADING, InstanceState.READY})
 _RECOVERING_STATES = frozenset({InstanceState.STARTING, InstanceState.BACKOFF})
 
@@ -60,7 +60,7 @@ class RepositoryRegistry(Feature):
         self._is_explicit = core.policy.control_mode == "explicit"
         #: Absolute paths of the directories in use.
         self._paths = self._initial = core.policy.repositories
-        #: What clients call a directory, with its model, by the directory's path.
+        #: Key that a client has given a directory, its folder and its model, by directory.
         self._keys: dict[str, tuple[str, str, str]] = {}
 
     @property
@@ -119,7 +119,7 @@ class RepositoryRegistry(Feature):
         return list(self._paths)
 
     def _forget(self, row: tuple[str, str, str] | None) -> None:
-        """Forget a model that nobody else names, once it is unloaded."""
+        """Let the model of an unregistered key be forgotten once it is unloaded."""
         if row is not None and row[2] in self._models:
             self._models[row[2]].history.is_directory_gone = True
 
@@ -192,7 +192,7 @@ class Operations(Feature):
     def _restart_one(
         self, model: str, name: str, instances: Sequence[tuple[Generation, StubPlace]]
     ) -> int:
-        """End one instance, which comes back, and leave the others of its model alone."""
+        """End the process of one instance, which is then replaced; return the number ended."""
         named = [(g, i) for g, i in instances if i.name == name]
         if not named:
             names = ", ".join(sorted({i.name for _, i in instances})) or "none"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SERVICE = "otlp_metrics"
 INTERVAL = "otlp_metrics_interval_secs"
 _PATH = "/v1/metrics"
-#: In milliseconds.
+#: OpenTelemetry's variable for the seconds between pushes; its value is in milliseconds.
 _VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
 _DEFAULT_INTERVAL_S = 60.0
 

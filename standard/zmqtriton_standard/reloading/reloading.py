@@ -75,7 +75,7 @@ class Reloader(Feature):
 
 
 def _why_not_loaded(model: ServedModel) -> str:
-    """Return why the last load has failed; "" if nobody knows."""
+    """Return the reason of the last load's failure; "" if it is not known."""
     if model.history.read_problem:
         return model.history.read_problem.text
     reasons = [v.reason for v in model.versions.values() if v.reason not in (None, UNLOADED)]

@@ -249,7 +249,7 @@ def _of_this_machine(manifests: list[dict[str, Any]]) -> str:
 
 
 class RegistryClient:
-    """Asks one registry about one repository, with a token as it wants one."""
+    """Client of one repository in a registry; it gets a token if the registry wants one."""
 
     def __init__(self, place: ArtifactPath) -> None:
         self._place = place
@@ -281,7 +281,7 @@ class RegistryClient:
             raise Unreachable(f"{self._place.host} does not answer: {error.text}") from None
 
     def _answer(self, headers: Any) -> str:
-        """Return what the registry wants to read as authorization."""
+        """Return the `Authorization` that answers the registry's challenge; "" without one."""
         login = _login(self._place.host)
         for challenge in headers.get_all("WWW-Authenticate") or ():
             scheme, _, rest = challenge.partition(" ")

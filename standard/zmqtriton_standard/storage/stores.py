@@ -20,7 +20,7 @@ from zmqtriton_standard.storage.credentials import store_options
 from zmqtriton_standard.storage.places import AZURE, GS, S3, BucketPath
 from zmqtriton_standard.storage.trees import InvalidObjectName, StoredObject
 
-#: For one answer with all of its body; parts are small enough for a slow line.
+#: Limit for a response with its whole body; parts are small enough for a slow line.
 _ANSWER_WITHIN = timedelta(seconds=120)
 _CLIENTS: Mapping[str, Callable[..., Any]] = {AZURE: AzureStore, GS: GCSStore, S3: S3Store}
 _CONNECT_WITHIN = timedelta(seconds=5)

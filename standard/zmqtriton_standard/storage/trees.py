@@ -1,7 +1,7 @@
 """Objects as models: their names, whether these can be files, and changes.
 
-An object's name is anything that somebody could upload: nothing is made of it that was not checked
-here. Does no I/O.
+A user can upload objects with any name, so no name becomes a path before it is checked here. Does
+no I/O.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ from zmqtriton_standard.tools.checking.findings import (
 from zmqtriton_standard.tools.checking.model_files import file_problems
 
 _AUTO_COMPLETE_NAME = b"auto_complete_config"
-#: Larger files are not code that somebody has written.
+#: Bytes of a file that are searched; larger files were not written by hand.
 _MAX_SOURCE_BYTES = 4 << 20
 
 
@@ -172,14 +172,14 @@ class ModelFindings(Findings):
     #: The versions that would be served, with the model file of each that has its own.
     versions: tuple[int, ...] = ()
     model_files: tuple[Path, ...] = ()
-    #: It runs on the server's own Python.
+    #: True if the model runs on the server's own Python, so that its imports can be checked.
     has_server_environment: bool = True
-    #: Its code may add inputs and outputs.
+    #: True if auto_complete_config() of the model's code may add inputs and outputs.
     has_auto_completion: bool = False
 
 
 def check_model(directory: Path, rules: CheckOptions | None = None) -> ModelFindings:
-    """Check one model directory; its name is the model's."""
+    """Check the directory of one model; the directory has the model's name."""
     rules = rules or CheckOptions()
     findings = ModelFindings(directory=directory)
     try:

@@ -181,7 +181,7 @@ _PACKAGES = "/site-packages/"
 
 
 def _explain_words(model: str, text: str, at: str, *, is_any: bool) -> Finding | None:
-    """Return what the words of a model or a library mean, if that is known.
+    """Return a finding that explains a known error text of a model or a library, or None.
 
     `is_any` takes any exception, too; else those that are known to mean something.
     """
@@ -450,7 +450,7 @@ ROWS: Mapping[Kind, Row] = {
         "it was drained, and had not finished in time", _NOTHING_WRONG, (_STATUS,)
     ),
 }
-#: Of a cause that is not known.
+#: Finding for an entry without a reason.
 _UNKNOWN = error("the server gives no reason", "The log may say more.", _LOGS)
 
 

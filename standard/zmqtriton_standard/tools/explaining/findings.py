@@ -23,10 +23,10 @@ from zmqtriton_standard.tools.explaining.requests import (
 
 #: A start that takes longer is worth a look.
 _LONG_LOAD_S = 30.0
-#: Causes outside the model, for which an instance that is back need not be restarted again.
+#: Causes outside the model: an instance that has come back after one needs no other restart.
 _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
 _MEMORY = "max_memory_bytes"
-#: As much equal memory of instances is worth advice.
+#: Bytes of equal pages of instances, beyond one copy, from which on sharing is advised.
 _MUCH = 128 << 20
 _TURNS = "--model-load-thread-count says how many are loaded at a time."
 
@@ -298,7 +298,7 @@ def _memory_findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _budget_findings(facts: Facts) -> Iterator[Finding]:
-    """Tell that it sleeps, and what it has on GPUs that have a budget."""
+    """Yield notes about a sleeping model, and about its memory on GPUs with a budget."""
     asleep_s = facts.status.get("asleep_s", {}).get(facts.model)
     if asleep_s is not None:
         text = f"it has slept for {format_duration(asleep_s)}, without most of its memory"
