@@ -50,7 +50,7 @@ _STARTED_COLUMN = _PROCESS.index("Started")
 _LONG_EXECUTION_S = 5.0
 #: A terminal of this width has room for all columns.
 _WIDE_COLUMNS = 120
-#: Seconds for which the log's reader may stand still before it is mentioned.
+#: Seconds that the log may wait for its reader before the status mentions this.
 _UNREAD_S = 5.0
 
 

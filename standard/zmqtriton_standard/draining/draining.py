@@ -85,7 +85,7 @@ class _Drained:
 class Draining(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
-        #: Seconds for which a server that was asked to stop still serves, but is not ready.
+        #: Seconds between a request to stop and the stop: the server serves, but is not ready.
         self._exit_drain_s = core.policy.exit_drain_s
         self._drained: dict[Key, _Drained] = {}
         #: The outcomes of those that are over.

@@ -30,8 +30,8 @@ _RETRY = b"retry: 1000\n\n"
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 
-#: Maximum number of events in a chunk, and the size from which on it takes no more. The progress
-#: of the reader is reported to the model after each chunk.
+#: Maximum number of events in a chunk, and the size of a full one. The progress of the reader is
+#: reported to the model after each chunk.
 _MAX_EVENTS = 256
 _MAX_BYTES = 64 << 10
 

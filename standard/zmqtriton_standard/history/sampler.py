@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 #: A sample that takes longer is left out, so that they stay apart.
 _WITHIN_S = INTERVAL_S - 1
-#: Seconds for which the memory of a model's instances is read after a client has looked at it.
+#: Duration in seconds of reading the memory of a model's instances after each look of a client.
 _WATCHED_S = 3 * INTERVAL_S
 _RATES = ("requests_per_s", "failures_per_s", "queue_ms")
 #: Clock that is never set, and continues while the machine sleeps.

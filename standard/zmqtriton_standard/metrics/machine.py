@@ -22,13 +22,13 @@ from zmqtriton_standard.metrics.processes import PROC, ProcessStat, read_stat
 _IDLE = (3, 4)
 #: A guest's time is included in the others already.
 _FIELDS = 8
-#: Percentage of the time from which on waiting is trouble, by resource.
+#: Minimum percentage of the time with waiting processes that is trouble, by resource.
 _TROUBLE = {"cpu": 40.0, "memory": 10.0, "io": 40.0}
 _WAITING = {"memory": "memory is short", "io": "disks are slow or busy"}
-#: Percentage of the machine's processor time from which on other programs are the cause.
+#: Minimum percentage of the machine's processor time that makes other programs the cause.
 _LARGE_SHARE = 40.0
-#: Percentage of the time waiting for processors from which on all processes are read, to find
-#: the use of other programs; not if there are more than _MAX_PROCESSES.
+#: Minimum percentage of the time with processes waiting for a processor. Above it all processes
+#: of the machine are read, to find the use of other programs; not if they are too many.
 _SHORT = 25.0
 _MAX_PROCESSES = 5000
 #: A minute of looks, and how many of them make a judgement.
@@ -88,8 +88,8 @@ class MachineLoad:
         self._supervisor = supervisor
         self._machine = Machine(proc)
         self._processes: dict[int, ProcessStat] = {}
-        #: Seconds in which processes waited since the machine's start, by resource; empty if the
-        #: kernel does not measure it.
+        #: Seconds with waiting processes since the machine's start, by resource; empty if the
+        #: kernel does not measure them.
         self.waited_s = self._read_waits()
         self._at_s: float | None = None
         self._looks: deque[Look] = deque(maxlen=_LOOKS)

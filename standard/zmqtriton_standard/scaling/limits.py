@@ -25,7 +25,7 @@ class AutoscaleLimits(NamedTuple):
     maximum: int
     #: Queue time in seconds that is accepted; more instances start if requests would wait longer.
     queue_s: float = _USUAL_QUEUE_MS / 1000
-    #: Seconds for which fewer instances must have been enough before some stop.
+    #: Seconds that fewer instances must have been enough before some stop.
     down_after_s: float = _USUAL_DOWN_AFTER_S
 
 

@@ -172,7 +172,7 @@ class SpanBacklog:
         return len(self._spans)
 
     def _wait_s(self) -> float | None:
-        """Return the seconds until spans must be sent; None if there are none."""
+        """Return the seconds until the next message is due; None without spans."""
         if not self._spans:
             return None
         is_full = len(self._spans) >= self._max_sent

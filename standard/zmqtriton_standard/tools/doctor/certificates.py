@@ -15,8 +15,7 @@ from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_standard.tools.doctor.files import is_public
 
 _DAY_S = 86400
-#: Seconds before the end of a certificate from which on it is reported: enough days to renew it
-#: by hand.
+#: Minimum seconds of validity that a certificate should have left: enough to renew it by hand.
 _ENDS_SOON_S = 21 * _DAY_S
 #: The server takes a new certificate within a second, and needs some time on a busy machine.
 _TAKEN_WITHIN_S = 10.0

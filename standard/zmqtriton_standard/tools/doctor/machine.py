@@ -29,7 +29,8 @@ _MANY_INSTANCES_PER_CORE = 4
 #: Names that tritonserver and its Python backend give to their memory.
 _OF_TRITON = ("triton_python_backend_shm_region_*", "triton_shm_*")
 _MINUTE = re.compile(r"^some .*?avg60=([\d.]+)", re.MULTILINE)
-#: Percentage of the last minute from which on waiting for a resource is trouble, and its text.
+#: Minimum percentage of the last minute with waiting processes that is trouble, and its text, by
+#: resource.
 _TROUBLE = {
     "cpu": (40.0, "CPU is short"),
     "memory": (10.0, "memory is short"),

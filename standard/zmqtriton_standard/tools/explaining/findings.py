@@ -26,7 +26,7 @@ _LONG_LOAD_S = 30.0
 #: Causes outside the model: an instance that has come back after one needs no other restart.
 _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
 _MEMORY = "max_memory_bytes"
-#: Bytes of equal pages of instances, beyond one copy, from which on sharing is advised.
+#: Minimum bytes that sharing must save to be advised: equal pages of instances beyond one copy.
 _MUCH = 128 << 20
 _TURNS = "--model-load-thread-count says how many are loaded at a time."
 

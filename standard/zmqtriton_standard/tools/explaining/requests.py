@@ -27,8 +27,8 @@ from zmqtriton_standard.tools.explaining.facts import (
 )
 
 _FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
-#: Share of the time that clients allow from which on the queue time is worth shortening. A model
-#: that stops at the deadline has taken the rest of the time.
+#: Minimum share of the queue in the time that clients allow to be worth shortening. A model that
+#: stops at the deadline has taken the rest of the time.
 _LONG_WAIT = 0.1
 
 
@@ -373,7 +373,7 @@ def find_slowest_step(facts: Facts) -> Iterator[Finding]:
 _MIN_BATCHES = 20
 #: Share of the wanted batch size; smaller batches are reported.
 _SMALL = 0.5
-#: Shares of the batches from which on a reason is given: parted by their shapes, or complete.
+#: Minimum shares of the batches for a reason: parted by the shapes of requests, or complete.
 _PARTED, _COMPLETE = 0.2, 0.5
 #: Requests that wait for longer than the delay and this share of an execution wait for an instance.
 _TURN = 0.25
