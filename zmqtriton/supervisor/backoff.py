@@ -14,9 +14,9 @@ WINDOW_S = 60.0
 MAX_DEATHS = 5
 #: Maximum number of restarts per minute without a pause; they cost less than a tenth of a core.
 MAX_QUICK_RESTARTS = 30
-#: Number of deaths within a minute from which status and log mention them.
+#: Minimum number of deaths within a minute that status and log mention.
 MANY_DEATHS = 3
-#: A process that has lived this long has worked, even if nobody asked it anything.
+#: Seconds of life after which a process counts as working, even without any request.
 PROVEN_AFTER_S = 1.0
 #: The pause before the second restart, and the longest pause.
 FIRST_PAUSE_S = 0.2

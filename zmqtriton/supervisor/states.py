@@ -100,7 +100,7 @@ class KillRequested(Event):
     """The process hangs or is frozen, and is killed for this reason."""
 
     reason: Reason
-    #: It runs, so that Python can write its stack.
+    #: True if the process runs, so that Python can write its stack.
     can_dump_stack: bool = False
 
 
@@ -111,7 +111,7 @@ class ProcessExited(Event):
     last_output_line: str = ""
     #: Python's report of its own crash, and the place in the model.
     crash: str = ""
-    #: It had begun to execute something, once at least.
+    #: True if the process has begun to execute at least one batch.
     had_begun: bool = False
 
 
@@ -124,7 +124,7 @@ class RestartsExhausted(Event):
 
 
 class DrainRequested(Event):
-    """The broker was told to give it nothing new."""
+    """The broker gives the instance no new requests."""
 
 
 class DrainFinished(Event):
@@ -240,7 +240,7 @@ class GenerationGivenUp(Event):
 
 
 class UnloadStarted(Event):
-    """Nobody may ask for it any more."""
+    """The version is unloaded: new requests for it are refused."""
 
 
 class UnloadFinished(Event):

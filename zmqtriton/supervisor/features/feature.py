@@ -112,7 +112,7 @@ class Feature:
         return None
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the calls by which a server that takes over has what this one was told."""
+        """Return the calls that create this feature's state at a server that takes over."""
         return ()
 
     # ------------------------------------------------------- the server's life
@@ -128,7 +128,7 @@ class Feature:
         """Act on the state of the server; called after each event."""
 
     def defer_stop(self) -> bool:
-        """Return True to stop the server later, by `HostServer.stop`, when it was told to."""
+        """Return True to put off a requested stop; the feature calls `HostServer.stop` later."""
         return False
 
     def stop(self) -> None:

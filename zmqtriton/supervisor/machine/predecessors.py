@@ -1,7 +1,7 @@
 """The server that this one takes over from: found by the ports of this server, and its sockets.
 
-Asked before anything is started; whatever goes wrong until it is told to leave, it goes on as if
-nobody had asked.
+This server asks it before it starts anything. If anything fails before the predecessor is told to
+leave, the predecessor continues unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError, serve
 from zmqtriton.supervisor.machine.ports import is_used
 from zmqtriton_floor.errors import ZmqTritonError
 
-#: It answers from memory, on a busy machine late.
+#: Seconds for an answer of the predecessor; it answers from memory, but late on a busy machine.
 _WITHIN_S = 30.0
 #: Told beforehand: what each server counts by itself.
 _BEGINS_ANEW = (

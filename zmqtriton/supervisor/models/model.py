@@ -129,7 +129,7 @@ class ServedModel(GenerationOwner):
             self.unload_version(version, why)
 
     def unload_version(self, version: ServedVersion, why: Reason = UNLOADED) -> None:
-        """Unload one version; requests that it has are finished."""
+        """Unload a version; its instances finish the requests that they have."""
         generation = version.generation
         is_given_up = generation is not None and version.state is ModelState.UNAVAILABLE
         if version.transition(states.UnloadStarted(), why):
@@ -163,7 +163,7 @@ class ServedModel(GenerationOwner):
         self._context.ensemble_members.notify_ensembles(self.name)
 
     def member_changed(self, name: str) -> None:
-        """Take note that a model has changed, which this ensemble may call."""
+        """Publish the versions that are ensembles with a member that has changed."""
         for version in self.versions.values():
             if name in members_of(version):
                 self.publish(version)

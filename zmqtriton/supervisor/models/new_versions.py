@@ -244,7 +244,7 @@ class NewVersions(GenerationOwner):
             plan.log("V", "model configuration:\n", document=generation.final_config.config)
 
     def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
-        """Fail a version for which nothing can be started."""
+        """Fail a version whose instances cannot be started."""
         self._fail(generation.version, error)
         generation.abort(error.reason)
 

@@ -50,7 +50,7 @@ class StartupServer(Protocol):
         """Let clients connect."""
 
     async def finish_move(self) -> None:
-        """Do what the server before was told about its models."""
+        """Repeat the predecessor's control calls about models."""
 
     def stop(self, status: int = 0) -> None:
         """End the server in order."""

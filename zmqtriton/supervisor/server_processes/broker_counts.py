@@ -1,4 +1,4 @@
-"""The broker's counts, requested when somebody wants to see them. Does no I/O."""
+"""The broker's counts, requested for a status, by a shutdown and by features. Does no I/O."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Opening:
         return self._includes_last or (self._has_begun and role not in _OPENING_LAST)
 
     def record(self, role: str, message: wire.Opened) -> None:
-        """Record that a process of this role has opened; the first one of each role counts."""
+        """Record that a process of `role` has opened; the first one of each role counts."""
         was_complete = self.is_complete
         for each in message.services:
             if each not in self._services:

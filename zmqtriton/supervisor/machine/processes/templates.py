@@ -69,7 +69,7 @@ class _Template:
     ready_at_s: float | None = None
     #: When it must be ready; None if there is no limit, or it is.
     until_s: float | None = None
-    #: Its own report of a load that has failed, and the reason why it was killed.
+    #: Report of the template that its load has failed, and the reason of the server to kill it.
     failure: wire.LoadFailed | None = None
     verdict: Reason | None = None
 
@@ -145,7 +145,7 @@ class Templates:
     # ------------------------------------------------------------ what happens
 
     def started(self, number: int) -> None:
-        """Take note that a template runs: tell it what to load, unless it has to end again."""
+        """Send a template that has started its load, or kill it if it must end."""
         template = self._templates.get(number)
         if template is None or template.verdict is not None:
             self._spawner.signal(number, 9, group=True)
@@ -159,13 +159,13 @@ class Templates:
             self._proceed(number, template)
 
     def failed(self, number: int, failure: wire.LoadFailed) -> None:
-        """Take note of why a template cannot load its model; it exits."""
+        """Record a template's report that it cannot load its model; it exits by itself."""
         template = self._templates.get(number)
         if template is not None:
             template.failure = failure
 
     def answered(self, number: int, serial: int, pid: int, error: str) -> None:
-        """Take note of a new stub, which reports itself; pid 0 means that the fork failed."""
+        """Adopt a new stub that has reported its pid; pid 0 means that the fork failed."""
         template = self._templates.get(number)
         request = template and template.requests.get(serial)
         if not template or not request or not request.pending:
@@ -181,7 +181,7 @@ class Templates:
             del template.requests[serial]
 
     def ended(self, number: int, reason: Reason, words: str = "") -> Reason:
-        """Take note that a template has died, whose forks live on; return the reason."""
+        """Handle the death of a template, and return its reason; its forks live on."""
         template = self._templates.get(number)
         if template is None:
             return reason
