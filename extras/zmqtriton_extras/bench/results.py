@@ -235,7 +235,7 @@ def _try_for_compute(best: Row, rows: Sequence[Row]) -> str:
 
 
 def _more_clients(best: Row, rows: Sequence[Row]) -> str:
-    """Advise more clients if the rate still grows with them; "" if not."""
+    """Return the advice to use more clients if the rate still grows with them, or ""."""
     if best["rate"]:
         return ""  # it is what was asked for
     widest = max(rows, key=lambda row: row["concurrency"])

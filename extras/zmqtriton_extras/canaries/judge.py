@@ -187,7 +187,7 @@ class Judge:
         )
 
     def _longest_ns(self, settings: CanarySettings, *, is_decoupled: bool) -> float:
-        """Return the age from which on an execution hangs."""
+        """Return the maximum age in ns of an execution; an older one counts as hanging."""
         mean_ns = self.total.stable.mean_ns
         if settings.abort_hang_s is None or (is_decoupled and not mean_ns):
             return float("inf")  # a stream may take as long as it likes

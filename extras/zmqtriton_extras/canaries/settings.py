@@ -66,9 +66,9 @@ class CanarySettings(NamedTuple):
     shadow: float = 0.0
     #: Difference that numbers in the responses to a copied request may have.
     tolerance: float = 0.0
-    #: It ends if more than this percentage fails in addition to what fails of the stable version.
+    #: Maximum percentage of failures beyond that of the stable version; above it the canary ends.
     abort_failures: float | None = 5.0
-    #: It ends if its latency is more than this times that of the stable version.
+    #: Maximum ratio of its latency to that of the stable version; above it the canary ends.
     abort_latency: float | None = None
     #: Requests that it must have had before it is judged.
     min_requests: int = 50

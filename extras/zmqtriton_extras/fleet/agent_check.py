@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.2
 SMOOTHED_OVER_S = 3.0
 MAX_CONNECTIONS = 256
-#: An answer is a line, for which every connection has room.
+#: Seconds for the answer, which is a short line that any connection takes at once.
 _ANSWER_WITHIN_S = 5.0
 
 

@@ -128,7 +128,7 @@ def is_forced_by_format(request: TextRequest, names: TensorNames) -> bool:
 
 
 def call_form(request: TextRequest, names: TensorNames) -> Form | None:
-    """Return the form in which the model writes calls, None if its text has none.
+    """Return the form of calls in the model's text; None if its text has no calls.
 
     Raises InternalError if the model's parameter names no form.
     """

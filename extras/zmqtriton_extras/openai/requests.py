@@ -17,7 +17,7 @@ from zmqtriton_extras.openai.problems import RefusedField
 #: Choices of one request, for all of its prompts together.
 MAX_CHOICES = 128
 
-#: They change what an answer is, so they are refused and not ignored: all values but these.
+#: Fields that change the response: all values but these are refused, instead of being ignored.
 _REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": (None, []),
     "function_call": (None, "none", "auto"),

@@ -75,7 +75,7 @@ class DoorServer(Service):
         #: The connections that there are, with the routing id of the client once it has asked.
         self._connections: dict[int, bytes] = {}
         self._max_connections = max_connections()
-        #: Peers for which ZeroMQ has no room.
+        #: Peers with a full queue of ZeroMQ, so that nothing can be sent to them now.
         self._blocked: dict[Peer, None] = {}
         self._is_read_due = False
         self._path = ""
@@ -101,7 +101,7 @@ class DoorServer(Service):
         return len(self._connections)
 
     async def end(self, within_s: float) -> None:
-        """Let nobody connect any more; what clients ask before they have heard is answered."""
+        """Refuse new connections; requests of clients that are still connected are answered."""
         with suppress(OSError):  # the directory is gone
             os.unlink(self._path)
 

@@ -23,7 +23,7 @@ def is_plain(model: str) -> bool:
 
 
 class Group(NamedTuple):
-    """Servers that are probed for one thing, and that requests are dealt among."""
+    """Servers with a common probe, of a model or the server; they share requests."""
 
     #: Name within the proxy, of letters, digits and underscores.
     name: str
@@ -82,7 +82,7 @@ class Layout(NamedTuple):
     probe_headers: tuple[tuple[str, str], ...] = ()
     #: A request may be executed twice, if the server that had it has died.
     may_repeat: bool = False
-    #: The socket on which the proxy takes commands; "" for none.
+    #: Path of the socket for commands to the proxy; "" for none.
     socket: str = ""
 
     def model_groups(self) -> Iterator[Group]:
