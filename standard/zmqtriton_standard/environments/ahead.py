@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 
 class ModelEnvironment(NamedTuple):
-    """One model with the environment that it needs, or the error that hides it."""
+    """One model with the environment that it needs, or the error of reading it."""
 
     model: str
     result: Environment | EnvironmentSpec | ZmqTritonError

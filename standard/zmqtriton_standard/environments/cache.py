@@ -2,7 +2,8 @@
 
 An entry is made where it will stay, because environments hold their own path; it counts only once
 its `ready` file exists, which is written last. The process that makes an entry holds its lock, so
-two loads in any processes make it only once. If that process dies, the next one removes its rest.
+two loads in any processes make it only once. If it dies, the next process removes its incomplete
+entry.
 """
 
 from __future__ import annotations

@@ -151,7 +151,8 @@ class Sampler:
         self._processes = Processes()
         self._tokens = TokenRates(gateway)
         self._costs = InstanceCosts()
-        #: Models with requests in the last sample, by `model:version`; None if it has no models.
+        #: Models with requests in the last sample, by `model:version`; None if the broker had no
+        #: readings for it.
         self._busy_models: dict[str, ModelSample] | None = None
 
     async def run(self) -> None:

@@ -1,7 +1,7 @@
 """Metrics that Triton does not have, under our own names: `zmqtriton_…`.
 
-How busy models' instances are, what processes share, and which were restarted. The use of each is
-in docs/metrics.md.
+How busy models' instances are, what processes share, and which were restarted. docs/metrics.md
+describes the use of each metric.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
 def _read(
     repositories: Iterable[str], options: Mapping[str, Any]
 ) -> Iterator[tuple[Path, ModelEnvironment]]:
-    """Yield the models with a wish for an environment, or with an error that hides it."""
+    """Yield the models that ask for an environment, or whose configuration has an error."""
     may_build = bool(options.get("build-environments"))
     for path in repositories:
         with suppress(ZmqTritonError, OSError):  # the repository itself is judged elsewhere
