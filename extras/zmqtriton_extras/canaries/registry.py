@@ -83,7 +83,7 @@ class CanaryRegistry(Feature):
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
-        #: Models with a version that is being unloaded after the end of a canary.
+        #: The models whose leaving version was told to go.
         self._leaving: set[str] = set()
         #: The server ends, so nothing more is decided.
         self._is_stopping = False

@@ -24,7 +24,7 @@ from zmqtriton_standard.metrics.model_metrics import head
 
 _log = logging.getLogger(__name__)
 
-#: The limit of bytes that wait for the disk.
+#: Maximum bytes of lines that wait for the disk; more are dropped.
 MAX_BYTES = 32 << 20
 _LOOK_EVERY_S = 0.5
 _LOG_EVERY_S = 60.0

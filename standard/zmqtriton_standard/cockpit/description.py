@@ -37,7 +37,7 @@ _JSON = "application/json"
 _NO_CATEGORY = "pages"
 _FIRST_TAGS = ("inference", "openai", "health", "metadata", "statistics", "status")
 _TOKEN = "token"
-#: An example is there to be read.
+#: Maximum number of elements in an example, so that it can be read.
 _MAX_ELEMENTS = 64
 _TEXT = "a few words of text"
 #: The elements of an example by their place, for kinds of JSON; of others the place itself.

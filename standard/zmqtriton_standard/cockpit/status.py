@@ -276,7 +276,7 @@ _LONG_S = 5.0
 #: An execution that takes so long, and far longer than others, hangs.
 _HANGS_S = 60.0
 _LONG_WAIT_MS = 500.0
-#: A line has room for so many.
+#: Maximum number of troubles in a model's line.
 _MOST = 2
 _MIB = 1 << 20
 _PACE = "max_executions_per_second"

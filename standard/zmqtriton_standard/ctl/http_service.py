@@ -24,7 +24,7 @@ _DATA = b"data:"
 _USUAL_PORTS = {"http": 80, "https": 443}
 _SHOWN_BYTES = 60
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-#: Others are encoded in one way here and in another there, or not at all.
+#: Allowed characters of a header's value. Programs encode others in different ways, or not at all.
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 

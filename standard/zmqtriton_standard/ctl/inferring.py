@@ -33,7 +33,7 @@ from zmqtriton_standard.ctl.http_service import (
 )
 
 _USUAL_WIDTH = 100
-#: Refusals that say themselves what is missing.
+#: Status codes of refusals with a text that names the missing right.
 _ABOUT_ACCESS = (401, 403)
 _FAILED = 500
 _PARAMETERS = (

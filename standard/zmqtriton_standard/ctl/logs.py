@@ -227,7 +227,8 @@ class PreviousProcess:
 
     instance: str
     pid: int
-    #: Why it died, as the server says; "" if another one has died since, or its instance is gone.
+    #: Reason of its death, from the server; "" if another one has died since, or its instance is
+    #: gone.
     reason: str
     lines: Sequence[dict[str, Any]]
 

@@ -25,7 +25,7 @@ _WHICH = re.compile(r"(?:Current thread|Thread) (0x\w+) ")
 _TAKES_SIGNALS = re.compile(r'  File ".*process\.py", line \d+ in await_signals')
 _WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.1
-#: After this pause a process has written everything.
+#: Seconds without a new line after which the stacks count as complete.
 _QUIET_S = 0.3
 _ALL_LINES = 1 << 30
 

@@ -46,9 +46,9 @@ _PROCESS = (
     "Last reason",
 )
 _STARTED_COLUMN = _PROCESS.index("Started")
-#: An execution that takes longer is shown.
+#: Minimum seconds of an execution to be shown.
 _LONG_EXECUTION_S = 5.0
-#: A terminal of this width has room for all columns.
+#: Columns of a terminal that has room for the whole table; a narrower one gets fewer columns.
 _WIDE_COLUMNS = 120
 #: Seconds that the log may wait for its reader before the status mentions this.
 _UNREAD_S = 5.0

@@ -76,7 +76,7 @@ DRAIN_TRANSITIONS: Mapping[tuple[DrainPhase, DrainEvent], DrainPhase] = {
 
 class DrainWish(NamedTuple):
     follow: Follow = Follow.NOTHING
-    #: None: however long it takes.
+    #: Seconds for the drain; None for no limit.
     within_s: float | None = None
     quiet_s: float = QUIET_S
 

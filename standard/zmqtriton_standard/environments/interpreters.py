@@ -32,7 +32,7 @@ _PROBE_PROGRAM = os.path.join(
     os.path.dirname(os.path.dirname(zmqtriton_floor.__file__)), "zmqtriton_stub", "probe.py"
 )
 _OUTPUT_MARK = "zmqtriton-probe "
-#: A cold disk may take long; a program that hangs must end.
+#: Seconds for an interpreter to report itself: enough for a cold disk; one that hangs is killed.
 _TIMEOUT_S = 60
 _MIN_VERSION = (3, 8)
 #: Lines of a Python that could not start which do not contain the reason.

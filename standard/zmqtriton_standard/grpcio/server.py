@@ -65,8 +65,8 @@ def credentials_of(tls: Tls) -> Any:
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
-#: Calls that are not taken up yet. With more than that grpc cancels some at random, and with twice
-#: as many all; its own thousand would make that the fate of a burst.
+#: Maximum number of calls that wait to be taken up. With more, grpc cancels some at random, and
+#: with twice as many all; its default of a thousand would cancel calls of a burst.
 _SOME_PENDING = 4 * MAX_STREAMS
 
 _COMPRESSION = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
@@ -128,7 +128,7 @@ class GrpcCall:
         self._ledger = ledger
         #: Port of the server, to find the user of a local connection; 0 if not needed.
         self._port = port
-        #: There if something is encoded that needs room.
+        #: Account of the client in the ledger; made when a message that needs room is encoded.
         self._client: ClientAccount | None = None
         self._answers: Share | None = None
         self._requests: Share | None = None

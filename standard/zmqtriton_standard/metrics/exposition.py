@@ -15,7 +15,7 @@ from zmqtriton_standard.metrics.model_metrics import Family, Series, family
 #: Content type that Triton sends; Prometheus reads one without a version as 0.0.4.
 CONTENT_TYPE = "text/plain; charset=utf-8"
 
-#: All are there from the start, so that a sum over reasons never misses one.
+#: Reasons of failures. Each has a series from the start, so that a sum over them never misses one.
 FAILURE_REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 ModelStat = dict[str, Any]

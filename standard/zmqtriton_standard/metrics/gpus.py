@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 #: Module of the package nvidia-ml-py.
 _MODULE = "pynvml"
-#: A driver that fails is asked again after this time.
+#: Seconds between two attempts to read a driver that fails.
 _RETRY_S = 30.0
 #: A reading is shown for so many intervals, but for so long at least.
 _FRESH_INTERVALS = 3

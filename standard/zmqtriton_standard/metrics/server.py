@@ -30,12 +30,12 @@ _log = logging.getLogger(__name__)
 #: Bytes of a read, and the limit of the buffer that asyncio reads ahead into.
 _READ_BYTES = 16 << 10
 MAX_CONNECTIONS = 256
-#: A scraper connects, asks and often stays for the next scrape.
+#: Seconds for the head of a request: a scraper often stays connected for its next scrape.
 HEAD_WITHIN_S = 75.0
 WRITE_WITHIN_S = 30.0
 
 _METHODS = ("GET", "HEAD")
-#: Less fits into a packet anyway.
+#: Minimum bytes of a page that is compressed; a smaller one fits into a packet anyway.
 _LEAST_COMPRESSED_BYTES = 1024
 
 Scrape = Callable[[], Awaitable[str]]

@@ -24,7 +24,7 @@ GRACE_S = 5.0
 TOO_MUCH = "models took more than their memory budget"
 #: The model parameter that limits its idle time, in seconds; 0 is no limit.
 IDLE_PARAMETER = "unload_idle_after_seconds"
-#: One that had requests is not asked again for this time.
+#: Seconds before a model that was busy is asked again to sleep.
 _PAUSE_S = 5.0
 
 

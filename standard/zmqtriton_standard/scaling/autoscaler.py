@@ -112,15 +112,15 @@ class Workload:
 
 
 INTERVAL_S = 0.25
-#: After an attempt to start more instances that failed.
+#: Seconds before the next attempt to start more instances, after one that has failed.
 RETRY_PAUSE_S = 30.0
 #: The share of the available memory that new instances may take.
 _MEMORY_SHARE = 0.8
-#: The share of their time that instances should be busy: new ones are to leave room for chance,
-#: and none goes before the others would still have some.
+#: Share of the time that instances should be busy. New ones leave some reserve, and an instance
+#: only stops if the others then have more of it, so that the number does not swing.
 _BUSY_SHARE = 0.8
 _BUSY_SHARE_WITH_FEWER = 0.65
-#: Requests that wait already are to be executed within so many times what they may wait.
+#: Time to execute the waiting requests after scaling up, as a multiple of the accepted queue time.
 _CATCH_UP_TIMES = 10
 
 
@@ -403,8 +403,8 @@ class InstanceTarget:
         self.workload = Workload()
         #: Why the last number was chosen.
         self.reason = ""
-        #: When how many were needed; the most of the time that counts comes first, and after each
-        #: the most of what is later.
+        #: Times with the instances needed then. The first entry has the maximum of the time that
+        #: counts, and each following one the maximum of the time after it.
         self._needs: deque[tuple[float, int]] = deque()
         self._began_s: float | None = None
         #: Time since when requests have waited while no execution time is known.

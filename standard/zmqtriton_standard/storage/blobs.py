@@ -28,7 +28,7 @@ from zmqtriton_standard.storage.web import OpenContent, Unreachable
 SHA256, GIT = "sha256", "git"
 _CHUNK_BYTES = 1 << 20
 _MODE = 0o444
-#: Left free on the disk.
+#: Bytes that stay free on the disk of the cache.
 _ROOM = 64 << 20
 _ATTEMPTS = 5
 _LOCK_PAUSE_S = 0.1

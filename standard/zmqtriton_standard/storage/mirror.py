@@ -36,7 +36,7 @@ _MAX_OPEN_FILES = 16
 #: the bytes that the library reads ahead.
 _MAX_CHUNKS_IN_FLIGHT = 8
 _PROGRAMS = (b"\x7fELF", b"#!")
-#: Left free on the disk.
+#: Bytes that stay free on the disk of the copies.
 _ROOM = 64 << 20
 
 T = TypeVar("T")

@@ -48,7 +48,7 @@ class ObjectStores(Feature, HelperOwner):
         self._claim_storage = core.info.claim_storage
         self._urls = [path for path in core.policy.repositories if is_remote(path)]
         self._directory = core.policy.storage_directory
-        #: Until the first listing that must not fail.
+        #: True if a store may be missing; always true after the first successful listing.
         self._may_start_without = not core.policy.exit_on_error
         #: The serial of the process; 0 if there is none.
         self._serial = 0
@@ -57,7 +57,7 @@ class ObjectStores(Feature, HelperOwner):
         self._pending_calls: dict[int, Promise[Any]] = {}
         #: The models that are being copied, by ticket.
         self._copying: dict[int, str] = {}
-        #: How far they are, once something is fetched.
+        #: Progress of each copy, by ticket, once something was fetched.
         self._copy_status: dict[int, PreparationStatus] = {}
         #: The listing that is under way.
         self._listing: Story[None] | None = None

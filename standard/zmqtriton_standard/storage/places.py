@@ -83,11 +83,11 @@ class BucketPath(NamedTuple):
     kind: str
     #: The bucket, or Azure's container.
     bucket: str
-    #: Within the bucket, without slashes around it; "" for all of it.
+    #: Prefix of the names in the bucket, without slashes around it; "" for the whole bucket.
     prefix: str
     #: URL of the server; "" for the provider's own.
     endpoint: str = ""
-    #: Azure's.
+    #: Account, or host, of an Azure store; "" for other kinds.
     account: str = ""
     #: Address of the repository as the user has given it.
     url: str = ""
@@ -98,7 +98,7 @@ class HubPath(NamedTuple):
 
     repository: str
     revision: str
-    #: "" for all of it.
+    #: Folder in the repository; "" for the whole repository.
     folder: str
     url: str
     kind: str = HUB

@@ -41,7 +41,7 @@ _MAX_MANIFEST_BYTES = 4 << 20
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TITLE = "org.opencontainers.image.title"
 _UNPACK = "io.deis.oras.content.unpack"
-#: KServe's images of models have them there.
+#: Folder of the models in KServe's images.
 _FOLDER = "models"
 _DOCKER, _DOCKERS_NAME = "docker.io", "https://index.docker.io/v1/"
 _HELPER_WAIT_S = 30.0

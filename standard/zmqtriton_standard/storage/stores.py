@@ -26,7 +26,7 @@ _CLIENTS: Mapping[str, Callable[..., Any]] = {AZURE: AzureStore, GS: GCSStore, S
 _CONNECT_WITHIN = timedelta(seconds=5)
 _RETRIES = 3
 _RETRY_WITHIN = timedelta(seconds=30)
-#: More than any model repository has; it would fill the memory.
+#: Maximum number of objects in a listing: no model repository has more, and they take memory.
 _MAX_OBJECTS = 1_000_000
 _PAGE = 1000
 

@@ -42,7 +42,7 @@ class OpenTelemetryExporter:
         self._pause_s = 0.0
         #: Spans that are being sent.
         self._under_way = 0
-        #: When the thread must have ended.
+        #: Time by which the thread must have ended.
         self._end_s = float("inf")
         self._last_warning_s = -_WARN_INTERVAL_S
         self._thread = threading.Thread(target=self._run, name="exporter", daemon=True)

@@ -147,7 +147,7 @@ def _read_start(path: Path) -> bytes:
         return file.read(_MAX_SOURCE_BYTES)
 
 
-#: The bytes of a file that several instances had better load once.
+#: Minimum bytes of a model file for the advice that instances should share one load.
 _LARGE = 256 << 20
 _PATH, _PYTHON, _BUILD = "EXECUTION_ENV_PATH", "PYTHON_EXECUTABLE", "PYTHON_REQUIREMENTS"
 _MAX_BYTES = 1 << 20
@@ -338,7 +338,7 @@ def check_environment(
     config: Any, directory: Path, *, may_build: bool
 ) -> tuple[list[Problem], bool]:
     """Return the problems of a model's Python, and whether that is the server's own."""
-    #: The parameter that decides.
+    #: Path of the parameter that decides about the environment, for the place of an error.
     where: FieldPath = next(
         (("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ()
     )

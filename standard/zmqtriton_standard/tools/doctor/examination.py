@@ -74,9 +74,9 @@ class Server:
 class Target:
     #: The options of the server, by name; those with which it would be started if none runs.
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: The same as a start has them; None if a server runs.
+    #: Options of a server that would be started; None if one runs.
     start: Options | None = None
-    #: Why there are none; "" if there are.
+    #: Reason why the options are not known; "" if they are.
     options_problem: str = ""
     server: Server | None = None
     repositories: Sequence[str] = ()

@@ -54,7 +54,7 @@ _LIMITS = {
 
 class _Group(NamedTuple):
     limit: int
-    #: Without what the kernel can drop.
+    #: Bytes in use, without the caches that the kernel can drop.
     used: int
     #: Number of processes that the kernel has killed in the group for its memory.
     kills: int

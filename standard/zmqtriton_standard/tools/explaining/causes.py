@@ -17,7 +17,7 @@ from zmqtriton.findings import Finding, error, warning
 from zmqtriton_floor.reasons import Kind, Reason
 
 _RESTART = "zmqtriton-ctl restart {model}"
-#: Takes new files, which a restart of processes alone does not.
+#: Command that loads a model with new files; a restart of its processes does not.
 _RELOAD = "zmqtriton-ctl reload {model}"
 _LOAD = "zmqtriton-ctl load {model}"
 _LOGS = "zmqtriton-ctl logs {model}"
@@ -232,10 +232,10 @@ class Row(NamedTuple):
     """
 
     text: str
-    #: Without one the advice and the commands are the cause's.
+    #: Advice of this kind; "" to show the advice and the commands of the cause.
     advice: str = ""
     commands: tuple[str, ...] = ()
-    #: The model or a library may have said more: that comes first, if it is known.
+    #: True if the text is of a model or a library: a known explanation of it comes first.
     has_words: bool = False
 
 

@@ -37,13 +37,14 @@ from zmqtriton_standard.tools.explaining.sharing import Memory, read_memory
 
 _LOG_LINES = 1000
 _MINUTE_S = 60
-#: The server waits for its broker, though not for as long as a busy machine may take.
+#: Maximum number of status calls until one has the broker's counts: the server does not wait for a
+#: broker as long as a busy machine may take.
 _LOOKS = 3
 #: Seconds between two looks at the counts; some execution should end in this time.
 _SECOND_LOOK_S = 1.0
-#: A process that is stopped writes no stacks; on a busy machine others need longer.
+#: Seconds for the stacks of a model's processes; a stopped process never writes them.
 _STACKS_WITHIN_S = 5.0
-#: A file system that takes longer hangs.
+#: Seconds for a check of a directory; a file system that takes longer counts as hanging.
 _DIRECTORIES_WITHIN_S = 5.0
 #: Seconds for all questions to the server; after them the facts so far must do.
 _WITHIN_S = 20.0

@@ -18,7 +18,7 @@ from zmqtriton_standard.ctl import format_duration
 from zmqtriton_standard.tools.explaining.causes import own_frame, place_text, reason_of
 from zmqtriton_standard.tools.explaining.sharing import Memory
 
-#: An overview of all models leaves out trouble that is over for so long, if little came of it.
+#: Age in seconds of past trouble that an overview of all models leaves out, if it was small.
 RECENT_S = 600.0
 SMALL_SHARE = 0.01
 #: The share of a time that is worth shortening by itself.
@@ -26,7 +26,7 @@ LARGE_SHARE = 2 / 3
 WORTH_MENTIONING_MS = 10.0
 #: Name of the quota that makes requests wait.
 PACE = "max_executions_per_second"
-#: A shorter execution does not hang yet.
+#: Minimum seconds of an execution that counts as hanging.
 _LONG_EXECUTION_S = 2.0
 #: Counters that grow when something ends; not those of clients that leave.
 _ENDS = ("succeeded", "faults", "executions")
@@ -35,7 +35,7 @@ Document = Mapping[str, Any]
 _STACK = re.compile(r"(Current thread|Thread|Stack) .*\(most recent call first\)")
 _FRAME = re.compile(r'\s*File "(.+)", line (\d+) in (.+)')
 _OURS = "/zmqtriton_stub/"
-#: All of a model's code is called from here.
+#: End of the path of the file that calls all of a model's code.
 _CALLER = "/zmqtriton_stub/model.py"
 #: Files of frames between the caller and the model's own: of an import, or a coroutine's loop.
 _BETWEEN = re.compile(r"<frozen |.*/(importlib|asyncio)/|.*/selectors\.py$")

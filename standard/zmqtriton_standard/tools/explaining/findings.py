@@ -21,7 +21,7 @@ from zmqtriton_standard.tools.explaining.requests import (
     find_waits,
 )
 
-#: A start that takes longer is worth a look.
+#: Seconds of a load after which it may hang.
 _LONG_LOAD_S = 30.0
 #: Causes outside the model: an instance that has come back after one needs no other restart.
 _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}

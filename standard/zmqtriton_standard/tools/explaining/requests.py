@@ -37,7 +37,7 @@ class _Refusal(NamedTuple):
 
     text: str
     advice: str
-    #: More instances make it come less often.
+    #: True if more instances make such refusals rarer.
     is_of_queue: bool = True
 
 
@@ -51,9 +51,10 @@ _SLOTS = (
     "Clients end a sequence by the flag END; max_sequence_idle_microseconds in config.pbtxt ends "
     "one that is idle. More instances have more slots."
 )
-#: Fewer requests are no load, and of more such a share is nearly all.
+#: Minimum requests per second that are a load, and minimum share of one token that is nearly all.
 _BUSY_PER_S, _NEARLY_ALL = 10.0, 0.9
-#: A wait this much longer than max_queue_delay_microseconds is not for others in the batch alone.
+#: Maximum wait for a batch, as a multiple of max_queue_delay_microseconds; longer waits have
+#: another cause.
 _DELAYED = 1.5
 #: Maximum number of hanging instances with a finding of their own; more are counted.
 _MAX_HANGING = 4
@@ -369,7 +370,7 @@ def find_slowest_step(facts: Facts) -> Iterator[Finding]:
         )
 
 
-#: Fewer batches say nothing.
+#: Minimum number of batches for a finding about their size.
 _MIN_BATCHES = 20
 #: Share of the wanted batch size; smaller batches are reported.
 _SMALL = 0.5
