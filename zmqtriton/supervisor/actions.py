@@ -40,7 +40,7 @@ class RepositoriesInUse(NamedTuple):
     """The result of ChangeRepositories."""
 
     paths: tuple[str, ...]
-    #: Why nothing has changed.
+    #: Reason why the repositories were not changed; None if they were.
     error: ZmqTritonError | None = None
 
 

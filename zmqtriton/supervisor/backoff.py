@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_S = 60.0
-#: More deaths than this, with no working process between them, are a crash loop.
+#: Maximum number of deaths in a row, without a working process between; more are a crash loop.
 MAX_DEATHS = 5
 #: Maximum number of restarts per minute without a pause; they cost less than a tenth of a core.
 MAX_QUICK_RESTARTS = 30
@@ -33,7 +33,7 @@ class Backoff:
         #: Deaths of processes that had not worked, in a row and however long ago: a few pauses are
         #: longer than the window. A process that lives for a whole window ends the row.
         self._fruitless = 0
-        #: When a process that dies has lived for a window.
+        #: Time when the next process will have lived for a window; its death ends the row.
         self._proven_s = 0.0
 
     def record_death(self, now_s: float, *, had_worked: bool = False) -> None:

@@ -104,7 +104,7 @@ class Policy:
     #: Models are loaded again when their files change.
     reload: bool = False
     load_slots: int = 4
-    #: A load that takes longer does not hold up others.
+    #: Seconds after which a load gives its slot to another one, and continues without it.
     load_slot_timeout_s: float = 30.0
     load_retries: int = 0
     exit_on_error: bool = True
@@ -121,9 +121,9 @@ class Policy:
     watchdog_interval_s: float | None = None
     #: Paths of the repositories, for the answers that show them.
     repositories: tuple[str, ...] = ()
-    #: Holds copies of models in object stores.
+    #: Directory for copies of models from object stores.
     storage_directory: str = ""
-    #: One role for each frontend process.
+    #: Roles of the frontends, one entry for each process.
     frontend_roles: tuple[str, ...] = ()
     #: Stubs may be forked by a process that has loaded what they need.
     has_fork_server: bool = False

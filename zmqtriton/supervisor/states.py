@@ -173,7 +173,7 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.FAILED, StopRequested): _I.STOPPED,
 }
 
-#: There is a process, or one was requested.
+#: States of an instance that has a process, or has requested one.
 ALIVE_STATES = frozenset({_I.STARTING, _I.LOADING, _I.READY, _I.DRAINING, _I.STOPPING})
 
 

@@ -51,7 +51,7 @@ class Promise(Generic[Value]):
             self._waiting.remove(call)
 
 
-#: None, or why it has failed.
+#: Outcome of something that can fail: None for success, or the error.
 Result = Promise[ZmqTritonError | None]
 
 

@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 #: A client process that is so busy may be what limits the rate.
 _BUSY_CORES = 0.85
-#: A rate that grows less with more clients does not grow.
+#: Minimum factor between two rates that counts as growth.
 _GROWTH = 1.1
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from zmqtriton_extras.canaries.settings import CanarySettings, LatencyMeasure
 
 _MS, _S = 1e6, 1e9
-#: An execution hangs only if it takes so many times the mean request of the stable version.
+#: Minimum duration of an execution that hangs, as a multiple of the stable version's mean.
 _MUCH_LONGER = 10
 
 #: The ages of the oldest and the newest execution of each instance; 0 of idle ones.

@@ -109,7 +109,7 @@ class Shadows:
         self._results: dict[tuple[str, int], _Results] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_report_due = False
-        #: One after the other: of those that would hold up the loop.
+        #: Lock of large comparisons: they run in a thread, one after the other.
         self._comparing = asyncio.Lock()
 
     def copy(self, request: CheckedRequest, canary: Trial) -> Copy:

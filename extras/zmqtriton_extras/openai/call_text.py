@@ -22,9 +22,9 @@ _MAX_BLANKS = 1024
 _ARGUMENTS = ("arguments", "parameters")
 _OUTSIDE = re.compile(r'["{}\[\],:]')
 _INSIDE = re.compile(r'["\\]')
-#: Keys and the name of a call are no longer than this together.
+#: Maximum characters of a call's keys and name together.
 _MAX_NAMES = 4096
-#: Within the object of the call itself.
+#: Depth of braces and brackets inside the object of a call.
 _TOP = 1
 
 
@@ -53,7 +53,7 @@ class CallScanner:
         self._pieces: list[str] = []
         #: The arguments are a text with JSON in it: they are taken as a whole.
         self._is_text = False
-        #: Others that follow are not theirs.
+        #: True once the arguments are complete; later ones of the object do not count.
         self._has_all = False
 
     def feed(self, text: str, at: int) -> int:

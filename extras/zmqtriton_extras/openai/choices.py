@@ -199,7 +199,7 @@ class Choice:
         self._pieces = [beginning]
         #: Number of bytes received.
         self.size = 0
-        #: Kept as texts are.
+        #: Calls of tools so far; they are kept if the texts are.
         self.calls: list[Call] = []
         self.logprobs: list[TokenLogprob] = []
         self._call_count = 0

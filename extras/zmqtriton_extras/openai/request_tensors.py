@@ -62,7 +62,7 @@ class _Need(NamedTuple):
     field: str
     is_there: Callable[[TextRequest], bool]
     is_met: Callable[[TensorNames], bool]
-    #: Why it is not, and what would be needed.
+    #: Reason of the refusal, which names the missing ability of the model.
     why: str
 
 

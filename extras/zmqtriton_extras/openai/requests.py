@@ -45,7 +45,7 @@ class Tools(NamedTuple):
 
     #: Documents of a chat in the form that templates expect.
     documents: Sequence[dict[str, Any]] = ()
-    #: Whether it may call them, must, or must call a certain one.
+    #: Choice of the client: the model may call functions, must call some, or must call `name`.
     choice: str = NONE
     #: The certain one.
     name: str = ""

@@ -48,7 +48,7 @@ _PROCESS = (
 _STARTED_COLUMN = _PROCESS.index("Started")
 #: Minimum seconds of an execution to be shown.
 _LONG_EXECUTION_S = 5.0
-#: Columns of a terminal that has room for the whole table; a narrower one gets fewer columns.
+#: Width of a terminal with room for the whole table; a narrower one gets no start times.
 _WIDE_COLUMNS = 120
 #: Seconds that the log may wait for its reader before the status mentions this.
 _UNREAD_S = 5.0

@@ -26,11 +26,11 @@ from zmqtriton_floor.process.loop_turns import BOUNDS_S, LONG_NS
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.frontends import Grpc, Http, MetricsService
 
-#: The line for people names so many versions.
+#: Maximum number of missing versions that the status line names.
 _MAX_NAMES = 3
 #: Figures of versions that are compared, which say nothing to anybody else.
 _OF_COMPARISONS = ("trial", "unawaited", "executing_ns")
-#: An execution that lasts so many times as long as usual may hang; the alert has the same factor.
+#: Duration of an execution that may hang, as a multiple of the usual one; the alert has the same.
 _OVERLONG = 10
 _KINDS = ("requests_bytes", "answers_bytes", "requests_refused", "answers_refused")
 #: A guest is a user's process, and may tell anything.

@@ -92,7 +92,7 @@ class Succession:
         #: The serial of the other server as a caller; 0 without any.
         self._other = 0
         self._is_predecessor = False
-        #: Whether the other server is sent changes, and whether it alone performs some.
+        #: True if changes are sent to the other server; true if it alone performs most calls.
         self._hears_changes = self._has_left = False
         #: Calls of this kind since the other server asked for the sockets.
         self._forgotten: list[RepeatedCall] = []

@@ -110,7 +110,7 @@ class Verb(NamedTuple):
     of_models: bool = False
     #: Operators change by it what serves, in every model control mode; not once the server stops.
     of_operators: bool = False
-    #: Whether a call with these arguments changes something, which the log is to tell.
+    #: Returns whether a call with these arguments changes something; such calls are logged.
     changes: Callable[[dict[str, Any]], bool] = never
     #: Returns the arguments of the call for the other server during a take-over; None for no call.
     goes_over: Callable[[ControlCall], dict[str, Any] | None] = nothing

@@ -28,7 +28,7 @@ from zmqtriton.supervisor.story import Promise, Result
 from zmqtriton_floor.reasons import Reason
 
 _Answer = TypeVar("_Answer")
-#: A hook that fails after each event fills no log.
+#: Minimum seconds between two log lines about a feature whose hooks fail.
 _LOG_AGAIN_AFTER_S = 60.0
 
 
@@ -36,7 +36,7 @@ class HostServer(Protocol):
     """The server, as features need it."""
 
     models: dict[str, ServedModel]
-    #: All that were started and have not ended, by number.
+    #: Generations that were started and have not ended, by number.
     generations: dict[int, Generation]
 
     @property

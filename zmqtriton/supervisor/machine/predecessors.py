@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 #: Seconds for an answer of the predecessor; it answers from memory, but late on a busy machine.
 _WITHIN_S = 30.0
-#: Told beforehand: what each server counts by itself.
+#: Warning before a take-over, about the state that each server has for itself.
 _BEGINS_ANEW = (
     "metrics, response caches and limits on rates (executions and requests per second, wrong "
     "tokens) begin anew; while both servers answer, each keeps to a rate by itself"

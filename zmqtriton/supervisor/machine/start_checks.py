@@ -15,7 +15,7 @@ from zmqtriton.supervisor.machine import capacity, fitness, listeners, predecess
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
 from zmqtriton.supervisor.machine.ports import is_shared_with, is_used
 
-#: A process that serves clients has so much memory at least, and work for a part of a core.
+#: Minimum bytes of memory of a process that serves clients, and maximum number of them per core.
 _BYTES_OF_WORKER = 64 << 20
 _WORKERS_PER_CORE = 16
 #: Number of processes that is never too high.

@@ -37,7 +37,7 @@ class ModelContext(NamedTuple):
     introductions: Introductions
     audience: Audience
     load_slots: LoadSlots
-    #: All that were started and have not ended, by number.
+    #: Generations that were started and have not ended, by number.
     generations: dict[int, Generation]
     ensemble_members: EnsembleMembers
     load_order: LoadOrder

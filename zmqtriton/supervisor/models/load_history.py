@@ -27,7 +27,7 @@ class LoadHistory:
         #: The model's directory is gone: the model is forgotten once it has ended, which this alone
         #: does not bring about.
         self.is_directory_gone = False
-        #: Why the model could not be read the last time; None if it could.
+        #: Reason why the last reading of the model's files failed; None if it did not.
         self.read_problem: Reason | None = None
         #: The last blueprint has no version.
         self.has_no_version = False

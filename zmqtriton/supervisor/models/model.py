@@ -37,13 +37,13 @@ class ServedModel(GenerationOwner):
         self.dependencies = Dependencies(self.versions, self.history)
         #: The running load, and those that wait for their turn.
         self._loads: deque[Load] = deque()
-        #: Kept when it has no load any more.
+        #: Promise that is kept when the model has no load any more.
         self._loads_ended = Promise[None]()
         #: Exceptions from its version policy, for a version that is tried.
         self.selection = NO_EXCEPTIONS
         #: True if it was loaded on request, not only for an ensemble that calls it.
         self.was_explicitly_loaded = False
-        #: Why clients are to avoid it: it is not ready, though it answers.
+        #: Reasons for clients to avoid the model: it counts as not ready, though it answers.
         self.avoidances: list[Reason] = []
         #: True if it was unloaded on request, so that it is not loaded on demand.
         self.was_explicitly_unloaded = False

@@ -11,7 +11,7 @@ from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 
-#: A broker that needs longer is shown without counts.
+#: Seconds for the broker's counts; a status is shown without them if it needs longer.
 _WITHIN_S = 2.0
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 #: Figures that some versions do not have.

@@ -189,7 +189,7 @@ class Start(NamedTuple):
     directory: str = "/"
     environment: Mapping[str, str] = {}
     pid: int = 0
-    #: Why another cannot be started like it; "" if it can.
+    #: Reason why no successor can be started with this command; "" if one can.
     obstacle: str = ""
     #: Invocation id of systemd for this run of its service, and systemctl's command to replace it.
     invocation: str = ""
@@ -262,7 +262,7 @@ class Introductions:
         self._is_broker_ready = False
         #: Every process has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
-        #: Kept when the broker has been told what retires.
+        #: Promises that are kept when the broker has got the retirements.
         self._retirements_told: list[Promise[None]] = []
 
     def introduce_broker(self, serial: int) -> None:

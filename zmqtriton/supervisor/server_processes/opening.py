@@ -35,7 +35,7 @@ class Opening:
         self._has_begun = self._includes_last = False
         self._services: set[wire.ServiceAddress] = set()
         self._tell_to_listen = tell_to_listen
-        #: Kept when clients can connect to every service.
+        #: Promise that is kept when clients can connect to every service.
         self.completed = Promise[None]()
 
     def begin(self) -> None:

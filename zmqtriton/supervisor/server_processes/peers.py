@@ -46,7 +46,7 @@ from zmqtriton_floor.reasons import Reason
 
 #: Maximum pause before the start of the next broker, in seconds; clients wait during the pause.
 BROKER_PAUSE_S = 2.0
-#: The server ends if no broker comes up for so long.
+#: Seconds without a broker after which the server ends.
 NO_BROKER_WITHIN_S = 60.0
 #: Seconds for an answer of the metrics process, which answers from memory.
 _WITHIN_S = 5.0
@@ -66,15 +66,15 @@ class ServerProcess:
     pid: int = 0
     started_s: float = 0.0
     is_introduced: bool = False
-    #: Set if it is replaced when it dies.
+    #: Pauses between restarts; None for a process that is not replaced when it dies.
     backoff: Backoff | None = None
     #: Time of its start, on the plan's clock.
     alive_since_s: float = 0.0
     restarts: int = 0
     last_death_reason: Reason | None = None
-    #: When it has opened, on the plan's clock; None before that.
+    #: Time when the process has opened, on the plan's clock; None before that.
     opened_s: float | None = None
-    #: When it was sent Listen, on the plan's clock; None before that, and once it has opened.
+    #: Time when Listen was sent to it, on the plan's clock; None before, and once it has opened.
     opens_since_s: float | None = None
 
 
@@ -112,11 +112,11 @@ class Peers:
         self._resting: dict[int, ServerProcess] = {}
         #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
         self._worker_deaths, self._worker_reason = Backoff(), ""
-        #: When the last broker that had come up died.
+        #: Time of the death of the last broker that was ready.
         self._last_broker_s: float | None = None
         #: Frontends tell their clients to go; they end; all other processes end.
         self._is_leaving = self.is_stopping = self._is_finishing = False
-        #: Another server has the sockets, and serves them or will.
+        #: True if another server has the sockets, and serves them or will.
         self.has_successor = False
         #: No broker comes up any more.
         self.is_broker_lost = False

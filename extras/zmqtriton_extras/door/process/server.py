@@ -42,7 +42,8 @@ _log = logging.getLogger(__name__)
 _UNREAD, _AHEAD = 64, 4
 #: Messages that are read before others have their turn on the loop.
 _MAX_A_TURN = 64
-#: A client that has asked nothing for so long has heard that the server stops, or will not ask.
+#: Seconds without a question of a client after which the door may close: the client knows that the
+#: server stops, or sends nothing.
 _QUIET_S = 1.0
 #: Time for sending the last responses.
 _LINGER_MS = 1000

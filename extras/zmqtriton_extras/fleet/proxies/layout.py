@@ -66,7 +66,8 @@ class Layout(NamedTuple):
     statistics: str
     #: Requests with an equal value of this header go to the same server.
     sequence_header: str
-    #: Others with an equal value of this one do while that server is not too busy; "" for none.
+    #: Header of affinity: other requests with an equal value of it also go to the same server,
+    #: unless that server is too busy; "" for none.
     affinity_header: str = ""
     #: Requests over gRPC that have a model's name in this header go to servers with that model.
     model_header: str = ""

@@ -12,7 +12,8 @@ from zmqtriton_floor.errors import InvalidArgument
 
 #: The format of announcements that is understood here.
 _FORMAT = 1
-#: Told by servers; and judged by who has not heard of one for too long.
+#: States of servers that are gone: the first is announced by the server, the second is concluded
+#: from missing announcements.
 ENDED, STALE = "ended", "stale"
 #: State of a server that clients cannot connect to yet.
 STARTING = "starting"

@@ -90,7 +90,7 @@ class Reply:
         self._fault_of = fault_of
         self._check_at = _CHECKED_BYTES
         self._status = 0
-        #: Without the length, which is not known before the end.
+        #: Headers of the response, without the length, which is only known at the end.
         self._headers: list[tuple[str, str]] = []
         self._parts: list[bytes] = []
         self._size = 0

@@ -107,7 +107,7 @@ class Submission(NamedTuple):
     path: str
     query: str
     headers: str
-    #: None if it lies in a file.
+    #: Bytes of the request's body; None if they are in a file.
     body: bytes | None
     body_bytes: int
     #: The URL of its webhook, and who that is; "" without one.
@@ -145,7 +145,7 @@ class Outcome(NamedTuple):
     headers: str = "[]"
     reply: bytes = b""
     reason: str | None = None
-    #: A job that is queued again begins no earlier.
+    #: Time before which a job that was queued again does not begin.
     not_before: float = 0.0
 
 

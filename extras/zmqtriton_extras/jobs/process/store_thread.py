@@ -112,7 +112,7 @@ class StoreThread:
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         #: Done when this process is the one that has the jobs of the directory.
         self.opened: asyncio.Future[None] = self._loop.create_future()
-        #: Why it is not open yet; it is tried again.
+        #: Error of the last attempt to open the store, which is repeated; None once it is open.
         self.problem: Exception | None = None
         self._writing = Trouble("jobs cannot be written", "jobs can be written again")
         #: Marks of the jobs that this process executes; there once the store is open.

@@ -104,8 +104,8 @@ class ChildListener(Protocol):
         """A message came from a process, or from a caller on the control socket."""
 
 
-#: A process counts as frozen if it is found stopped so many times in a row: a profiler stops it for
-#: moments.
+#: Looks in a row that find a process stopped before it counts as frozen; a profiler stops it for
+#: moments only.
 _POLLS = 2
 
 
@@ -133,7 +133,8 @@ class FrozenProcesses:
                 self._report(child.serial)
 
 
-#: A broker that takes over asks for those that died with its predecessor, or since.
+#: Maximum number of kept pages: a new broker asks for those of stubs that died with the earlier
+#: one, or since.
 _MAX_PAGES = 32
 
 

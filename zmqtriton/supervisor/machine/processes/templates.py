@@ -21,7 +21,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: A fork takes milliseconds, of a process with much memory some more.
 _FORK_WITHIN_S = 10.0
-#: One that has served for this time is made again before a stub waits for it.
+#: Seconds of service after which a dead template is made again before a stub needs it.
 _PROVEN_AFTER_S = 10.0
 #: The process of an instance that is a thread, in words.
 SHARED = "the process that it shares with other instances"
@@ -67,7 +67,7 @@ class _Template:
     requests: dict[int, _Request] = field(default_factory=dict)
     is_alive: bool = False
     ready_at_s: float | None = None
-    #: When it must be ready; None if there is no limit, or it is.
+    #: Time by which the template must be ready; None without a limit, and once it is ready.
     until_s: float | None = None
     #: Report of the template that its load has failed, and the reason of the server to kill it.
     failure: wire.LoadFailed | None = None

@@ -29,9 +29,9 @@ _log = logging.getLogger(__name__)
 
 #: Maximum number of readers that have tasks of one group.
 PER_GROUP = 8
-#: Another reader begins if all others have been at their tasks for so long: most take less.
+#: Seconds of all readers' current tasks after which another reader starts; most tasks take less.
 _LATE_S = 0.05
-#: One without a task for so long ends.
+#: Seconds without a task after which a reader ends.
 _IDLE_S = 30.0
 #: Seconds between two attempts to start a reader if the machine allows no more processes.
 _RETRY_S = 1.0

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 #: States of a webhook: the job has not ended; tries go on; one has succeeded; all have failed.
 PENDING, SENDING, DELIVERED, FAILED = "pending", "sending", "delivered", "failed"
-#: After the first try; each later one waits twice as long.
+#: Pause in seconds after the first try, and the maximum; each pause is twice the one before.
 FIRST_AGAIN_S = 1.0
 MAX_AGAIN_S = 3600.0
-#: After the end of the job.
+#: Seconds after the end of the job until its webhook is given up.
 GIVE_UP_AFTER_S = 24 * 3600.0
-#: A try takes no longer.
+#: Maximum seconds of a try.
 TRY_WITHIN_S = 10.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS webhooks(
