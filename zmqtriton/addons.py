@@ -33,7 +33,7 @@ from zmqtriton.sdk.addon import (
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
 
-#: A process has one of each of these kinds.
+#: Kinds that a process takes from one add-on only, the first that has it.
 _OF_PROCESSES = (
     "placement",
     "division",
@@ -55,7 +55,7 @@ _METADATA = (".dist-info", ".egg-info")
 
 
 class Installed(NamedTuple):
-    """An add-on, and its package, to which its references are relative."""
+    """An add-on, and its package: relative references of its declaration begin there."""
 
     declared: AddOn
     package: str
@@ -69,7 +69,7 @@ class Installed(NamedTuple):
 class AddOnService(NamedTuple):
     """A process of an add-on that serves requests; options are by their fields."""
 
-    #: Turns it on.
+    #: Field of the option that turns it on.
     switch: str
     group: str = ""
     restrictions: str = ""
@@ -77,7 +77,7 @@ class AddOnService(NamedTuple):
 
 
 class Package(NamedTuple):
-    """A package that an add-on declares, and where it lies."""
+    """A package that an add-on declares, and its directory."""
 
     name: str
     directory: Path
@@ -96,12 +96,12 @@ def references(kind: str) -> list[str]:
 
 
 def reference(kind: str) -> str:
-    """Return the reference of what a server has one of; "" without an add-on for it."""
+    """Return the reference of a kind that a server has one of; "" without an add-on for it."""
     return next(iter(references(kind)), "")
 
 
 def parts() -> dict[str, str]:
-    """Return the references of what a process has one of, by kind."""
+    """Return the references of the kinds that a process has one of, by kind."""
     placed_by = next(iter(parameters_of("placement")), "")
     return {"placed_by": placed_by, **{kind: reference(kind) for kind in _OF_PROCESSES}}
 
@@ -122,7 +122,7 @@ def named(kind: str) -> dict[str, str]:
 
 
 def load_public(name: str) -> Any:
-    """Import what programs find under a name. Raises AttributeError without an add-on for it."""
+    """Import the object with a public name. Raises AttributeError without an add-on for it."""
     reference = find("public", name)
     if not reference:
         raise AttributeError(f"no add-on that is installed has 'zmqtriton.{name}'")
@@ -154,7 +154,7 @@ def verbs() -> list[str]:
 
 
 def usages() -> dict[str, str]:
-    """Return how the commands of `zmqtriton` are used; of some the name is all that is known."""
+    """Return the usage of each command of `zmqtriton`; just its name if none is declared."""
     return {
         name: _command(command).usage or name
         for each in add_ons().values()
@@ -216,7 +216,7 @@ def ports() -> tuple[Port, ...]:
 
 
 def ports_in_use(value_of: Callable[[str], Any]) -> list[Port]:
-    """Return those that are on: 0 as a number is any free port."""
+    """Return the ports that are on; the number 0 means any free port."""
     values = ((port, value_of(port.on)) for port in ports())
     return [port for port, value in values if value is not None and value is not False]
 
@@ -414,7 +414,7 @@ def _of_others() -> Iterator[Installed]:
 
 
 def _package_of(module: ModuleType) -> str:
-    """Return the package to which the references of a declaration are relative."""
+    """Return the package that relative references of a declaration begin in."""
     return module.__name__ if hasattr(module, "__path__") else module.__package__ or module.__name__
 
 

@@ -16,7 +16,7 @@ from zmqtriton_floor import __version__
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DIGITS = 12
-#: A checkout on a slow file system is not waited for.
+#: Time limit of git: a checkout on a slow file system is not waited for.
 _WITHIN_S = 5.0
 
 
@@ -49,9 +49,10 @@ def read_checkout(root: Path) -> str:
 
 
 def read_installation(place: Path) -> str:
-    """Return what pip has recorded of an installation from a repository, beside the package.
+    """Return the commit that pip has recorded of an installation from a repository, or "".
 
-    Read here because importlib.metadata would take a tenth of the server's start.
+    The record is next to the package. It is read here because importlib.metadata would take a tenth
+    of the server's start.
     """
     with suppress(OSError, ValueError):
         for file in place.glob("zmqtriton-*.dist-info/direct_url.json"):

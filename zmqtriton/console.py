@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from zmqtriton.options import Options
 
-#: Cells stand between "| " and " |", and a column shares one bar with its neighbour.
+#: Width of the signs around a cell, "| " and " |", without the bar that it shares with its
+#: neighbour.
 _PADDING = 2
 _BAR = 1
-#: A narrower column could not be read.
+#: Least width of a column; a narrower one could not be read.
 _LEAST_WIDTH = 4
 
 
@@ -25,14 +26,14 @@ class ModelRow(NamedTuple):
 
     name: str
     version: str
-    #: READY, or another state and the reason: `UNAVAILABLE: ...`
+    #: State of the version: READY, or another one and the reason: `UNAVAILABLE: ...`
     status: str
 
 
 class BackendRow(NamedTuple):
     name: str
     path: str
-    #: JSON, as `backend_config` makes it
+    #: Settings as JSON, from `backend_config`.
     config: str
 
 

@@ -25,7 +25,7 @@ from zmqtriton_floor.wire import Call, CallResult
 
 _SOCKET = "ctl"
 _PREFIX = "zmqtriton-"
-#: Where systemd puts the directory of the service, and beside it those of its instances.
+#: Directory of the service, as systemd makes it. Those of its instances are next to it.
 _SERVICE = Path("/run/zmqtriton")
 #: The kernel's list of the sockets of this machine or container, and in it those that listen as
 #: servers do (SOCK_SEQPACKET): a server may have been given any directory.
@@ -37,12 +37,12 @@ _REASONS = {
     errno.ECONNREFUSED: "the server has ended",
     errno.EACCES: "it is another user's; ask as that user or as root",
 }
-#: A server answers most calls from memory; a load may take as long as the model does.
+#: Time limit of calls that a server answers from memory; a load may take as long as the model does.
 QUICK_TIMEOUT_S = 10.0
-#: A server says from memory which it is, on a busy machine late; one that is stopped never does.
-#: The first time is for all servers; the second for those that are silent, if none is the one.
+#: Time limits of the question which server it is. The first is for all servers, which answer it
+#: from memory; the second is for silent ones on a busy machine, if none of the others is meant.
 _IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S = 2.0, 8.0
-#: The error about an unknown server names this many that run.
+#: Number of running servers that the error about an unknown server names.
 _NAMED_SERVERS = 3
 
 
@@ -54,7 +54,7 @@ class ServerSelector(NamedTuple):
     """The user's choice of a server."""
 
     directory: str = ""
-    #: Its id, its pid, or one of its ports.
+    #: Id, pid or one of the ports of the server; "" if the user has not named it.
     name: str = ""
 
 
@@ -68,9 +68,9 @@ class ServerIdentity(NamedTuple):
     pid: int
     version: str
     started_s: float
-    #: By protocol.
+    #: Addresses of the server by protocol.
     addresses: Mapping[str, str]
-    #: In words.
+    #: State of the server's readiness, in words.
     ready: str
 
     @classmethod
@@ -159,7 +159,10 @@ def _listening() -> Iterator[Path]:
 
 
 def _started_s(directory: Path) -> float:
-    """Return when its server began to listen; the directory itself changes with each stub."""
+    """Return the time when a directory's server began to listen; 0 without a server.
+
+    It is the time of the socket, since that of the directory changes with each stub.
+    """
     try:
         return (directory / _SOCKET).stat().st_mtime
     except OSError:
@@ -188,7 +191,7 @@ def connect(selector: ServerSelector = ANY_SERVER, *, to_change: bool = False) -
 
 
 def _find_named(clients: Sequence[Client], name: str) -> list[Client]:
-    """Return those that say that this is their name."""
+    """Return the clients whose servers have this name."""
     named: list[Client] = []
     for within_s in (_IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S):
         if not named:
@@ -254,7 +257,7 @@ def _other_users_hint() -> str:
 
 
 def own_name() -> str:
-    """Return the words by which the server's log names this process."""
+    """Return the name of this process in the server's log."""
     return f"process {os.getpid()} of {user_name(os.geteuid())}"
 
 
@@ -275,7 +278,7 @@ class Client(AbstractContextManager["Client"]):
         #: The reason why its identity is not known, after a question for it; "" otherwise.
         self.silence = ""
         self.directory = directory
-        #: How many other servers might have been meant.
+        #: Number of other servers that might have been meant.
         self.other_count = 0
 
     @property
@@ -304,7 +307,7 @@ class Client(AbstractContextManager["Client"]):
         return self._identity is not None and self._identity.matches(name)
 
     def describe(self) -> str:
-        """Describe it for a user who has to choose."""
+        """Describe the server for a user who has to choose one."""
         try:
             return self.identity.describe()
         except NoServerError as silence:

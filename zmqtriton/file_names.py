@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-#: Python's own variable, which children get, too: paths are passed to them as text.
+#: Variable of Python for its UTF-8 mode. Children get it, too: paths are passed to them as text.
 _VARIABLE = "PYTHONUTF8"
 
 
@@ -19,7 +19,7 @@ def is_utf8() -> bool:
 
 
 def read_as_utf8() -> None:
-    """Begin this program again in Python's UTF-8 mode, if the locale has another encoding.
+    """Restart the program in Python's UTF-8 mode, if the locale has another encoding.
 
     Not if the user has decided about that mode.
     """

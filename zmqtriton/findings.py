@@ -33,13 +33,13 @@ class Finding:
     path: str = ""
     line: int = 0
     column: int = 0
-    #: The words of whatever has noticed it, such as a parser; they say more than the text.
+    #: Text of the parser or other program that has noticed the fault; it says more than `text`.
     detail: str = ""
     #: The name that was probably meant, or "".
     suggestion: str = ""
     #: The remedy, in a sentence or two.
     advice: str = ""
-    #: To be typed, in this order.
+    #: Commands for the user to type, in this order.
     commands: tuple[str, ...] = ()
 
     @property
@@ -65,7 +65,7 @@ class Finding:
         return [first, *advice, *(f"  {word}: {command}" for word, command in commands)]
 
     def document(self, *names: str) -> dict[str, Any]:
-        """Return these fields for programs."""
+        """Return the fields of these names, for programs."""
         fields = {
             **vars(self),
             "severity": self.severity.value,

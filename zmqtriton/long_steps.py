@@ -21,12 +21,12 @@ class StepProgress(NamedTuple):
 
     title: str
     done: int = 0
-    #: 0 if nobody knows how much there is to do.
+    #: Amount of work in the step, in the unit of `done`; 0 if it is not known.
     total: int = 0
 
     @property
     def share(self) -> float | None:
-        """The part that is done, between 0 and 1; None if nobody knows."""
+        """The part that is done, between 0 and 1; None if the total is not known."""
         return min(1.0, self.done / self.total) if self.total else None
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class StepProgress(NamedTuple):
 
 
 class Reporter(Protocol):
-    """Hears of steps as they are taken."""
+    """Receives reports about steps as they are taken."""
 
     def log(self, level: str, text: str) -> None:
         """Take a line for the log; `level` is its letter."""
@@ -76,7 +76,7 @@ class LifelineReporter:
     """Reports to the supervisor, for the call that it has made."""
 
     def __init__(self, line: Lifeline, call: int, origin: str) -> None:
-        """`origin` stands in the log where other lines have a file."""
+        """Set up; `origin` is in log lines where others have a file."""
         self._line = line
         self._call = call
         self._origin = printable(origin)

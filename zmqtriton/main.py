@@ -16,8 +16,8 @@ try:
 except ImportError as error:  # the text says what this Python lacks
     sys.exit(f"error: {error}")
 
-#: What follows the image in `docker run IMAGE tritonserver --model-repository=…` and in KServe's
-#: runtime: Triton's image has no program of its own, and ours has this one.
+#: Word after the image in `docker run IMAGE tritonserver --model-repository=…` and in KServe's
+#: runtime. Triton's image starts no program by itself; ours starts this one, which skips the word.
 _PROGRAM = "tritonserver"
 
 

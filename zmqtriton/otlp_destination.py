@@ -14,13 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _DEFAULT_URL = "http://localhost:4318"
-#: The kinds of what is sent, as paths and variables have them.
-TRACES, METRICS, LOGS = "traces", "metrics", "logs"
-_OPTIONS = {
-    TRACES: "--trace-config opentelemetry,url",
-    METRICS: "--otlp-metrics",
-    LOGS: "--otlp-logs",
-}
+#: The spans' kind, as paths and variables have it, and the option with their URL.
+_TRACES, _TRACES_URL = "traces", "--trace-config opentelemetry,url"
 _SERVICE = "service.name"
 #: Triton's name for itself.
 _DEFAULT_SERVICE = "triton-inference-server"
@@ -36,11 +31,12 @@ class Destination(NamedTuple):
     headers: dict[str, str]
     #: Attributes of this server, sent with each message.
     resource: dict[str, str]
-    #: How many spans wait at most, how many one message takes, and how long the first one waits.
+    #: Maximum number of waiting spans, maximum number in one message, and maximum wait of the
+    #: first.
     max_queue_size: int
     max_batch_size: int
     export_delay_s: float
-    #: None without TLS.
+    #: TLS settings; None without TLS.
     tls: ssl.SSLContext | None
 
     @property
@@ -51,11 +47,17 @@ class Destination(NamedTuple):
 
 
 def read(
-    pairs: Sequence[tuple[str, str]], environment: Mapping[str, str], kind: str = TRACES
+    pairs: Sequence[tuple[str, str]],
+    environment: Mapping[str, str],
+    kind: str = _TRACES,
+    option: str = _TRACES_URL,
 ) -> Destination:
-    """Read settings, in order, as --trace-config has them. Raises DestinationError."""
+    """Read settings, in order, as --trace-config has them. Raises DestinationError.
+
+    `kind` is what is sent, as paths and variables have it, and `option` has its URL.
+    """
     said = dict(pairs)
-    url = _url(said.get("url", ""), environment, kind)
+    url = _url(said.get("url", ""), environment, kind, option)
     of_variable = dict(_parse_baggage(environment.get("OTEL_RESOURCE_ATTRIBUTES", "")))
     resource = {_SERVICE: _DEFAULT_SERVICE, **of_variable}
     resource[_SERVICE] = environment.get("OTEL_SERVICE_NAME") or resource[_SERVICE]
@@ -75,11 +77,11 @@ def read(
     )
 
 
-def _url(said: str, environment: Mapping[str, str], kind: str) -> str:
+def _url(said: str, environment: Mapping[str, str], kind: str, option: str) -> str:
     where = f"{_OTLP}{kind.upper()}_ENDPOINT"
     url = said or environment.get(where, "")
     if said:
-        where = _OPTIONS[kind]
+        where = option
     elif not url:
         where = f"{_OTLP}ENDPOINT"
         url = f"{(environment.get(where) or _DEFAULT_URL).rstrip('/')}/v1/{kind}"

@@ -19,7 +19,7 @@ _places: dict[str, str] = {}
 
 
 def find_spec(name: str) -> ModuleSpec | None:
-    """Return how a module below `zmqtriton` is loaded that has no file there.
+    """Return the spec of a module below `zmqtriton` that has its file in an add-on.
 
     Raises ModuleNotFoundError without an add-on for it.
     """

@@ -1,4 +1,4 @@
-"""The places of directories that nobody has named, for servers and for those who look.
+"""The places of directories without a name of the user's, for servers and programs that look there.
 
 A directory in /tmp is at the mercy of whatever removes what is old, and one in /run/user/UID goes
 when the user has logged out, unless the user lingers: a server outlives both.

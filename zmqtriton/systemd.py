@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 _log = logging.getLogger(__name__)
 
-#: How often systemd hears of a service without a watchdog.
+#: Interval of messages to systemd for a service without a watchdog.
 _BEAT_S = 10.0
-#: As a share of the time after which systemd kills: two of three messages may be late.
+#: Interval of messages as a share of the watchdog's time: two of three messages may be late.
 _WATCHDOG_SHARE = 1 / 3
-#: The variables in which systemd speaks to the supervisor; a child that used them would speak for
-#: the whole server.
+#: Variables from systemd for the supervisor alone; a child that used them would speak for the whole
+#: server.
 SERVICE_VARIABLES = (
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -27,7 +27,7 @@ SERVICE_VARIABLES = (
     "LISTEN_PID",
     "LISTEN_FDNAMES",
 )
-#: Sockets that are passed have this descriptor and the next ones.
+#: First descriptor of the sockets that are passed.
 _FIRST_SOCKET = 3
 
 
@@ -35,7 +35,7 @@ class PassedSocket(NamedTuple):
     """A listening socket that systemd keeps open while no server runs."""
 
     descriptor: int
-    #: Of its unit: FileDescriptorName=, or the unit itself; "" if there is none.
+    #: Name that the socket's unit gives it: FileDescriptorName=, or the unit's own; "" without one.
     name: str
 
 
@@ -45,7 +45,7 @@ class Notifier:
     def __init__(self, address: str = "", beat_s: float | None = None) -> None:
         #: addresses that begin with @ are abstract, and lie in no directory
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        #: How often to say that the server lives; None if nobody listens.
+        #: Interval of messages that the server lives; None if systemd has not started it.
         self.heartbeat_s = beat_s
 
     def send(self, assignments: str) -> None:
@@ -73,7 +73,7 @@ def notifier_from_environment(environment: Mapping[str, str], pid: int) -> Notif
 
 
 def invocation(environment: Mapping[str, str]) -> str:
-    """Return what systemd calls this run of a service; "" outside of one."""
+    """Return systemd's id of this run of a service; "" outside of a service."""
     return environment.get("INVOCATION_ID", "")
 
 

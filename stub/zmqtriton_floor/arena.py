@@ -1,9 +1,10 @@
-"""The arena: shared memory that one process owns and from which others read large tensors.
+"""The arena: shared memory that one process owns, and where others read its large tensors.
 
 It consists of segments, memfds that the supervisor makes on request, cut into blocks of whole
 pages. GPU memory, which a stub may add, is cut in the same way, and only its address is known here.
-A block is free again when each of its leases has ended. Owned by frontends and stubs. It talks to
-nobody: when it is full it says which segment it wants, and the caller obtains it.
+A block is free again when each of its leases has ended. Owned by frontends and stubs. It sends
+no messages: when it is full, `segment_request` returns the segment that it needs, and the caller
+obtains that from the supervisor.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from zmqtriton_floor.wire import (
 )
 
 PAGE = mmap.PAGESIZE
-#: In place of the number of a GPU.
+#: Value of a `gpu` argument that means memory of the CPU; real GPUs count from 0.
 HOST = -1
 
 #: Tensors up to this size travel inside messages: copying them costs less than mapping.
@@ -54,12 +55,13 @@ _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, _SEAL_FUTURE_WRITE = 1, 2, 4, 16
 _MAP_POPULATE = 0x8000
 MADV_POPULATE_WRITE = 23  # since Linux 5.14
-#: What is said where a kernel lacks a call, a file system does, or a container forbids it.
+#: Errors of a call that this kernel lacks, that the file system does not support, or that a
+#: container forbids. Memory is then made in another way, or at its first use.
 _NO_SUCH_CALL = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EACCES})
 
 
 def seal_size(descriptor: int) -> None:
-    """Seal the size, so that nobody can make a reader crash by truncating it."""
+    """Seal the size of a memfd, so that no process can crash its readers by truncating it."""
     fcntl.fcntl(descriptor, _F_ADD_SEALS, SEAL_SHRINK | SEAL_GROW)
 
 
@@ -100,7 +102,7 @@ def block_bytes(size: int) -> int:
 
 
 class Allocation(NamedTuple):
-    """A block with one lease, to be written before anybody is told of it."""
+    """A block with one lease; the owner writes it before it sends a reference to it."""
 
     #: The memory, or its address if it is on a GPU.
     view: Any
@@ -174,7 +176,8 @@ class _Segment:
         self.memory = memory
         #: None if all of them are there.
         self.pages = pages
-        #: Where that is in this process; 0 until it is needed.
+        #: Address of `memory` in this process. locate() computes it when it is first needed; 0
+        #: before.
         self.address = 0
         self.is_pool = is_pool
         self.holes: list[tuple[int, int]] = [(0, size)]
@@ -232,14 +235,15 @@ class Arena:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up; the memory of large segments of a gradual one is made by make()."""
-        #: The serial number of this process, by which others know the arena.
+        #: Serial number of this process, with which every reference to its blocks begins.
         self.owner = owner
         self._first_bytes = first_bytes
         self._step_bytes = step_bytes
         self._is_gradual = is_gradual
         self._clock = clock
         self.segments: dict[int, _Segment] = {}
-        #: By GPU. These segments stay, since nobody says when the last reader has closed one.
+        #: Segments on GPUs, by GPU and number. They are never given back, since no message reports
+        #: that the last reader has closed one.
         self._on_gpus: dict[int, dict[int, _Segment]] = {}
         #: Numbers of requested segments, with True for those of the pool.
         self._requests: dict[int, bool] = {}
@@ -294,7 +298,10 @@ class Arena:
 
     @staticmethod
     def _large(room: int, segments: Iterable[_Segment]) -> list[_Segment]:
-        """Return those for one block: the tightest first, none that a much larger one may need."""
+        """Return the segments that fit one large block, the smallest first.
+
+        None is twice as large as the block, or larger: a larger block may need that one.
+        """
         large = [s for s in segments if not s.is_pool and room <= s.size < 2 * room]
         return sorted(large, key=_size_of)
 
@@ -413,7 +420,10 @@ class Arena:
         )
 
     def trim(self, idle_s: float = IDLE_S) -> list[FreeSegment]:
-        """Give up segments that were empty for this long; the supervisor must be told of them."""
+        """Give up segments that were empty for this long.
+
+        The caller must send the returned messages to the supervisor.
+        """
         if not self.segments:
             return []
         with self._lock:
@@ -468,7 +478,7 @@ class Arena:
 
     @property
     def unused_bytes(self) -> int:
-        """Return how many bytes of all segments lie in no block."""
+        """Return the number of bytes of segments that no block occupies, except on GPUs."""
         with self._lock:
             used = [u.size for u in self._blocks().values() if u.segment.number in self.segments]
             return self.bytes - sum(used)

@@ -71,7 +71,7 @@ def to_array(name: str, value: Any, data_type: str) -> Any:
 
 
 def _keeps_kind(array: Any, converted: Any) -> bool:
-    """True if integers stay equal, and floats stay floats, of which none becomes infinite."""
+    """True if no finite number becomes infinite as a float, or all integers stay equal."""
     if converted.dtype.kind == "f":
         return bool((np.isfinite(converted) | ~np.isfinite(array)).all())
     return array.dtype.kind in "biu" and bool((converted == array).all())

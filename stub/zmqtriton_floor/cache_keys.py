@@ -24,8 +24,8 @@ class Keys:
     def of(self, body: RequestBody) -> bytes:
         """Return the key of a request without references, else b"".
 
-        Large tensors are still to be placed, and whoever does that has their bytes. What lies on a
-        GPU has no key.
+        Large tensors are not placed yet; the code that places them has their bytes, and uses
+        of_placed(). A tensor on a GPU has no key.
         """
         for tensor in body.inputs:
             if len(tensor.data) > INLINE_BYTES or type(tensor.data) not in READABLE:
@@ -49,7 +49,7 @@ class Keys:
         return marked, self.of_reference(marked, reference)
 
     def of_reference(self, tensor: Tensor, reference: Reference) -> bytes:
-        """Return a reference's part of the key; None if it has no digest."""
+        """Return a reference's part of the key; b"" if it has no digest."""
         if len(reference.digest) != KEY_BYTES:
             return b""
         return self._of_tensor(tensor, reference.size, reference.digest)

@@ -22,7 +22,8 @@ class Datatype(NamedTuple):
     size: int
     #: "" if numpy has no such type.
     numpy_name: str
-    #: Its repeated field of InferTensorContents, or "".
+    #: Field of the protobuf message InferTensorContents that has elements of this type; "" if none
+    #: has.
     contents: str
     #: JSON's elements: boolean, unsigned-integer, signed-integer, number or string; "" for none.
     json_kind: str
@@ -30,8 +31,8 @@ class Datatype(NamedTuple):
     array_code: str
     #: DLPack's type code; -1 if it has none.
     dlpack_code: int
-    #: Of one that numpy lacks: what libraries call it that teach numpy the type, and the type that
-    #: has its bits.
+    #: Names for a type that numpy lacks: the one that libraries such as ml_dtypes add to numpy, and
+    #: the numpy type with the same bits. "" for types that numpy has.
     library_name: str = ""
     bits_name: str = ""
 

@@ -33,7 +33,8 @@ class ZmqTritonError(Exception):
     """Base of all errors with a status; its only argument is the text that the client reads."""
 
     code = "INTERNAL"
-    #: On the wire; 0 means "no error" there, so that a reply needs no second field.
+    #: Code of this error in messages between processes. 0 means "no error" there, so that a reply
+    #: needs no second field.
     number = 2
     http_status = 500
     #: The integer value of grpc.StatusCode, so that this file does not import grpc.
@@ -53,7 +54,7 @@ class ZmqTritonError(Exception):
         return self._reason or Reason(Kind.OTHER, {}, self.text)
 
     def because(self: Error, kind: Kind, cause: Reason | None = None, **values: Any) -> Error:
-        """Give it a kind of reason; return it, to be raised."""
+        """Add a reason of this kind to the error, and return the error for a `raise`."""
         self._reason = Reason(kind, values, self.text, cause)
         return self
 
@@ -158,17 +159,19 @@ def from_number(number: int, text: str, reason: Reason | None = None) -> ZmqTrit
 
 
 def shortage_of(error: Exception) -> Unavailable | None:
-    """Return what a client is told if the error means that memory or threads are short."""
+    """Return the error for the client if memory or threads are short; None for other errors."""
     if isinstance(error, MemoryError):
         return Unavailable(NO_MEMORY)
     is_thread = isinstance(error, RuntimeError) and str(error) == _CANNOT_START
     return Unavailable(NO_THREAD) if is_thread else None
 
 
-#: So many letters of names are compared with a word, and no longer word: clients choose both.
+#: Limits on the search for a similar name, as clients choose both the word and the names: letters
+#: of all names that are compared, and letters of the word.
 _COMPARED_LETTERS = 100_000
 _COMPARED_WORD = 128
-#: The names of others for types and kinds, of which letters would suggest another one.
+#: Names that other software has for types and kinds, with ours. Compared by its letters, each of
+#: them would suggest a wrong one.
 _ALIASES = {
     **{word: "FP32" for word in ("FLOAT", "FLOAT32", "SINGLE")},
     **{word: "FP64" for word in ("DOUBLE", "FLOAT64")},

@@ -7,7 +7,7 @@ say hello, reads the same. It fences the stub off first: of an earlier broker's 
 begun any more. The supervisor makes the memory; numbers of batches only grow.
 
 Requests are written into two halves in turn. When one has enough, the stub clears the other, and
-begins it with those that somebody may still repeat; so whenever it dies, one half at least has
+begins it with those that their senders may repeat; so whenever it dies, one half at least has
 them all. Enough is twice as many as those are: a busy stub seldom gathers them, a calm one takes
 little memory.
 """
@@ -19,8 +19,9 @@ import os
 import struct
 from typing import Callable, Collection, FrozenSet, Iterable, List, Optional, Tuple
 
-#: Room for what no stub can answer in the second for which a broker may not have passed its answers
-#: on. Memory is taken as it is written.
+#: Bytes of the memory. It has room for more requests than a stub can answer in one second, since a
+#: broker may have failed to pass on the answers of its last second. The kernel allocates pages as
+#: they are written.
 SIZE = 4 << 20
 #: A broker numbers its batches from its epoch shifted by so many bits.
 EPOCH_SHIFT = 40
@@ -32,15 +33,15 @@ _NO_EPOCH = (1 << 64 - EPOCH_SHIFT) - 1
 #: Aligned, so that the processor writes it as a whole.
 _NUMBER = struct.Struct("=Q")
 _COUNT = struct.Struct("=q")
-#: Who asks, and the id of the request.
+#: One request as it is written: serial number of the peer that sent it, and its id there.
 _KEY = struct.Struct("=QQ")
 _FENCE_AT, _COUNTS_AT, _KEYS_AT = 8, (16, 24), 32
-#: How many requests a half takes at least.
+#: Minimum number of requests in a half before the stub goes on in the other one.
 _LEAST_KEYS = 2048
 #: Any request may have begun.
 _UNKNOWN = -1
 
-#: Who asks, and the id of the request.
+#: A request: the serial number of the peer that sent it, and its id there.
 RequestKey = Tuple[int, int]
 
 
@@ -63,16 +64,18 @@ class ProgressView:
         Raises OSError or ValueError for a bad one.
         """
         self._page = mmap.mmap(descriptor, 0)
-        #: How many requests a half has room for.
+        #: Maximum number of requests in one half.
         self._room = (len(self._page) - _KEYS_AT) // 2 // _KEY.size
         self._begun = 0
         #: The half that is written, how many requests are in it, and how many are enough.
         self._half = 0
         self._count = 0
         self._enough = min(_LEAST_KEYS, self._room)
-        #: How many requests have begun since they were too many to name.
+        #: Number of requests that have begun since there were too many to name. Once it exceeds
+        #: what a half can hold, the stub tries to name them again.
         self._unnamed = 0
-        #: What the broker's side has read, and when: the numbers that were there.
+        #: The broker's last reading: the numbers of batch and requests that were there, and the
+        #: requests that may have begun (None: unknown). It is reused until a number changes.
         self._read: Tuple[Tuple[int, ...], Optional[FrozenSet[RequestKey]]] = ((), None)
 
     # --------------------------------------------------------- the stub's side
@@ -166,7 +169,7 @@ class ProgressView:
         _NUMBER.pack_into(self._page, _FENCE_AT, epoch)
 
     def may_have_begun(self, key: RequestKey) -> bool:
-        """True if the stub has begun the request, or nobody can say; reliable behind a fence."""
+        """True if the stub has begun the request, or that is unknown; reliable behind a fence."""
         begun = self.begun_keys()
         return begun is None or key in begun
 

@@ -1,4 +1,4 @@
-"""Names and addresses of hosts, as servers are told to listen on them and clients to ask them."""
+"""Hosts by name or address: whether one is loopback, and its IP address."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Names that are imported at their first use: those of packages, and those of references.
+"""Imports at the first use of a name: the public names of packages, and `module:attribute`.
 
-The names of a package come from its modules: whoever imports one of them would otherwise load
-everything below it.
+The names of a package come from its modules. If the package imported them itself, a program that
+needs one name would load all modules of the package.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ The life of a block, as its owner counts it. Each lease is in one of three place
     own       this process: an array, a call  begin, add            end
               without its final reply
     out       another process, or a message   send (of own leases), take_back: the release of
-              on its way to one               lend, take_leases     whoever had it
+              on its way to one               lend, take_leases     the process that had it
     doubted   perhaps a process, which a      doubt (of all that    end_doubted: each process has
               dead broker knew of             are out)              reported its leases
 
@@ -16,12 +16,12 @@ The life of a block, as its owner counts it. Each lease is in one of three place
         └───── end ───────┴── take_back ─┴───── end_doubted ─────┘
 
 The broker keeps the account of leases that are out. It grants one while another lease keeps the
-block: that of the call or of the holder on whose behalf it does. So the rule is: **what may end a
+block: that of the call, or of the holder, that it acts for. So the rule is: **what may end a
 lease must not be carried out before the leases that were granted because of it.** Connections
-keep order each, and none between them, and a stub has two. Its leases and releases come on the
-one by which it executes; on the other, a reply, which ends the leases of a call, comes after
-`wire.LeasesSent`, which has the number of leases sent so far. `end` waits here until as many have
-been taken.
+keep order each, and none between them, and a stub has two. Leases and releases come on the
+connection that brings its batches. On the other one, a reply ends the leases of a call; before it
+comes `wire.LeasesSent` with the number of leases sent so far, and `end` waits here until as many
+have been taken.
 """
 
 from __future__ import annotations
@@ -63,28 +63,31 @@ class Leases:
         self._counts[block] = 1
 
     def add(self, blocks: Iterable[int]) -> None:
-        """Add one lease of this process's own for each."""
+        """Add a lease of this process to each block."""
         self._changes.extend(zip(blocks, repeat(1), repeat(0), repeat(0)))
 
     def end(self, blocks: Iterable[int], after: int = 0) -> None:
-        """End one lease of this process's own for each, after a number of the broker's leases."""
+        """End a lease of this process on each block.
+
+        It ends only after the first `after` leases of the present broker were taken.
+        """
         self._changes.extend(zip(blocks, repeat(-1), repeat(0), repeat(after)))
 
     def send(self, blocks: Iterable[int]) -> None:
-        """Pass one lease of this process's own for each to the receiver of a message."""
+        """Turn a lease of this process on each block into a lease of the receiver of a message."""
         self._changes.extend(zip(blocks, repeat(0), repeat(1), repeat(0)))
 
     def lend(self, blocks: Iterable[int]) -> None:
-        """Add one lease of another process for each."""
+        """Add a lease of another process to each block."""
         self._changes.extend(zip(blocks, repeat(1), repeat(1), repeat(0)))
 
     def take_leases(self, blocks: Collection[int]) -> None:
-        """Add one lease of another process for each, as the broker has granted it."""
+        """Add a lease of another process to each block, and count them as granted by the broker."""
         self._changes.extend(zip(blocks, repeat(1), repeat(1), repeat(0)))
         self._changes.append((_TAKEN, len(blocks), 0, 0))
 
     def take_back(self, blocks: Iterable[int]) -> None:
-        """End one lease of another process for each."""
+        """End a lease of another process on each block, because that process has released it."""
         self._changes.extend(zip(blocks, repeat(-1), repeat(-1), repeat(0)))
 
     def doubt(self) -> None:

@@ -1,8 +1,9 @@
 """A lifeline: the socketpair between the supervisor and one child, for control messages.
 
-Nobody can connect to it, so what arrives is from the supervisor or from the child itself. A message
-is cut into packets, each with one byte (1: the last) and up to 60 KiB, since a packet must fit into
-the socket's buffer. Sending never blocks: what the kernel does not take waits in a queue.
+No other process can connect to it, so what arrives is from the supervisor or from the child itself.
+A message is cut into packets, each with one byte (1: the last) and up to 60 KiB, since a packet
+must fit into the socket's buffer. Sending never blocks: what the kernel does not take waits in a
+queue.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Lifeline:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close it for good: the other end learns of it though a fork may hold a copy."""
+        """End the connection itself: the other end sees it, even if a fork holds a copy of ours."""
         if not self.ended:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -79,7 +80,7 @@ class Lifeline:
             self._drop(self._outgoing.popleft()[1])
 
     def abandon(self) -> None:
-        """Close this process's copy after a fork; the lifeline is the parent's."""
+        """After a fork, close the child's copy only: the lifeline stays the parent's."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self._outgoing = deque()
         self._close()

@@ -49,15 +49,16 @@ _ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 #: The beginning of a line about a request that has an id, in Triton's words; or about several.
 _REQUEST = re.compile(r"\[request id: (?!<id_unknown>)(.+?)\] ")
 _REQUESTS = re.compile(r"\[request ids: (.+?)\] ")
-#: So many requests are named, and so much of each id.
+#: Limits on the ids at the beginning of a line: the number of requests, and the characters of each.
 _MAX_NAMED, _LONGEST_ID = 32, 128
-#: What must not be in an id: clients choose it, and it must not end the line.
+#: Characters that a blank replaces in ids: clients choose the ids, which must not end the line.
 _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " ")
 
 #: The limit for one place in the code: clients can cause some lines as often as they like.
 MAX_LINES_A_SECOND = 100
 _LEFT_OUT = "left out %d more lines like those before"
-#: Of a line that does not end, as much is one.
+#: Maximum number of characters that wait for the end of their line; longer text is written as a
+#: line.
 _LONGEST_LINE = 65536
 
 UNREAD = "nobody has read them in time"
@@ -68,8 +69,9 @@ def quote(text: str) -> str:
     return _HIDDEN.sub(_escape, json.dumps(text, ensure_ascii=False))
 
 
-#: What controls a terminal, separates lines, or changes how the letters beside it are shown: the
-#: categories Cc, Cf, Zl and Zp of Unicode; and halves of letters.
+#: Characters that control a terminal, separate lines, or change how their neighbours are shown: the
+#: categories Cc, Cf, Zl and Zp of Unicode; and lone surrogates. JSON escapes those below a blank by
+#: itself.
 _HIDDEN = re.compile(
     "[\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
@@ -128,7 +130,7 @@ def line(
 
 
 def _head(level: str, origin: tuple[int, str, int], now_s: float, form: str) -> str:
-    """Return what precedes the text. Triton has no letter for verbose records."""
+    """Return the head of a line. Verbose ones begin with I, as Triton has no letter for them."""
     pid, file, number = origin
     letter = "I" if level == "V" else level
     if form == "ISO8601":
@@ -230,7 +232,7 @@ def describe_loss(lines: int, why: str = UNREAD) -> str:
 
 
 def count_lines(data: bytes) -> int:
-    """Return the number of lines, of which the last may have no end."""
+    """Return the number of ends of lines, or 1 for a text without any."""
     return data.count(b"\n") or 1
 
 
@@ -240,7 +242,8 @@ class LineStream(io.TextIOBase):
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._unended = ""
-        #: Of what is written, not of where it goes.
+        #: Lock for the text that waits for its end, and for put(). Other processes may write to the
+        #: same descriptor.
         self._lock = threading.RLock()
         #: All lines that were lost.
         self.lost = 0
@@ -291,7 +294,8 @@ class PipeStream(LineStream):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
-        #: What is left of a record that is longer than a page, and has gone in part.
+        #: Bytes left of a record that is longer than a page, so that the pipe took only a part of
+        #: it.
         self._rest = b""
         self._untold = 0
 
@@ -335,9 +339,9 @@ class LimitedLog(logging.StreamHandler):  # type: ignore[type-arg]
         super().__init__(stream)
         self._clock = clock
         self._max_lines = max_lines
-        #: By place: when its current second began, and its lines since then.
+        #: Begin of the current second, and the number of lines since then, by place in the code.
         self._lines: dict[tuple[str, int], tuple[float, int]] = {}
-        #: By place: the last line that was left out, and how many there were.
+        #: Last record that was left out, and the number of those, by place in the code.
         self._left_out: dict[tuple[str, int], tuple[logging.LogRecord, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:

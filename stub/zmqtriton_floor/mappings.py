@@ -2,8 +2,8 @@
 
 A frontend maps read-only. A stub maps private and writable, since models may change their inputs;
 what they have changed is dropped with the last array over it, and what they have only read stays
-mapped. No reference is trusted: it is compared with the segment as the kernel knows it. Talks to
-nobody.
+mapped. No reference is trusted: it is compared with the segment as the kernel knows it. Sends
+no messages: the caller obtains descriptors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ REGIONS_FROM = 1 << 32
 _ENTRY_BYTES = 8
 #: Bits of an entry's last byte: the page is in memory, is swapped out, is the file's own.
 _PRESENT, _SWAPPED, _OF_FILE = 128, 64, 32
-#: By such a byte: 1 for a private page. As a table it takes a tenth of numpy's time.
+#: Table for bytes.translate(), from the last byte of an entry to 1 if the page is a private copy,
+#: else 0. It takes a tenth of the time that numpy would.
 _IS_OWN = bytes(bool(b & (_PRESENT | _SWAPPED)) and not b & _OF_FILE for b in range(256))
 
 
@@ -79,7 +80,7 @@ class Pagemap:
         return len(kinds) == count and 1 not in kinds.translate(_IS_OWN)
 
 
-#: In place of the memory of a segment that is not mapped.
+#: Placeholder for the memory of a segment that is not mapped, but read through its descriptor.
 _COPIED: Any = b""
 
 
@@ -89,8 +90,8 @@ class _Segment:
     def __init__(self, memory: Any, size: int, descriptor: int) -> None:
         self.memory = memory
         self.size = size
-        #: For looking at pages of which this process has private copies; -1 if that is not
-        #: possible.
+        #: File of a segment in a process with private mappings: where a page has become a private
+        #: copy, it still has what the owner wrote. -1 in other processes.
         self.descriptor = descriptor
         is_private = descriptor >= 0 and memory is not _COPIED
         self.address = address_of(memory) if is_private else 0
@@ -184,7 +185,7 @@ class Mappings:
     def remove(self, owner: int, segment: int) -> None:
         """Drop a segment that its owner has dropped.
 
-        What is still being read stays until nobody does.
+        The memory stays mapped while arrays read it.
         """
         with self.lock:
             mapping = self._segments.pop((owner, segment), None)
@@ -311,7 +312,7 @@ class Mappings:
     def detach(self, blocks: Iterable[Block]) -> None:
         """Let the owner reuse these blocks.
 
-        Whoever still reads them gets private pages with their content.
+        Arrays that still read them get private pages with the same content.
         """
         for block in blocks:
             segment = self._segments.get((block.owner, block.segment))
@@ -380,7 +381,7 @@ def too_small(output: str, room: int, size: int) -> InternalError:
 
 
 def _read(descriptor: int, start: int, end: int) -> Any:
-    """Return what the owner has written there, in separate memory."""
+    """Return a copy of the bytes that the file has from `start` to `end`."""
     import numpy as np
 
     array: Any = np.empty(end - start, np.uint8)
@@ -401,7 +402,7 @@ def _detach(view: _View) -> None:
 
 
 def _make_own(view: _View, array: Any) -> None:
-    """Give this process private pages; another thread may be writing to them."""
+    """Make all pages of a view private copies, although other threads may write to them."""
     try:
         view.segment.memory.madvise(MADV_POPULATE_WRITE, view.start, view.end - view.start)
     except OSError:  # an older kernel: any write to a page does it

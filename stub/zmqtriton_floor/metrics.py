@@ -132,7 +132,7 @@ def check_metric(kind: int, labels: Any, buckets: Any) -> None:
 
 
 def check_count(count: int) -> None:
-    """Check that a process with so many may make one more."""
+    """Raise Unavailable if a process with `count` metrics and families may not add another."""
     if count >= MAX_METRICS:
         raise Unavailable(f"a model instance may have {MAX_METRICS} metrics and families at a time")
 
@@ -148,7 +148,7 @@ class MetricsConfig(NamedTuple):
     has_counters: bool = True
     has_histograms: bool = False
     has_summaries: bool = False
-    #: In ascending order.
+    #: Quantiles of summaries, from 0 to 1, in ascending order.
     quantiles: Tuple[float, ...] = _QUANTILES
     #: Names and values of the operator's labels for all metrics, sorted by name.
     labels: Tuple[Tuple[str, str], ...] = ()

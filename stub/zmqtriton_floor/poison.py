@@ -87,7 +87,7 @@ class Poison(NamedTuple):
     cause: str
 
     def encode(self) -> bytes:
-        """Return it as a line of LINE_BYTES."""
+        """Return the text of the poison, cut or filled up to LINE_BYTES."""
         cause = self.cause.encode("ascii", "replace")[: LINE_BYTES - _HEAD.size]
         head = _HEAD.pack(_MARK, self.owner, self.segment, self.block, len(cause))
         return (head + cause).ljust(LINE_BYTES, _FILL)
@@ -346,7 +346,7 @@ class PoisonedArena(Arena):
 
 
 class PoisonedMappings(Mappings):
-    """Mappings that look for poison under their arrays."""
+    """The mappings of a poisoned server: they look for poison under the arrays that are read."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

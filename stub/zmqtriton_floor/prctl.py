@@ -29,13 +29,13 @@ _SET_CHILD_SUBREAPER = 36
 _SET_NO_NEW_PRIVS = 38
 #: The name of the thread of an instance that takes signals in place of the model's threads.
 SIGNAL_THREAD = "signals"
-#: What the kernel keeps of a name.
+#: Bytes that the kernel keeps of the name of a process.
 _NAME_BYTES = 15
 _CAP_AMBIENT = 47
 _CAP_AMBIENT_LOWER = 3
 _CAP_VERSION = 0x20080522
-#: What a supervisor that is not root needs to run models as another user: CAP_CHOWN, CAP_KILL,
-#: CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE and CAP_SYS_NICE.
+#: Numbers of the capabilities that a supervisor without root needs to run models as another user:
+#: CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE and CAP_SYS_NICE.
 _PRIVILEGES = (0, 5, 6, 7, 19, 23)
 # Loaded now: between fork and exec there should be little left to do.
 _LIBC = ctypes.CDLL(None)
@@ -56,7 +56,7 @@ def wake_in_time() -> None:
 
 
 def hide_memory() -> None:
-    """Keep this process's memory from other processes of the same user: there are keys in it.
+    """Hide the memory of this process, which has keys in it, from others of the same user.
 
     Lasts until another program is executed; forks inherit it. It writes no core file either.
     """
@@ -97,10 +97,10 @@ def give_up_privileges() -> None:
 def become_user(
     uid: int, gid: int, groups: Sequence[int], variables: Mapping[str, str | None]
 ) -> None:
-    """Be this user from here on, for good: no program gives back what it may not.
+    """Change to a user for good: no program that is executed later gets its rights back.
 
-    Takes over the user's variables, of which None removes one. Ends that the parent's death ends
-    this process: ask for it again. Raises OSError.
+    Sets the user's variables; None removes one. Afterwards the death of the parent no longer ends
+    this process: call die_with() again. Raises OSError.
     """
     for name, value in variables.items():
         if value is None:
@@ -153,13 +153,13 @@ def adopt_orphans() -> None:
 
 
 def argument_area() -> tuple[int, int]:
-    """Return where in this process's memory its command line lies."""
+    """Return the addresses of the begin and the end of this process's command line."""
     layout = _layout()
     return int(layout.arg_start), int(layout.arg_end)
 
 
 def environment_area() -> tuple[int, int]:
-    """Return where in this process's memory its first environment lies."""
+    """Return the addresses of the begin and the end of this process's first environment."""
     layout = _layout()
     return int(layout.env_start), int(layout.env_end)
 
@@ -174,7 +174,7 @@ class CommandLine:
         self._start, self._end = argument_area()
 
     def show(self, arguments: Sequence[str]) -> None:
-        """Show this command line, cut to the room for it.
+        """Replace the command line that `ps` shows, cut to the length of the first one.
 
         Only while the process has one thread: the end of the heap is set along with it.
         """

@@ -1,7 +1,7 @@
 """The reasons why versions, instances and processes are as they are: kinds, and what a text has.
 
 A reason is made where the cause is known: in the supervisor, the broker or the stub. It travels as
-a row of `wire.py`, so everybody asks for its kind and its values; the text is for people alone.
+a row of `wire.py`, so programs read its kind and its values; the text is for people alone.
 A reason may have a cause of its own: a version does not serve because its instance was given up,
 because its process was killed.
 """
@@ -104,7 +104,7 @@ class Kind(str, Enum):
 
 #: The next request loads the model.
 ASLEEP = frozenset({Kind.AWAITS_REQUEST, Kind.IDLE, Kind.EVICTED})
-#: Nothing is loaded on purpose, so nobody has to do anything about it.
+#: Kinds of versions that are not loaded on purpose, so that no operator has to do anything.
 AT_REST = ASLEEP | {Kind.UNLOADED}
 
 
@@ -130,7 +130,7 @@ class Reason(NamedTuple):
 
     @property
     def innermost(self) -> Reason:
-        """The cause that has none itself: what somebody can do something about."""
+        """The cause without a cause of its own: the one that an operator can do something about."""
         return self if self.cause is None else self.cause.innermost
 
     def has(self, kind: Kind) -> bool:
@@ -138,7 +138,7 @@ class Reason(NamedTuple):
         return any(reason.kind == kind for reason in self.chain)
 
     def document(self) -> dict[str, Any]:
-        """Return it for an answer in JSON."""
+        """Return the reason, with its causes, as an object of JSON."""
         cause = {} if self.cause is None else {"cause": self.cause.document()}
         return {"kind": str(self.kind), "values": self.values, "text": self.text, **cause}
 

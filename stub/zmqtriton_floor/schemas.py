@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, NoReturn
 
 from zmqtriton_floor.errors import ProtocolError
 
-#: How many elements a list may have.
+#: Maximum number of elements of a list in a message.
 MAX_ROWS = 4096
 MAX_DOCUMENT = 1 << 26  # characters
 

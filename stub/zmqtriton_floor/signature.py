@@ -1,4 +1,4 @@
-"""Checks that a request fits its model: names, datatypes, shapes, batch, bytes.
+"""The check of a request against its model: names, datatypes, shapes, batch, bytes.
 
 Frontends check what clients send; the receiving stub checks what other models send, and the broker
 what they send to ensembles. No size is trusted. Raises InvalidArgument with Triton's texts.
@@ -33,7 +33,7 @@ class Input(NamedTuple):
 
     name: str
     datatype: int
-    #: With a leading -1 if the model batches.
+    #: Sizes of the dimensions, -1 for any. The first is -1 if the model batches.
     dims: tuple[int, ...]
     optional: bool
     #: Bytes of one batch element if all dimensions are fixed, else None.
@@ -89,7 +89,7 @@ class Signature:
             for entry in config.get("output", [])
         }
         self._required = sum(not i.optional for i in self.inputs.values())
-        #: Inputs of which requests with other shapes share a batch.
+        #: Inputs with allow_ragged_batch: requests share a batch although their shapes differ.
         self._ragged = frozenset(
             entry["name"] for entry in config.get("input", []) if entry.get("allow_ragged_batch")
         )

@@ -25,7 +25,7 @@ _ID = (1 << 64) - 1
 _ODD = 0x9E3779B97F4A7C15
 #: Spans that one process keeps until they are taken.
 LIMIT = 10_000
-#: For what is still on its way when a process ends.
+#: Time that the last spans of a process get to be taken by the tracing process.
 _LINGER_MS = 1000
 
 
@@ -57,9 +57,9 @@ def among(trace: str) -> str:
 def below(trace: str, peer: int, own_id: int) -> str:
     """Return the name of a request's own span, below the given one.
 
-    It is the same in every process that hears of the request, also when it is repeated to another
-    broker. No other request has the same span above it, and a random collision with a span of other
-    servers in the same trace is excluded for all practical purposes.
+    The name is the same in every process that handles the request, also when the request is
+    repeated to another broker. No other request has the same span above it, and a random collision
+    with a span of other servers in the same trace is excluded for all practical purposes.
     """
     mixed = (int(span_of(trace), 16) + (peer << 48 ^ own_id)) * _ODD & _ID
     return f"{trace[:_PREFIX]}{mixed ^ mixed >> 32 or 1:016x}-01{trace[_LENGTH:]}"

@@ -1,4 +1,4 @@
-"""Files that a load brings along, in place of a model's directory: checked and written.
+"""The files of a model that come with a request to load it: their check, and where they wait.
 
 The process that requests the load, a frontend or a stub, writes them into the server's private
 directory, where the supervisor takes them over by their name; so the supervisor never waits for a
@@ -17,18 +17,19 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 #: The prefix of file names among the parameters of a load.
 PREFIX = "file:"
-#: In the runtime directory.
+#: Name of the directory for files of all loads, in the runtime directory.
 _FOLDER = "files"
 #: The supervisor removes them one by one.
 _MAX_FILES = 4096
-#: Parts of one path; enough for any package, and few enough for whoever walks through them.
+#: Maximum number of parts of a path: enough for any package, and few enough for code that walks
+#: through the directories.
 _MAX_PARTS = 64
 _MAX_PART = 255
 _MAX_PATH = 2048
 
 
 def folder(runtime: str) -> str:
-    """Return where the directories of all loads are."""
+    """Return the path of the directory that has one directory for each load."""
     return os.path.join(runtime, _FOLDER)
 
 
@@ -52,7 +53,7 @@ def arguments(
 
 
 def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
-    """Write these files and return the name of their new directory.
+    """Write the files into a new directory, and return its name.
 
     Raises InvalidArgument and InternalError.
     """
@@ -77,12 +78,12 @@ def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
 
 
 def discard(runtime: str, name: str) -> None:
-    """Remove files that nobody will load."""
+    """Remove the files of a load that was given up."""
     shutil.rmtree(os.path.join(folder(runtime), name), ignore_errors=True)
 
 
 def places(parameters: Iterable[str]) -> Dict[str, str]:
-    """Return where each file belongs within the directory. Raises InvalidArgument."""
+    """Return the path of each file within the directory, by parameter. Raises InvalidArgument."""
     paths = {parameter: _place(parameter) for parameter in parameters}
     if len(paths) > _MAX_FILES:
         raise InvalidArgument(f"a load can bring at most {_MAX_FILES} files, not {len(paths)}")

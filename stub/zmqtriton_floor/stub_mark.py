@@ -1,4 +1,4 @@
-"""A mark in the environment of every stub, by which the processes that its model starts are known.
+"""A mark in the environment of every stub, which identifies the processes that its model starts.
 
 They may leave its process group and session, but hardly ever its environment. The mark names the
 server, by its runtime directory, and the stub, by its serial number.
@@ -40,7 +40,7 @@ def overwrite(text: str) -> None:
 
 
 def read(pid: int) -> tuple[str, int] | None:
-    """Return directory and serial of the stub from which a process descends; None without one."""
+    """Return directory and serial of the stub that a process descends from; None without one."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read()

@@ -6,7 +6,7 @@
     night    sha256:2c26…           scopes=infer          requests_per_second=20 concurrency=4
     writer   sha256:ab34…           scopes=infer          tokens_per_minute=20000
 
-Errors name the line and show nothing of it: somebody may have put a token there.
+Errors name the line and show nothing of it: a user may have put a token there.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Grant(NamedTuple):
     """The rights of the holder of one token."""
 
     name: str
-    #: Of the token, by digest().
+    #: Hash of the token, as digest() makes it.
     digest: bytes
     scopes: FrozenSet[str]
     #: Patterns of names, as a shell has them.
     models: Tuple[str, ...] = ALL_MODELS
-    #: The last day on which it is valid, in UTC.
+    #: Last day of validity, in UTC.
     expires: Optional[date] = None
-    #: Limits on its inferences: a rate, how many may be unanswered, and the highest priority, of
-    #: which 1 is the first; 0: no limit.
+    #: Limits on its inferences: requests per second, unanswered requests, and the highest priority
+    #: that they may have, where 1 comes before 2. 0 is no limit.
     requests_per_second: float = 0.0
     concurrency: int = 0
     highest_priority: int = 0
@@ -89,13 +89,13 @@ def matches(name: str, globs: Iterable[str]) -> bool:
 
 
 def digest(token: str) -> bytes:
-    """Return what the file has of a token."""
+    """Return the SHA-256 hash of a token, which the file has in its place."""
     # tokens are random and long: nobody finds one by trying, so no slow hash has to prevent that
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def read(path: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
-    """Read a file that nobody else can write. Raises TokenFileError.
+    """Read a file that only root and this user can write. Raises TokenFileError.
 
     A server that does not count tokens of text must not promise to limit them.
     """

@@ -62,7 +62,8 @@ Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up 
 Ids = List[int]
 # and Values of a Reason, by name: integers, floats and texts (reasons.py)
 
-#: So many blocks are released along with requests; more, in messages of their own.
+#: Maximum number of blocks that are released along with requests or a batch. More of them are
+#: released in messages of their own.
 MAX_RELEASED = 256
 
 #: The texts of mismatches that are kept of a process.
@@ -108,7 +109,7 @@ class Request(NamedTuple):
     generation: Count  # that it was checked against; 0: see model and version
     model: Name  # "" where the generation is given
     version: Number  # -1: the highest that is ready
-    flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE, WAITS, ON_GPU, PLACED
+    flags: Flags  # those above, from SEQUENCE_START to ANY_VERSION
     priority: Count  # 0: the model's default
     timeout_us: Count  # in the queue; 0: the model's default
     deadline_ns: Count  # CLOCK_MONOTONIC, the same on the whole machine; 0: none
@@ -383,7 +384,7 @@ class CancelExecution(NamedTuple):
     requests: list[RequestKey]
 
 
-#: As auto_complete of a LoadModel.
+#: Value of LoadModel.auto_complete for a final config, which no Initialize follows.
 CONFIG_IS_FINAL = 2
 
 
@@ -1036,7 +1037,7 @@ def decode_request(packed: bytes) -> RequestBody:
 
 
 def references_in(tensors: Iterable[Tensor]) -> list[Reference]:
-    """Return those of tensors whose data lie elsewhere."""
+    """Return the references that tensors have in place of their data."""
     references = []
     for tensor in tensors:
         if type(tensor.data) is Reference:

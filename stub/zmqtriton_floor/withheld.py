@@ -1,6 +1,6 @@
 """Variables of the server's environment that models do not get.
 
-A model that asks for one of them is told so: the names travel to it in a variable of their own.
+If a model reads one of them, the error says so: the variable below has their names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VARIABLE = "ZMQTRITON_WITHHELD"
 
 
 def hint(error: BaseException) -> str:
-    """Return what to add to the text of an exception; "" if no such variable has caused it."""
+    """Return a hint for the text of an exception; "" if no such variable has caused it."""
     if not isinstance(error, KeyError) or VARIABLE not in os.environ:
         return ""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]

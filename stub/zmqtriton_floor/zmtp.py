@@ -1,8 +1,8 @@
 """ZeroMQ's protocol (ZMTP 3.0, NULL) on unix sockets, without a thread: a DEALER and a ROUTER.
 
-Whoever sends writes to the socket itself, and whoever waits is woken by the message; libzmq's own
-threads would be woken for each one, too, on both sides. A DEALER of libzmq can connect as well.
-Knows frames, and nothing of what they mean.
+The thread that sends writes to the socket itself, and the message wakes the thread that waits.
+With libzmq each message would also wake a thread of the library on both sides. A DEALER of libzmq
+can connect as well. Knows frames, and nothing of what they mean.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
 MAX_BYTES = 1 << 30
 STRANGER_BYTES = 16 << 20
 MAX_FRAMES = 1 << 13
-#: How many connections of a ROUTER may be of unknown peers, besides those that it expects, and how
-#: long they may stay so.
+#: Limits on the connections of a ROUTER whose peers it does not know yet: their number, and the
+#: time until their peers must be known.
 MAX_STRANGERS = 256
 STRANGER_WITHIN_NS = 5_000_000_000
-#: How long a ROUTER that is short of descriptors accepts nobody.
+#: Pause before a ROUTER that was short of descriptors accepts connections again.
 _ACCEPT_PAUSE_NS = 20_000_000
 #: The call may be repeated: it would have had to wait, or the machine is short of something.
 _FOR_NOW = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.EINTR})
 _RETRY_PAUSE_S = 0.001
-#: How much is read at a time, and what the kernel may keep for a busy reader.
+#: Maximum number of bytes of one read, and of sent bytes that the kernel keeps for a busy reader.
 _PIECE = 1 << 18
 _KEPT = 1 << 20
 
@@ -86,14 +86,14 @@ class ZmtpConnection:
         self._is_greeted = self._is_ready = False
         self._frames: list[bytes] = []
         self._piece, self._view = piece, memoryview(piece)
-        #: What has come of an incomplete frame.
+        #: Bytes that have come of an incomplete frame.
         self._rest = bytearray()
         self.flush()
 
     # --------------------------------------------------------------- sending
 
     def put(self, frames: Sequence[bytes]) -> None:
-        """Queue one message. All messages of one flush() wake their reader once."""
+        """Queue a message of these frames. All messages of one flush() wake their reader once."""
         if not self._is_writable:
             return
         pieces, heads = self._pieces, _MORE_HEADS
@@ -218,12 +218,12 @@ class ZmtpConnection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def break_off(self) -> None:
-        """Note that nothing more will come; the descriptor stays until close()."""
+        """End the connection in both directions; the descriptor stays open until close()."""
         self.is_open = False
         self._stop_writing()
 
     def abandon(self) -> None:
-        """Close this process's copy after a fork; the connection is the parent's."""
+        """After a fork, close the child's copy only: the connection stays the parent's."""
         self.is_open = False
         self._drop_output()
         self._socket.close()
@@ -260,9 +260,9 @@ def _path(address: str) -> str:
 class Dealer(ZmtpConnection):
     """The end of one peer of a Router, which must be bound already.
 
-    If nobody listens any more it is as if the Router had died just after. Raises OSError if there
-    is no descriptor for it. It does not wait for greetings, so that messages leave though nobody
-    looks for an answer; libzmq's ROUTER would not always forgive that. Its descriptor is readable
+    If no Router listens any more, it is as if the Router had died just after. Raises OSError if
+    there is no descriptor for it. It does not wait for greetings, so that messages leave even if no
+    thread reads here; libzmq's ROUTER would not always forgive that. Its descriptor is readable
     when receive() may have something; after the end it stays so and should not be polled. While
     `is_blocked`, flush() must be called when the descriptor is writable.
     """
@@ -304,8 +304,8 @@ class Dealer(ZmtpConnection):
     def finish(self) -> None:
         """Send queued messages and block until the kernel has them.
 
-        For whoever will not look again soon. The Router reads at all times, and when it dies there
-        is nothing to wait for.
+        For a thread that will not call flush() again soon. The Router reads at all times, and when
+        it dies there is nothing to wait for.
         """
         self.flush()
         while self.is_blocked:
@@ -331,22 +331,23 @@ class Router:
         self.connections: set[ZmtpConnection] = set()
         #: Connections whose peers are not known yet, oldest first, and until when they may be so.
         self._strangers: dict[ZmtpConnection, int] = {}
-        #: How many of those there may be; more wait to be accepted.
+        #: Maximum number of these connections; further ones wait in the kernel.
         self.max_strangers = MAX_STRANGERS
         self._is_accepting = True
         #: When to accept again after a shortage; 0 at other times.
         self._accept_at_ns = 0
         #: tick() may have something to do, now or at next_due_ns().
         self.has_duties = False
-        #: What to call, with its events, when a descriptor of the epoll is ready.
+        #: Functions by descriptor of the epoll. When a descriptor is ready, the owner of the epoll
+        #: calls its function with the events.
         self.hears: dict[int, Callable[[int], None]] = {}
         #: Messages that have come, with their senders.
         self.inbox: deque[tuple[ZmtpConnection, list[bytes]]] = deque()
-        #: Connections for which something was queued since the last flush().
+        #: Connections with messages that were queued since the last flush().
         self.unflushed: dict[ZmtpConnection, None] = {}
         #: Connections whose peers have yet to read before more can be sent.
         self.blocked: set[ZmtpConnection] = set()
-        #: Of all connections.
+        #: Bytes that all connections have received and sent, in total.
         self.received_bytes = self.sent_bytes = 0
         self._watch(self._listener.fileno(), self._accept)
 
@@ -379,7 +380,7 @@ class Router:
         self._pause_accepting(0)
 
     def _pause_accepting(self, until_ns: int) -> None:
-        """Let those that connect wait: until this time, or until a stranger has gone."""
+        """Stop accepting connections until this time; 0: until there are fewer strangers."""
         self._accept_at_ns, self.has_duties = until_ns, True
         if self._is_accepting:
             self._is_accepting = False

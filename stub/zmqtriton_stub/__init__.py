@@ -8,5 +8,5 @@ from __future__ import annotations
 
 import os
 
-#: On sys.path, this directory makes `import triton_python_backend_utils` work.
+#: Directory that makes `import triton_python_backend_utils` work if it is on sys.path.
 MODEL_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "model_path")

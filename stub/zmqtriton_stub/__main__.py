@@ -7,8 +7,9 @@ Loads the floor and the stub from where they lie, so that neither this directory
 site-packages come onto the model's path. The loading stands outside the guard, since children that
 a model makes with multiprocessing's spawn run this file, too, under another name.
 
-Exit status: 0 finished, 1 the model failed to load or nobody is left, 2 wrong arguments, 3 the
-environment lacks a module; what a coroutine in the background passes to sys.exit() is passed on.
+Exit status: 0 finished, 1 the model failed to load or the supervisor is gone, 2 wrong arguments,
+3 the environment lacks a module; what a coroutine in the background passes to sys.exit() is passed
+on.
 """
 
 from __future__ import annotations

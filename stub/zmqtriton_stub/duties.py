@@ -20,7 +20,7 @@ import threading
 
 
 class LoopDuties:
-    """The right, of which each instance has one.
+    """The right to do the loop's duties of one instance.
 
     Methods of the lock are its own: each request lends the right, and enters no function for it.
     """

@@ -91,7 +91,7 @@ def rehearse() -> None:
         supervisor.close()
 
 
-#: With the interpreter's lock, which both sides have then.
+#: The C library's fork(), called with the interpreter's lock held, so that both sides have it.
 _FORK = ctypes.PyDLL(None, use_errno=True).fork
 #: The names of the modules that are in memory once.
 SHARED_MODULES = frozenset(sys.modules)
@@ -253,7 +253,7 @@ def _fork_briefly() -> int:
 
 
 def _fork_and_leave() -> None:
-    """Fork, and return in the child, in which Python does what a fork needs."""
+    """Fork as Python does, which repairs its interpreter in the child; return there alone."""
     try:
         child = os.fork()
     except OSError:

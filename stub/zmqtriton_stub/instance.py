@@ -32,7 +32,8 @@ from zmqtriton_stub.tracing import StubTracing
 #: The limit for the batches of one instance, and the model parameter that sets their number.
 _INFLIGHT_LIMIT = 1024
 _MAX_INFLIGHT = "MAX_INFLIGHT"
-#: The model parameter by which calls of other models go on without whoever they are made for.
+#: Name of the model parameter that lets calls of other models go on when the requests that they are
+#: made for have ended.
 _DETACHED_CALLS = "DETACHED_CALLS"
 
 
@@ -54,16 +55,18 @@ class StubInstance:
         self.name = load.instance
         self.model = load.model
         self.version = load.version
-        #: Where the model's files of this version are; the code may be elsewhere.
+        #: Directory with the files of this version; the code may be elsewhere.
         self.version_directory = os.path.join(load.directory, str(load.version))
         self.is_decoupled = False
         #: Requests may be executed several times, one step each.
         self.is_iterative = False
-        #: How many batches an async execute() may be given at once; 0 if the model does not say.
+        #: Maximum number of batches that an async execute() gets at once; 0 if the model does not
+        #: set it.
         self.max_inflight = 0
-        #: What it asks of other models goes on without whoever it asks for, as in Triton.
+        #: Calls of other models go on when the requests that they are made for have ended, as in
+        #: Triton.
         self.has_detached_calls = False
-        #: Its inputs may lie on a GPU.
+        #: Inputs of the model may be in memory of a GPU.
         self.takes_gpu = False
         #: Calls other models; None while that is not allowed, that is outside of execute().
         self.asker: BlsClient | None = None
@@ -71,7 +74,7 @@ class StubInstance:
         self.memory: TensorMemory | None = None
         #: The signature of requests; None until the configuration is final.
         self.signature: Signature | None = None
-        #: How many tensors the broker adds to each request, after its own inputs.
+        #: Number of control tensors that the broker adds to each request, after its own inputs.
         self.controls = 0
         #: The names of its outputs; empty until the configuration is final.
         self.outputs: Mapping[str, int] = {}
@@ -87,10 +90,11 @@ class StubInstance:
         self.find_request: Callable[[tuple[int, int]], Any] = lambda key: None
         #: The way to the instance if this process is a fork of it; else None.
         self.line: ForkClient | None = None
-        #: Where it stages files for loads, and under which number.
+        #: The server's runtime directory, where the instance stages files for loads, and the serial
+        #: number that their directories' names begin with.
         self.runtime = ""
         self.serial = 0
-        #: Its metric families and metrics.
+        #: Metrics of the model, and their families.
         self.measures = ModelMetrics(lambda text: self.log("E", text))
         #: None if the model sees all tensors as clients do.
         self.reshaping: Reshaping | None = None
@@ -104,7 +108,7 @@ class StubInstance:
         self._outbox = ThreadOutbox(tell)
 
     def begin(self, bootstrap: wire.Bootstrap, settings: StubSettings) -> None:
-        """Take note of the server that it belongs to."""
+        """Take runtime directory, serial number and mode of traces from the server's Bootstrap."""
         self.runtime = bootstrap.directory
         self.serial = bootstrap.serial
         has_contexts = settings.trace_mode == "opentelemetry"
@@ -133,7 +137,7 @@ class StubInstance:
         self._outbox.put(message)
 
     def become_fork(self, line: ForkClient, asker: BlsClient) -> None:
-        """Take note that this process is a fork: all that it says and asks goes over the line."""
+        """Make this the instance of a fork: all messages and calls go over its line."""
         self.line, self.asker = line, asker
         # memory that others read is the instance's: here tensors travel in messages
         self.memory = None
@@ -213,14 +217,14 @@ class _OfThread(threading.local):
 _of_thread = _OfThread()
 #: True in a process that the model has forked: it is not the instance, and has only its `line`.
 is_forked = False
-#: What closes this process's copies of the instance's connections there.
+#: Functions that close a fork's copies of the instance's connections.
 on_fork: list[Callable[[], None]] = []
 #: The lines that the server logs at the moment.
 log_options = logs.LogOptions()
 
 
 def here() -> StubInstance | None:
-    """Return the instance for which this thread runs; None without a server."""
+    """Return the instance that this thread runs for; None without a server."""
     return _of_thread.instance or current
 
 
@@ -244,12 +248,12 @@ def runs_in_parallel() -> bool:
 
 
 def take_thread(instance: StubInstance | None) -> None:
-    """Take note that this thread runs for one of several instances of this process."""
+    """Bind the calling thread to one of several instances of this process."""
     _of_thread.instance = instance
 
 
 def become_forked() -> None:
-    """Take note that the model has forked, and this is the child."""
+    """Mark this process as a fork of the model, and close its copies of the connections."""
     global is_forked
     is_forked = True
     for abandon in on_fork:
@@ -257,9 +261,10 @@ def become_forked() -> None:
 
 
 def end_forked() -> None:
-    """End this process, which the model has forked and which comes back from the model's code.
+    """End the process of a fork that comes back from the model's code.
 
-    There must not be two stubs on one connection. An error is shown where the model would show it.
+    Otherwise there would be two stubs on one connection. An error is shown where the model would
+    show it.
     """
     error = sys.exc_info()[1]
     if error is not None and not isinstance(error, SystemExit):

@@ -46,7 +46,7 @@ _OVERWRITTEN = (
     "the model has written into memory that is not its own: the page in which this process tells "
     "how far it is was overwritten"
 )
-#: How long a last message to the supervisor may take to be sent.
+#: Time that a last message to the supervisor gets to be sent.
 _LAST_WORDS_S = 5.0
 
 
@@ -75,7 +75,7 @@ class Stub:
         """Set up; the listener is for the subscribers of a decoupled model."""
         self._lifeline = lifeline
         self._process = process
-        #: The one that executes.
+        #: The thread of the loop, which executes.
         self._thread: threading.Thread
         self._progress = progress
         #: Passed on to the connection to the broker; -1 after that.
@@ -87,7 +87,7 @@ class Stub:
         self._inbox = self._supervisor.inbox
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()
-        #: For threads beside that of the loop (duties.py).
+        #: Descriptors that threads other than the loop's attend to while they wait (duties.py).
         self._beside = select.epoll()
         self._bootstrap: wire.Bootstrap
         self._settings: StubSettings
@@ -104,11 +104,11 @@ class Stub:
         self._next_poll_ns = 0
         #: When idle with responses owed, garbage is collected after this time.
         self._collect_after_s = _COLLECT_AFTER_S
-        #: The loop takes replies to calls for which nobody waits.
+        #: True while the loop reads replies that the model will not take.
         self._has_orphans = False
         self._is_initialized = False
         self._is_backed_up = False
-        #: What takes each message of the supervisor that nothing waits for.
+        #: Functions by type of the supervisor's message, for those that no thread waits for.
         self._of_supervisor: dict[type, Callable[[Any], object]] = {
             wire.Finalize: _end_loop,
             wire.Sync: lambda sync: self._instance.tell(wire.Synced(sync.number)),
@@ -117,9 +117,10 @@ class Stub:
             wire.NewEpoch: self._change_broker,
             wire.Call: lambda call: self._instance.tell(self._rest(call)),
         }
-        #: What closes a fork's copies of the connections.
+        #: Functions that close a fork's copies of the connections.
         self._on_fork = [lifeline.abandon]
-        #: What closes them, and the rest, in this process.
+        #: Functions that close the connections, and the rest, in this process; called from last to
+        #: first.
         self._on_end = [
             self._poller.close,
             self._beside.close,
@@ -154,7 +155,7 @@ class Stub:
         self._inbox.append(wire.Finalize())
 
     def abandon(self) -> None:
-        """Close this process's copies of the connections after a fork."""
+        """After a fork, close the child's copies of the connections."""
         for close in self._on_fork:
             close()
 

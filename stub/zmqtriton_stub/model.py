@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PackageFinder(NamedTuple):
-    """Finds one package, whose submodules Python then finds by itself.
+    """Finds a single package, whose submodules Python then finds by itself.
 
     The model's interpreter may have none of it, or another edition. Nothing that lies beside the
     package comes onto the path, which may be all that the server has installed.
@@ -93,18 +93,20 @@ class PythonModel:
         #: Made for the first coroutine.
         self.event_loop: AbstractEventLoop | None = None
         self._is_decoupled = self._is_asleep = False
-        #: Returns when there is room for its memory to come back. Raises NoRoomError.
+        #: Returns when there is room for its memory to come back. Raises NoRoomToWakeError.
         self.await_room: Callable[[], object] = lambda: None
         #: Lent to other threads while code of the model runs in the loop's.
         self.duties = LoopDuties()
         self.duties.claim()
-        #: How many batches it executes at once: more than one only if execute() is a coroutine.
+        #: Maximum number of batches that it executes at once: more than one only if execute() is a
+        #: coroutine.
         self.slots = 1
         self._must_return_none = (
             f"Python model '{load.instance}' is using the decoupled mode and the execute function "
             "must return None."
         )
-        #: What the event loop watches while a coroutine is awaited, and what it calls then.
+        #: Descriptor that the event loop watches, and the function that it calls for that while a
+        #: coroutine is awaited.
         self._descriptor = -1
         self._attend: Callable[[], None] = lambda: None
         self._is_awaiting = False
@@ -286,7 +288,7 @@ class PythonModel:
             self._instance.finalize()
 
     def forget(self) -> None:
-        """Let go of the model's instance, which ends now if nobody else has it."""
+        """Let go of the model's instance, which ends now unless its own code refers to it."""
         self._class = self._instance = self._execute = self.is_ready = None
 
 
@@ -320,7 +322,7 @@ def _import_package(name: str, directory: str) -> None:
 
 
 def _import_file(name: str, path: str) -> Any:
-    """Import this very file, whatever installed module has its name."""
+    """Import the file at this path, whatever installed module has its name."""
     module, load = _new_module(name, path)
     sys.modules.setdefault(name, module)
     load(module)

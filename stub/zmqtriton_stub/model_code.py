@@ -37,7 +37,7 @@ def begin(directories: Iterable[str], kept_in: str) -> None:
 
 
 def follow() -> None:
-    """Do what the process was told that has started this one, if it was told anything."""
+    """Compile files as the process does that has started this one, if a variable says how."""
     if _VARIABLE not in os.environ:
         return
     *directories, kept_in = json.loads(os.environ[_VARIABLE])

@@ -87,15 +87,15 @@ def take_priority(config: Any, say: Callable[[str, str], None]) -> None:
 class OwnProcess:
     """A process that runs one instance and nothing else."""
 
-    #: It may die because a client truncates its shared memory.
+    #: True if clients' shared memory is mapped. The process may die if a client truncates it.
     maps_regions = True
-    #: What it takes is the instance's.
+    #: True if all memory and GPUs of the process are the instance's.
     has_own_memory = True
 
     def adopt(
         self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
     ) -> None:
-        """Take note of the instance, before its model is there."""
+        """Bind pb_utils and future forks to the instance, before its model is imported."""
         this_process.current = instance
         # a fork has a copy of the arena's accounts, and none of its memory
         set_memory(lambda size: None if this_process.is_forked else memory.outputs.make(size))
@@ -114,7 +114,7 @@ class OwnProcess:
         return import_class(load)
 
     def settle(self) -> None:
-        """Take note that the model is initialized: present objects mostly stay."""
+        """Keep present objects out of garbage collection: the model is ready, and most stay."""
         gc.collect()
         gc.freeze()
 
@@ -123,7 +123,7 @@ class OwnProcess:
         gc.collect()
 
     def lose_supervisor(self, finalize: Callable[[], None]) -> None:
-        """End, as nobody is left to report to; `finalize` ends the loop. From any thread."""
+        """End, as the supervisor is gone; `finalize` would end the loop alone. From any thread."""
         os._exit(1)
 
     def give_up(self, reason: str) -> NoReturn:

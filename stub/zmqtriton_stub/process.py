@@ -26,8 +26,8 @@ from zmqtriton_stub.api import callers
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.own_process import OwnProcess
 
-#: Signals that a service manager or a terminal sends to everybody, with the handlers of a fresh
-#: process.
+#: Signals that a service manager or a terminal sends to all processes of a server, with the
+#: handlers of a fresh process.
 ORDERLY: Dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -72,7 +72,7 @@ def live(make: Callable[[], Stub]) -> int:
 
 
 def prepare(name: str) -> None:
-    """Make this process the one of an instance, or of several."""
+    """Set up a process of one instance or several: its name, its signals, its output."""
     # before anything else: from here on the supervisor's end is ours
     prctl.die_with_parent()
     prctl.set_name(f"stub {name}")

@@ -27,7 +27,7 @@ class ModelReadiness:
         self._instance = instance
         self._is_ready = is_ready
         self._line = line
-        #: What was logged last: why it is not ready, or "".
+        #: Last logged reason why the model is not ready; "" if it was ready.
         self._trouble = ""
         self._is_over = False
         #: not waited for at the end: the model may hang

@@ -14,7 +14,7 @@ from zmqtriton_stub.instance import StubInstance
 
 
 def begun(instance: StubInstance, requests: Sequence[InferenceRequest]) -> Sequence[str]:
-    """Log that the model is about to be given these; return what `released` needs of them."""
+    """Log the begin of an execution of requests; return their ids for `released`."""
     if not requests:
         return ()
     ids: List[str] = [request.request_id() for request in requests]
@@ -27,7 +27,7 @@ def begun(instance: StubInstance, requests: Sequence[InferenceRequest]) -> Seque
 
 
 def answered(instance: StubInstance, outputs: Sequence[wire.Tensor]) -> None:
-    """Log that a response with these outputs is on its way."""
+    """Log the outputs of a response that is on its way."""
     for name, number, dims, _ in outputs:
         datatype = BY_NUMBER[number].name
         shape = "[" + ",".join(map(str, dims)) + "]"
@@ -35,7 +35,7 @@ def answered(instance: StubInstance, outputs: Sequence[wire.Tensor]) -> None:
 
 
 def released(instance: StubInstance, ids: Sequence[str]) -> None:
-    """Log that these requests were released; the instance is free."""
+    """Log the release of requests, by their ids: the instance is free."""
     for own_id in ids:
         _say(instance, f"{_whose(own_id)}EXECUTING to RELEASED")
     text = f"model instance name {instance.name} released {len(ids)} requests"

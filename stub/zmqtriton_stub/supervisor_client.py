@@ -1,7 +1,7 @@
 """The stub's end of its lifeline: messages to the supervisor, and its answers.
 
-Any thread may ask. One thread reads for all that wait; messages that answer nobody's question are
-put into an inbox for the main loop.
+Any thread may ask. One thread reads for all that wait; messages that no thread waits for are put
+into an inbox for the main loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zmqtriton_floor.lifeline import Lifeline
 
 #: The longest wait for an answer about a segment; the supervisor takes milliseconds.
 _ANSWER_TIMEOUT_S = 5.0
-#: How often the loop's duties are attended to while a call is waited for.
+#: Interval at which a thread that waits for a call attends to the loop's duties.
 _ATTEND_INTERVAL_S = 0.02
 
 #: Messages to the main loop that come with a descriptor.
@@ -100,7 +100,7 @@ class SupervisorClient:
         return self._descriptors.pop(kind, -1)
 
     def settle(self, key: Key, answer: Answer) -> bool:
-        """Hands an answer to all that wait for it; False if nobody does."""
+        """Hand an answer to all threads that wait for it; False if none does."""
         waiters = [waiter for waiter in list(self._waiters) if waiter.key == key]
         self._waiters.difference_update(waiters)
         for waiter in waiters:

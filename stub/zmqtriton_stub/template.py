@@ -29,7 +29,7 @@ from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
 
 _EPOLL = "anon_inode:[eventpoll]"
 _INSTEAD = "in initialize(), which each instance runs after its fork"
-#: Its number, and what it leads to.
+#: An open descriptor: its number, and the target of its link in /proc.
 _Descriptor = Tuple[str, str]
 #: Threads of libraries whose names say little.
 _ORIGINS = {name: "of an open gRPC channel" for name in ("event_engine", "grpc_global_tim")}
@@ -88,7 +88,7 @@ def run(descriptor: int) -> Optional[Born]:
 class Loaded(NamedTuple):
     """A model that was loaded for all of its instances."""
 
-    #: In the place of the instances until they are there.
+    #: Instance that the model's code sees while it is imported, before the real ones exist.
     template: StubInstance
     model_class: Any
     config: Any
@@ -99,7 +99,7 @@ def load_once(
 ) -> Optional[Loaded]:
     """Load the model that the supervisor names; None if that has gone.
 
-    `check` may raise a Refusal; it gets the descriptors that were open before.
+    `check` may raise a ForkRefusal; it gets the descriptors that were open before.
     """
     load = _await_load(lifeline)
     if load is None:
@@ -165,7 +165,7 @@ def _descriptors() -> FrozenSet[_Descriptor]:
 
 
 def _check(before: FrozenSet[_Descriptor]) -> None:
-    """Raise Refusal if a fork would lack, or share, what the preload has begun."""
+    """Raise ForkRefusal if a fork would lack, or share, what the preload has begun."""
     if _is_cuda_begun():
         raise ForkRefusal(
             "CUDA was initialised by the import of model.py or in preload(), and does not work in "

@@ -151,7 +151,7 @@ class InstanceHost:
             self.template.tell(answer)
 
     def ended(self, thread: InstanceThread) -> None:
-        """Take note of the end of an instance; that of the last one is the end of the process."""
+        """Report the end of an instance, unless the process ends with its last one."""
         with self._lock:
             self._running.discard(thread)
             if self._running or not self._is_ending:
@@ -225,5 +225,5 @@ class _Surroundings(OwnProcess):
         """Leave the garbage collector alone: the others work."""
 
     def lose_supervisor(self, finalize: Any) -> None:
-        """End this instance alone: this process has a lifeline of its own."""
+        """End the instance alone: the process has a lifeline of its own."""
         finalize()

@@ -32,12 +32,12 @@ class StubTracing:
         self.has_contexts = has_contexts
 
     def context_of(self, work: wire.BatchedRequest) -> tuple[str, int, str]:
-        """Return what a model can learn of a request's trace: see ServedRequest.trace_context()."""
+        """Return span, flags and context for the model: see ServedRequest.trace_context()."""
         context = _context(work.trace) if self.has_contexts else ""
         return work.trace, work.flags & wire.TRACE_TENSORS, context
 
     def begun(self, requests: Iterable[InferenceRequest]) -> None:
-        """Report that these requests are about to be executed."""
+        """Report requests that are about to be executed: their ids and, if wanted, their inputs."""
         for request in requests:
             pending = request._pending
             if pending is not None and pending.work.trace:
@@ -53,7 +53,7 @@ class StubTracing:
             self._sender.send(pending.work.trace, details)
 
     def executed(self, batch: Iterable[ServedRequest], marks: list[tuple[str, int]]) -> None:
-        """Report that execute() has returned, or its coroutine has ended."""
+        """Report the times of an execution, when execute() or its coroutine has ended."""
         for pending in batch:
             if pending.work.trace:
                 self._sender.send(pending.work.trace, {"marks": marks})

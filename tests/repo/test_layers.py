@@ -62,7 +62,7 @@ BRAINS = (
     ),
     "zmqtriton_extras.affinity",
     "zmqtriton_extras.canaries",
-    "zmqtriton_standard.storage.object_stores",
+    "zmqtriton_extras.storage.object_stores",
 )
 
 

@@ -116,8 +116,10 @@ def test_what_acts_is_not_mutated() -> None:
     names = set(modules(ROOT))
 
     assert "zmqtriton/broker/core.py" in names
-    assert "zmqtriton/supervisor/machine/process_settings.py" in names
-    assert not {"zmqtriton/broker/service.py", "zmqtriton/supervisor/machine/tables.py"} & names
+    assert "zmqtriton/supervisor/machine/settings/process_settings.py" in names
+    assert (
+        not {"zmqtriton/broker/service.py", "zmqtriton/supervisor/machine/logs/tables.py"} & names
+    )
     rooms = {room_of(name).name for name in names}
     assert {"broker", "supervisor", "entrance", "gateway", "stub", "canaries", *FEATURES} == rooms
 

@@ -15,10 +15,7 @@ from tests.support.needs import ROOT
 #: in processes of their own.
 ROOMS = (
     "frontends/zmqtriton_frontends",
-    *(
-        f"standard/zmqtriton_standard/{room}"
-        for room in ("access_log", "generate", "grpcio", "open_metrics")
-    ),
+    *(f"standard/zmqtriton_standard/{room}" for room in ("access_log", "generate", "grpcio")),
     *(
         f"extras/zmqtriton_extras/{room}"
         for room in (
@@ -29,6 +26,7 @@ ROOMS = (
             "clouds",
             "door",
             "jobs",
+            "open_metrics",
             "openai",
             "routes",
             "web_sockets",
@@ -76,8 +74,8 @@ EXEMPT = {
     "generate/request.py _with_bytes": "a part of the reading of a document, in the same thread",
     "http_api/administration.py _decode_one": f"{_THREAD}, in steps",
     "http_api/app.py answer_fault": "our own text",
-    "inference/catalogue.py __init__": _CONFIG,
-    "inference/catalogue.py config": _CONFIG,
+    "inference/model_version.py __init__": _CONFIG,
+    "inference/model_version.py config": _CONFIG,
     "inference/convert.py parse": "its callers limit the message (reading.read)",
     "inference/gradual_parsing.py _parse": "a part of a message",
     "inference/json_documents.py _check_counts": "a part of parse",

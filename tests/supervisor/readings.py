@@ -16,12 +16,12 @@ from zmqtriton.supervisor.actions import (
     RepositoriesInUse,
     RepositoryNames,
 )
-from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
-from zmqtriton.supervisor.machine.reading.model_files import ModelLookups
-from zmqtriton.supervisor.machine.reading.plain import loads
-from zmqtriton.supervisor.machine.reading.reader_process import ReaderTasks, answer
-from zmqtriton.supervisor.machine.reading.readers import Task, Topic
-from zmqtriton.supervisor.machine.reading.repositories import Repositories
+from zmqtriton.supervisor.machine.repositories.model_files import ModelLookups
+from zmqtriton.supervisor.machine.repositories.model_reading import ModelReader, host_of
+from zmqtriton.supervisor.machine.repositories.plain import loads
+from zmqtriton.supervisor.machine.repositories.reader_process import ReaderTasks, answer
+from zmqtriton.supervisor.machine.repositories.readers import Task, Topic
+from zmqtriton.supervisor.machine.repositories.repositories import Repositories
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import tell

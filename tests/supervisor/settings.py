@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
+from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.frontends import FrontendSettings

@@ -53,8 +53,8 @@ _ROLE_PATTERNS = (
     ("access_log", re.compile(r"zmqtriton_standard[./]access_log")),
     ("capture", re.compile(r"zmqtriton_extras[./]capture")),
     ("token_metrics", re.compile(r"zmqtriton_extras[./]openai[./]token_metrics")),
-    ("otlp_logs", re.compile(r"zmqtriton_standard[./]otlp_logs")),
-    ("otlp_metrics", re.compile(r"zmqtriton_standard[./]otlp_metrics")),
+    ("otlp_logs", re.compile(r"zmqtriton_extras[./]otlp_logs")),
+    ("otlp_metrics", re.compile(r"zmqtriton_extras[./]otlp_metrics")),
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
     ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),
 )

@@ -20,7 +20,7 @@ from zmqtriton_frontends.grpc_api.transport import connection as grpc_connection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import MAX_STREAMS
 from zmqtriton_frontends.http2 import connection as http2_connection
 from zmqtriton_frontends.http2.header_blocks import MAX_FIELDS, MAX_LIST_BYTES
-from zmqtriton_frontends.http_api.inference import http_inference
+from zmqtriton_frontends.http_api.inference import heads
 from zmqtriton_frontends.http_api.server import connection as http_connection
 from zmqtriton_frontends.process import client_progress, codecs, ledger, room, turns
 from zmqtriton_frontends.tensors import arena_body
@@ -92,7 +92,7 @@ def _memory() -> Iterator[Row]:
     yield (
         "has requests under way",
         "HTTP",
-        f"{budget}, from {_size(http_inference.MAX_UNBOOKED_BYTES)} for an inference on",
+        f"{budget}, from {_size(heads.MAX_UNBOOKED_BYTES)} for an inference on",
         "503",
     )
     yield (

@@ -37,19 +37,21 @@ from zmqtriton_floor.settings.broker import BrokerSettings
 _EXPIRED = Unavailable("Request timeout expired")
 
 _DEFAULTS = BrokerSettings()
-#: Of so many answers the first are sent while the others are looked at: their receivers can begin.
+#: Number of outcomes in a stub's message after which the replies so far are sent. Their receivers
+#: work on them while the broker handles the next ones.
 _SOME_ANSWERS = 8
 
 
 class BrokerCore(BrokerState):
     """The state, the parts that work on it, and what each event means for them."""
 
-    #: When tick() has work to do, if no other event comes first.
+    #: Time when tick() has work to do, if no other event comes first; None if it has none.
     due_ns: int | None = None
 
     def __init__(self) -> None:
         super().__init__()
-        #: Called amid many answers, when replies may be sent already.
+        #: Called in the middle of a message with many outcomes, so that the replies so far can be
+        #: sent.
         self.on_some_replies: Callable[[], None] = lambda: None
         self.model_metrics = metrics = ReportedMetrics(self.outbox)
         self._timers = timers = Timers()
@@ -181,7 +183,7 @@ class BrokerCore(BrokerState):
     def stop_giving_to(self, serial: int) -> None:
         """Give nothing more to a process that is dead or cannot be reached.
 
-        `gone()` follows once everything it had sent was read.
+        `remove_peer()` follows once everything that it had sent was read.
         """
         instance = self.instances.get(serial)
         if instance is not None:
@@ -281,13 +283,13 @@ class BrokerCore(BrokerState):
         return True
 
     def take_token(self, serial: int, call: wire.Call) -> None:
-        """Take what a frontend tells of a client's token. Raises ProtocolError."""
+        """Take the limits of a client's token from a frontend. Raises ProtocolError."""
         if self.peers[serial].role == "stub":
             raise ProtocolError("Call: a model knows no token")
         self.limits.tokens.take_call(serial, call)
 
     def _find_caller(self, serial: int, row: wire.Request) -> Batch | None:
-        """Find the batch for which a model asks; None if all of it is answered."""
+        """Find the batch that a model's request was made for; None if its caller is answered."""
         instance = self.instances.get(serial)
         if instance is None:
             return None
@@ -295,7 +297,7 @@ class BrokerCore(BrokerState):
         return None if caller is None else caller.batch
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
-        """Cancel a request: a queued one is never executed; otherwise its stub is told."""
+        """Cancel requests: queued ones are never executed, the stubs of others get a message."""
         for own_id in ids:
             request = self.peers[serial].requests.get(own_id)
             if request is None:
@@ -341,7 +343,11 @@ class BrokerCore(BrokerState):
     def _take_strange_outcome(
         self, serial: int, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        """Take an outcome for which the stub has no request: an earlier broker's, or nobody's."""
+        """Take an outcome of a request that the stub does not have.
+
+        It is the answer to a padding request or to a request of an earlier broker; others are
+        malformed.
+        """
         ignored = self._sequence_admission.ignore(serial, outcome)
         if not ignored and not self.recovery.keep(serial, outcome, body, now_ns):
             self.traffic.malformed += 1
@@ -408,7 +414,7 @@ class BrokerCore(BrokerState):
         self.outbox.asides.append((serial, self._reports.answer(message, *times_ns)))
 
     def pass_progress(self, serial: int, progress: wire.Progress) -> None:
-        """Tell the peer that has asked for it how much of its request is done."""
+        """Send a request's progress to the peer that made it, if its client wants stage times."""
         request = self.instances[serial].open_requests.get((progress.peer, progress.id))
         if request is not None and request.row.flags & wire.WANT_STAGES:
             self.outbox.asides.append((request.peer, progress))

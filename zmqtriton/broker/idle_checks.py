@@ -1,6 +1,7 @@
-"""Checks that idle stubs still answer: each is asked now and then, and missed if it says nothing.
+"""Liveness checks of idle stubs: a stub that does not answer in time is reported as lost.
 
-One that executes is left alone, since a model may take its time. Knows no clock and no socket.
+Stubs that are executing are left alone, since a model may take its time. Knows no clock and no
+socket.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Callable, Mapping
 from zmqtriton.broker.scheduling.instances import Instance, Occupation
 
 _SECOND_NS = 1_000_000_000
-#: How often idle stubs are asked. Each question wakes a process.
+#: Time between two rounds of checks. Each check wakes a process, so it is long.
 EVERY_NS = 30 * _SECOND_NS
-#: How long one may take, if something in its process holds the interpreter: loading a file, say.
+#: Maximum time for a stub's answer. Something in its process can hold the interpreter, for example
+#: while it loads a file.
 ANSWER_WITHIN_NS = 45 * _SECOND_NS
 
 
@@ -23,18 +25,18 @@ class IdleChecks:
         ask: Callable[[int], object],
         lose: Callable[[int], None],
     ) -> None:
-        """Set up; `ask` sends a stub a question, `lose` is told of those that do not answer."""
+        """Set up; `ask` sends a stub a question, `lose` is called for a stub without an answer."""
         self._instances = instances
         self._ask = ask
         self._lose = lose
-        #: Since when stubs owe an answer.
+        #: Times of the questions that are still unanswered, by the stub's serial.
         self._asked_ns: dict[int, int] = {}
         self._next_ns = 0
-        #: When tick() has something to do.
+        #: Time when tick() has something to do.
         self.due_ns = 0
 
     def tick(self, now_ns: int) -> None:
-        """Ask who is idle, and report who has not answered in time."""
+        """Ask idle stubs, and report stubs that have not answered in time."""
         self._report(now_ns)
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + EVERY_NS
@@ -55,5 +57,5 @@ class IdleChecks:
                 self._lose(serial)
 
     def answered(self, serial: int) -> None:
-        """Take note that a stub has answered."""
+        """Take a stub's answer; the stub is asked again in a later round."""
         self._asked_ns.pop(serial, None)

@@ -1,6 +1,6 @@
-"""Messages that the core wants sent.
+"""Outgoing messages of the core, collected during a turn.
 
-The service takes them at the end of each turn, so that messages to one destination travel together.
+The service takes them at the end of the turn, so that messages to one destination travel together.
 """
 
 from __future__ import annotations
@@ -12,29 +12,33 @@ from zmqtriton_floor import wire
 
 
 class Outbox:
-    """Outgoing messages by the serial of their destination, in the order in which they arose."""
+    """Outgoing messages by the serial of their destination, oldest first."""
 
     def __init__(self) -> None:
         self.batched_requests: dict[int, list[tuple[wire.BatchedRequest, bytes]]] = {}
         self.cancellations: dict[int, list[wire.RequestKey]] = {}
         self.stream_acks: dict[int, list[wire.StreamAck]] = {}
-        #: For owners of memory, on whichever of their connections; leases go before anything else.
+        #: Leases and releases of blocks, by the process that owns these. Leases are sent before all
+        #: other messages to peers.
         self.leases: dict[int, list[wire.Block]] = {}
         self.releases: dict[int, list[wire.Block]] = {}
-        #: Owners to which nobody will report leases of earlier brokers any more.
+        #: Owners that get LeasesReported: this broker now knows all leases of their blocks that
+        #: began in earlier brokers' times.
         self.reported_owners: list[int] = []
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
-        #: For frontends whose clients want them, before the replies.
+        #: Stage times of requests, with the serials of frontends whose clients want them. They are
+        #: sent before the replies.
         self.stage_times: list[tuple[int, wire.StageTimes]] = []
-        #: Messages without bodies to those who asked: Statistics and Waits.
+        #: Messages without bodies: Statistics and Progress for the processes that asked for them,
+        #: and WaitReport, the question to a stub.
         self.asides: list[tuple[int, Any]] = []
-        #: For stubs.
+        #: Results of stubs' calls, with the serials of the stubs.
         self.answers: list[tuple[int, wire.CallResult]] = []
         self.supervisor: list[Any] = []
-        #: What to do once the replies of this turn, and all before them, have left the process: no
-        #: death of the broker loses them any more.
+        #: Actions to perform once the replies of this turn, and all earlier ones, have left the
+        #: process. From then on the broker's death cannot lose these replies.
         self.once_delivered: list[Callable[[], object]] = []
-        #: For the log.
+        #: Warnings for the log.
         self.warnings: list[str] = []
 
     def cancel_execution(self, serial: int, route: tuple[int, int]) -> None:

@@ -15,13 +15,14 @@ class Peer:
         self.label = expected.label
         #: A stub is ready for work once it is connected and attached, in either order.
         self.is_connected = False
-        #: How many batches of an earlier broker it was executing at its hello.
+        #: Number of an earlier broker's batches that the stub was executing when it said hello.
         self.executing = 0
-        #: How many batches it executes at once.
+        #: Maximum number of batches that the stub executes at the same time.
         self.concurrency = 1
-        #: It is connected where requests come from, and sends those of earlier brokers first.
+        #: True once the process is connected to the socket for requests. It first repeats requests
+        #: of earlier brokers' times there.
         self.has_resent = False
-        #: Its unanswered requests.
+        #: Unanswered requests that this process has made, by its own ids.
         self.requests: dict[int, InflightRequest] = {}
 
     @property

@@ -21,13 +21,15 @@ from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
 
-#: A serial that no process has.
+#: Serial of the supervisor as a destination; no process has it.
 SUPERVISOR = 0
-#: A release waits this long for another message to the same owner, which need not be woken for it.
+#: Maximum time that a release waits for another message to the same owner, which need not be woken
+#: for it.
 _RELEASE_WITHIN_NS = 5_000_000
-#: In the messages of those to whom nothing is released.
+#: Empty list of released blocks, shared by all messages that release nothing.
 _NOTHING: list[wire.Block] = []
-#: In one message, all of which a frontend has before it can look at any.
+#: Maximum number of replies in one message: a frontend has to receive the whole message before it
+#: can look at the first of them.
 _MAX_REPLIES = 64
 
 
@@ -77,7 +79,10 @@ class PeerRouter(zmtp.Router):
         return self.blocked | self._broken
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
-        """Send a message; False if its peer is gone, of whose death the supervisor tells."""
+        """Send a message; False if its peer is gone.
+
+        The supervisor reports the death of such a peer.
+        """
         connection = self.by_serial.get(serial)
         return connection is not None and self.write(connection, [wire.encode(message), *bodies])
 
@@ -134,12 +139,13 @@ class PeerSending:
         self._lifeline = lifeline
         self._requests = requests
         self._stubs = stubs
-        #: What to do once what was sent before has left, with the connections that hold it up.
+        #: Actions for the time when all earlier messages have left, with the connections that still
+        #: have some of these to send.
         self._held_up: deque[tuple[list[Callable[[], object]], set[zmtp.ZmtpConnection]]] = deque()
         #: Number of leases that each owner was sent, and the number that each calling stub knows.
         self._leases_sent: dict[int, int] = {}
         self._leases_announced: dict[int, int] = {}
-        #: When waiting releases are sent by themselves; 0 if there are none.
+        #: Time when waiting releases are sent without another message; 0 if none waits.
         self.release_at_ns = 0
 
     def forget(self, serial: int) -> None:
@@ -148,7 +154,7 @@ class PeerSending:
         self._leases_announced.pop(serial, None)
 
     def flush(self) -> None:
-        """Send what the core has decided."""
+        """Send the messages of the core."""
         outbox = self._core.outbox
         if outbox.warnings or outbox.supervisor:
             self._flush_words(outbox)
@@ -196,7 +202,7 @@ class PeerSending:
             self._lifeline.send(outbox.supervisor.pop(0))
 
     def _flush_what_precedes(self, outbox: Outbox) -> None:
-        """Send what a process has to know before the batch or the reply that comes next."""
+        """Send the messages that a process must have before its next batch or reply."""
         if outbox.leases:
             self._flush_leases(outbox)
         if outbox.reported_owners:
@@ -223,7 +229,7 @@ class PeerSending:
     def _flush_leases(self, outbox: Outbox) -> None:
         """Send leases before releases and replies, with which their owners may free the blocks.
 
-        What is for owners that have yet to say hello waits.
+        Leases for owners that have yet to say hello wait.
         """
         for owner in [*outbox.leases]:
             router, blocks = self._router_to(owner), outbox.leases[owner]
@@ -235,7 +241,7 @@ class PeerSending:
                 router.send_list(owner, wire.Lease, outbox.leases.pop(owner))
 
     def _announce_leases(self, owner: int, count: int) -> None:
-        """Send a stub the number of its leases, on the connection on which replies follow."""
+        """Send a stub the number of its leases, on the connection that its replies use."""
         is_new = count > self._leases_announced.get(owner, 0)
         if is_new and self._requests.send(owner, wire.LeasesSent(count), []):
             self._leases_announced[owner] = count
@@ -265,9 +271,9 @@ class PeerSending:
                 router.send(owner, wire.LeasesReported(), [])
 
     def _router_to(self, owner: int) -> PeerRouter | None:
-        """Return the router by which an owner hears of its blocks; None before its hello.
+        """Return the router for messages to an owner of blocks; None before the owner's hello.
 
-        Nothing waits for the dead: any router drops it.
+        Messages to a dead process do not wait: any router drops them.
         """
         peer = self._core.peers.get(owner)
         if peer is None:

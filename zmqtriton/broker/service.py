@@ -1,4 +1,4 @@
-"""The broker's process: two ROUTERs, the lifeline and the clock around `core.Core`.
+"""The broker's process: two ROUTERs, the lifeline and the clock around `core.BrokerCore`.
 
 One thread, one poll. What one turn has brought in is answered at its end (`sending`), so that
 messages to one destination travel together. A hello that is longer than a message comes in parts.
@@ -37,18 +37,20 @@ _log = logging.getLogger(__name__)
 #: Takes a peer's message, by the peer's serial, at a time.
 _TakeOfPeer = Callable[[int, Any, int], object]
 
-#: How many messages are taken from one socket before the other socket and the answers get their
-#: turn.
+#: Maximum number of messages that are taken from one socket before the other socket and the replies
+#: get their turn.
 _MESSAGES_A_TURN = 64
-#: How long to wait after a system call has failed for want of something.
+#: Pause after a system call has failed because the machine is short of something.
 _SHORTAGE_PAUSE_S = 0.01
-#: How long a supervisor whose lifeline has ended may take to be seen dead.
+#: Maximum time between the end of the lifeline and the visible death of the supervisor, if its
+#: death has ended the lifeline.
 _DEATH_WITHIN_MS = 2000
 
 
 class Hellos:
     def __init__(self) -> None:
-        #: What has come so far, by connections: if one ends, all of it comes again by the next.
+        #: Received parts of unfinished hellos, by connection. If a connection ends, its peer sends
+        #: the whole hello again on the next one.
         self._begun: WeakKeyDictionary[object, tuple[wire.Hello, list[bytes]]] = WeakKeyDictionary()
 
     def join(
@@ -70,7 +72,7 @@ class Hellos:
 
 
 class _OutOfStepError(Exception):
-    """Raised if the supervisor's word cannot be followed: the next broker is told all of it."""
+    """Raised if a message of the supervisor cannot be applied: the next broker gets all of them."""
 
 
 def _open_progress(descriptors: list[int]) -> ProgressView | None:
@@ -94,9 +96,10 @@ class BrokerService:
         self._is_over = False
         self._bootstrap = wire.Bootstrap(0, b"", "", "", 0, "{}")
         self._settings = BrokerSettings()
-        #: Process groups to be killed if the supervisor dies without having done it.
+        #: Process groups of the server's processes, by serial. The broker kills them if the
+        #: supervisor dies without having done it.
         self._groups: dict[int, int] = {}
-        #: The supervisor's words about generations that are to end after the requests here.
+        #: Retire messages about generations, until the requests that came before them are read.
         self._retirements: list[wire.Retire] = []
         self._turns = LoopTurns()
         self._hellos = Hellos()
@@ -110,7 +113,7 @@ class BrokerService:
         )
         self._epoll = select.epoll()
         self._epoll.register(lifeline, select.EPOLLIN)
-        #: Shows the supervisor's death.
+        #: Descriptor that shows the supervisor's death.
         self._supervisor = os.pidfd_open(os.getppid())
         self._fill_tables()
 
@@ -123,7 +126,7 @@ class BrokerService:
                 serial, message
             ),
         }
-        #: What takes the rarer messages of frontends, and of stubs as callers of other models.
+        #: Handlers of the rarer messages of frontends, and of stubs as callers of other models.
         self._of_clients: dict[type, _TakeOfPeer] = {
             **of_all,
             wire.StreamAcks: lambda serial, message, _: core.acknowledge(serial, message),
@@ -131,14 +134,14 @@ class BrokerService:
             wire.AskStatistics: self._ask_statistics,
             wire.Call: lambda serial, message, _: core.take_token(serial, message),
         }
-        #: What takes those of stubs as executors.
+        #: Handlers of the rarer messages of stubs as executors.
         self._of_stubs: dict[type, _TakeOfPeer] = {
             **of_all,
             wire.Synced: lambda serial, *_: self._idle_checks.answered(serial),
             wire.Progress: lambda serial, message, _: core.pass_progress(serial, message),
             wire.Call: lambda serial, message, _: core.model_metrics.take_call(serial, message),
         }
-        #: What takes the messages of the supervisor that come without descriptors.
+        #: Handlers of the supervisor's messages that come without descriptors.
         self._of_supervisor: dict[type, Callable[[Any], object]] = {
             wire.ExpectPeer: self._expect,
             wire.AddGeneration: core.add_generation,

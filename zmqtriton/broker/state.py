@@ -18,7 +18,7 @@ from zmqtriton.broker.scheduling.instances import Instance
 class BrokerState:
     def __init__(self) -> None:
         self.outbox = Outbox()
-        #: Both are keyed by serials.
+        #: Known processes, and the stubs of models among them, both by serial.
         self.peers: dict[int, Peer] = {}
         self.instances: dict[int, Instance] = {}
         self.generations = GenerationRegistry()

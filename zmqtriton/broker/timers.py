@@ -40,11 +40,11 @@ class Timer(NamedTuple):
 class Timers:
     """Timers are started and never stopped: obsolete ones are skipped."""
 
-    #: Below this number nothing is cleaned up.
+    #: Number of timers below which obsolete ones are left in the heap.
     _FEW = 1024
 
     def __init__(self) -> None:
-        #: A heap; empty while nothing depends on the time.
+        #: Heap of the timers, the next one first; empty while nothing depends on the time.
         self.timed: list[Timer] = []
         self._order = itertools.count()
         self._clean_at = self._FEW

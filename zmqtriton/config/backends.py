@@ -19,7 +19,8 @@ from zmqtriton.config.files import path_inside, special_file_text
 from zmqtriton_floor.errors import InternalError, closest_match
 from zmqtriton_floor.reasons import Kind
 
-#: Where backends lie: a directory of them, or what finds the package of each by its name.
+#: Place of backends: a directory with one directory for each, or a function that finds an add-on's
+#: package by the name of its backend.
 BackendPlace = Path | Callable[[str], addons.Package | None]
 
 PYTHON = "python"
@@ -39,7 +40,7 @@ class _Framework:
     is_directory: bool | None = None
 
 
-#: In the order in which they are tried; python is last.
+#: Frameworks in the order of their trial; python is last.
 _FRAMEWORKS = (
     _Framework("tensorflow", "tensorflow_graphdef", "model.graphdef", is_directory=False),
     _Framework("tensorflow", "tensorflow_savedmodel", "model.savedmodel", is_directory=True),
@@ -57,7 +58,7 @@ PLATFORMS: dict[str, frozenset[str]] = {
     for backend in ("tensorflow", "tensorrt", "onnxruntime", "pytorch")
 }
 
-#: What a version may hold in place of the default file.
+#: Files that a version may hold in place of the default file, by backend.
 _OTHER_FILES = {"pytorch": ("model.py", "model.pt2")}
 
 #: Names that people write for backends with another name.
@@ -80,7 +81,7 @@ class Runtime(NamedTuple):
 
 
 def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
-    """Complete name, backend, platform and default_model_filename, if they can be told."""
+    """Complete name, backend, platform and default_model_filename, if the rest implies them."""
     if not config.name:
         config.name = model_name
     if config.platform == ENSEMBLE:
@@ -175,7 +176,7 @@ def find_model_file(
 ) -> Path:
     """Return the Python file that runs this model.
 
-    Its own, or that of a backend written in Python, for which the model is a file to open.
+    It is the model's own, or that of a backend written in Python, which opens the model's file.
     """
     backend = str(config.backend)
     if backend == PYTHON:
@@ -209,12 +210,12 @@ def _where_backends_are(backend: str, places: Sequence[BackendPlace]) -> str:
 
 
 def backend_places(directory: str = "") -> Sequence[BackendPlace]:
-    """Return where a server looks: a directory of the operator's, and the packages of add-ons."""
+    """Return the places of backends: a directory of the operator's, and the packages of add-ons."""
     return (*([Path(directory)] if directory else ()), addons.backend_package)
 
 
 def _packages(backend: str, places: Sequence[BackendPlace]) -> Iterator[addons.Package]:
-    """Return where a backend may lie; a directory of the operator's is in no package."""
+    """Yield the possible packages of a backend; one in the operator's directory has no name."""
     for place in places:
         if isinstance(place, Path):
             yield addons.Package("", place / backend)
@@ -234,7 +235,7 @@ def find_runtime(config: Any, backend_places: Sequence[BackendPlace]) -> Runtime
 
 
 def find_backend_environment(config: Any, backend_places: Sequence[BackendPlace]) -> str:
-    """Return the archive of an environment that lies beside the backend's Python file, or ""."""
+    """Return the archive of an environment next to the backend's Python file, or ""."""
     runtime = None if config.backend == PYTHON else find_runtime(config, backend_places)
     if runtime is None:
         return ""

@@ -31,7 +31,7 @@ class Problem(Finding):
     values: Mapping[str, Any] | None = None
     #: The number of the error that ends a load.
     error_number: int = InvalidArgument.number
-    #: This machine lacks something; another one may serve the model.
+    #: True if this machine lacks something; another one may serve the model.
     is_host_specific: bool = False
 
     def __str__(self) -> str:

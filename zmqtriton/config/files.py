@@ -22,7 +22,8 @@ from zmqtriton_floor.errors import InternalError
 
 #: The folder of files for `model_warmup`.
 _WARMUP_FOLDER = "warmup"
-#: More than any set of classes has; it is sent to every frontend.
+#: Maximum size of a file of class names, which is sent to every frontend: no set of classes needs
+#: more.
 _MAX_LABEL_BYTES = 8 << 20
 _MAX_TEMPLATE_BYTES = 1 << 20
 

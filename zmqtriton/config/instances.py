@@ -16,8 +16,8 @@ from zmqtriton.config.resources import needs_of_group
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.reasons import Kind
 
-#: Each instance is a process; a larger number is a slip of the pen that would bring the machine
-#: down.
+#: Maximum number of instances. Each is a process; a larger number is a slip of the pen that would
+#: bring the machine down.
 MAX_INSTANCES = 1024
 
 #: Ways of having instances of a process that has loaded their model.
@@ -37,7 +37,7 @@ class InstanceSpec:
     device_id: int
     passive: bool
     host_policy: str = ""
-    #: Its needs of the rate limiter's resources as JSON; "" if it is never limited.
+    #: Needs of the rate limiter's resources as JSON; "" if the instance is never limited.
     resource_needs: str = ""
 
 
@@ -137,7 +137,7 @@ def _gpu_problems(
 
 
 def instance_count_problems(config: Any) -> Iterator[Problem]:
-    """Return problems of the number of instances; to be called before instance_names()."""
+    """Return problems of the number of instances; call this before instance_specs()."""
     total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if total > MAX_INSTANCES:
         text = f"model {config.name} asks for {total} instances, the limit is {MAX_INSTANCES}"
@@ -150,7 +150,7 @@ def instance_count_problems(config: Any) -> Iterator[Problem]:
 
 
 def instance_specs(config: Any) -> list[InstanceSpec]:
-    """Return the instances of a completed configuration, in the order in which they are started."""
+    """Return the instances of a completed configuration, the first to start first."""
     is_limited = any(group.HasField("rate_limiter") for group in config.instance_group)
     return [
         InstanceSpec(

@@ -39,8 +39,8 @@ from zmqtriton.config.parameters import (
 from zmqtriton.findings import Severity
 from zmqtriton_floor import lazy_names
 
-#: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
-#: 0.9.
+#: Least similarity of a misspelled name of ours. Two names of a model's own may have 0.8; a name of
+#: ours without one letter has more than 0.9.
 _SIMILARITY_CUTOFF = 0.87
 
 
@@ -82,7 +82,7 @@ def how_to_try(model: str, version: int) -> str:
 
 
 def trial_folder() -> str:
-    """Return where decisions about versions that were tried lie, in the state directory."""
+    """Return the name of the folder for decisions about tried versions, in the state directory."""
     trial = _trial()
     return str(trial.FOLDER) if trial else "trials"
 
@@ -105,11 +105,11 @@ def types() -> Iterator[type]:
 
 class KnownParameter(NamedTuple):
     name: str
-    #: What its value is, with its bounds.
+    #: Values that it takes, with their bounds.
     takes: str
     default: str
     about: str
-    #: Its name may be written in capitals, too: the broker reads it in any case.
+    #: True if its name may be written in capitals, too: the broker reads it in any case.
     has_any_case: bool = False
 
 
@@ -248,7 +248,7 @@ _OF_QUOTAS = (
         has_any_case=True,
     ),
 )
-#: By what they are for.
+#: Parameters by their purpose.
 PARAMETERS = {
     "Environments and users": _OF_ENVIRONMENTS,
     "Execution": _OF_EXECUTION,

@@ -164,7 +164,7 @@ def apply_defaults(config: Any) -> None:
     """Set version policy, preferred batch sizes, sequence idle time and pinned memory.
 
     Runs after the backend is known, and again after a model's own auto-completion. Never overwrites
-    what somebody has set.
+    what the file or the model has set.
     """
     if not config.HasField("version_policy"):
         config.version_policy.latest.num_versions = 1

@@ -26,7 +26,7 @@ MODEL_SOURCE = "MODEL_SOURCE"
 #: Names the user that a model runs as.
 STUB_USER = "stub_user"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
-#: What it asks of other models goes on without the clients that it asks for.
+#: Lets a model's calls of other models continue when the clients that they are for have left.
 DETACHED_CALLS = "DETACHED_CALLS"
 #: Says whether each instance loads the model, or all are forks of a process that has.
 INSTANCES = "INSTANCES"
@@ -40,23 +40,23 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 MAX_SEGMENT_BYTES = "max_segment_bytes"
 #: Limits the memory of each instance's processes, in bytes.
 MAX_MEMORY_BYTES = "max_memory_bytes"
-#: Its share of busy cores, beside the other models.
+#: Sets a model's share of busy cores, relative to the other models.
 CPU_WEIGHT = "cpu_weight"
-#: Limits how often it is executed; the broker counts.
+#: Limits the executions of a model in a second; the broker counts them.
 MAX_EXECUTIONS_PER_SECOND = "max_executions_per_second"
 QUOTA_PARAMETERS = (MAX_SEGMENT_BYTES, MAX_MEMORY_BYTES, CPU_WEIGHT, MAX_EXECUTIONS_PER_SECOND)
-#: The broker takes smaller limits than this.
+#: Least limit that the broker does not take.
 _BELOW = 1_000_000_000
-#: Limits that the broker reads, in upper or lower case: what they must be.
+#: Limits that the broker reads, in upper or lower case, with a description of their values.
 _LIMITS = {
     "max_requests": f"whole number from 0 to {_BELOW - 1}",
     "max_execution_seconds": "number of seconds",
 }
 _STREAMS_LIMIT = 65_536
-#: The kernel's own, for control groups.
+#: Weights of the kernel's control groups: the default and the maximum.
 USUAL_CPU_WEIGHT, MAX_CPU_WEIGHT = 100, 10_000
 MAX_EXECUTIONS = 1_000_000
-#: Parameters that are one of some words, and what is said of another one.
+#: Words that a parameter takes, and the error text for any other.
 _CHOICES = {
     DETACHED_CALLS: (("yes", "no"), "which is neither yes nor no"),
     INSTANCES: (
@@ -160,7 +160,7 @@ def kind_of_instances(config: Any) -> str:
 
 
 def load_timeout_s(config: Any) -> float:
-    """Return how long a load may take; 0 is no limit. Raises ConfigError."""
+    """Return the time limit of a load; 0: no limit. Raises ConfigError."""
     if MAX_LOAD_SECONDS not in config.parameters:
         return 0.0
     value = parameter_text(config, MAX_LOAD_SECONDS)
@@ -205,19 +205,19 @@ class Quota(NamedTuple):
     """The limits of one model's processes; the default limits nothing."""
 
     model: str = ""
-    #: Of all its processes together; 0 is no limit.
+    #: Shared memory of all processes of the model together; 0: no limit.
     max_segment_bytes: int = 0
-    #: Of each instance; 0 is no limit.
+    #: Memory of each instance's processes; 0: no limit.
     max_memory_bytes: int = 0
     cpu_weight: int = USUAL_CPU_WEIGHT
 
 
 class QuotaUse(NamedTuple):
-    """The use of one model's quota, and how often that was too little."""
+    """The use of one model's quota, and the number of times that the quota was too small."""
 
     segment_bytes: int = 0
     segment_refusals: int = 0
-    #: Of the largest instance.
+    #: Memory of the largest instance.
     memory_bytes: int = 0
     memory_excesses: int = 0
 

@@ -170,7 +170,7 @@ def _strict_sign(match: re.Match[str]) -> str:
     return match[0] if escape in _ESCAPES or len(escape) > 1 else escape
 
 
-#: Parsing takes about a second for this size.
+#: Maximum size of a configuration; parsing one of this size takes about a second.
 MAX_CONFIG_BYTES = 1 << 20
 _SHOWN_COLUMNS = 100
 

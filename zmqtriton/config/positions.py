@@ -51,9 +51,9 @@ class PositionIndex:
     def __init__(self, text: str) -> None:
         self._tokens = list(_tokenize(text))
         self._token_index = 0
-        #: By the path with an index after every name.
+        #: Places of fields by their path, with an index after every name.
         self._positions: dict[FieldPath, Position] = {}
-        #: In the order of the text.
+        #: Fields in the order of the text.
         self.fields: list[NamedField] = []
         self._read_fields((), "", 0)
 
@@ -134,9 +134,9 @@ class PositionIndex:
         place: Position | None,
         depth: int,
     ) -> None:
-        """Read one value of a field.
+        """Read a value of a field, and keep its place.
 
-        A message's place is its name, in a list its beginning.
+        The place of a message is its name, or its beginning if it is in a list.
         """
         path = (*within, name, counts[name])
         counts[name] += 1

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.broker import RateLimits
 
-#: In place of a device: one resource shared by all devices. In an option: so much on each of them.
+#: Device of a resource that all devices share. In an option, it stands for each device.
 NO_DEVICE = -1
 
 #: Name and device.

@@ -22,7 +22,7 @@ from zmqtriton_floor.wire import Tensor
 
 #: The folder of the files, below the model's directory.
 INITIAL_STATE_FOLDER = "initial_state"
-#: Each sequence begins with a copy of it.
+#: Maximum size of an initial state; each sequence begins with a copy of it.
 _MAX_BYTES = 1 << 30
 
 _DATATYPES = {

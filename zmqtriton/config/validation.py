@@ -1,10 +1,10 @@
 """Refuses a completed configuration that cannot be served, with Triton's texts.
 
-Runs after `defaults`, and again after a model's own auto-completion. Yields problems in the order
-in which Triton checks; looks at the message only: directories are checked in `files`, instance
-groups in `instances`, states in `states`. Beyond Triton's rules it refuses numbers that no machine
-can hold, and times beyond `MAX_TIME_US`, which would overflow a timer there, so that they fail here
-with a reason.
+Runs after `model_config.apply_defaults`, and again after a model's own auto-completion. Yields
+problems in the order of Triton's checks; looks at the message only: directories are checked in
+`files`, instance groups in `instances`, states in `states`. Beyond Triton's rules it refuses
+numbers that no machine can hold, and times beyond `MAX_TIME_US`, which would overflow a timer
+there, so that they fail here with a reason.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from zmqtriton.config.ensembles import step_problems
 from zmqtriton.config.errors import FieldPath, Problem, rule_problems
 from zmqtriton_floor.errors import closest_match
 
-#: What a 64-bit process can address; a larger tensor is a slip of the pen.
+#: Maximum number of elements: no 64-bit process can address more, so a larger tensor is a slip of
+#: the pen.
 MAX_TENSOR_ELEMENTS = 1 << 47
 
 _INPUT = zmqtriton_protos.message("inference.ModelInput")
 _IMAGE_FORMATS = (_INPUT.FORMAT_NHWC, _INPUT.FORMAT_NCHW)
 _DATA_TYPES = frozenset(zmqtriton_protos.enum("inference.DataType").values_by_number) - {0}
 _TENSORRT = "tensorrt_plan"
-#: About thirty years.
+#: Maximum time in an option: about thirty years.
 MAX_TIME_US = 10**15
 
 _POLICY = zmqtriton_protos.message("inference.ModelQueuePolicy")

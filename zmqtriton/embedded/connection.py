@@ -33,9 +33,9 @@ from zmqtriton_standard.metrics.scraper import Scraper
 Options = TypeVar("Options")
 
 _LOOK_S = 0.005
-#: What bound models have begun may take so long when this process leaves.
+#: Maximum time for what bound models have begun, when this process leaves the server.
 _UNBIND_WITHIN_S = 30.0
-#: Whoever looks into the server's copy of the model finds where its code is.
+#: Text in the server's copy of a bound model, for a reader who looks for the code there.
 _BOUND = "# Model '{name}' is bound by process {pid}, which has its code and runs it.\n"
 _LATE = "the request's deadline has passed"
 
@@ -121,7 +121,7 @@ class Responses(Iterator[InferenceResponse], AbstractContextManager["Responses"]
             raise
 
     def left_s(self) -> float | None:
-        """Return how long the rest may take; None without a deadline."""
+        """Return the time that is left for the responses; None without a deadline."""
         return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
 
     def proceed(self, response: InferenceResponse | None) -> None:
@@ -227,7 +227,7 @@ class Connection(AbstractContextManager["Connection"]):
         return self._guest.ask(lambda: self._guest.gateway.settings).options_of(add_on, kind)
 
     def close(self) -> None:
-        """Leave the server: cancel requests in flight, and nobody else's.
+        """Leave the server: cancel this process's requests in flight, and no others.
 
         Models that are bound are unloaded before; what they have begun is answered.
         """
@@ -235,7 +235,7 @@ class Connection(AbstractContextManager["Connection"]):
         self._guest.close()
 
     def _unbind(self, within_s: float) -> None:
-        """Unload what this process has bound, and wait until it has ended."""
+        """Unload the models that this process has bound, and wait until they have ended."""
         hosting, deadline_s = self._guest.hosting, time.monotonic() + within_s
         with suppress(ZmqTritonError, FutureTimeoutError):  # a server that ends unloads them itself
             for model in hosting.models:
@@ -356,7 +356,7 @@ def connect(id: str = "", *, path: str = "") -> Connection:
 
 
 def size_of(shape: Sequence[int], dtype: Any) -> int:
-    """Return how many bytes an array has. Raises TypeError for objects."""
+    """Return the size of an array in bytes. Raises TypeError for objects."""
     kind = np.dtype(dtype)
     if kind.hasobject:
         raise TypeError(f"{kind} has no bytes to share")

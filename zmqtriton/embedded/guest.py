@@ -3,9 +3,9 @@
 Everything that touches the gateway runs on the frontend's loop; other threads wait for it or are
 called back. Knows no models.
 
-The instances speak the stub's protocol and are stubs to everybody else. What a process of their own
-would do to itself, these leave undone: it is the user's. Where such a process would die, the thread
-ends.
+The instances speak the stub's protocol and are stubs to all other processes. What a process of
+their own would do to itself, these leave undone: it is the user's. Where such a process would die,
+the thread ends.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 _T = TypeVar("_T")
 
-#: How often a guest looks whether everything is answered, when the server stops.
+#: Interval of checks whether everything is answered, when the server stops.
 _LOOK_MS = 10
 _CLOSED = "the connection to the server is closed"
 _LOST = "the server has ended"
 _FORKED = "this process was forked from the one that is connected; connect anew"
-#: How many descriptors come with the order to start an instance.
+#: Number of descriptors that come with the order to start an instance.
 _DESCRIPTORS = 3
 
-#: All that this process runs; a fork of it must let go of their connections.
+#: Instances that this process runs; a fork of it must let go of their connections.
 _stubs: weakref.WeakSet[Stub] = weakref.WeakSet()
 
 
@@ -87,7 +87,7 @@ class Hosting:
     """The bindings of a guest: for each the classes of its models, one per instance."""
 
     def __init__(self) -> None:
-        #: Each by its number, also while its load goes on.
+        #: Bindings by their numbers, also while their loads go on.
         self._bindings: dict[int, _Binding] = {}
         self._last = 0
         self._running: set[HostedThread | HostedProcess] = set()
@@ -221,14 +221,15 @@ class Guest:
         self._is_invited = is_invited
         self._loop = asyncio.new_event_loop()
         self._pid = os.getpid()
-        #: Why nothing more is taken; "" while all is well.
+        #: Reason why no more work is taken; "" while all is well.
         self._problem = ""
         self._is_ending = False
-        #: Held by a thread whose destructors may call start(), too.
+        #: Lock for giving work to the loop, and for refusing it. Reentrant, since destructors in
+        #: the thread that holds it may call start(), too.
         self._lock = threading.RLock()
-        #: Those that are going on.
+        #: Streams of responses that have not ended.
         self.streams: set[PendingStream] = set()
-        #: What this process runs for the server.
+        #: Instances that this process runs for the server.
         self.hosting = Hosting()
         self.gateway: Gateway
         self.entrance: Entrance
@@ -247,7 +248,7 @@ class Guest:
         self._give(lambda: self._loop.call_soon_threadsafe(call, *arguments))
 
     def start(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Run this in the loop; the result, or the error, is in the future."""
+        """Run a coroutine in the loop; its result, or its error, is in the future."""
         watched = self._watched(work)
         try:
             return self._give(lambda: asyncio.run_coroutine_threadsafe(watched, self._loop))
@@ -292,7 +293,7 @@ class Guest:
         return room
 
     def wait(self, work: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
-        """Run this in the loop, and wait; cancelled if the time is over or this is interrupted."""
+        """Run a coroutine in the loop, and wait for it; a timeout or an interrupt cancels it."""
         future = self.start(work)
         try:
             return future.result(timeout_s)
@@ -301,7 +302,7 @@ class Guest:
             raise
 
     def ask(self, question: Callable[[], _T]) -> _T:
-        """Return what this returns on the loop, where the gateway and the catalogue live."""
+        """Call `question` on the loop, where gateway and catalogue live; return its result."""
 
         async def answer() -> _T:
             return question()

@@ -24,19 +24,19 @@ from zmqtriton_stub.api import reason_of
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.own_process import OwnProcess
 
-#: A process whose lifeline has ended may take so long to end.
+#: Maximum time that a process may take to end after its lifeline has ended.
 _END_WITHIN_S = 2.0
 _MAX_TEXT = 4096
 
-#: multiprocessing starts and reaps for one thread at a time.
+#: Lock of multiprocessing, which starts and reaps for one thread at a time.
 _multiprocessing = threading.Lock()
 
-#: The descriptor by which this process reports to the one that has started it; -1 in all others.
+#: Descriptor of this process's reports to the process that has started it; -1 in all others.
 _reports_to = -1
 
 
 def report(text: str) -> None:
-    """Tell the process that has started this one."""
+    """Send a text to the process that has started this one."""
     if _reports_to >= 0:
         os.write(_reports_to, text.encode()[:_MAX_TEXT])
 
@@ -74,7 +74,7 @@ def _context() -> Any:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Have a process that is forked meanwhile find the garbage collector off."""
+    """Keep the garbage collector off, so that it is off in a process that is forked here."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -74,7 +74,7 @@ class Model:
         inputs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncIterator[InferenceResponse]:
-        """Iterate likewise, in a coroutine of any event loop.
+        """Iterate over the responses as `infer` does, in a coroutine of any event loop.
 
         Over a socket it must be one of the thread that the connection belongs to.
         """

@@ -177,14 +177,14 @@ class PendingStream(PendingRequest):
         self.wait(_next(self._stream), self._take_item)
 
     def close(self) -> None:
-        """Cancel the request, if it is not answered; a thread that waits for it is told."""
+        """Cancel the request, if it is not answered; a thread that waits for it gets Cancelled."""
         self.cancel()
         self._refuse(Cancelled(_CANCELLED))
         if self._stream is not None:
             asyncio.get_running_loop().create_task(_close(self._stream))
 
     def fail(self, error: Exception) -> None:
-        """End it: the connection is gone."""
+        """Refuse the request with this error: the connection is gone."""
         self._refuse(error)
         self.close()
 

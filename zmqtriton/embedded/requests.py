@@ -19,7 +19,7 @@ class InferenceResponse(NamedTuple):
     parameters: Mapping[str, Any]
     #: An error in place of outputs; only a decoupled model sends one and goes on.
     error: ZmqTritonError | None
-    #: No other response follows.
+    #: True if no other response follows.
     final: bool
 
 
@@ -32,13 +32,13 @@ class InferenceRequest(NamedTuple):
     outputs: Sequence[str] = ()
     parameters: Mapping[str, Any] = {}
     priority: int = 0
-    #: How long it may wait for the model, in microseconds; 0 means the model's default.
+    #: Maximum time that the request waits for the model, in microseconds; 0: the model's default.
     timeout: int = 0
-    #: The sequence that it belongs to; 0 or "" for none.
+    #: Id of the sequence that the request is part of; 0 or "": none.
     correlation_id: int | str = 0
     sequence_start: bool = False
     sequence_end: bool = False
-    #: How long all of it may take, in seconds; it is cancelled then.
+    #: Maximum time for the request and all its responses, in seconds; then it is cancelled.
     deadline_s: float | None = None
 
 

@@ -18,11 +18,11 @@ from zmqtriton.embedded.guest import Guest
 from zmqtriton_floor.errors import Unavailable
 
 _LOOK_S = 0.02
-#: Nobody but this process asks, unless options say so.
+#: Options that open no port: only this process sends requests, unless the user opens one.
 _NO_PORTS = {"allow_http": False, "allow_grpc": False, "allow_metrics": False}
-#: Somebody else's program prints what it wants to.
+#: Options of a quiet log: the output belongs to the user's program.
 _PROBLEMS_ONLY = {"log_info": False}
-#: With one of these somebody wants to read the log.
+#: Options that show the user's interest in the log, so that it is not quiet.
 _LOG_OPTIONS = {"log_info", "log_verbose", "log_file"}
 
 
@@ -46,7 +46,7 @@ class Server(Connection):
         self._options = {**_NO_PORTS, **(_PROBLEMS_ONLY if is_quiet else {}), **options}
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = -1
-        #: Where it keeps its sockets; it makes and removes the directory itself.
+        #: Directory of the server's sockets; the server makes and removes it itself.
         self.runtime_directory = ""
 
     @property
@@ -149,7 +149,7 @@ class Server(Connection):
             raise Unavailable(f"the server is not ready in time{self._describe_progress()}")
 
     def _describe_progress(self) -> str:
-        """Return what the server lacks, in words of its own; "" before it can be asked."""
+        """Return the server's own words for what it still lacks; "" before it can be asked."""
         if not hasattr(self, "_guest"):
             return ""
         return f": {self.call('identity')['ready']}"

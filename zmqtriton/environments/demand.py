@@ -19,9 +19,9 @@ from zmqtriton_floor.reasons import Kind
 
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
-#: Beside a model, in this order.
+#: Files of requirements next to a model, the one that counts first.
 REQUIREMENT_FILES = ("requirements.txt", "pyproject.toml")
-#: Triton runs it in place of its own stub.
+#: Name of a stub that Triton runs in place of its own.
 _TRITON_STUB = "triton_python_backend_stub"
 _YES = frozenset({"yes", "true", "on", "1"})
 _NO = frozenset({"no", "false", "off", "0"})
@@ -52,7 +52,7 @@ class Environment(NamedTuple):
     user: str = ""
     #: None unless it is a process that the server has not started.
     host: GuestHost | None = None
-    #: The directory was made by conda.
+    #: True if the directory was made by conda.
     is_conda: bool = False
 
     @property
@@ -70,9 +70,9 @@ class EnvironmentSpec(NamedTuple):
     kind: str
     #: The directory, archive or requirements file.
     path: str = ""
-    #: A path, or a name like python3.11.
+    #: Interpreter: a path, or a name like python3.11.
     python: str = sys.executable
-    #: Changes when what `path` names has changed.
+    #: Mark of what `path` names; it changes when that has changed.
     fingerprint: str = ""
     #: The user that prepares it, which runs programs of the model, and that the model runs as.
     user: str = ""
@@ -88,7 +88,7 @@ class EnvironmentSpec(NamedTuple):
 def resolve_environment(
     config: Any, model_dir: Path, *, may_build: bool, of_backend: str = ""
 ) -> Environment | EnvironmentSpec:
-    """Return what the parameters ask for. Raises the error of what they name.
+    """Return the environment that the parameters ask for. Raises the error of what they name.
 
     `of_backend` is the archive that the model's backend brings, for models that ask for nothing.
     """

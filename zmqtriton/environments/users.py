@@ -23,7 +23,7 @@ from zmqtriton import runtime_places
 from zmqtriton_floor import prctl
 
 _PROBE_TIMEOUT_S = 30
-#: Prints the first path that its user cannot read.
+#: Program that prints the first path that its user cannot read.
 _PROBE = """
 import os, sys
 for path in sys.argv[1:]:
@@ -33,7 +33,7 @@ for path in sys.argv[1:]:
 """
 #: Directories of the server's user.
 _VARIABLES_OF_USERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
-#: Locked by servers, whose models use what is in the cache.
+#: Name of a file that servers lock while their models use what is in the cache.
 IN_USE = "in-use"
 
 
@@ -48,9 +48,9 @@ def default_root(*, is_shared: bool = False) -> str:
 
 
 def lock_in_use(root: str) -> int | None:
-    """Return a descriptor that keeps everybody from cleaning while it is open.
+    """Return a descriptor that keeps other processes from cleaning the cache while it is open.
 
-    For a server, whose models use entries.
+    For a server, whose models use entries of the cache.
     """
     path = os.path.join(root, IN_USE)
     try:
@@ -92,7 +92,7 @@ class StubUsers:
     def __init__(self, names: Sequence[str]) -> None:
         """Look the users up. Raises UserError."""
         users = [find_user(name) for name in names]
-        #: Everybody's, for sockets of the server that stubs connect to; None without users.
+        #: Group of all users, for the server's sockets that stubs connect to; None without users.
         self.group = users[0].gid if users else None
         self._users = {
             user.name: user._replace(groups=tuple({*user.groups, users[0].gid})) for user in users
@@ -122,7 +122,7 @@ def find_user(name: str) -> StubUser:
 
 
 def _module_paths() -> list[Path]:
-    """Return where the modules lie that every stub loads."""
+    """Return the files of modules that every stub loads."""
     specs = [importlib.util.find_spec(name) for name in ("zmq", "msgpack", "numpy")]
     files = [spec.origin for spec in specs if spec is not None and spec.origin]
     return [Path(file) for file in (os.__file__, *files)]
@@ -159,7 +159,7 @@ def _check(user: StubUser, paths: Sequence[str]) -> None:
 def give_directory(parent: str, user: StubUser) -> str:
     """Return the user's own directory below this one, which is made if it can be.
 
-    If not, whoever uses it reports that.
+    If not, the process that uses it reports that.
     """
     path = os.path.join(parent, user.name)
     with suppress(OSError):
@@ -178,5 +178,5 @@ def give_directory(parent: str, user: StubUser) -> str:
 
 
 def downloads_directory(cache: str) -> str:
-    """Return where uv keeps what it downloads for a user that may have no home."""
+    """Return the directory of uv's downloads, for a user that may have no home."""
     return os.path.join(cache, "downloads")

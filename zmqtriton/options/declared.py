@@ -1,4 +1,4 @@
-"""Options that add-ons declare, as rows of the table."""
+"""The options of add-ons, as rows of the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton.sdk.addon import Option as DeclaredOption
 from zmqtriton_floor.lazy_names import load_reference
 
-#: How a value of a type is read, its name in `--help`, and how often an option may be given.
+#: Reader of a type's values, name of the type in `--help`, and the number of times that an option
+#: of it may be given.
 _KINDS: dict[Any, tuple[Callable[[str], Any], str, Arity]] = {
     bool: (values.boolean, "boolean", Arity.SWITCH),
     int: (values.count, "integer", Arity.LAST_WINS),

@@ -25,7 +25,7 @@ _SUPPORT_NOTES = {
     OptionSupport.PLANNED: " (No effect yet.)",
     OptionSupport.IGNORED: " (Ignored.)",
 }
-#: Their defaults depend on addresses, which their help says.
+#: Options whose defaults depend on addresses; their help texts say how.
 _DERIVED = ("allow-client-shm", "grpc-reflection")
 
 

@@ -17,9 +17,9 @@ class OptionSupport(Enum):
     """The effect of an option whose value is not the default."""
 
     SUPPORTED = "honoured"
-    #: Kept in Options for what is still to be built; a warning says so.
+    #: Options for features that are still to be built; a warning says so.
     PLANNED = "accepted but has no effect yet"
-    #: Tunes something that this server does not have; a warning says so.
+    #: Options that tune something that this server does not have; a warning says so.
     IGNORED = "accepted and ignored"
 
 
@@ -28,7 +28,7 @@ class Arity(Enum):
 
     LAST_WINS = "the last one counts"
     REPEATABLE = "each adds one value"
-    #: `--flag`, or `--flag=false`; never takes the next argument.
+    #: Flags: `--flag`, or `--flag=false`; they never take the next argument.
     SWITCH = "needs no value"
 
 
@@ -42,9 +42,9 @@ class KnownOption:
     arity: Arity = Arity.LAST_WINS
     #: The field of Options for the value; by default the option's name.
     field: str = ""
-    #: Printed whenever the option is used.
+    #: Warning that is printed whenever the option is used.
     warning: str = ""
-    #: What there is in place of an option that is not honoured.
+    #: Reason why an option is not honoured, for the warning about it.
     reason: str = ""
 
     @property

@@ -33,7 +33,7 @@ from zmqtriton_floor import hosts
 from zmqtriton_floor.errors import closest_match
 
 _HINT = "Try 'zmqtriton --help' for all options."
-#: What rows write and `_resolve_options` turns into fields of Options.
+#: Defaults of the values that rows write and `_resolve_options` turns into fields of Options.
 _INTERMEDIATE_DEFAULTS: dict[str, Any] = {
     "disable_auto_complete_config": False,
     "response_cache_byte_size": None,
@@ -44,7 +44,7 @@ _INTERMEDIATE_DEFAULTS: dict[str, Any] = {
     # None tells "given as false" from "not given"
     "strict_model_config": None,
 }
-#: The fields that they become.
+#: Fields of Options that these values become.
 _DECIDED = {
     "disable_auto_complete_config": "strict_model_config",
     "response_cache_byte_size": "cache_config",
@@ -345,7 +345,7 @@ def _check_restrictions(name: str, kind: str, groups: tuple[Restriction, ...]) -
 
 
 def _check_tokens(values: Mapping[str, Any]) -> None:
-    """Check that the header of tokens is not that of a key: no request could have both."""
+    """Refuse a key in the header of tokens: no request could have both. Raises OptionError."""
     for name in ("http_restricted_api", "grpc_restricted_protocol") if values["tokens"] else ():
         if any(group.header.lower() == "authorization" for group in values[name]):
             raise OptionError(
@@ -375,7 +375,7 @@ def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:
 
 
 def _check_ports(settled: Mapping[str, Any]) -> None:
-    """Check that no two ports are equal; port 0 is any free one."""
+    """Refuse equal ports, and ports outside the range of an add-on; port 0 is any free one."""
     ports = addons.ports_in_use(settled.__getitem__)
     core = (("HTTP", "http"), ("GRPC", "grpc"), ("metrics", "metrics"))
     used = [

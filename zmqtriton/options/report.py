@@ -16,7 +16,7 @@ from zmqtriton.options.values import RateLimitResource, Restriction, Setting, Tr
 
 _HIDDEN = "***"
 _SECRET_KEY = re.compile(r"password|secret|token|key|headers|credential", re.IGNORECASE)
-#: Their fields have another name, or are made of several options.
+#: Names of options by their fields, where these have another name or are made of several options.
 _OPTION_NAMES = {"trace": "trace-config", "strict_model_config": "strict-model-config"}
 _NOT_OPTIONS = frozenset({"warnings", "origins"})
 

@@ -23,29 +23,30 @@ from zmqtriton.options.values import (
 @dataclass(frozen=True)
 class Options:
     # Server
-    #: A file of options; empty: none.
+    #: File of options; "": none.
     config: str = ""
     id: str = "triton"
     exit_timeout_secs: int = 30
     exit_drain_secs: int = 0
     take_over: bool = False
     one_by_one: bool = False
-    #: A file of bearer tokens; empty: clients need none.
+    #: File of bearer tokens; "": clients need none.
     tokens: str = ""
-    #: -1: nobody owns the server.
+    #: Descriptor that the server's owner holds the other end of; -1: the server has no owner.
     owner_descriptor: int = -1
-    #: 0: as many as the broker can take.
+    #: Maximum number of unanswered requests; 0: as many as the broker can take.
     max_requests: int = 0
-    #: 0: any number.
+    #: Maximum number of unanswered requests of each model; 0: no limit.
     max_model_requests: int = 0
-    #: 0: any number.
+    #: Maximum size of each model's shared memory for large tensors, in bytes; 0: no limit.
     max_model_segment_bytes: int = 0
-    #: 0: any number.
+    #: Maximum memory of each instance of a model, in bytes; 0: no limit.
     max_model_memory_bytes: int = 0
-    #: 0: a share of the memory.
+    #: Memory for incomplete requests and unread responses, per protocol; 0: a share of what is
+    #: available.
     client_memory_byte_size: int = 0
     early_liveness: bool = False
-    #: Empty: $RUNTIME_DIRECTORY, else a new private directory.
+    #: Directory for sockets; "": $RUNTIME_DIRECTORY, else a new private directory.
     runtime_directory: str = ""
 
     # Logging
@@ -53,9 +54,9 @@ class Options:
     log_info: bool = True
     log_warning: bool = True
     log_error: bool = True
-    #: default, ISO8601 or json
+    #: Format of the log: default, ISO8601 or json.
     log_format: str = "default"
-    #: Empty: stderr.
+    #: File of the log; "": stderr.
     log_file: str = ""
 
     # Model repository
@@ -63,37 +64,38 @@ class Options:
     model_file: tuple[ModelFile, ...] = ()
     reload: bool = False
     exit_on_error: bool = True
-    #: True: nothing is auto-completed.
+    #: True if configurations are not auto-completed.
     strict_model_config: bool = False
     strict_readiness: bool = True
-    #: none, poll or explicit
+    #: Mode of control: none, poll or explicit.
     model_control_mode: str = "none"
-    #: 0 unless the mode is poll; 0 in mode poll loads once and never polls again.
+    #: Seconds between polls; 0 unless the mode is poll. In mode poll, 0 loads once and never polls
+    #: again.
     repository_poll_secs: int = 15
-    #: Names, or "*" alone; empty unless the mode is explicit.
+    #: Names of models to load at start, or "*" alone; empty unless the mode is explicit.
     load_model: tuple[str, ...] = ()
     load_on_demand: bool = False
     load_on_demand_timeout: float = 60.0
-    #: 0: never.
+    #: Idle seconds after which models loaded on demand are unloaded; 0: never.
     unload_idle_after: float = 0.0
-    #: 0: no limit.
+    #: Memory of all models' processes in bytes; 0: no limit.
     model_memory_budget: int = 0
     #: Numbers of GPUs and bytes.
     gpu_memory_budget: tuple[tuple[int, int], ...] = ()
     model_config_name: str = ""
     model_load_thread_count: int = 4
     model_load_retry_count: int = 0
-    #: 0: never.
+    #: Seconds after which an instance that died too often is tried again; 0: never.
     instance_retry_secs: float = 30.0
     model_namespacing: bool = False
     enable_peer_access: bool = True
     build_environments: bool = False
-    #: Names, or beginnings of names with * behind.
+    #: Names of variables, or beginnings of names with * behind.
     model_env: tuple[str, ...] = ()
     stub_user: tuple[str, ...] = ()
-    #: Empty: below $CACHE_DIRECTORY, else the user's cache.
+    #: Cache of environments; "": below $CACHE_DIRECTORY, else below the user's cache.
     environment_directory: str = ""
-    #: Empty: $STATE_DIRECTORY, else below the user's ~/.local/state.
+    #: Directory of decisions; "": $STATE_DIRECTORY, else below the user's ~/.local/state.
     state_directory: str = ""
 
     # HTTP
@@ -101,11 +103,11 @@ class Options:
     http_address: str = "0.0.0.0"
     http_port: int = 8000
     reuse_http_port: bool = False
-    #: Matches any part of a header's name, in any case; empty forwards none.
+    #: Regular expression that matches any part of a header's name, in any case; "" forwards none.
     http_header_forward_pattern: str = ""
-    #: Whether requests of `generate` forward them, too.
+    #: True if requests of `generate` forward headers, too.
     http_header_forward_generate: bool = False
-    #: 0: by the number of cores.
+    #: Number of processes; 0: by the number of cores.
     http_workers: int = 0
     http_thread_count: int = 8
     http_max_input_size: int = 64 << 20
@@ -125,11 +127,11 @@ class Options:
     grpc_port: int = 8001
     reuse_grpc_port: bool = False
     grpc_header_forward_pattern: str = ""
-    #: 0: by the number of cores.
+    #: Number of processes; 0: by the number of cores.
     grpc_processes: int = 0
     grpc_transport: str = "native"
     grpc_max_input_size: int = 2**31 - 1
-    #: As given, or True if gRPC listens on loopback.
+    #: Value of the option; if it is not given, True if gRPC listens on loopback.
     grpc_reflection: bool = False
     grpc_infer_thread_count: int = 2
     grpc_infer_allocation_pool_size: int = 8
@@ -146,13 +148,13 @@ class Options:
     grpc_http2_max_pings_without_data: int = 2
     grpc_http2_min_recv_ping_interval_without_data: int = 300_000
     grpc_http2_max_ping_strikes: int = 2
-    #: 0: no limit.
+    #: Maximum age of a connection, and further time for its open calls; 0: no limit.
     grpc_max_connection_age: int = 0
     grpc_max_connection_age_grace: int = 0
     grpc_restricted_protocol: tuple[Restriction, ...] = ()
 
     # Shared memory of clients
-    #: As given, or True if HTTP and gRPC listen on loopback only.
+    #: Value of the option; if it is not given, True if HTTP and gRPC listen on loopback only.
     allow_client_shm: bool = False
     trust_client_shm: bool = False
 
@@ -160,7 +162,7 @@ class Options:
     allow_metrics: bool = True
     allow_gpu_metrics: bool = True
     allow_cpu_metrics: bool = True
-    #: HTTP's, if not given.
+    #: Address of the metrics; HTTP's if it is not given.
     metrics_address: str = ""
     metrics_port: int = 8002
     metrics_interval_ms: float = 2000.0
@@ -170,7 +172,7 @@ class Options:
     trace: TraceOptions = field(default_factory=TraceOptions)
     cache_config: tuple[Setting, ...] = ()
     cache_directory: str = "/opt/tritonserver/caches"
-    #: execution_count or off
+    #: Mode of the rate limiter: execution_count or off.
     rate_limit: str = "off"
     rate_limit_resource: tuple[RateLimitResource, ...] = ()
 
@@ -195,9 +197,10 @@ class Options:
         default_factory=lambda: {each.field: each.default for each in DECLARED},
         hash=False,
     )
-    #: For the operator, one line each, in the order of the command line.
+    #: Warnings for the operator, one line each, in the order of the command line.
     warnings: tuple[str, ...] = ()
-    #: Where each option that is not left to its default stands, by field.
+    #: Sources of the options that were given, by field: the command line, the environment or a
+    #: file.
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def value(self, field: str) -> Any:
@@ -214,7 +217,7 @@ class Options:
         }
 
     def backend_command_line(self, backend: str) -> dict[str, str]:
-        """Return what Triton tells a backend: what each one hears, then its settings."""
+        """Return the settings that Triton gives a backend: the general ones, then its own."""
         return {
             "auto-complete-config": "false" if self.strict_model_config else "true",
             "backend-directory": self.backend_directory,

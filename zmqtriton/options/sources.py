@@ -120,7 +120,7 @@ def _text_of(value: Any, written: str) -> str:
 
 
 def _line_of(name: str, text: str) -> str:
-    """Return where a key stands, for the reader of an error; "" if that cannot be told."""
+    """Return the line of a key for the text of an error, or "" if the key is not found."""
     key = rf"^[ \t]*(?:\[+[ \t]*)?([\"']?){re.escape(name)}\1[ \t]*[=.\]]"
     match = re.search(key, text, re.MULTILINE)
     return f", line {text.count(chr(10), 0, match.start()) + 1}" if match else ""

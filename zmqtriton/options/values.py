@@ -26,7 +26,7 @@ First = TypeVar("First")
 Second = TypeVar("Second")
 
 _CORE_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-#: More than the kernel can have.
+#: Number of cores that is more than the kernel can have.
 _MAX_CORES = 1 << 13
 _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
@@ -51,7 +51,8 @@ RESTRICTING_OPTIONS = {
     "grpc_restricted_protocol": "protocol",
     **{s.restrictions: "verb" for s in addons.services().values() if s.restrictions},
 }
-#: HTTP alone has APIs of add-ons, steers models while they serve, and shows people state and log.
+#: Categories of HTTP, which alone has APIs of add-ons, steers models while they serve, and shows
+#: people state and log.
 HTTP_CATEGORIES = (*CATEGORIES, *addons.http_categories(), "steering", "status", "logs")
 
 
@@ -180,7 +181,7 @@ long_count = integer_between(0, _LONG_LIMIT - 1, _NEGATIVE, long_integer)
 
 
 def one_of(words: tuple[str, ...], message: str) -> Callable[[str], str]:
-    """Return one of these words, given in any case, as it is written here."""
+    """Make a reader of these words: it takes them in any case, and returns them as spelled here."""
     spelled = {word.lower(): word for word in words}
 
     def read(value: str) -> str:
@@ -361,14 +362,14 @@ class TraceOptions:
     """The destination of traces and the choice of requests, until a client changes them."""
 
     mode: str = "triton"
-    #: TIMESTAMPS and TENSORS may be combined; empty is off.
+    #: Levels, TIMESTAMPS and TENSORS, alone or together; empty is off.
     level: tuple[str, ...] = ()
-    #: One request in this many is traced.
+    #: Rate of traces: one request in this many is traced.
     rate: int = 1000
-    #: How many more traces; -1 is no limit.
+    #: Number of further traces; -1: no limit.
     count: int = -1
     file: str = ""
-    #: How many traces a file gets before the next one begins; 0 keeps one file.
+    #: Number of traces in a file before the next one begins; 0 keeps one file.
     log_frequency: int = 0
     #: The settings of the OpenTelemetry exporter in order, as (key, value).
     opentelemetry: tuple[tuple[str, str], ...] = ()
@@ -383,7 +384,7 @@ _read_setting = setting("--trace-config", "trace mode", may_be_global=True)
 
 
 def trace_setting(value: str) -> Setting:
-    """Return one --trace-config, with the mode's name checked."""
+    """Read a --trace-config, and check the name of its mode."""
     setting = _read_setting(value)
     return setting._replace(name=_parse_mode(setting.name)) if setting.name else setting
 

@@ -29,7 +29,8 @@ from zmqtriton.repository.scan import (
 )
 
 _FORMAT = 1
-#: So much of a version is compared by content; the files after that by size and time.
+#: Number of bytes of a version that are compared by content; files beyond that are compared by size
+#: and time.
 _MAX_CONTENT = 64 << 20
 
 
@@ -174,7 +175,7 @@ def _digest(scanned: ScannedModel, version: int) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file as a whole, beside others that write the same."""
+    """Replace a file as a whole, since other processes may write it at the same time."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.draft")
     draft.write_text(text, "utf-8")
@@ -239,7 +240,7 @@ def version_policy(config: Any) -> str:
 
 
 def policy_versions(config: Any, present: Iterable[int]) -> frozenset[int]:
-    """Return what the policy alone would choose."""
+    """Return the versions that the policy alone would choose; none if it cannot choose."""
     try:
         return frozenset(choose_versions(config, present).versions)
     except ConfigError:

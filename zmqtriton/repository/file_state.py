@@ -2,7 +2,7 @@
 
 Size and time of change alone do not: tools that copy times (`rsync -t`, images that are built
 reproducibly) put another file of the same size and time in its place. Such a file has an inode of
-its own, or at least a time at which its inode was changed, which nobody can set.
+its own, or at least a time of its inode's change, which no tool can set.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 CONFIG_FILE = "config.pbtxt"
 CONFIG_FOLDER = "configs"
-#: At the root of an ext4 file system, such as a volume of Kubernetes: for what a repair has found.
+#: Directory at the root of an ext4 file system, such as a volume of Kubernetes. A repair of the
+#: file system puts its findings there.
 LOST_AND_FOUND = "lost+found"
 _MODEL_FILE = "model.py"
 #: Directories of a model that belong to it without being a version.
@@ -34,12 +35,12 @@ DATA_FOLDERS = ("warmup", "initial_state")
 #: The index entry's reason for a name that two repositories use.
 DUPLICATE = Reason.of(Kind.DUPLICATE, "model appears in two or more repositories")
 
-#: What a directory has that is an environment, of venv or of conda.
+#: Entries of a directory that is an environment, of venv or of conda.
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
 
 _DIGITS = re.compile(r"[0-9]+")
 _MAX_VERSION = 2**63 - 1
-#: The version that the file is.
+#: Number of the only version of a model that is one file.
 VERSION = 1
 
 
@@ -56,10 +57,10 @@ class Promotion(NamedTuple):
 class VersionSelection(NamedTuple):
     """Exceptions from the version policy, for versions that are tried."""
 
-    #: While a version is tried: it, and what serves beside it. Nothing else begins meanwhile.
+    #: Versions that serve while one is tried: it, and the one beside it. No other begins meanwhile.
     kept: frozenset[int] = frozenset()
-    #: Left out unless nothing else is there, with the fingerprints of their files: changed ones are
-    #: new.
+    #: Versions that are left out unless no other is there, with the fingerprints of their files:
+    #: changed ones are new.
     rejected: tuple[tuple[int, str], ...] = ()
     #: Versions that were tried, and serve.
     promoted: tuple[Promotion, ...] = ()
@@ -70,7 +71,7 @@ class VersionSelection(NamedTuple):
         return tuple(sorted(fingerprints.keys() - left_out or fingerprints))
 
 
-#: The policy alone decides.
+#: Selection by the policy alone.
 NO_EXCEPTIONS = VersionSelection()
 
 
@@ -86,7 +87,8 @@ class ScannedModel:
     fingerprint: str
     warnings: tuple[str, ...] = ()
     problem: str = ""
-    #: By version; covers its files and those shared by all, but not the configuration.
+    #: Fingerprints by version. Each covers the version's files and those shared by all, but not the
+    #: configuration.
     version_fingerprints: Mapping[int, str] = field(default_factory=dict)
     selection: VersionSelection = NO_EXCEPTIONS
     #: The only file of a model that has no directories of versions.
@@ -145,7 +147,7 @@ def not_found(name: str, names: Iterable[str]) -> NotFound:
 
 
 def _scan_or_problem(path: Path, repository: Path, config_name: str) -> ScannedModel:
-    """Scan one directory; if it cannot be read, that must not keep the others from being served."""
+    """Scan a directory; if it cannot be read, its entry has a problem and the others serve."""
     try:
         return scan_model(path, repository, config_name)
     except InternalError as error:
@@ -153,7 +155,7 @@ def _scan_or_problem(path: Path, repository: Path, config_name: str) -> ScannedM
 
 
 def scan_model(path: Path, repository: Path, config_name: str = "") -> ScannedModel:
-    """Scan one model directory as it is now. Raises if it vanishes meanwhile."""
+    """Scan a model's directory as it is now. Raises InternalError if it vanishes meanwhile."""
     warnings: list[str] = []
     versions = find_versions(path, repository, warnings)
     config_path = find_config(path, config_name)
@@ -231,7 +233,7 @@ def subdirectories(path: Path) -> list[Path]:
 
 
 def list_places(path: Path) -> dict[str, str]:
-    """Return where each directory lies, links followed, by its name. Raises InternalError."""
+    """Return the path of each directory by its name, links followed. Raises InternalError."""
     here = os.path.realpath(path)
     return {
         entry.name: os.path.realpath(entry.path)
@@ -242,7 +244,10 @@ def list_places(path: Path) -> dict[str, str]:
 
 
 def _list_directories(path: Path) -> list[os.DirEntry[str]]:
-    """Return all but ignored ones, by name. Most file systems tell directories in the listing."""
+    """Return the entries of directories by name, without ignored ones.
+
+    Most file systems say in the listing what is a directory.
+    """
     try:
         with os.scandir(path) as entries:
             inside = sorted((e for e in entries if not _is_ignored(e.name)), key=lambda e: e.name)
@@ -487,7 +492,7 @@ def scan_single_file(name: str, file: Path, config_name: str = "") -> ScannedMod
 def _files_beside(directory: Path, config_path: Path | None) -> Iterator[Path]:
     """Return the modules and packages that the file may import, and the data of its configuration.
 
-    Nothing else: it may be somebody's home, where each moment a log grows.
+    Nothing else: the directory may be a user's home, where each moment a log grows.
     """
     yield from _modules(list_files(directory, recursive=False))
     for inner in subdirectories(directory):

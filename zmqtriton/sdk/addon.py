@@ -17,33 +17,34 @@ from typing import Any, NamedTuple
 
 #: The group of entry points that name the add-ons of other packages.
 GROUP = "zmqtriton.addons"
-#: In `after`: behind all that do not say so themselves.
+#: Value of `after` for an add-on that comes after all others without this value.
 ALL = "*"
 
 
 class Option(NamedTuple):
     """An option of the server, which is in `--help`, in files of options and in variables, too."""
 
-    #: As the command line has it: `greeting`, `greeting-group`.
+    #: Name on the command line, without dashes: `greeting`, `greeting-group`.
     name: str
-    #: `bool`, `int` of 0 or more, `float`, `str`, or `tuple` of texts, each of which is given by
-    #: itself; or the reference of a function that reads a text, and raises `BadValue`.
+    #: Type of the value: `bool`, `int` of 0 or more, `float`, `str`, or `tuple` for texts that the
+    #: user gives one at a time; or the reference of a function that reads a text, and raises
+    #: `BadValue`.
     kind: type | str
     default: Any
     help: str
-    #: It stands for the value in `--help`; by default the name of the kind.
+    #: Word for the value in `--help`; by default the name of the kind.
     metavar: str = ""
-    #: Whether each further one adds a value; always so for texts.
+    #: True if each further occurrence adds a value; always so for a `tuple`.
     repeats: bool = False
     #: The reason why this server accepts the option and ignores it.
     ignored: str = ""
     #: The group of options in `--help` and the reference; by default the add-on's title.
     group: str = ""
-    #: Another one, of that field, is wanted too where this one is used.
+    #: Name of another option that must be given, too, if this one is.
     requires: str = ""
-    #: Whether it may name a store, whose credentials models do not get.
+    #: True if the value may name a store; models do not get the credentials of stores.
     is_place: bool = False
-    #: Whether the process of the add-on alone is told.
+    #: True if only the process of the add-on gets the value.
     is_secret: bool = False
 
     @property
@@ -57,45 +58,46 @@ class Process(NamedTuple):
     module: str
     #: The option that turns it on; "": it always runs.
     on: str = ""
-    #: The default is the add-on's. It is that of its socket in the runtime directory, too.
+    #: Name of the process, and of its socket in the runtime directory; by default the add-on's
+    #: name.
     name: str = ""
-    #: People call it so.
+    #: Name of the process for people.
     title: str = ""
-    #: Whether clients on this machine connect to it.
+    #: True if clients on this machine connect to it.
     has_socket: bool = True
     #: The option that admits a group of users; "": the server's own user alone connects.
     group: str = ""
     #: The option that requires keys for some verbs; "": its clients were checked by HTTP, whose
     #: tokens it knows.
     restrictions: str = ""
-    #: Whether it serves requests: the server is open when it says so, and begins with it.
+    #: True if it serves requests: the server opens with it, once the process says that it is open.
     is_serving: bool = False
-    #: Whether it tells others, such as balancers, if the server is ready: also when that has died.
+    #: True if it tells others, such as balancers, if the server is ready: also when that has died.
     tells_others: bool = False
-    #: Whether others start it, one for each thing to do, and not the server at its start.
+    #: True if others start it, one for each thing to do, and not the server at its start.
     is_on_demand: bool = False
 
 
 class Port(NamedTuple):
     """A TCP port that a process of the core serves for the add-on, too."""
 
-    #: That of its socket.
+    #: Name of the port's socket.
     name: str
-    #: People call its service so.
+    #: Name of the port's service for people.
     title: str
     #: The option with its number.
     number: str
-    #: For `http`: takes `EndpointParts` and returns the application of ASGI that answers. For
-    #: `metrics`: takes a gateway and returns what has the coroutine functions `start`, which gets
-    #: the bound socket, and `stop`.
+    #: Function that serves the port. For `http`, it takes `EndpointParts` and returns the
+    #: application of ASGI that answers. For `metrics`, it takes a gateway and returns an object
+    #: with the coroutine functions `start`, which gets the bound socket, and `stop`.
     serve: str
-    #: The option that turns it on; "": it is on where it has a number.
+    #: The option that turns the port on; "": the port is on if it has a number.
     on: str = ""
     #: The process that serves it, at whose address it is: `http` or `metrics`.
     of: str = "http"
-    #: Errors of the command line call its requests so; by default by its title.
+    #: Name of the port's requests in errors of the command line; by default its title.
     requests: str = ""
-    #: The option with the range in which all other ports must be, while it is on.
+    #: The option with a range; while it is set, all other ports must be in this range.
     range_of_others: str = ""
 
 
@@ -105,14 +107,14 @@ class ChatTemplate(NamedTuple):
     #: The parameter of config.pbtxt that names it, and its name without that.
     parameter: str
     file: str
-    #: The option with which it is read.
+    #: The option that must be on for the file to be read.
     on: str
 
 
 class Parameter(NamedTuple):
     """A parameter of config.pbtxt, as the reference has it."""
 
-    #: Its values, with their bounds.
+    #: Values that it takes, with their bounds.
     takes: str
     default: str
     about: str
@@ -122,7 +124,7 @@ class Command(NamedTuple):
     """A command of `zmqtriton`: a function that takes the words after it and returns the status."""
 
     run: str
-    #: How it is used, and what for, as `--help` has it; by default its name.
+    #: Usage and purpose of the command, as `--help` has them; by default its name.
     usage: str = ""
 
 
@@ -144,7 +146,7 @@ class AddOn(NamedTuple):
     title: str = ""
     #: The group of options behind which a new one stands; by default it is among the last.
     behind: str = ""
-    #: Named among the extensions of the protocol while the option `extension_on` is true.
+    #: Name among the extensions of the protocol, while the option `extension_on` is true.
     extension: str = ""
     extension_on: str = ""
     #: Returns what is wrong with the options, or ""; takes them by field, and is asked if the
@@ -184,8 +186,8 @@ class AddOn(NamedTuple):
     backends: Mapping[str, Backend | str] = {}
     #: Takes a client, a model and a version, and returns why that is not ready.
     explanation: str = ""
-    #: A module by which `zmqtriton-ctl explain` tells more of a model: `read(reader, model,
-    #: is_overview=…)` asks a server, `findings(facts, read)` has causes, `notes(read)` the rest.
+    #: A module with more findings for `zmqtriton-ctl explain`: `read(reader, model, is_overview=…)`
+    #: asks a server, `findings(facts, read)` returns causes, `notes(read)` the rest.
     findings: str = ""
     #: Yields the problems between models, each with its model, by the configurations of all.
     conflicts: str = ""
@@ -200,7 +202,7 @@ class AddOn(NamedTuple):
     # Kinds of which a server has one each; the first add-on that fills one counts.
     #: Carries RPCs by another library, where `--grpc-transport` has the add-on's name.
     transport: str = ""
-    #: Has a scheduler of the broker follow what a request says.
+    #: Makes a scheduler of the broker place requests by what they say.
     placement: str = ""
     #: A module for a version that is tried beside the one that serves: `problems(config)`,
     #: `read(config)`, the `TYPES` of what that returns, `FOLDER` of decisions in the state
@@ -210,7 +212,7 @@ class AddOn(NamedTuple):
     division: str = ""
     #: Returns the steps of the requests to one version.
     model_steps: str = ""
-    #: Has the kernel limit models.
+    #: Makes the kernel limit the processes of models.
     process_groups: str = ""
     #: A module that knows addresses of repositories.
     stores: str = ""

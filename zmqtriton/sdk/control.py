@@ -1,4 +1,4 @@
-"""Features of the supervisor: hooks, control calls, and the plan by which they act."""
+"""Features of the supervisor: their hooks, control calls, and the plan that they act through."""
 
 from __future__ import annotations
 

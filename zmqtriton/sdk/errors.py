@@ -1,4 +1,4 @@
-"""Errors that a client gets, each with its status of HTTP and of gRPC."""
+"""Errors for clients, each with its status of HTTP and of gRPC."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ["Service", "connect", "run", "run_local"]
 
 
 def connect() -> Connection:
-    """Connect this process to the server that has started it, with the server's own rights.
+    """Connect to the server that has started this process, with the server's own rights.
 
     Such a process has `--lifeline FD` on its command line. Raises NoServerError without one.
     """

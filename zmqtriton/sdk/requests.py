@@ -5,7 +5,7 @@ from __future__ import annotations
 from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Division, Step
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 __all__ = [
     "Ask",

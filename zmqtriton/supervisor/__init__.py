@@ -19,14 +19,14 @@ _NAMES = {
         "find_model optional_model_name required_model_name the_same"
     ),
     "features.feature": "CoreParts Feature HostServer",
-    "machine.capacity": "available_bytes enclosing_groups",
-    "machine.gpus": "NvmlError chosen_gpus list_nvml_gpus nvml_device nvml_library "
+    "machine.host.capacity": "available_bytes enclosing_groups",
+    "machine.host.gpus": "NvmlError chosen_gpus list_nvml_gpus nvml_device nvml_library "
     "used_nvml_memory visible_gpus",
-    "machine.fitness": "lacks",
-    "machine.ports": "describe_listener waits_in_systemd",
-    "machine.python_settings": "check_settings",
-    "machine.quotas": "NoControlGroups",
-    "machine.start_checks": "find_problems",
+    "machine.host.fitness": "lacks",
+    "machine.entry.ports": "describe_listener waits_in_systemd",
+    "machine.settings.python_settings": "check_settings",
+    "machine.host.quotas": "NoControlGroups",
+    "machine.host.start_checks": "find_problems",
     "models.blueprint": "Blueprint FileSource Scale",
     "models.order": "reaches",
     "models.generation": "Generation",
@@ -80,9 +80,10 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.features.feature import CoreParts, Feature, HostServer
     from zmqtriton.supervisor.helper_processes import HelperOwner, PreparationStatus
     from zmqtriton.supervisor.machine.action_runner import OpenedServer
-    from zmqtriton.supervisor.machine.capacity import available_bytes, enclosing_groups
-    from zmqtriton.supervisor.machine.fitness import lacks
-    from zmqtriton.supervisor.machine.gpus import (
+    from zmqtriton.supervisor.machine.entry.ports import describe_listener, waits_in_systemd
+    from zmqtriton.supervisor.machine.host.capacity import available_bytes, enclosing_groups
+    from zmqtriton.supervisor.machine.host.fitness import lacks
+    from zmqtriton.supervisor.machine.host.gpus import (
         NvmlError,
         chosen_gpus,
         list_nvml_gpus,
@@ -91,10 +92,9 @@ if TYPE_CHECKING:
         used_nvml_memory,
         visible_gpus,
     )
-    from zmqtriton.supervisor.machine.ports import describe_listener, waits_in_systemd
-    from zmqtriton.supervisor.machine.python_settings import check_settings
-    from zmqtriton.supervisor.machine.quotas import NoControlGroups
-    from zmqtriton.supervisor.machine.start_checks import find_problems
+    from zmqtriton.supervisor.machine.host.quotas import NoControlGroups
+    from zmqtriton.supervisor.machine.host.start_checks import find_problems
+    from zmqtriton.supervisor.machine.settings.python_settings import check_settings
     from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, Scale
     from zmqtriton.supervisor.models.generation import Generation
     from zmqtriton.supervisor.models.instance import StubPlace

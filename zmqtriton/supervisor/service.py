@@ -19,31 +19,30 @@ from zmqtriton import systemd
 from zmqtriton.options import Options, describe_options
 from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.features.table import all_features
-from zmqtriton.supervisor.machine import (
-    capacity,
-    listeners,
-    log_ring,
-    own_process,
-    predecessors,
-    secrets,
-    start_checks,
-    tables,
-)
+from zmqtriton.supervisor.machine import own_process
 from zmqtriton.supervisor.machine.action_runner import ActionRunner, OpenedServer
 from zmqtriton.supervisor.machine.background import Worker
-from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all, claim_storage
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
-from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
+from zmqtriton.supervisor.machine.entry import listeners, predecessors
+from zmqtriton.supervisor.machine.entry.control_socket import ControlSocket
+from zmqtriton.supervisor.machine.entry.listeners import PortError
 from zmqtriton.supervisor.machine.guard import call_ready, guarded
-from zmqtriton.supervisor.machine.listeners import PortError
-from zmqtriton.supervisor.machine.log import LogOutlet, ServerLog, take_over_output
-from zmqtriton.supervisor.machine.process_settings import bound_ports, process_settings, read_policy
+from zmqtriton.supervisor.machine.host import capacity, start_checks
+from zmqtriton.supervisor.machine.host.gpus import used_memory_share, visible_gpus
+from zmqtriton.supervisor.machine.logs import log_ring, tables
+from zmqtriton.supervisor.machine.logs.log import LogOutlet, ServerLog, take_over_output
+from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
-from zmqtriton.supervisor.machine.reading.model_files import ModelFiles
-from zmqtriton.supervisor.machine.region_files import RegionFiles
-from zmqtriton.supervisor.machine.secrets import SecretError
+from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
+from zmqtriton.supervisor.machine.settings import secrets
+from zmqtriton.supervisor.machine.settings.process_settings import (
+    bound_ports,
+    process_settings,
+    read_policy,
+)
+from zmqtriton.supervisor.machine.settings.secrets import SecretError
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ event. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -17,6 +16,7 @@ from zmqtriton.supervisor import (
     OWN_CALLER,
     Blueprint,
     BrokerCounts,
+    Change,
     ControlCall,
     CoreParts,
     CountsReport,
@@ -26,10 +26,12 @@ from zmqtriton.supervisor import (
     Promise,
     RepeatedCall,
     ServedModel,
+    Story,
     Verb,
     Verbs,
     always,
     required_model_name,
+    tell,
     the_same,
 )
 from zmqtriton_extras.canaries.canary import (
@@ -83,8 +85,9 @@ class CanaryRegistry(Feature):
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
-        #: The models whose leaving version was told to go.
-        self._leaving: set[str] = set()
+        #: The story of each current canary, and by what it is told that something has changed.
+        self._stories: dict[str, Story[None]] = {}
+        self._changes: dict[str, Change] = {}
         #: The server ends, so nothing more is decided.
         self._is_stopping = False
 
@@ -119,14 +122,14 @@ class CanaryRegistry(Feature):
         if override is not None and (override.directory or override.host):
             raise InvalidArgument(f"the files of model '{name}' came with its load: no versions")
         answer = self._waiting[name] = Answer()
-        self._begin(name, stable, settings)
+        canary = self._begin(name, stable, settings)
 
         def fail_without_load(error: ZmqTritonError | None) -> None:
-            canary = self._canaries[name]
             if error is not None and canary.phase is Phase.LOADING:
                 self._fail(canary, error.text.strip())
 
         model.load(override, again=True).then(fail_without_load)
+        self._tell(canary)
         return answer
 
     async def change(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,6 +208,7 @@ class CanaryRegistry(Feature):
             if not others:
                 return
             canary = self._begin(name, max(others), settings, is_configured=True)
+            self._tell(canary)
         elif settings is not None and canary.is_configured:
             self._reconfigure(canary, settings)
         canary.take_over(blueprint, blueprint.versions)
@@ -231,7 +235,9 @@ class CanaryRegistry(Feature):
         canary = self._canaries.pop(name, None)
         if canary is not None:
             self._waiting.refuse(name, "the model is gone")
-            self._leaving.discard(name)
+            del self._changes[name]
+            if name in self._stories:
+                self._stories.pop(name).cancel()
             self._audience.tell_broker(wire.TrafficSplit(name, 0, 0, 0))
 
     def stop(self) -> None:
@@ -241,28 +247,45 @@ class CanaryRegistry(Feature):
         return [canary.split() for canary in self._canaries.values() if not canary.is_over]
 
     def advance(self) -> None:
-        if self._is_stopping:
-            return
-        for canary in list(self._canaries.values()):
-            if not canary.is_over:
-                self._advance(canary)
+        if not self._is_stopping:
+            for change in list(self._changes.values()):
+                change()
 
-    def _advance(self, canary: Canary) -> None:
-        model = self._models[canary.model]
+    # ------------------------------------------------------------- its story
+
+    def _tell(self, canary: Canary) -> None:
+        steps = self._live(canary, self._models[canary.model], self._changes[canary.model])
+        story = self._stories[canary.model] = Story()
+        story.begin(steps)
+
+    async def _live(self, canary: Canary, model: ServedModel, change: Change) -> None:
+        """Wait for the load, let the canary run until it is decided, and end the version that goes.
+
+        Operators and the watch decide it at any time, also before it runs.
+        """
+        await change.until(lambda: not (canary.phase is Phase.LOADING and model.is_loading))
         if canary.phase is Phase.LOADING:
-            if not model.is_loading:
-                self._try(canary, model)
-        elif canary.phase is Phase.RUNNING:
-            problem = why_not_serving(model, canary)
-            if problem:
-                has_canary = canary.version in serving_versions(model)
-                phase = Phase.PROMOTING if has_canary else Phase.ABORTING
-                is_kept = is_verdict(model, canary)
-                self._decide(canary, phase, problem, is_kept=is_kept)
-        elif canary.model in self._leaving and has_left(model, canary):
-            self._leaving.discard(canary.model)
-            canary.end(self._plan.now_s)
-            self._divide(canary)
+            self._try(canary, model)
+        await change.until(lambda: not canary.is_undecided or bool(why_not_serving(model, canary)))
+        if canary.is_undecided:
+            has_canary = canary.version in serving_versions(model)
+            self._decide(
+                canary,
+                Phase.PROMOTING if has_canary else Phase.ABORTING,
+                why_not_serving(model, canary),
+                is_kept=is_verdict(model, canary),
+            )
+        # now no new request goes to the version that leaves, whoever divides
+        await self._audience.confirm()
+        if canary.phase is Phase.ABORTING:
+            tell(self._last_executions.limit(canary))
+        version = model.versions.get(canary.leaving)
+        if version is not None and version.is_serving and not old_version_stays(model, canary):
+            model.unload_version(version)
+        self._answer_when_known(canary)
+        await change.until(lambda: has_left(model, canary))
+        canary.end(self._plan.now_s)
+        self._divide(canary)
 
     # ------------------------------------------------------------- the begin
 
@@ -271,6 +294,7 @@ class CanaryRegistry(Feature):
     ) -> Canary:
         canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
         self._canaries[name] = canary
+        self._changes[name] = Change()
         take_over(canary, self._models[name])
         keep_both(self._models[name], canary)
         self._plan.enqueue(KeepDecisions(name, canary.directory, undecided=(canary.version,)))
@@ -331,19 +355,7 @@ class CanaryRegistry(Feature):
         if is_kept:
             self._plan.enqueue(KeepDecisions(canary.model, canary.directory, decisions))
         self._divide(canary)
-        self._audience.confirm().then(lambda _: self._release(canary))
-
-    def _release(self, canary: Canary) -> None:
-        """Unload the version that gets no new requests: every frontend and the broker know."""
-        self._leaving.add(canary.model)
-        model = self._models[canary.model]
-        version = model.versions.get(canary.leaving)
-        stays = old_version_stays(model, canary)
-        if canary.phase is Phase.ABORTING:
-            self._last_executions.limit(canary)
-        if version is not None and version.is_serving and not stays:
-            model.unload_version(version)
-        self._answer_when_known(canary)
+        self._changes[canary.model]()
 
     def _answer_when_known(self, canary: Canary) -> None:
         self._audience.confirm().then(lambda _: self._waiting.answer(canary, self._plan))
@@ -369,19 +381,20 @@ class LastExecutions:
         self._counts = counts
         self._models = models
 
-    def limit(self, canary: Canary) -> None:
-        """Begin the time within which the executions of an aborted canary are to end."""
+    async def limit(self, canary: Canary) -> None:
+        """End the executions of an aborted canary that go on beyond the time of its settings."""
         within_s = canary.settings.abort_within_s
-        if within_s is not None:
-            self._plan.call_later(within_s, partial(self._look, canary, within_s))
-
-    def _look(self, canary: Canary, within_s: float) -> None:
-        if canary.phase is Phase.ABORTING:
-            self._counts.request().then(partial(self._end, canary, within_s))
-
-    def _end(self, canary: Canary, within_s: float, report: CountsReport) -> None:
-        if canary.phase is not Phase.ABORTING:
+        if within_s is None:
             return
+        await self._plan.pause(within_s)
+        while canary.phase is Phase.ABORTING:
+            report = await self._counts.request()
+            if canary.phase is Phase.ABORTING and self._end(canary, within_s, report):
+                return
+            await self._plan.pause(_LOOK_S)
+
+    def _end(self, canary: Canary, within_s: float, report: CountsReport) -> bool:
+        """End the processes of the version if one executes for too long; return whether one did."""
         ages_ns = [
             oldest
             for entry in report["counts"] or ()
@@ -390,12 +403,12 @@ class LastExecutions:
         ]
         version = self._models[canary.model].versions.get(canary.version)
         generation = version.generation if version is not None else None
-        if generation is not None and any(ns >= within_s * 1e9 for ns in ages_ns):
-            text = f"version {canary.version} was aborted, and has not ended in {within_s:g} s"
-            self._plan.log("W", f"{text}: its processes are ended, with what they execute")
-            generation.abort(Reason.of(Kind.OTHER, text))
-        else:
-            self._plan.call_later(_LOOK_S, partial(self._look, canary, within_s))
+        if generation is None or not any(ns >= within_s * 1e9 for ns in ages_ns):
+            return False
+        text = f"version {canary.version} was aborted, and has not ended in {within_s:g} s"
+        self._plan.log("W", f"{text}: its processes are ended, with what they execute")
+        generation.abort(Reason.of(Kind.OTHER, text))
+        return True
 
 
 class CanaryWatch:
@@ -422,19 +435,18 @@ class CanaryWatch:
         """Look at the counts now, and then as long as there is something to judge."""
         if not self._is_watching:
             self._is_watching = True
-            self._look()
+            tell(self._watch())
 
-    def _look(self) -> None:
-        self._counts.request().then(self._on_counts)
-
-    def _on_counts(self, report: CountsReport) -> None:
-        entries = {(entry["model"], entry["version"]): entry for entry in report["counts"] or ()}
-        for canary in list(self._canaries.values()):
-            if canary.phase is Phase.RUNNING:
-                self._judge(canary, entries)
-        self._is_watching = any(r.phase is Phase.RUNNING for r in self._canaries.values())
-        if self._is_watching:
-            self._plan.call_later(CHECK_INTERVAL_S, self._look)
+    async def _watch(self) -> None:
+        while self._is_watching:
+            report = await self._counts.request()
+            entries = {(each["model"], each["version"]): each for each in report["counts"] or ()}
+            for canary in list(self._canaries.values()):
+                if canary.phase is Phase.RUNNING:
+                    self._judge(canary, entries)
+            self._is_watching = any(r.phase is Phase.RUNNING for r in self._canaries.values())
+            if self._is_watching:
+                await self._plan.pause(CHECK_INTERVAL_S)
 
     def _judge(self, canary: Canary, entries: Mapping[tuple[str, int], Mapping[str, Any]]) -> None:
         stable, tried = (entries.get((canary.model, n)) for n in (canary.stable, canary.version))

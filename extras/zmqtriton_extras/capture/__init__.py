@@ -41,4 +41,5 @@ ADDON = AddOn(
     new={"test --from": ".cases:run_new_test"},
     ctl={"capture": ".showing:capture", "replay": ".command:replay"},
     metrics=".figures:metrics",
+    needs=("storage",),
 )

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from zmqtriton.store_places import is_remote
 from zmqtriton_extras.capture.rates import parse
+from zmqtriton_extras.storage.places import claim_parent, parse_bucket_url
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_standard.storage.places import claim_parent, parse_bucket_url
 
 
 class CaptureOptions(NamedTuple):

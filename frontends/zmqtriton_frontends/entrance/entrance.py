@@ -1,7 +1,7 @@
 """The entrance: the steps of every request, in the order in which they happen.
 
-Each protocol has one. A feature of requests is a step of its own (steps/), which `Entrance` calls
-and does not know; servers without such features have none.
+Each protocol has one. A feature of requests is a step of its own, which `Entrance` calls and does
+not know: one of the core's (`forwarding`, `reports`) or of an add-on.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from zmqtriton_frontends.entrance.ask import (
     Choice,
     Content,
     Division,
-    Forwarding,
     Step,
     TakesLong,
 )
+from zmqtriton_frontends.entrance.forwarding import Forwarding
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
-from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
+from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import followed
 from zmqtriton_frontends.inference.trace_sampling import parent_in
 from zmqtriton_frontends.process.arrivals import Arrivals
@@ -73,7 +73,7 @@ class Entrance:
         self._received = received
         self._choices: tuple[Choice, ...] = ()
         self._steps: tuple[Step, ...] = ()
-        for changes in (gateway.traces.on_change, gateway.catalogue.on_division):
+        for changes in (gateway.traces.on_change, gateway.catalogue.divisions.on_change):
             changes.append(self._arrange)
         self._arrange()
 
@@ -88,7 +88,7 @@ class Entrance:
         division = self._shared.division
         choices: list[Choice] = [self._forwarding] if self._forwarding else []
         steps: list[Step] = [*self._marks, *self._shared.steps]
-        if self._catalogue.is_divided and division is not None:
+        if self._catalogue.divisions and division is not None:
             choices.append(division.choose)
             steps.append(division.copy)
         if self.gateway.traces.is_on:

@@ -21,18 +21,13 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
 from zmqtriton_frontends.gateway.control_calls import ControlCalls
+from zmqtriton_frontends.gateway.model_settings import apply_settings
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.catalogue import (
-    CATALOGUE_MESSAGES,
-    CUT,
-    STOPPING,
-    Catalogue,
-    apply_settings,
-)
+from zmqtriton_frontends.inference.catalogue import CATALOGUE_MESSAGES, CUT, STOPPING, Catalogue
 from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log

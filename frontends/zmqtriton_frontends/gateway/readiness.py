@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 #: So many models are named, with so much of their reasons.
 _MAX_NAMES, _MAX_REASON = 3, 200

@@ -93,7 +93,7 @@ class RpcCall(Protocol):
 
     @property
     def has_wishes(self) -> bool:
-        """Return whether the metadata ask for more (entrance/ask.py)."""
+        """Return whether the metadata ask for more (entrance/reports.py)."""
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         """Add to the trailing metadata of the answer; for calls with one response."""

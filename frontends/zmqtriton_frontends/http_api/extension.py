@@ -15,7 +15,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.process.ledger import Application
 
 STRING = {"type": "string"}

@@ -10,11 +10,12 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "admission": "CheckedRequest Copy MAX_NAME NO_OPTIONS SchedulingOptions check_parameter_name "
     "reported texts_of",
-    "catalogue": "Trial Catalogue ModelVersion parse_version",
+    "catalogue": "Catalogue parse_version",
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionContents RegionSlice",
     "load_on_demand": "NotLoaded attempt",
     "load_metrics": "utilization",
+    "model_version": "ModelVersion Trial",
     "open_sequences": "OpenSequences",
     "request_trace": "now_ns",
     "restrictions": "by_category",
@@ -34,14 +35,13 @@ if TYPE_CHECKING:
     )
     from zmqtriton_frontends.inference.catalogue import (
         Catalogue,
-        ModelVersion,
-        Trial,
         parse_version,
     )
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
     from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionContents, RegionSlice
     from zmqtriton_frontends.inference.load_metrics import utilization
     from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
+    from zmqtriton_frontends.inference.model_version import ModelVersion, Trial
     from zmqtriton_frontends.inference.open_sequences import OpenSequences
     from zmqtriton_frontends.inference.request_trace import now_ns
     from zmqtriton_frontends.inference.restrictions import by_category

@@ -19,10 +19,7 @@ from zmqtriton_floor.wire import (
     ResponseBody,
     make,
 )
-from zmqtriton_frontends.inference.catalogue import (
-    Catalogue,
-    ModelVersion,
-)
+from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import (
     NO_PLACES,
@@ -30,6 +27,7 @@ from zmqtriton_frontends.inference.client_regions import (
     RegionSlice,
     flags_of_inputs,
 )
+from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import Observer, Observers
 from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.process import request_log

@@ -5,14 +5,10 @@ Fed by the gateway from the lifeline. Does no I/O. Texts and codes are Triton's.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
-from copy import copy
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from zmqtriton_floor import lazy_names
 from zmqtriton_floor.cache_keys import Keys, is_cached
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import (
@@ -22,10 +18,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     closest_match,
 )
-from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.routing import inside
-from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_floor.signature import Signature
 from zmqtriton_floor.wire import (
     ForgetModel,
     RepositoryState,
@@ -34,14 +27,15 @@ from zmqtriton_floor.wire import (
     VersionInfo,
 )
 from zmqtriton_frontends.inference.client_regions import Regions
-from zmqtriton_frontends.inference.load_on_demand import Call, NotLoaded, OnDemandLoader
+from zmqtriton_frontends.inference.divisions import Divisions
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
+from zmqtriton_frontends.inference.model_version import ModelVersion, has_sequences
 
 #: The answers to requests under way when the time to stop is up, and to those that come then.
 CUT = "Server stops, and this was not complete in time: ask again"
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 #: What the supervisor tells of models, and of the server as far as models depend on it.
 CATALOGUE_MESSAGES = (VersionInfo, TrafficSplit, ForgetModel, RepositoryState, ServerDraining)
-_READY = "READY"
 
 
 #: A guess is not worth the time to compare a name with more than these, or a longer one.
@@ -55,108 +49,6 @@ _WHY_NOT_LOADED = {
 
 #: Finds the value of a header of a request, by its name in small letters.
 HeaderLookup = Callable[[bytes], str | None]
-
-
-class Trial(NamedTuple):
-    """A version that is tried, and how it shares requests that name no version."""
-
-    split: TrafficSplit
-    version: ModelVersion
-    #: The names of the headers that choose it, and that keep a client's choice, as requests have
-    #: them.
-    header: bytes
-    sticky: bytes
-
-
-#: What is made of a configuration at its first use: it may be large, and all clients wait for it.
-_READ_LATE = ("config", "signature")
-
-
-class ModelVersion:
-    """One version of a model; replaced as a whole by the next VersionInfo."""
-
-    def __init__(self, news: VersionInfo, before: ModelVersion | None = None) -> None:
-        """Take the news; a configuration is read when it is needed, an equal one not again."""
-        self.name = news.model
-        self.version = news.version
-        self.generation = news.generation
-        self.state = news.state
-        #: Why it is not ready, or a newer one is not.
-        self.reason = news.reason
-        self.ready_instances = news.ready_instances
-        #: Its model has an is_ready.
-        self.is_asked = bool(news.has_is_ready)
-        #: It is loaded on demand, so it need not be loaded.
-        self.is_on_demand = bool(news.is_on_demand)
-        self.config_text = news.config
-        self.config_proto = news.config_proto
-        if before is not None and before.config_text == news.config:
-            read = {name: vars(before)[name] for name in _READ_LATE if name in vars(before)}
-            vars(self).update(read)
-        #: By output, the names of its classes.
-        self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
-        #: Clients are to avoid it, though it answers.
-        self.is_draining = bool(news.is_draining)
-        #: Makes a prompt of a chat; "" if it has none.
-        self.chat_template = news.chat_template
-        #: Its answers are kept for equal requests.
-        self.is_cached = self._mentions("response_cache") and is_cached(self.config)
-        #: Inputs of requests to it may be looked up: in its own cache, or for a member.
-        self.is_hashed = self.is_cached
-        #: The version that gets a part of the requests to this one; None unless those that name
-        #: no version are divided.
-        self.trial: Trial | None = None
-        #: Requests to it may be parts of sequences: its own, or a member's.
-        self.has_sequences = self._mentions("sequence_batching") and has_sequences(self.config)
-        #: Steps of requests to it alone.
-        self.steps: tuple[Any, ...] = ()
-
-    def _mentions(self, field: str) -> bool:
-        """Return False if the configuration has no such field for sure."""
-        return field in self.config_text
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        config: dict[str, Any] = json.loads(self.config_text) if self.config_text else {}
-        return config
-
-    @cached_property
-    def signature(self) -> Signature:
-        return Signature(self.config or {"name": self.name})
-
-    @property
-    def is_ensemble(self) -> bool:
-        return self._mentions("ensemble_scheduling") and "ensemble_scheduling" in self.config
-
-    @property
-    def is_loaded(self) -> bool:
-        """True if requests are taken; they may have to wait for an instance."""
-        return self.state == _READY and self.generation != 0
-
-    @property
-    def reason_text(self) -> str:
-        return self.reason.text if self.reason else ""
-
-    @property
-    def is_given_up(self) -> bool:
-        """True if it has served, and its instances died too often."""
-        return not self.is_loaded and self.reason is not None and self.reason.has(Kind.GIVEN_UP)
-
-    @property
-    def is_unloaded(self) -> bool:
-        """True if it was unloaded on request."""
-        return self.reason is not None and self.reason.kind == Kind.UNLOADED
-
-    @property
-    def may_be_missing(self) -> bool:
-        """True if the server is ready without it."""
-        is_meant = self.is_unloaded or (self.is_on_demand and not self.is_loaded)
-        return is_meant or self.is_draining
-
-    @property
-    def is_ready(self) -> bool:
-        """True if an instance could execute now, and clients should ask."""
-        return self.is_loaded and self.ready_instances > 0 and not self.is_draining
 
 
 class Catalogue:
@@ -191,10 +83,7 @@ class Catalogue:
         #: Those of these that are ensembles, by name and version.
         self._ensembles: dict[tuple[str, int], ModelVersion] = {}
         #: The models whose requests are divided between two versions.
-        self._splits: dict[str, TrafficSplit] = {}
-        self.is_divided = False
-        #: Called when there is a first one of these, or none any more.
-        self.on_division: list[Callable[[], None]] = []
+        self.divisions = Divisions()
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}
 
@@ -225,44 +114,25 @@ class Catalogue:
                 self._ensembles[news.model, news.version] = version
         self._choose_newest(news.model)
         self._look_into_ensembles()
-        for name in self._splits:
-            self._replace_newest(name)
+        for name in self.divisions:
+            self._choose_newest(name)
 
     def divide(self, split: TrafficSplit) -> None:
         """Divide the requests to a model from now on, or no longer."""
-        if split.stable:
-            self._splits[split.model] = split
-        else:
-            self._splits.pop(split.model, None)
-            self._choose_newest(split.model)
-        self._replace_newest(split.model)
-        if self.is_divided != bool(self._splits):
-            self.is_divided = not self.is_divided
-            for tell in self.on_division:
-                tell()
+        self.divisions.put(split)
+        self._choose_newest(split.model)
 
     def _choose_newest(self, name: str) -> None:
-        loaded = [v for v in self._models.get(name, {}).values() if v.is_loaded]
-        if loaded:
-            self._newest[name] = max(loaded, key=lambda v: v.version)
+        versions = self._models.get(name, {})
+        newest = self.divisions.choose(name, versions) or max(
+            (version for version in versions.values() if version.is_loaded),
+            key=lambda version: version.version,
+            default=None,
+        )
+        if newest is not None:
+            self._newest[name] = newest
         else:
             self._newest.pop(name, None)
-
-    def _replace_newest(self, name: str) -> None:
-        """Replace the newest version of a divided model: by the stable one, which has a trial.
-
-        That is a copy, since requests that name the version are not divided.
-        """
-        split, versions = self._splits.get(name), self._models.get(name, {})
-        if split is None:
-            return
-        stable, tried = versions.get(split.stable), versions.get(split.tried)
-        if stable is not None and stable.is_loaded:
-            divided = self._newest[name] = copy(stable)
-            if tried is not None and tried.is_loaded:
-                divided.trial = Trial(split, tried, split.header.encode(), split.sticky.encode())
-        elif tried is not None and tried.is_loaded:
-            self._newest[name] = tried
 
     def _look_into_ensembles(self) -> None:
         """Update the ensembles, which may have other members after a change of versions."""
@@ -441,12 +311,6 @@ class Catalogue:
         )
 
 
-def has_sequences(config: Mapping[str, Any]) -> bool:
-    """True if requests to a model belong together; each of an iterative one is on its own."""
-    batching = config.get("sequence_batching")
-    return batching is not None and not batching.get("iterative_sequence")
-
-
 def parse_version(version: str) -> int:
     """Parse a client's version. Raises InvalidArgument unless it is a non-negative number."""
     if re.fullmatch("-[0-9]{1,18}", version):
@@ -475,13 +339,3 @@ def _why_not_loaded(version: ModelVersion) -> str:
     if version.is_unloaded:
         return ". It was unloaded"
     return _WHY_NOT_LOADED.get(version.state, "")
-
-
-def apply_settings(catalogue: Catalogue, settings: FrontendSettings, call: Call) -> None:
-    """Apply the settings of a Bootstrap; `call` asks the supervisor to load a model."""
-    catalogue.strict_readiness = settings.models.strict_readiness
-    catalogue.can_name_models = not (settings.access.tokens or settings.access.restrictions)
-    on_demand = settings.models.on_demand
-    catalogue.demand = OnDemandLoader(call, on_demand.timeout_s) if on_demand.is_on else None
-    if settings.models.steps:
-        catalogue.steps_of = lazy_names.load_reference(settings.models.steps)

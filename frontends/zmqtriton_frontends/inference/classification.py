@@ -12,7 +12,7 @@ from typing import Any
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, DATATYPES, count_elements
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 #: By output, how many classes a client wants of it.
 Classes = Mapping[str, int]

@@ -6,5 +6,5 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "operations",
-    feature=(".operations:Operations", ".operations:RepositoryRegistry"),
+    feature=(".operations:Operations", ".repositories:RepositoryRegistry"),
 )

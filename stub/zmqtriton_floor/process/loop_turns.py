@@ -1,10 +1,9 @@
 """The length of the turns of a process's loop, and the place in the code of a long one.
 
-A turn is what a loop does between two waits; whoever needs the loop waits for the end of it. Two
-things count: the processor time that it takes, and the time for which it stands in calls. That a
-busy machine lets it wait for a processor does not count, nor that the whole process is stopped,
-which its watcher, a thread, notices by coming late itself. The watcher also looks where in the code
-a long turn is.
+A turn is what a loop does between two waits; everything that needs the loop waits for its end. Two
+things count: the processor time that the turn takes, and the time that calls block it. A wait for
+a processor of a busy machine does not count, nor a stop of the whole process: its watcher, a
+thread, notices that by coming late itself. The watcher also looks where in the code a long turn is.
 """
 
 from __future__ import annotations
@@ -29,13 +28,14 @@ NOTED_NS = 10_000_000
 LONG_NS = 250_000_000
 #: The upper bounds of the histogram.
 BOUNDS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-#: How often the watcher looks, and how old the turns are that it looks into.
+#: Interval between the looks of the watcher, and the minimum age of a turn whose place it records.
 _WATCH_NS, _SAMPLED_NS = 200_000_000, 45_000_000
-#: When it says that a turn does not end.
+#: Age at which the watcher logs that a turn does not end; time without a processor does not count.
 _ENDLESS_NS = 5_000_000_000
-#: The longest turn is told for so long, or up to twice that.
+#: A longest turn stays in reports for this time, or up to twice that, as two periods are kept.
 _PERIOD_NS = 300_000_000_000
-#: Long turns are told in the log so often, or when they are longer than those before.
+#: Minimum time between log lines about long turns, unless a turn is longer than the one logged
+#: last.
 _TELL_EVERY_NS = 60_000_000_000
 _FRAMES = 8
 
@@ -44,7 +44,7 @@ class Use(NamedTuple):
     """The use of the processors by a thread so far."""
 
     cpu_ns: int
-    #: For how long it could have run, and had to wait for others.
+    #: Time that the thread was ready to run, but waited for a processor that others used.
     waited_ns: int
 
 
@@ -53,11 +53,11 @@ class Turn(NamedTuple):
 
     cpu_ns: int
     stood_ns: int
-    #: For a processor, or while the process was stopped; this does not count.
+    #: Time that it waited for a processor, or the process was stopped; this does not count.
     waited_ns: int
-    #: Where in the code it was, the innermost function first; "" if nobody has seen that.
+    #: Functions that the turn was in, the innermost first; "" if the watcher has not looked.
     place: str
-    #: On the wall clock.
+    #: End of the turn on the wall clock, in seconds since 1970.
     at_s: float
 
     @property
@@ -118,7 +118,8 @@ class LoopTurns:
         self._read_use = use_of_this_thread() if read_use is None else read_use
         self._name = _name_of_this_thread()
         self._thread = threading.get_ident()
-        #: Since when the loop is at a turn, 0 while it waits.
+        #: Begin of the present turn, or of the next one that beat() expects; 0 while the loop
+        #: waits.
         self.begun_ns = 0
         #: The end of a turn from here on is worth a look.
         self.look_from_ns = 0
@@ -126,7 +127,7 @@ class LoopTurns:
         #: How late the watcher was, in all and at the last reading, and when it last came.
         self._absent_ns = self._absent_before_ns = 0
         self._watched_ns = 0
-        #: Where a turn was, by its begin.
+        #: Begin of the last turn that the watcher has looked into, and its place in the code.
         self._seen: Tuple[int, str] = (0, "")
         self._told_endless = 0
         self._is_watched = True
@@ -152,14 +153,14 @@ class LoopTurns:
         self.begun_ns = 0
 
     def look_back(self, now_ns: int) -> None:
-        """Take note of the turn that ends now, if it is long."""
+        """Record the turn that ends now if it is long; else only read the use of processors."""
         if self.begun_ns and now_ns - self.begun_ns > NOTED_NS:
             self._note(self.begun_ns, now_ns)
         else:
             self._read(now_ns)
 
     def beat(self, due_ns: int, next_ns: int) -> None:
-        """Take note of a turn that has kept the loop from this call; the next one is due then.
+        """Record a turn that has delayed this call since `due_ns`; the next is due at `next_ns`.
 
         The processor time since the call before counts as that of the turn.
         """

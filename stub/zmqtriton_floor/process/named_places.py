@@ -1,7 +1,7 @@
-"""A directory that somebody has named for servers: each has one of its own in it, by a number.
+"""A runtime directory chosen by the user, where each server has a numbered directory of its own.
 
-Two are there while one takes the place of the other. Whoever leaves last clears up: the supervisor,
-or its broker if it was killed.
+There are two servers while one takes over from the other. The last process to leave clears the
+directory: the supervisor, or its broker if the supervisor was killed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LOCK = "lock"
-#: In the lock of a directory that a server has made: the last one there removes it.
+#: Content of the lock file if a server has made the directory. The last server to leave then
+#: removes it, instead of clearing it.
 MADE = b"made by a server"
-#: Who starts or ends there keeps others waiting for some milliseconds.
+#: Time to wait for the lock, which a server that starts or ends holds for some milliseconds.
 _ALONE_WITHIN_S = 2.0
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[int]:
-    """Let nobody else start or end in a named directory. Raises OSError."""
+    """Keep other servers from starting or ending in a named directory. Raises OSError."""
     deadline_s = time.monotonic() + _ALONE_WITHIN_S
     while (lock := try_lock(path)) is None:
         if time.monotonic() > deadline_s:

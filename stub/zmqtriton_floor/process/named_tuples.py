@@ -24,7 +24,7 @@ else:
 
         @classmethod
         def _make(cls, iterable: Iterable[Any]) -> Any:
-            """Make one of as many values as there are fields."""
+            """Make a row of these values. Raises TypeError unless there is one for each field."""
             result = tuple.__new__(cls, iterable)
             if len(result) != len(cls._fields):
                 raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(result)}")

@@ -1,4 +1,4 @@
-"""The offset of the wall clock from the clock by which all processes measure.
+"""The offset of the wall clock from the monotonic clock, which all processes measure with.
 
 Used where measured times are shown to people or to other programs, never to measure.
 """
@@ -11,7 +11,7 @@ _LOOKS = 4
 
 
 def offset_ns() -> int:
-    """Return what to add to a time of time.monotonic_ns()."""
+    """Return the nanoseconds to add to a time of time.monotonic_ns() for the wall clock."""
     readings = []
     # the machine may do something else between two readings; one of several is undisturbed
     for _ in range(_LOOKS):

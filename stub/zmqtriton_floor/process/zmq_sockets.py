@@ -17,7 +17,7 @@ from zmqtriton_floor import endpoints
 
 Socket = Any  # zmq.Socket; generic in newer pyzmq only
 
-#: Of a context, when it has its first socket.
+#: Number of threads that libzmq starts for a context when its first socket is opened.
 _THREADS = 2
 _EVENTS = int(zmq.EVENTS)
 _POLLIN = int(zmq.POLLIN)
@@ -68,7 +68,8 @@ def open_puller(context: Any, address: str, limit: int) -> Socket:
 def open_publisher(context: Any, address: str, listener: int | None = None) -> Socket:
     """Open a bound XPUB; what it receives are subscriptions: 1 or 0, and the topic.
 
-    The listener is a socket that somebody else has bound to that address, and is closed with it.
+    The listener is a socket that another process has bound to that address. It is closed with this
+    socket.
     """
     socket = open_socket(context, zmq.XPUB)
     if listener is None:
@@ -129,7 +130,7 @@ def take(socket: Socket) -> list[bytes] | None:
 
 
 def send(socket: Socket, frames: Sequence[bytes]) -> None:
-    """Queue one message. Raises zmq.Again at the high-water mark of a socket that has one."""
+    """Queue a message of these frames. Raises zmq.Again at the socket's high-water mark."""
     for frame in frames[:-1]:
         _put(socket, frame, _SNDMORE)
     _put(socket, frames[-1], _LAST)
@@ -139,14 +140,14 @@ class Pusher:
     """A PUSH that keeps up to `limit` messages for a slow or absent peer."""
 
     def __init__(self, address: str, limit: int) -> None:
-        #: Of its own, so that only this socket is waited for at the end.
+        #: Context of this socket alone, so that close() waits for the messages of no other one.
         self._context = zmq.Context()
         self._socket = open_socket(self._context, zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, limit)
         self._socket.connect(address)
 
     def offer(self, frames: Sequence[bytes]) -> bool:
-        """Queue one message; False if there are too many."""
+        """Queue a message of these frames; False, and the message is lost, if too many wait."""
         try:
             send(self._socket, frames)
         except zmq.Again:

@@ -12,10 +12,10 @@ from zmqtriton_floor.process.named_tuples import NamedTuple
 class Cache(NamedTuple):
     """The response cache."""
 
-    #: Of the keys of ensembles' steps, as hex; "": there is no cache.
+    #: Secret of the keys that the broker makes for steps of ensembles, as hex; "" without a cache.
     secret: str = ""
     bytes: int = 0
-    #: How much of it may lie in shared memory.
+    #: Maximum number of these bytes that may be in shared memory.
     shared_bytes: int = 0
 
 
@@ -40,7 +40,7 @@ class RateLimits(NamedTuple):
 
 
 class OnDemand(NamedTuple):
-    """Models that requests load, and the seconds for which a request waits."""
+    """Loading of models by requests: whether it is on, and how long a request waits for it."""
 
     is_on: bool = False
     timeout_s: float = 60.0
@@ -55,7 +55,8 @@ class BrokerSettings(NamedTuple):
     on_demand: OnDemand = OnDemand()
     #: The number of requests that a model's batcher waits for before it begins.
     held_requests: int = 0
-    #: Of models of object stores, to be removed with the server; "": there is none.
+    #: Directory with models from object stores, which is removed with the server; "" if there is
+    #: none.
     storage_directory: str = ""
     #: Has the server's directory in it, and is cleared by the last one there; "": there is none.
     named_directory: str = ""

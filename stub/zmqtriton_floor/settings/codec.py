@@ -1,4 +1,4 @@
-"""Settings as the text in which they travel: one JSON object for each NamedTuple.
+"""Settings as text, for the way to another process: one JSON object for each NamedTuple.
 
 Both ends are of one version, so that whatever does not fit is an error of ours, and is raised.
 """
@@ -42,7 +42,7 @@ def decode(cls: Type[T], document: str) -> T:
 
 
 def decode_some(cls: Type[T], document: str) -> T:
-    """Return what a document has of the fields of a NamedTuple; others have their defaults."""
+    """Return a NamedTuple of the fields in a document; others have defaults or are ignored."""
     values = json.loads(document)
     kinds = get_type_hints(cls)
     fields = {key: _read(kinds[key], part, key) for key, part in values.items() if key in kinds}

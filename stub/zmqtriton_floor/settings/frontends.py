@@ -53,7 +53,7 @@ class ServerFacts(NamedTuple):
     id: str
     server_version: str
     zmqtriton_version: str
-    #: That of the code, "" if it is not known.
+    #: Commit that the server was built from; "" if it is not known.
     commit: str
     extensions: Tuple[str, ...]
     started_at: int
@@ -81,7 +81,7 @@ class Models(NamedTuple):
 class Http(NamedTuple):
     is_served: bool
     address: str
-    #: What the address comes to, which may be a name.
+    #: Address that the listening socket is bound to; `address` may be a name.
     bound_address: str
     port: int
     reuse_port: bool
@@ -141,14 +141,14 @@ class MetricsService(NamedTuple):
     #: page's form; "" without the add-on.
     history: str = ""
     open_metrics: str = ""
-    #: That to the module that counts tokens; "" if they are not counted.
+    #: Reference to the module that counts tokens of text; "" if they are not counted.
     tokens: str = ""
 
 
 class AddOnPort(NamedTuple):
     """A port of an add-on, which the process serves that is given its socket."""
 
-    #: That of the socket.
+    #: Name of its listening socket.
     name: str
     title: str
     #: Reference to what serves it.

@@ -10,12 +10,12 @@ from zmqtriton_floor.process.named_tuples import NamedTuple
 class Memory(NamedTuple):
     """The memory of a process that allocates tensors."""
 
-    #: Of the first segment, and of each further one.
+    #: Bytes of the first segment of a pool, and the minimum of each further one.
     segment_bytes: int = 1 << 20
     segment_step_bytes: int = 1 << 20
-    #: How much clients may make each protocol's frontends hold.
+    #: Maximum number of bytes that clients may make the frontends of one protocol hold together.
     client_bytes: int = 1 << 62
-    #: Of its keys in the response cache, as hex; "": there is no cache.
+    #: Secret of the keys that the process makes for the response cache, as hex; "" without a cache.
     cache_secret: str = ""
     #: Free blocks are filled, and reads of them are logged; see zmqtriton_floor.poison.
     is_poisoned: bool = False

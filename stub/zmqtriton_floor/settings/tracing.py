@@ -15,7 +15,7 @@ class Sampling(NamedTuple):
     #: TIMESTAMPS and TENSORS; none is off.
     levels: Tuple[str, ...]
     rate: int
-    #: How many more; -1 is no limit.
+    #: Number of traces still to be made; -1 for no limit.
     max_traces: int
     log_frequency: int
     #: The name under which its traces are counted, with those of all others under the same limit.

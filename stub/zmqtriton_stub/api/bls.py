@@ -163,7 +163,7 @@ class Prepared(NamedTuple):
 
     row: wire.Request
     body: bytes
-    #: What is to be freed with the final reply, and what is to be held until then.
+    #: Blocks to free with the final reply, and objects whose leases must be kept until then.
     blocks: list[wire.Block]
     held: list[Any]
 

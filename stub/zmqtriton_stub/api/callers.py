@@ -1,4 +1,4 @@
-"""The requests on whose behalf the model's code runs, for what it asks and prints meanwhile.
+"""The requests that the model's code executes; its calls and its log lines take facts from them.
 
 In a context variable: a coroutine has those of the execute() that began it, and a thread has none
 unless the model hands it the context, as asyncio.to_thread() does.
@@ -11,12 +11,12 @@ from typing import Any, Collection, List, NamedTuple, Protocol, Sequence
 
 from zmqtriton_floor import spans, wire
 
-#: So many spans are named in a line of the log.
+#: Maximum number of spans that a log line names.
 _MAX_TRACES = 32
 
 
 class ResponseSender(Protocol):
-    """Answers one request from any thread."""
+    """The sender of responses to a request, usable in any thread."""
 
     def send(self, response: Any = None, flags: int = 0) -> None: ...
 
@@ -28,20 +28,21 @@ class ServedRequest(Protocol):
 
     #: The request as the broker sent it.
     work: wire.BatchedRequest
-    #: Its peer and its id there.
+    #: Serial number of the peer that sent the request, and its id there.
     route: tuple[int, int]
     #: The id that the client has given it; "" if none.
     request_id: str
     is_answered: bool
     #: The implicit states of its sequence, by input; None if its model has none.
     states: dict[str, wire.Tensor] | None
-    #: It is to be executed again when execute() returns, and does not end then.
+    #: True if the model wants the request to be executed again after execute() returns. The request
+    #: does not end then.
     wants_again: bool
     #: The requested names; none means all of the configuration.
     outputs: list[str]
 
     def is_cancelled_now(self) -> bool:
-        """Return whether nobody waits for the answer any more, by the broker's latest messages."""
+        """Return whether the request was cancelled, by the broker's latest messages."""
 
     @property
     def requested_outputs(self) -> Collection[str]:
@@ -66,7 +67,7 @@ class Caller(NamedTuple):
     """The fields of wire.Request that a call takes from the requests that it is made for."""
 
     deadline_ns: int
-    #: The key of one of them, by which the broker knows all of its batch.
+    #: Key of one of these requests; the broker knows the whole batch by it.
     peer: int
     own_id: int
 
@@ -86,9 +87,9 @@ def traceparents() -> str:
 
 
 def find_caller() -> Caller:
-    """Return it for a call that is made here; answered ones count no more.
+    """Return the caller for a call that is made now, from the served requests without an answer.
 
-    What serves several requests may go on until the last of their deadlines.
+    A call for several requests may go on until the last of their deadlines.
     """
     caller, latest_ns = NOBODY, 0
     for one in served.get():

@@ -1,9 +1,9 @@
 """Tensors as DLPack capsules and back, without a copy, in Python alone; for tensor.py.
 
-What is given away is given by numpy and renamed to its true datatype: whoever takes it may delete
-it amid an exception or at exit, where functions of C may run and ours may not. A numpy older than
-1.22 gives nothing; there a capsule owns a copy. What is taken is read here, since numpy refuses
-bfloat16. What is on a GPU is asked for and given away by the driver of gpu.py.
+What is given away is given by numpy and renamed to its true datatype: the library that takes it may
+delete it amid an exception or at exit, where functions of C may run and ours may not. A numpy older
+than 1.22 gives nothing; there a capsule owns a copy. What is taken is read here, since numpy
+refuses bfloat16. What is on a GPU is asked for and given away by the driver of gpu.py.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BOOL = BY_NAME["BOOL"].number
 #: The types of numpy that datatypes are given as which DLPack or old numpys do not call so.
 _MASKS: dict[int, Any] = {number: BY_NUMBER[number].numpy_bits for number in WITHOUT_NUMPY}
 _MASKS[_BOOL] = np.uint8
-#: By code and bits: our number, and the dtype of the array.
+#: Our number and the dtype of the array, by the code and the bits of DLPack's datatype.
 _DATATYPES: dict[tuple[int, int], tuple[int, Any]] = {
     (d.dlpack_code, d.size * 8): (d.number, np.dtype(d.numpy_bits))
     for d in DATATYPES
@@ -312,7 +312,7 @@ def _give_shared(array: Any, max_version: Any) -> Any:
 def _give_copy(array: Any) -> Any:
     """Return a capsule with a copy in one piece of C's memory, so that C's free() can delete it.
 
-    A capsule that nobody takes is never freed.
+    A capsule that no library takes is never freed.
     """
     malloc = _c_function("malloc", ctypes.c_void_p, ctypes.c_size_t)
     head = ctypes.sizeof(_Managed) + array.ndim * ctypes.sizeof(ctypes.c_int64)

@@ -22,7 +22,7 @@ _OURS = frozenset(
 _BETWEEN = _OURS | {os.path.join(_LIBRARY, "asyncio"), os.path.join(_LIBRARY, "importlib")}
 #: Packages of backends: the framework's words are the reason, not the lines of a backend.
 _BACKENDS: Set[str] = set()
-#: How many of the innermost and of the outermost frames are shown.
+#: Maximum number of innermost frames, and of outermost ones, in the text of an exception.
 _MAX_FRAMES = 10
 #: File, line and function.
 _Frame = Tuple[str, int, str]

@@ -17,7 +17,7 @@ from zmqtriton_stub.forks.fork_client import ForkedMetrics
 
 #: The metrics of the instance, in its own process or in a fork of it.
 Metrics = Union[ModelMetrics, ForkedMetrics]
-#: For tests that import pb_utils without a server.
+#: Metrics of tests that import pb_utils without a server.
 _without_a_server = ModelMetrics()
 
 _DELETED = (

@@ -61,7 +61,8 @@ class Tensor:
             raise TritonModelException("NumPy dtype is not supported.") from None
         self._array: Any = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shape: list[int] = list(array.shape)
-        #: Bytes, a view of shared memory, or a Span of GPU memory.
+        #: Bytes, a view of shared memory, or a DeviceSpan of GPU memory; None if only the array has
+        #: the data.
         self._data: Any = None
 
     def name(self) -> str:
@@ -163,7 +164,7 @@ class Tensor:
         return (dlpack.GPU, data.gpu) if type(data) is DeviceSpan else (dlpack.CPU, 0)
 
     def _bits(self) -> Any:
-        """Return what numpy cannot name as numbers of the same size."""
+        """Return data of a type that numpy lacks as an array of numbers of the same size."""
         data = self._data
         if type(data) is not memoryview or data.readonly:
             data = self._data = memoryview(bytearray(data))

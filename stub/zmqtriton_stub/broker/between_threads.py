@@ -36,7 +36,7 @@ class Bell:
 
 
 class ThreadOutbox:
-    """Passes items to `send`, one at a time and in the order in which they were put."""
+    """Passes items to `send` one at a time, in the order of their put()."""
 
     def __init__(self, send: Callable[[Any], None]) -> None:
         self._send = send

@@ -71,12 +71,12 @@ class BlsCall:
         self.is_sent = False
         self.is_answered = False
         self.is_cancelled = False
-        #: Nobody will take the replies.
+        #: True if no code of the model will take the replies.
         self.is_dropped = False
-        #: How many replies are here, and how many the model has taken.
+        #: Number of replies that have come, and number of those that the model has taken.
         self.received = 0
         self.taken = 0
-        #: How many of those the other model knows of, and when it was last told.
+        #: Number of taken replies that was last sent to the other model, and the time of that.
         self.granted = 0
         self.granted_s = time.monotonic()
 
@@ -116,7 +116,7 @@ def blocks_of(body: bytes) -> list[wire.Block]:
 
 
 class ReplyWaits:
-    """The threads that wait for replies, one of which reads meanwhile."""
+    """The threads that wait for replies; one of them reads for all."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class ReplyWaits:
         self.threads: dict[int, BlsCall] = {}
         #: Futures that coroutines await.
         self.futures: dict[Any, BlsCall] = {}
-        #: For each event loop: for how many it watches, and the descriptors.
+        #: Number of calls that an event loop awaits, and the descriptors that it watches for them.
         self.loops: dict[Any, tuple[int, list[int]]] = {}
         #: The thread of the instance, which is the main one but where several share a process.
         self.main_thread = threading.get_ident()
@@ -186,7 +186,7 @@ class ReplyWaits:
             self._appoint()
 
     def _appoint(self) -> None:
-        """Let one of the waiting threads read from now on, if none does."""
+        """Make a waiting thread read for all from now on, unless one does so already."""
         if self.threads and not self._reading.locked():
             for question in list(self.threads.values())[:1]:
                 question.inbox.put(None)

@@ -100,17 +100,18 @@ class BlsClient:
         self._ids = itertools.count(1)
         #: Calls without their final reply.
         self._open: dict[int, BlsCall] = {}
-        #: Bodies of replies that nobody has opened or discarded yet, by request and number.
+        #: Bodies of replies that were neither opened nor discarded yet, by request and number.
         self._unopened: dict[tuple[int, int], bytes] = {}
-        #: How many calls nobody waits for any more.
+        #: Number of open calls whose replies the model will not take.
         self.orphans = 0
         #: Held for a few steps; reentrant, as a destructor in the middle of them may drop another
         #: call.
         self._changing = threading.RLock()
         self.waits = ReplyWaits(self.descriptor, self.turn, duties, attends, beside)
-        #: Reports what batches wait for, or has its argument called when that can be told.
+        #: Reports what the batches wait for. If only another thread can see that, it reports
+        #: nothing now and has that thread call its argument.
         self.standstill: Callable[[Callable[[], None]], list[wire.WaitEdge]] = lambda later: []
-        #: Reads what the broker has sent on the connection by which this instance executes.
+        #: Reads the connection that brings this instance its batches: its leases come there, too.
         self.read_leases: Callable[[], None] = lambda: None
         #: Number of leases that the broker had sent there before it sent what is read here now.
         self._leases_sent = 0
@@ -166,7 +167,7 @@ class BlsClient:
             self.turn()
 
     def drop(self, question: BlsCall) -> None:
-        """Drop the replies to come; the other model may finish as if somebody took them."""
+        """Drop the replies to come; the other model may finish as if they were taken."""
         with self._changing:
             is_open = not (question.is_dropped or question.is_answered)
             question.is_dropped = True
@@ -186,11 +187,11 @@ class BlsClient:
             self._memory.release(wire.Release(blocks))
 
     def opened(self, row: wire.Reply) -> None:
-        """Note that what a reply refers to is mapped, or is about to be released."""
+        """Forget the body of a reply: its blocks are mapped, or about to be released."""
         self._unopened.pop((row.id, row.number), None)
 
     def unopened_blocks(self) -> list[wire.Block]:
-        """Return what unopened replies refer to."""
+        """Return the blocks that unopened replies refer to."""
         return [block for body in list(self._unopened.values()) for block in blocks_of(body)]
 
     def open_blocks(self) -> list[wire.Block]:
@@ -219,7 +220,7 @@ class BlsClient:
         return answered
 
     def grant(self, question: BlsCall, responses: int) -> None:
-        """Tell the other model how many responses somebody else has taken, in total."""
+        """Tell the other model how many responses a fork has taken in total."""
         if not question.is_answered:
             self._grant(question, responses)
             self.turn()

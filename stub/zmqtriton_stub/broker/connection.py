@@ -1,6 +1,6 @@
 """The stub's connection to the broker: batches come in, outcomes go out, from any thread.
 
-One lock guards the socket, and nobody waits for it: a thread that finds it taken leaves the work to
+One lock guards the socket, and no thread waits for it: if it is taken, a thread leaves its work to
 the one that holds it, and that one looks again after letting go. So a response may be sent by any
 thread, even by a destructor that the garbage collector runs during a send. Waiting is the loop's,
 and happens outside the lock. Knows nothing of models.
@@ -29,7 +29,7 @@ from zmqtriton_stub.execution.streams import OpenStream, Publisher, coalesce
 from zmqtriton_stub.instance import StubInstance
 
 _RESCHEDULED = "the broker died before the rescheduled request could be executed again"
-#: At the end: how long what was sent may take to be read.
+#: Time that sent messages get to be read by their receivers when the connection is closed.
 _LINGER_MS = 1000
 #: After this time a connection that ended before the broker's welcome is made again.
 _RECONNECT_AFTER_S = 0.1
@@ -71,7 +71,7 @@ class BrokerConnection:
         self.batches: deque[tuple[int, list[OpenRequest]]] = deque()
         #: Every request that is here and has no final outcome yet, by peer and id.
         self.pending: dict[tuple[int, int], OpenRequest] = {}
-        #: What the broker may not have passed on yet.
+        #: Final answers that the broker may not have passed on yet.
         self.answered = UnconfirmedAnswers()
         #: The counters of streams' responses.
         self.tallies = ResponseCounter()
@@ -96,7 +96,7 @@ class BrokerConnection:
     def connect(self, address: str, hello: wire.Hello) -> None:
         """Say hello to a broker, with all that is here since the time of an earlier one.
 
-        What was not begun is forgotten: whoever asked repeats it.
+        Requests that were not begun are forgotten: their senders repeat them.
         """
         measures = self.instance.measures
         with measures.lock, self._lock, state_lock:
@@ -175,7 +175,7 @@ class BrokerConnection:
         return hellos(hello._replace(received=routes, unconfirmed=outcomes), bodies)
 
     def _doubt(self) -> None:
-        """Doubt the leases given out: the next broker knows only of those that it is told."""
+        """Doubt the leases given out: the next broker knows only those that are reported to it."""
         memory, asker = self.instance.memory, self.instance.asker
         if memory is not None:
             if asker is not None:
@@ -298,7 +298,7 @@ class BrokerConnection:
         poller.poll(timeout_ms)
 
     def _join(self, first: OutcomeWithBody) -> list[bytes]:
-        """Make one message of a stream's response and those that can travel with it.
+        """Return a message with a stream's response and the next ones that can travel with it.
 
         It includes what else the broker is to know of responses. If all of them go straight to
         their readers there are no frames, and nothing is sent.
@@ -402,7 +402,8 @@ def _take_welcome(link: BrokerConnection, message: wire.Welcome) -> None:
     link.epoch = message.epoch
 
 
-#: What takes each message of the broker but batches, and what is about our blocks.
+#: Functions by type of the broker's messages. Batches, and messages about our blocks, are taken
+#: elsewhere.
 _WORDS: dict[type, Callable[[BrokerConnection, Any], object]] = {
     wire.CancelExecution: _cancel,
     wire.StreamAcks: _grant,

@@ -79,7 +79,7 @@ class DeadlockReport:
         return _awaits(0, set().union(*of_task.values()))  # type: ignore[arg-type]
 
     def _of_future(self, future: Any, asyncio: Any, seen: set[Any]) -> _Calls:
-        """Return what it waits for."""
+        """Return the calls that a future waits for; None if it may end without them."""
         if future.done() or future in seen:
             return set() if future in seen else None
         seen.add(future)
@@ -101,7 +101,7 @@ class DeadlockReport:
     # --------------------------------------------------------------- threads
 
     def _of_main_thread(self) -> _Calls:
-        """Return what the main thread waits for; it is in execute() and has not asked."""
+        """Return the calls that the main thread waits for; it is in execute(), not in a call."""
         frame = _frames().get(self._main)
         if not self._executions.running or frame is None or self._may_be_answered():
             return None

@@ -22,8 +22,8 @@ from zmqtriton_floor.metrics import COUNTER, GAUGE, HISTOGRAM
 #: One change as the broker reads it.
 Row = List[Any]
 
-#: In each such time so many messages leave at once, during an execution too, so that the metrics
-#: page has what a model has just changed; other changes are summed up.
+#: Period of at most _SENT_AT_ONCE messages that leave at once, during an execution too, so that the
+#: metrics page has what a model has just changed. Further changes are summed up.
 _FLUSH_EVERY_S = 0.1
 _SENT_AT_ONCE = 8
 #: When this many changes are noted they are summed up.
@@ -156,8 +156,8 @@ class ModelMetrics:
     """All families and metrics of this process."""
 
     def __init__(self, complain: Callable[[str], None] = lambda text: None) -> None:
-        #: Held while changes are summed up and put into the link's queue. Whoever also needs the
-        #: link's locks takes this one first. Destructors during its work do not wait for it.
+        #: Held while changes are summed up and put into the link's queue. A thread that also needs
+        #: the link's locks takes this one first. Destructors during its work do not wait for it.
         self.lock = threading.RLock()
         #: True while this thread executes, so that the loop sends the changes afterwards.
         self.is_busy: Callable[[], bool] = lambda: False
@@ -167,11 +167,12 @@ class ModelMetrics:
         self._numbers = itertools.count(1)
         self._families: dict[int, Row] = {}
         self._metrics: dict[int, Measured] = {}
-        #: In order: a metric with a verb and a value, or None with "begin" or "drop" and a row.
+        #: Changes in order: a metric with a verb and a value, or None with "begin" or "drop" and a
+        #: row.
         self.changes: deque[tuple[Measured | None, str, Any]] = deque()
         self._is_summing = False
         self._is_due = False
-        #: When the next such time begins, and how many messages have left in this one.
+        #: End of the present period, and the number of messages that have left in it.
         self._flush_at_s = 0.0
         self._sent = 0
         self._open: dict[int, _Question] = {}
@@ -272,7 +273,7 @@ class ModelMetrics:
             link.put(frames)
 
     def _sum_up(self) -> list[Row]:
-        """Put into the queue what the broker is to be told of all changes. The lock is held."""
+        """Return the rows that report all changes to the broker. The lock is held."""
         self._is_summing = True
         try:
             begun: list[Row] = []

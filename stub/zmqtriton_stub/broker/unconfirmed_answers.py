@@ -1,4 +1,4 @@
-"""Final answers that the broker may have died with: the next one is told them and runs none again.
+"""Final answers that may be lost with the broker: the next one gets them, and runs none again.
 
 They are kept until the broker has proved, by sending work, that it lived for a second after the
 answer and that nothing waits in it for a reader. Of large bodies, and beyond a number of bytes in
@@ -73,7 +73,7 @@ class UnconfirmedAnswers:
                 oldest.body = None
 
     def note_message(self, since_ns: int) -> None:
-        """Note that the broker has sent something after that moment."""
+        """Forget answers that are settled, as the broker has sent a message after this time."""
         settled_ns = since_ns - SETTLED_NS
         kept = self.kept
         while kept and kept[0].sent_ns < settled_ns:
@@ -83,9 +83,9 @@ class UnconfirmedAnswers:
                 self._bytes -= len(oldest.body)
 
     def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
-        """Take them all, with as much of their texts as one header has room for.
+        """Return all answers for the next broker, with as much of their texts as a header can take.
 
-        Proving starts anew, as the new broker may die as well.
+        They are kept until that broker has settled them, as it may die as well.
         """
         now_ns, every = _now_ns(), list(self.kept)  # a destructor may add one meanwhile
         for kept in every:
@@ -101,7 +101,7 @@ def _as_known(kept: _Kept) -> wire.Outcome:
 
 
 def _clip(outcomes: Iterable[wire.Outcome]) -> list[wire.Outcome]:
-    """Return them with their texts as long as one header can take them."""
+    """Return the outcomes, with texts cut where one header cannot take all of them."""
     clipped, room = [], _MAX_TEXTS
     for outcome in outcomes:
         size = len(outcome.text.encode())

@@ -46,7 +46,7 @@ from zmqtriton_stub.model import NoRoomToWakeError, PythonModel, Responses
 
 _now_ns = time.monotonic_ns
 
-#: Requests whose inputs nobody has checked, or not all of them.
+#: Flags of requests whose inputs no other process has checked, or not all of them.
 _TO_CHECK = wire.UNCHECKED | wire.UNREAD_STRINGS
 _NO_RESPONSE = str(no_response(None))
 _NOT_ITERATIVE = (
@@ -74,7 +74,7 @@ class Execution:
         self.number = number
         self.batch = batch
         self.answers: list[OutcomeWithBody] = []
-        #: What the model was given, until it is clear what its senders owe.
+        #: Requests that the model was given, until it is clear which are left to their senders.
         self.requests: list[InferenceRequest] = []
         #: The ids of the requests, if the log shows them.
         self.ids: Sequence[str] = ()
@@ -100,14 +100,16 @@ class Executions:
         self._model = model
         self._link = link
         self._progress = progress
-        #: How many there were, and after how many the memory is looked at.
+        #: The look at the memory: its judgement, the number of executions so far, and the number
+        #: after which the memory is looked at next.
         self._growth = GrowthWatch()
         self._count, self._look_after = 0, self._growth.due if watches_memory else sys.maxsize
         #: The instance is free for the next batch while coroutines of earlier ones go on.
         self._is_free_at_once = instance.is_decoupled and not instance.max_inflight
         #: The batches that the broker waits for.
         self._batches: dict[int, list[OpenRequest]] = {}
-        #: Those of them that are coroutines among others.
+        #: Tasks of those batches whose execute() is a coroutine among others, by number of the
+        #: batch.
         self.tasks: dict[int, Any] = {}
 
     @property
@@ -125,7 +127,7 @@ class Executions:
             return [*self._link.answered.keys(), *self._link.pending]
 
     def begin(self, number: int, batch: list[OpenRequest]) -> bool:
-        """Execute one batch; False if the broker that has sent it is replaced.
+        """Execute a batch; False, with nothing done, if the broker that has sent it was replaced.
 
         Every request gets its final answer here, or its sender will give it.
         """
@@ -217,9 +219,9 @@ class Executions:
                 self._check_again(execution, pending, None)
 
     def _complain(self, execution: Execution, error: BaseException) -> None:
-        """Log the error, as Triton does, and answer nobody.
+        """Log the error, as Triton does, and send no answer.
 
-        A request whose sender nobody holds any more ends.
+        A request ends if the model holds no sender of it any more.
         """
         self._instance.log("E", self._instance.failure(describe(error)))
         error.__traceback__ = None  # it holds what the coroutine held
@@ -267,7 +269,10 @@ class Executions:
     def _check_again(
         self, execution: Execution, pending: OpenRequest, response: InferenceResponse | None
     ) -> None:
-        """Check that a request that the model wants again may be rescheduled."""
+        """Refuse to reschedule a request if the model is not iterative.
+
+        Raises if the model has returned a response to it as well.
+        """
         if response is not None:
             raise TritonModelException(
                 "Expected a None object in the execute function return list for reschduled "

@@ -42,7 +42,7 @@ class States:
         batching = config.get("sequence_batching") or {}
         is_batching = bool(config.get("max_batch_size"))
         self._is_iterative = bool(batching.get("iterative_sequence"))
-        #: By input. Of two with the same name the first counts, as in Triton.
+        #: States by input. Of two with the same name the first one counts, as in Triton.
         self._states: dict[str, _State] = {}
         self._by_output: dict[str, _State] = {}
         for entry in batching.get("state") or []:

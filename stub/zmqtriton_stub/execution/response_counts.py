@@ -15,7 +15,8 @@ MAX_INDEXES = 1024
 #: While streams are open more can be added to what was counted.
 _EVERY_NS = 500_000_000
 
-#: Where in a row each kind of response has its count, its time in the model, and that of sending.
+#: Positions in a row: at each, a kind of response has its count, then its time in the model, then
+#: its time of sending.
 SUCCESS, FAIL, EMPTY, CANCEL = 0, 3, 6, 9
 _FIELDS = 12
 

@@ -1,6 +1,6 @@
 """The responses owed to a request: in default mode one. streams.py knows the decoupled mode.
 
-A Pending is one request from its arrival to its final outcome. The loop answers those whose
+An OpenRequest is one request from its arrival to its final outcome. The loop answers those whose
 response execute() returned; an InferenceResponseSender answers the others, from any thread. Every
 request gets its final outcome, also if the model forgets it.
 """
@@ -59,7 +59,8 @@ class ResponseLink(LinkToBroker, Protocol):
 class OpenRequest:
     """A request that is here and has no final outcome yet."""
 
-    #: Its outcomes leave at once, so that others' memory can be passed on in them.
+    #: Outcomes may refer to the memory of other processes, since they leave at once, while that
+    #: memory is sure to be kept.
     _passes_on = True
 
     __slots__ = (
@@ -97,14 +98,15 @@ class OpenRequest:
         self.blocks: list[wire.Block] = []
         #: Keeps leases of others' memory until the outcome is sent that passes it on.
         self.held: list[Any] = []
-        #: Leases of the inputs, which the next broker was told of: who has sent them, or keeps them
-        #: for the sake of who has, may have died with the last one.
+        #: True if leases of the inputs were reported to the next broker. This process then releases
+        #: them, since the process that sent the inputs, or keeps them for it, may have died with
+        #: the last broker.
         self.holds_inputs = False
-        #: Those inputs, from the final outcome until that is sent.
+        #: Blocks of inputs with such leases, from the final outcome until it is sent.
         self.left_inputs: list[wire.Block] = []
         #: The requested names; none means all of the configuration.
         self.outputs: list[str] = []
-        #: Where those outputs are written that need not travel.
+        #: Places in clients' memory for outputs, which are written there and do not travel.
         self.places: list[wire.Place] = []
         self.route = (work.peer, work.id)
         self.request_id = ""
@@ -114,16 +116,16 @@ class OpenRequest:
         #: The model may send nothing more.
         self._is_closed = False
         self._count = self._done = 0
-        #: How many objects of the model can still answer.
+        #: Number of the model's senders that can still answer.
         self.senders = 0
         #: The model has asked for another execution after this one.
         self.wants_again = False
-        #: It was executed, and waits at the broker to be executed again.
+        #: True if the request was executed, and waits at the broker to be executed again.
         self.is_rescheduled = False
         self.has_run = False
         #: The states of its sequence, by input; None if there are none.
         self.states: dict[str, wire.Tensor] | None = None
-        #: The error if nobody is left who could answer.
+        #: Text of the error if the model has no sender left that could answer.
         self.loss = _LET_GO
 
     @property
@@ -132,7 +134,7 @@ class OpenRequest:
         return self.outputs or self._link.instance.outputs
 
     def is_cancelled_now(self) -> bool:
-        """Return whether nobody waits for the answer any more; reads what the broker has sent."""
+        """Return whether the request was cancelled; first reads what the broker has sent."""
         line = self._link.instance.line
         if line is not None:
             return self.is_cancelled or line.is_cancelled(self.route)
@@ -157,7 +159,7 @@ class OpenRequest:
         return InferenceResponseSender(self)
 
     def begin(self, now_ns: int) -> None:
-        """Note that the model gets it; of interest to those that count each response."""
+        """Do nothing: only a stream, whose responses are timed, needs the time of its begin."""
 
     def cancel(self) -> None:
         """Mark the request as abandoned: its client has left.
@@ -183,12 +185,12 @@ class OpenRequest:
             return True
 
     def resume(self, work: wire.BatchedRequest, body: bytes) -> None:
-        """Take note that it has come again."""
+        """Continue with the request that the broker has sent again, for its next execution."""
         self.work, self.body = work, body
         self.wants_again = self.is_rescheduled = False
 
     def release(self) -> None:
-        """Take note that it will not come again, whatever the model has asked for."""
+        """Give up another execution that the model wanted; end the request if it has no sender."""
         self.wants_again = False
         if not self.senders:
             self.drop()
@@ -216,7 +218,7 @@ class OpenRequest:
             self._count += 1
 
     def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> OutcomeWithBody:
-        """Return the answer as it is sent, without the tensors that nobody asked for."""
+        """Return the answer as it is sent, without the outputs that were not requested."""
         peer, own_id = self.route
         error = response._error
         if error is not None:
@@ -307,7 +309,7 @@ class OpenRequest:
         return [answer]
 
     def send(self, response: InferenceResponse | None, flags: int) -> None:
-        """Send one of the model's responses, from any thread."""
+        """Send a response of the model; any thread may call this."""
         # the first response is the last, so nobody need wait for the flag
         changes = changed_states(self._link.instance.states, self, response)
         answer = None if response is None else self.encode(response)
@@ -325,7 +327,7 @@ class OpenRequest:
                 self.withdraw(answer)
 
     def let_go(self, *, waits: bool = False) -> None:
-        """Take note that one of those who could answer is gone.
+        """Count one sender less, and end the request with the last one.
 
         A destructor does not wait: its thread may hold what the one with the lock waits for.
         """
@@ -342,7 +344,7 @@ class OpenRequest:
             state_lock.release()
 
     def drop(self) -> None:
-        """End the request: nobody is left who could answer."""
+        """End the request with an error: the model has no sender left that could answer."""
         with state_lock:
             if self.is_answered or self._link.is_closed:
                 return

@@ -1,8 +1,9 @@
 """Responses of decoupled models: numbered, at the reader's pace, and past the broker if possible.
 
-A Stream is one request from its arrival until its final response has left; connection.py makes it
-and tells it what the reader has taken. A Publisher is the socket that leads straight to the
-frontends; it belongs to the link, under whose lock all of its methods are called.
+An OpenStream is one request from its arrival until its final response has left; connection.py
+makes it and reports to it how many responses the reader has taken. A Publisher is the socket that
+leads straight to the frontends. It belongs to the link: all of its methods are called under the
+link's lock.
 """
 
 from __future__ import annotations
@@ -28,23 +29,24 @@ from zmqtriton_stub.execution.responses import (
 )
 from zmqtriton_stub.memory.tensor_memory import ClientMemory
 
-#: How many responses a stream buffers for a slow reader.
+#: Maximum number of responses that a stream buffers for a slow reader, and of their bytes.
 MAX_BUFFERED = 1024
 MAX_BUFFERED_BYTES = 16 << 20
-#: How long send() holds a thread for a reader that is as far behind as it may be and shows nothing:
-#: a thread that sends for this stream only, and one that others are waiting for. Clients take in
-#: steps that are not all in our hands: gRPC's library makes room for megabytes at once. What a
+#: Time that send() blocks for a reader that is as far behind as it may be and shows no progress: in
+#: a thread that sends for this stream only, and in one that other streams wait for. Clients read in
+#: steps that the server does not control: gRPC's library makes room for megabytes at once. What a
 #: client has not read by then is kept here while there is room for all clients; its frontend is the
 #: judge of whether it has stalled.
 _PATIENCE_S = 5.0
 _SHARED_PATIENCE_S = 0.25
-#: Likewise, of a thread for several streams, while the reader shows that it goes on, and the most.
+#: Time that a thread for several streams blocks since the last progress of the reader. _PATIENCE_S
+#: is the maximum in all.
 _MOVING_S = 1.5
 #: Smaller ones do not count as bytes of the window.
 _SMALL_BYTES = 4 << 10
 #: Another thread may take the message that a waiting one is waiting for.
 _LOOK_MS = 5
-#: How many responses may be sent before the broker's messages are looked at again.
+#: Number of responses of a stream between two looks at the broker's messages, if none is buffered.
 _LOOK_EVERY = 16
 
 _TOO_SLOW = "the reader of this stream did not keep up"
@@ -54,7 +56,7 @@ class _Sender(threading.local):
     """The stream that this thread has sent for last."""
 
     stream: OpenStream | None = None
-    #: It changes between streams that are open.
+    #: True if the thread has come to this stream from one that is still open.
     has_many = False
 
 
@@ -89,12 +91,12 @@ class OpenStream(OpenRequest):
         super().__init__(link, work, body)
         #: The index of the next response that leaves.
         self._number = 0
-        #: How many the reader has taken.
+        #: Number of responses that the reader has taken.
         self._taken = 0
-        #: What may not leave yet, in order.
+        #: Responses that may not leave yet, in order.
         self._buffer: deque[OutcomeWithBody] = deque()
         self._buffered_bytes = 0
-        #: Its reader is a client, and what is on its way to that is bounded in bytes, too.
+        #: True if the reader is a client: then the bytes on the way to it are bounded as well.
         self._has_window = bool(work.flags & wire.BYTE_WINDOW)
         self._window_bytes = wire.STREAM_WINDOW_BYTES if self._has_window else MAX_BUFFERED_BYTES
         #: The numbers and bytes of those that have left and count as unread.
@@ -168,7 +170,7 @@ class OpenStream(OpenRequest):
         self._since_ns = done_ns
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
-        """End it with an error, after the responses on their way; send that, too."""
+        """End the stream with an error behind the responses on their way; it is sent here."""
         with state_lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -190,7 +192,10 @@ class OpenStream(OpenRequest):
     # ------------------------------------------------------------ the reader
 
     def grant(self, taken: int, passed: int = 0) -> None:
-        """Take note of how many responses the reader has taken, and how many count no more."""
+        """Note the number of responses that the reader has taken, and send more if it lets us.
+
+        Up to the number `passed` they no longer count as bytes on their way to a client.
+        """
         with state_lock:
             self._heard_s = time.monotonic()
             # it cannot have taken what was not sent
@@ -276,7 +281,7 @@ class OpenStream(OpenRequest):
             self.release_inputs()
 
     def _cut(self) -> None:
-        """End it because of its reader; what the model sends from now on is dropped."""
+        """End the stream because its reader is too slow; later responses are dropped."""
         self._discard()
         self.is_cancelled = True
         self._emit(self._end(Unavailable.number, _TOO_SLOW))
@@ -397,7 +402,7 @@ class Publisher:
         zmq_sockets.send(self._socket, [topic + header, *bodies])
 
     def _take_subscriptions(self) -> None:
-        """Take note of subscribers that have come or gone since the last time."""
+        """Add the topics of frontends that have subscribed, and remove those that have left."""
         while zmq_sockets.has_input(self._socket):
             [message] = zmq_sockets.receive(self._socket)
             if message[:1] == b"\1":
@@ -407,7 +412,7 @@ class Publisher:
 
 
 def _kind(response: InferenceResponse | None) -> int:
-    """Return the kind by which it is counted."""
+    """Return the kind of a response in the statistics: EMPTY, SUCCESS or FAIL."""
     if response is None:
         return EMPTY
     return SUCCESS if response._error is None else FAIL

@@ -33,16 +33,16 @@ _MAX_TEXTS = 64
 
 
 class WarmupSink:
-    """The link of requests that nobody has sent: keeps the errors, drops the rest."""
+    """The link of the samples, which no client has sent: keeps the errors, drops the rest."""
 
     def __init__(self, link: BrokerConnection) -> None:
         self.instance = link.instance
         self.pending: dict[tuple[int, int], OpenRequest] = {}
         self.answered = UnconfirmedAnswers()
-        #: Nobody is told of these.
+        #: Counts of the samples' responses, which are never reported.
         self.tallies = ResponseCounter()
         self.errors: list[str] = []
-        #: What the model wants to execute once more.
+        #: Requests that the model wants to execute once more.
         self.again: list[OpenRequest] = []
         self._link = link
         self.postpone = link.postpone
@@ -92,7 +92,7 @@ class Warmup:
         self._config = config
         self._samples: list[dict[str, Any]] = config.get("model_warmup") or []
         self._directory = os.path.join(directory, _FOLDER)
-        #: Requests of a sample that somebody may still answer.
+        #: Requests of the present sample that a sender of the model may still answer.
         self.pending: dict[tuple[int, int], OpenRequest] = {}
 
     def run(
@@ -154,7 +154,7 @@ class Warmup:
             raise _failed(sample, [text] * min(count, _MAX_TEXTS))
 
     def _request(self, sample: dict[str, Any]) -> wire.RequestBody:
-        """Return one request of a batch.
+        """Return the body that all requests of a sample's batch have.
 
         Inputs beyond those of the configuration, for instance controls of a sequence, are given to
         the model as they are.

@@ -1,1 +1,1 @@
-"""Processes that a model forks: how they ask the instance, and how it answers them."""
+"""The forks of a model's process: their calls to the instance, and its answers."""

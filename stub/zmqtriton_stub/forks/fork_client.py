@@ -96,7 +96,7 @@ class ForkClient:
         return bool(self.call("is_cancelled", json.dumps(route)))
 
     def send(self, route: tuple[int, int], response: InferenceResponse | None, flags: int) -> None:
-        """Send one of the model's responses through the instance."""
+        """Send a response of the model through the instance. Raises what the instance refuses."""
         error = None if response is None else response._error
         bodies: list[bytes] = []
         if response is not None and error is None:
@@ -129,7 +129,8 @@ class ForkedMetrics:
 
     def __init__(self, line: ForkClient) -> None:
         self._line = line
-        #: What this process has made; what it has copied is not its to drop.
+        #: Numbers of metrics and families that this process has made. Only these are its to drop,
+        #: not those that it has copied from its parent.
         self._own: set[int] = set()
         self._made_by = os.getpid()
 

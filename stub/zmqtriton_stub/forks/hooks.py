@@ -18,12 +18,13 @@ from zmqtriton_stub.forks.relay import Relay
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
-#: They are held for a few steps; longer only by a thread that is in the middle of its own end.
+#: Time to wait for each lock. Locks are held for a few steps, and longer only by a thread that is
+#: in the middle of its own end.
 _PATIENCE_S = 1.0
 
 
 class Forks:
-    """Prepares for forks, and takes note of them on both sides."""
+    """The steps of an instance before each fork, and on both sides after it."""
 
     def __init__(
         self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
@@ -32,7 +33,7 @@ class Forks:
         self._bootstrap = bootstrap
         self._memory = memory
         self._relay = Relay(instance)
-        #: What destructors take, in the order in which they do.
+        #: Locks that destructors take, in their order.
         self._locks = (state_lock, sender_lock, memory.passing.lock, memory.mappings.lock)
         self._held: list[Any] = []
 
@@ -66,7 +67,7 @@ class Forks:
             self._relay.serve()
 
     def become_fork(self) -> None:
-        """Have this process, which is new, ask the instance."""
+        """Make the new process a fork of the instance, which it calls over a line of its own."""
         self._let_go()
         current, asker = self._instance, self._instance.asker
         if not self._is_ours:

@@ -38,7 +38,7 @@ from zmqtriton_stub.broker.bls_call import BlsCall
 from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.instance import StubInstance
 
-#: What the supervisor answers.
+#: Verbs of calls that the supervisor answers.
 _CONTROL = frozenset({"load", "unload", "ready"})
 _NO_CONTROL = (
     "models are controlled from initialize() and execute() of a model that is being served, not "
@@ -147,7 +147,7 @@ class _Fork:
 
     def __init__(self, connection: ZmtpConnection) -> None:
         self.connection = connection
-        #: Its calls of other models without their final reply, by its own numbers.
+        #: Calls of other models without a final reply, by the fork's own numbers.
         self.questions: dict[int, BlsCall] = {}
         #: The metrics and families that it has made.
         self.measured: set[int] = set()
@@ -171,7 +171,8 @@ class Relay:
     def __init__(self, instance: StubInstance) -> None:
         self._instance = instance
         self._calls = calls = Calls(instance, self._answer)
-        #: What takes each message of a fork, with the bodies behind it.
+        #: Functions by type of a fork's message. Each gets the fork, the message, and the bodies
+        #: behind it.
         self._of_forks: dict[type, Callable[[_Fork, Any, list[bytes]], object]] = {
             wire.Infer: self._ask,
             wire.LogLine: lambda child, line, _: instance.tell(line),
@@ -210,7 +211,7 @@ class Relay:
     # ------------------------------------------------------------------ forks
 
     def open_inlet(self) -> None:
-        """Make an inlet for the process that this thread is about to child."""
+        """Make an inlet for the process that this thread is about to fork."""
         with contextlib.suppress(OSError):  # without one its calls are refused
             ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._opening[threading.get_ident()] = ends

@@ -1,7 +1,7 @@
 """GPU memory as the stub knows it, and the driver that works with it.
 
 Imported by all who hold tensors, so it costs nothing: the driver is loaded when the first tensor on
-a GPU is met. Without cupy or a GPU there is none, and whoever needs it is told so.
+a GPU is met. Without cupy or a GPU there is none, and driver() raises Unavailable.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_stub.memory.device_span import DeviceSpan as DeviceSpan  # callers use it as gpu.Span
+from zmqtriton_stub.memory.device_span import DeviceSpan as DeviceSpan  # callers use gpu.DeviceSpan
 
 if TYPE_CHECKING:
     from zmqtriton_stub.memory.gpu_cuda import Cuda
@@ -50,7 +50,7 @@ def is_usable() -> bool:
 
 
 class _Own:
-    """Memory that was allocated for one tensor only."""
+    """Memory on a GPU for a single tensor, freed with the last reference to this object."""
 
     def __init__(self, gpu: int, size: int) -> None:
         self._gpu = gpu
@@ -64,7 +64,7 @@ class _Own:
 
 
 def copied(span: DeviceSpan, gpu: int) -> DeviceSpan:
-    """Return the same bytes in memory of their own."""
+    """Return a copy of a span, in memory of its own on this GPU."""
     own = _Own(gpu, span.size)
     driver().copy(gpu, own.address, span)
     return DeviceSpan(gpu, own.address, span.size, own)

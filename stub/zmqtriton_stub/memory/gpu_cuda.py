@@ -55,7 +55,7 @@ class Cuda:
             return int(_runtime.memGetInfo()[1])
 
     def export(self, gpu: int, address: int) -> bytes:
-        """Return a handle by which another process opens memory allocated here."""
+        """Return a handle that lets another process open memory allocated here."""
         with _on(gpu):
             # numbers of GPUs may differ between processes, by CUDA_VISIBLE_DEVICES
             name: str = _runtime.deviceGetPCIBusId(gpu)
@@ -159,13 +159,13 @@ def _errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on(gpu: int) -> Iterator[None]:
-    """Make this GPU the thread's current one."""
+    """Set the thread's current GPU within the block. CUDA's errors become Unavailable."""
     with _errors(), cupy.cuda.Device(gpu):
         yield
 
 
 def _allocated(address: int) -> int:
-    """Return how many bytes are allocated from there on, according to CUDA's driver.
+    """Return the number of bytes from an address to the end of its memory, by CUDA's driver.
 
     They need not begin there: CUDA opens the whole piece that it has cut small memory out of.
     """

@@ -1,8 +1,8 @@
-"""Tensors that stay on a GPU between stubs: this process's arena there, and others' memory.
+"""The memory of tensors on GPUs between stubs: this process's arena there, and that of others.
 
 Made by tensor_memory.py when the first such tensor comes or goes. What is sent is copied into the
 arena once, within the GPU; what arrives is read where it lies, by a handle that the supervisor gave
-us and that is opened once. Each block has one reader, so nobody sees what that one writes there.
+us and that is opened once. Each block has one reader, so no other sees what that one writes there.
 The memory of a client is no block: its tensors are read and written where the client has them.
 """
 
@@ -84,7 +84,7 @@ class _Segment:
         self.gpu, self.address, true_size = self._driver.open(handle)
         #: what the owner says counts as far as it is true
         self.size = min(size, true_size)
-        #: What is read of it here. The last view closes it when the owner is gone.
+        #: Views of it that are read here. The last one closes the memory if the owner is gone.
         self.views: set[_View] = set()
         self.is_dropped = False
 

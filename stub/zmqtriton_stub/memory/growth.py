@@ -17,9 +17,10 @@ from zmqtriton_floor.wire import MemoryGrowth
 WARM_UP, FIRST_STEP = 100, 32
 #: The same during the warm-up, where only much growth counts.
 EARLY, EARLY_STEP = 8, 4
-#: From here on the oldest looks are dropped.
+#: Number of executions between two looks at most. From there on the oldest looks are dropped, in
+#: place of every other one.
 _LONGEST_STEP = 1 << 17
-#: So many intervals are judged together, of which one may be without growth.
+#: Number of intervals between looks that are judged together. Memory may fail to grow in one.
 _INTERVALS = 8
 #: Less is no trouble: in all, and as a share of what there was.
 _LEAST_BYTES, _LEAST_SHARE = 64 << 20, 0.25

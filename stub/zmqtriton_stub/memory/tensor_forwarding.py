@@ -1,8 +1,8 @@
 """Passes tensors in the memory of other processes on as they are, without a copy.
 
 Used for what a model gives to another one or to its requester. A tensor can be passed on only if it
-is still as its owner has written it, and while somebody is bound to keep it: by a lease of our own,
-or by the request that it came with. Talks to nobody.
+is still as its owner has written it, and while its memory is sure to be kept: by a lease of our
+own, or by the request that it came with. Sends no messages.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TensorForwarding:
     def to_asker(self, data: Any, inputs: list[Block], held: list[Any]) -> ForwardedTensor | None:
         """Pass a tensor to the requester, in the outcome of a request with these inputs.
 
-        The broker leases the block to whoever gets it; `held` is to be held until it is sent.
+        The broker leases the block to the requester; `held` is to be held until it is sent.
         """
         if len(data) < PASSED_BYTES:
             return None
@@ -105,7 +105,7 @@ class TensorForwarding:
             return list(self._leased.elements())
 
     def give_back(self, blocks: list[Block]) -> list[Block]:
-        """Take note of a call's final reply; return leases to be released."""
+        """End the use of blocks by a call with its final reply; return leases to release."""
         released = []
         with self.lock:
             for block in blocks:

@@ -32,7 +32,7 @@ from zmqtriton_stub.supervisor_client import NO_ANSWER, SupervisorClient
 if TYPE_CHECKING:
     from zmqtriton_stub.memory.gpu_memory import OnGpus
 
-#: So many blocks are noted before those that are free again are looked for.
+#: Number of blocks of a peer above which those that are free again are removed.
 _MANY = 256
 
 
@@ -51,11 +51,11 @@ class ClientMemory:
         #: The sizes of blocks by their numbers, by peer; and those of a peer together.
         self._blocks: dict[int, dict[int, int]] = {}
         self._bytes: dict[int, int] = {}
-        #: What waits in this process, by peer.
+        #: Bytes of responses queued in this process, by peer.
         self._kept: dict[int, int] = {}
 
     def keep(self, peer: int, more: int) -> None:
-        """Note that more, or less, waits in this process until a peer has read what it was sent."""
+        """Add to the bytes that wait in this process until a peer has read more of what it has."""
         with self._lock:
             kept = self._kept.get(peer, 0) + more
             if kept:
@@ -102,14 +102,14 @@ class MadeOutputs:
     """The blocks over which the model has arrays. Thread-safe.
 
     A block has a lease of its own as long as the model has an array over it, and another one for
-    each response that refers to it. Talks to nobody.
+    each response that refers to it. Sends no messages.
     """
 
     def __init__(self, allocate: Callable[[int], Allocation], leases: Callable[[], Leases]) -> None:
         """Set up; `allocate` raises Unavailable if memory is short."""
         self._allocate = allocate
         self._leases = leases
-        #: By the addresses where they begin: where they end, and the reference to all of a block.
+        #: End address of each block, and the reference to all of it, by the address of its begin.
         self.blocks: dict[int, tuple[int, Reference]] = {}
 
     def make(self, size: int) -> Any:
@@ -148,7 +148,7 @@ _TRIES = 8
 #: Models are seldom loaded anew, and one that takes no GPU's tensor then copies it itself.
 _KNOWN_S = 1.0
 _ENDLESS = 1 << 62
-#: So much more than their option a frontend may hold of what has come.
+#: Bytes of responses that a frontend may hold beyond --client-memory-byte-size.
 _BEYOND = 64 << 20
 
 
@@ -167,11 +167,12 @@ class TensorMemory:
         supervisor.on_segment_opened = self._segment_opened
         #: Made when the first tensor on a GPU comes or goes.
         self._gpus: OnGpus | None = None
-        #: What is known about other models, and since when.
+        #: Answers of the supervisor about other models, and their times, by question, name and
+        #: version.
         self._model_facts: dict[tuple[str, str, int], tuple[float, bool]] = {}
         #: When to look again for segments to give back.
         self._trim_at_s = 0.0
-        #: For requests to models with a cache; None if the server has no cache.
+        #: Keys of requests to models with a response cache; None if the server has no cache.
         self.keys: Keys | None = None
 
     def _set_up(self, memory: Memory) -> None:
@@ -190,7 +191,7 @@ class TensorMemory:
         self.mappings.close()
 
     def begin(self, serial: int, memory: Memory) -> None:
-        """Begin: from here on others may hear of the arena's blocks."""
+        """Begin: from here on other processes may get references to the arena's blocks."""
         if memory.is_poisoned:
             self.close()
             self._set_up(memory)
@@ -293,7 +294,7 @@ class TensorMemory:
         return NO_ANSWER if answer is None else answer[0].text
 
     def own(self, blocks: Iterable[Block]) -> list[int]:
-        """Return those that lie in our arena."""
+        """Return the numbers of those blocks that are in this process's arena."""
         owner, own = self.arena.owner, []
         for block in blocks:
             if block.owner == owner:
@@ -301,7 +302,7 @@ class TensorMemory:
         return own
 
     def free(self, blocks: Iterable[Block], after: int = 0) -> None:
-        """End this process's leases of its own blocks, after a number of the broker's leases."""
+        """End leases of this process on its own blocks, after a number of the broker's leases."""
         self.arena.leases.end(self.own(blocks), after)
 
     def answered(self, blocks: list[Block], after: int = 0) -> None:

@@ -14,7 +14,9 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.frontends import FrontendSettings, Restriction
 from zmqtriton_floor.wire import RequestBody, StageTimes, Tensor
-from zmqtriton_frontends.entrance.ask import Ask, Content, Forwarding, Reports, are_wanted
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.forwarding import Forwarding
+from zmqtriton_frontends.entrance.reports import Reports, are_wanted
 from zmqtriton_frontends.inference import load_metrics
 from zmqtriton_frontends.inference.admission import (
     CheckedRequest,

@@ -12,7 +12,7 @@ from tests.support.shares import share_of
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
-from zmqtriton_frontends.entrance.ask import REPORT_HEADERS
+from zmqtriton_frontends.entrance.reports import REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.call import Response, answered

@@ -17,8 +17,9 @@ from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
-from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.classification import classify
+from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.process import request_log
 
 # --------------------------------------------------------------------------- admission

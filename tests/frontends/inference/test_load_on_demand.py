@@ -19,9 +19,11 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.wire import RepositoryState
-from zmqtriton_frontends.http_api.inference.http_inference import HttpInference, InferenceHead
+from zmqtriton_frontends.gateway.model_settings import apply_settings
+from zmqtriton_frontends.http_api.inference.heads import InferenceHead
+from zmqtriton_frontends.http_api.inference.http_inference import HttpInference
 from zmqtriton_frontends.http_api.inference.infer import Inference
-from zmqtriton_frontends.inference.catalogue import Catalogue, apply_settings
+from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_metrics import (
     of_model,
     of_server,

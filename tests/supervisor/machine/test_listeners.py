@@ -15,10 +15,10 @@ import pytest
 
 from tests.support.refusals import refusal
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import listeners
-from zmqtriton.supervisor.machine.control_socket import ControlSocket
-from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
-from zmqtriton.supervisor.machine.ports import SharedPort
+from zmqtriton.supervisor.machine.entry import listeners
+from zmqtriton.supervisor.machine.entry.control_socket import ControlSocket
+from zmqtriton.supervisor.machine.entry.listeners import BoundSocket, PortError
+from zmqtriton.supervisor.machine.entry.ports import SharedPort
 from zmqtriton.systemd import PassedSocket
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Call

@@ -21,24 +21,25 @@ from zmqtriton import addons
 from zmqtriton.config.parameters import Quota
 from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.options import Options, Setting, parse
-from zmqtriton.supervisor.machine import capacity, listeners
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
-from zmqtriton.supervisor.machine.instance_slots import (
+from zmqtriton.supervisor.machine.entry import listeners
+from zmqtriton.supervisor.machine.host import capacity
+from zmqtriton.supervisor.machine.host.instance_slots import (
     cores_of_policy,
     host_policy_name,
     pin_to_cores,
 )
-from zmqtriton.supervisor.machine.process_settings import process_settings, read_policy
-from zmqtriton.supervisor.machine.processes.child import Child
-from zmqtriton.supervisor.machine.processes.commands import withheld
-from zmqtriton.supervisor.machine.python_settings import PythonSettings, check_settings
-from zmqtriton.supervisor.machine.quotas import (
+from zmqtriton.supervisor.machine.host.quotas import (
     OomDetector,
     QuotaEnforcement,
     nice_value,
     own_memory_bytes,
 )
-from zmqtriton.supervisor.machine.segments import SegmentRegistry
+from zmqtriton.supervisor.machine.memory.segments import SegmentRegistry
+from zmqtriton.supervisor.machine.processes.child import Child
+from zmqtriton.supervisor.machine.processes.commands import withheld
+from zmqtriton.supervisor.machine.settings.process_settings import process_settings, read_policy
+from zmqtriton.supervisor.machine.settings.python_settings import PythonSettings, check_settings
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
@@ -618,7 +619,7 @@ def test_but_not_the_server_s_own(name: str) -> None:
     assert {name: "*"} == withheld({name: "x", "PATH": "y"}, (), _LOCAL)
 
 
-@pytest.mark.addons
+@pytest.mark.extra("storage")
 @pytest.mark.parametrize(("repository", "names"), _STORES.items())
 def test_and_not_its_credentials_of_a_store_that_it_uses(repository: str, names: list[str]) -> None:
     environment = dict.fromkeys(["PATH", *(name for of in _STORES.values() for name in of)], "x")

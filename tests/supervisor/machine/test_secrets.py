@@ -15,17 +15,18 @@ import pytest
 from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options import Options, Setting, TraceOptions, parse
-from zmqtriton.supervisor.machine import gpus, secrets
 from zmqtriton.supervisor.machine.action_runner import indented
-from zmqtriton.supervisor.machine.gpus import (
+from zmqtriton.supervisor.machine.guard import call_ready
+from zmqtriton.supervisor.machine.host import gpus
+from zmqtriton.supervisor.machine.host.gpus import (
     Gpu,
     NvmlError,
     list_nvml_gpus,
     used_memory_share,
     visible_gpus,
 )
-from zmqtriton.supervisor.machine.guard import call_ready
-from zmqtriton.supervisor.machine.secrets import SecretError
+from zmqtriton.supervisor.machine.settings import secrets
+from zmqtriton.supervisor.machine.settings.secrets import SecretError
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor import token_file, wire
 from zmqtriton_floor.settings.frontends import Restriction
@@ -108,7 +109,7 @@ _FILES = ("server_cert", "server_key", "root_cert")
 def test_ps_shows_no_key() -> None:
     program = (
         "import sys; from zmqtriton.options import parse;"
-        "from zmqtriton.supervisor.machine import secrets;"
+        "from zmqtriton.supervisor.machine.settings import secrets;"
         "secrets.hide_from_command_line(parse(sys.argv[1:]));"
         "print(open('/proc/self/cmdline').read().replace(chr(0), ' '))"
     )

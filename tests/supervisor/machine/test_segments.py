@@ -15,9 +15,14 @@ import pytest
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.supervisor.actions import OpenRegion
-from zmqtriton.supervisor.machine.capacity import available_bytes
-from zmqtriton.supervisor.machine.region_files import LentFile, RegionFiles, Suspects, is_file_of
-from zmqtriton.supervisor.machine.segments import SegmentRegistry
+from zmqtriton.supervisor.machine.host.capacity import available_bytes
+from zmqtriton.supervisor.machine.memory.region_files import (
+    LentFile,
+    RegionFiles,
+    Suspects,
+    is_file_of,
+)
+from zmqtriton.supervisor.machine.memory.segments import SegmentRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import is_size_sealed
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError

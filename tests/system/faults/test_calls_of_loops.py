@@ -48,12 +48,12 @@ ALLOWED = (
     ),
     Allowed(
         "os.fork",
-        "zmqtriton.supervisor.machine.reading.reader_process:start_reader",
+        "zmqtriton.supervisor.machine.repositories.reader_process:start_reader",
         "a fork, when all readers are slow",
     ),
     Allowed(
         "os.truncate",
-        "zmqtriton.supervisor.machine.segments:anonymous_memory",
+        "zmqtriton.supervisor.machine.memory.segments:anonymous_memory",
         "memory without a file, which takes no pages yet",
     ),
     Allowed(

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.wire import Tensor
 
-#: Clients ask for few combinations of outputs. Beyond this number they are worked out each time.
+#: Maximum number of combinations of outputs whose selections are kept; clients ask for few. Others
+#: are worked out each time.
 _MAX_SELECTIONS = 64
 
 
@@ -21,14 +22,14 @@ class EnsembleStep(NamedTuple):
     number: int
     model: str
     version: int
-    #: By the model's input, the ensemble's tensor that it gets.
+    #: Pairs of an input's name in the model and the name of the ensemble's tensor that it gets.
     inputs: tuple[tuple[str, str], ...]
-    #: By the model's output, the ensemble's tensor that it becomes.
+    #: Names of the ensemble's tensors that the step makes, by the model's names of its outputs.
     outputs: dict[str, str]
     reads: frozenset[str]
 
     def named(self, outputs: Iterable[Tensor]) -> dict[str, Tensor]:
-        """Return those of its model's outputs that the ensemble uses, by the ensemble's names."""
+        """Return the model's outputs that the ensemble uses, by the ensemble's names."""
         used = self.outputs
         return {used[tensor.name]: tensor for tensor in outputs if tensor.name in used}
 
@@ -37,9 +38,9 @@ class Selection(NamedTuple):
     """The steps that must run for a set of outputs."""
 
     outputs: tuple[str, ...]
-    #: By tensor, the steps that read it.
+    #: Steps that read a tensor, by the tensor's name.
     readers: dict[str, list[EnsembleStep]]
-    #: By step, the outputs of its model that are used.
+    #: Names of the used outputs of a step's model, by the step's number.
     used_outputs: dict[int, list[str]]
 
     def uses(self, tensor: str) -> int:
@@ -61,7 +62,7 @@ class EnsemblePlan:
             entry["name"]: len(_dims(entry)) + self.is_batching
             for entry in config.get("output", [])
         }
-        #: How many requests of one step each run may have in flight; 0 is no limit.
+        #: Maximum number of unanswered requests of one step in each run; 0: no limit.
         self.max_at_once = int(scheduling.get("max_inflight_requests", 0))
         self._writers = {name: step for step in self.steps for name in step.outputs.values()}
         self._everything = self._select(tuple(sorted(self.outputs)))

@@ -40,15 +40,16 @@ class TensorSet:
     """
 
     def __init__(self, selection: Selection, producer: MemberCall | None = None) -> None:
-        #: By the ensemble's names; None for one that was not given, or not made.
+        #: Tensors by their names in the ensemble; None for an optional input that the client did
+        #: not give, and for an output that its step did not make.
         self.tensors: dict[str, Tensor | None] = {}
         #: Sequence marks by tensor, where a step has changed them.
         self.sequences: dict[str, SequenceMarks] = {}
         #: The decoupled step whose response opened this set.
         self.producer = producer
-        #: Unanswered requests that read it, plus one while it is being processed.
+        #: Number of unanswered requests that read this set, plus one while it is being processed.
         self.holds = 0
-        #: Its outputs have been sent.
+        #: True once the outputs of this set have been sent to the client.
         self.is_sent = False
         self._selection = selection
         self._missing: dict[int, int] = {}
@@ -58,7 +59,7 @@ class TensorSet:
         self._uses: dict[str, int] = {}
 
     def add(self, name: str, tensor: Tensor | None) -> list[EnsembleStep]:
-        """Add tensors, and return the steps that now have all their inputs."""
+        """Add a tensor; return the steps that now have all their inputs."""
         self.tensors[name] = tensor
         ready = []
         for step in self._selection.readers.get(name, ()):
@@ -69,7 +70,7 @@ class TensorSet:
         return ready
 
     def add_outputs(self, step: EnsembleStep, made: Mapping[str, Tensor]) -> list[EnsembleStep]:
-        """Add what a step has made, by the ensemble's names; return the steps that can begin.
+        """Add a step's outputs, by the ensemble's names; return the steps that can begin.
 
         An output that was not made is as an optional input that was not given.
         """
@@ -153,25 +154,26 @@ class EnsembleRun:
         self.is_decoupled = request.generation.is_decoupled
         self.request_id = body.request_id
         self.parameters = body.parameters
-        #: Where its client wants outputs, by their names.
+        #: Places in the client's memory where it wants outputs, by the names of these.
         self.places = {place.output: place for place in body.places}
         self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
         #: The calls of members, by their requests, until the final answers of these.
         self.calls: dict[InflightRequest, MemberCall] = {}
-        #: The first one holds the inputs.
+        #: Tensor sets of the run; the first one holds the inputs.
         self.tensor_sets: list[TensorSet] = [TensorSet(self.selection)]
-        #: By step: how many of its requests are unanswered, and the tensor sets that wait for a
-        #: free place.
+        #: Number of unanswered requests of a step, by its number, and the tensor sets that wait
+        #: until the step may have another request.
         self.unanswered: dict[int, int] = {}
         self.waiting: dict[int, deque[TensorSet]] = {}
         #: The first error of a step, and the reason that the statistics give for it.
         self.error: ZmqTritonError | None = None
         self.reason = ""
-        #: How many responses were sent, and how many of them were read.
+        #: Number of responses that were sent to the client, and the number of them that it has
+        #: read.
         self.sent = 0
         self.consumed = 0
-        #: Its client takes no more than so many bytes of them unread, either. The numbers and bytes
-        #: of those that it has not read.
+        #: True if the client also limits the bytes of responses that it has not read. Then the
+        #: numbers and sizes of these responses, and the sum of their sizes.
         self.has_byte_window = self.is_decoupled and bool(request.row.flags & BYTE_WINDOW)
         self._unread: deque[tuple[int, int]] = deque()
         self._unread_bytes = 0
@@ -180,7 +182,7 @@ class EnsembleRun:
         self.compute_ns = 0
         #: Decoupled steps that may go on when the client has read more.
         self.stalled: list[MemberCall] = []
-        #: Above 0 while it is being processed and must not end.
+        #: Number of reasons that keep the run from ending while it is being processed.
         self.holds = 0
         self.is_over = False
 
@@ -206,7 +208,7 @@ class EnsembleRun:
         ]
 
     def named(self, error: ZmqTritonError) -> ZmqTritonError:
-        """Return an error that says in which ensemble it came about."""
+        """Return an error of the same kind whose text names the ensemble."""
         return from_number(error.number, f"in ensemble '{self.plan.model}', {error.text}")
 
     @property
@@ -216,14 +218,14 @@ class EnsembleRun:
         return self._unread_bytes >= STREAM_WINDOW_BYTES or unread >= STREAM_WINDOW
 
     def add_sent(self, size: int) -> None:
-        """Note that a response of this size was sent."""
+        """Count a response that was sent, and its size in bytes."""
         if self.has_byte_window:
             self._unread.append((self.sent, size))
             self._unread_bytes += size
         self.sent += 1
 
     def consume(self, responses: int, passed: int) -> None:
-        """Note how many the client has read, and how many do not count as unread any more."""
+        """Update the number of read responses, and of those that no longer count as unread."""
         self.consumed = max(self.consumed, responses)
         passed = max(self.consumed, passed)
         while self._unread and self._unread[0][0] < passed:
@@ -260,12 +262,12 @@ class MemberCall:
     run: EnsembleRun
     wave: TensorSet
     step: EnsembleStep
-    #: Responses of a decoupled step that were consumed, and how many of those its stub knows
-    #: of.
+    #: Number of a decoupled step's responses that were consumed, and how many of them its stub
+    #: knows of.
     taken: int = 0
     granted: int = 0
-    #: Responses that have come, those of them that do not count at its stub as unread any more,
-    #: and the bytes of the others.
+    #: Number of responses that have come, of those that no longer count at the stub as unread, and
+    #: the bytes of the others.
     arrived: int = 0
     passed: int = 0
     arrived_bytes: int = 0

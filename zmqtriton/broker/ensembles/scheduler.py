@@ -2,7 +2,7 @@
 
 The core hands over requests to ensembles, and what becomes of their member requests. Bodies are
 taken apart and put together here, but tensors' data is never looked at. A run is answered only
-after the last of its member requests, so that nobody reads memory that its owner believes free.
+after the last of its member requests, so that no step reads memory that its owner believes free.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from zmqtriton_floor.errors import (
 
 _SEQUENCE_LOST = Unavailable("the broker died while the sequence was going on")
 _DROPPED = Cancelled("another step of the ensemble has failed")
-#: The stub of a step hears after so much that it need not wait: a part of the window.
+#: Bytes of responses after which the stub of a step gets an acknowledgement, so that it need not
+#: wait: a quarter of its window.
 _PASSED_BYTES = wire.STREAM_WINDOW_BYTES // 4
 _STUCK = (
     "unexpected deadlock, at least one output is not set while no more ensemble steps can be made"
@@ -54,7 +55,7 @@ class EnsembleScheduler(BrokerPart):
         self._lifecycle = lifecycle
         self._cache_lookup = cache_lookup
         self._last_id = 0
-        #: By the requests to the ensembles, in the order in which they began.
+        #: Runs by the requests to their ensembles, oldest first.
         self._runs: dict[InflightRequest, EnsembleRun] = {}
 
     # ------------------------------------------------------------ what happens
@@ -89,7 +90,7 @@ class EnsembleScheduler(BrokerPart):
         self._end_if_over(run, now_ns)
 
     def _loss(self, request: InflightRequest) -> Unavailable | None:
-        """Return the error of a repeated request that cannot begin anew; None if it can.
+        """Return the error of a repeated request that cannot begin again; None if it can.
 
         What its steps have answered to an earlier broker is lost, and none may run twice.
         """
@@ -139,7 +140,7 @@ class EnsembleScheduler(BrokerPart):
     def cancel_run(
         self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
     ) -> None:
-        """Cancel a run: no other step begins, and running ones are told."""
+        """Cancel a run: no further step begins, and its unanswered steps are cancelled."""
         run = self._runs.get(request)
         if run is None or run.error is not None:
             return
@@ -162,9 +163,9 @@ class EnsembleScheduler(BrokerPart):
             self.cancel_run(request, error, statistics.OTHER, now_ns)
 
     def acknowledge_responses(self, request: InflightRequest, responses: int, passed: int) -> None:
-        """Take note of how many responses the client of a decoupled ensemble has read.
+        """Update the number of responses that the client of a decoupled ensemble has read.
 
-        With what was told before its steps learn that it goes on.
+        If the client has caught up, steps that were waiting for it may send more.
         """
         run = self._runs.get(request)
         if run is None:
@@ -292,9 +293,10 @@ class EnsembleScheduler(BrokerPart):
     # ---------------------------------------------------------------- the end
 
     def _release_set(self, run: EnsembleRun, wave: TensorSet) -> None:
-        """Drop one hold on a tensor set.
+        """Release a hold on a tensor set.
 
-        After the last one the response of a decoupled step is consumed.
+        After the last hold, the response of the decoupled step that opened the set counts as
+        consumed.
         """
         wave.holds -= 1
         if wave.holds or wave.producer is None:
@@ -362,7 +364,7 @@ class EnsembleScheduler(BrokerPart):
             self._release(left)
 
     def _stream(self, run: EnsembleRun, wave: TensorSet, now_ns: int) -> None:
-        """Send one response of a decoupled ensemble."""
+        """Send the outputs of a complete tensor set as a response of a decoupled ensemble."""
         try:
             outputs = _outputs(run, wave)
         except ZmqTritonError as error:

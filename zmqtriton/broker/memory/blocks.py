@@ -171,7 +171,7 @@ class HolderLeases:
             self._all[block] = self._all.get(block, 0) + 1
 
     def widen_extent(self, block: Block, start: int, end: int) -> None:
-        """Note that a process was told of these bytes of a block, and may tell others."""
+        """Widen the known extent of a block: holders may refer to these bytes and pass them on."""
         if block in self._all:
             low, high = self._extents.get(block, (start, end))
             self._extents[block] = min(low, start), max(high, end)
@@ -213,7 +213,7 @@ class HolderLeases:
         return released
 
     def hand_over(self, holder: int, to: int, blocks: Iterable[Block]) -> None:
-        """Move leases to another holder; owners need not be told."""
+        """Move leases to another holder; owners get no message, since they only count leases."""
         blocks = [*blocks]
         extents = {block: self._extents[block] for block in blocks if block in self._extents}
         self.lease(to, self.release(holder, blocks))
@@ -229,7 +229,7 @@ class HolderLeases:
 
     @property
     def blocks(self) -> Collection[Block]:
-        """Return the blocks that somebody holds."""
+        """Return the blocks that have a lease."""
         return self._all.keys()
 
     @property
@@ -244,20 +244,21 @@ class Blocks:
     def __init__(self, outbox: Outbox, living: Container[int]) -> None:
         self.leases = HolderLeases()
         self._provenance = Provenance(self.leases)
-        #: How often stubs have referred to memory that they cannot know of.
+        #: Number of stubs' messages that referred to memory which the stub was never given.
         self.forged = 0
-        #: Which broker this is. All but the first have leases to learn from their holders.
+        #: Epoch of this broker. Each broker but the first (1) has to learn the existing leases from
+        #: their holders.
         self.epoch = 1
-        #: The last epoch in which all holders have reported.
+        #: Epoch of the last broker that received lease reports from all holders.
         self.settled_epoch = 1
         self._outbox = outbox
         #: The serials of living processes.
         self._living = living
         self.dead = SegmentsOfTheDead(outbox, self._used_blocks)
-        #: Returns the blocks of outcomes whose requests have not come again yet.
+        #: Returns the blocks of outcomes whose requests have not been repeated yet.
         self.early_blocks: Callable[[], Iterable[Block]] = tuple
-        #: Returns who had made those requests of an earlier broker's time that a stub has, and that
-        #: have not come again yet.
+        #: Returns the serials of the processes that made a stub's requests in an earlier broker's
+        #: time, and have not repeated them yet.
         self.earlier_askers: Callable[[int], Collection[int]] = lambda stub: ()
 
     def admit_outcome(
@@ -265,8 +266,9 @@ class Blocks:
     ) -> tuple[Outcome, bytes]:
         """Check a stub's outcome and mark it for its receiver.
 
-        It gets the flag PLACED if it refers to memory, and becomes an error if it refers to memory
-        that the stub was never given.
+        It gets the flag HAS_REFERENCES if it refers to memory, FORWARDED as well if that is its
+        request's inputs alone, and becomes an error if it refers to memory that the stub was never
+        given.
         """
         peer, own_id, code, text, flags, number, blocks = outcome
         flags &= ~(HAS_REFERENCES | FORWARDED)
@@ -360,9 +362,9 @@ class Blocks:
         self.leases.lease(holder, there)
 
     def take_report(self, holder: int, blocks: list[Block]) -> None:
-        """Lease what a process has held since the time of an earlier broker.
+        """Lease blocks that a process has held since the time of an earlier broker.
 
-        Which bytes it was told of, that one knew: all are allowed.
+        Only that broker knew which bytes of them the process was given, so all bytes are allowed.
         """
         self.grant_lease(holder, blocks)
         for block in blocks:
@@ -378,7 +380,7 @@ class Blocks:
         self.grant_lease(holder.serial, blocks)
 
     def discard(self, source: int, outcome: Outcome) -> None:
-        """Release the blocks of an outcome that nobody gets."""
+        """Release the blocks of an outcome that reaches no receiver."""
         own = source, *self.dead
         self._tell_owners(block for block in outcome.blocks if block.owner in own)
 

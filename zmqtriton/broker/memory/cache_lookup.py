@@ -1,9 +1,10 @@
 """The response cache as requests meet it: which are answered from it, and what it keeps.
 
 Called by the core for each request that has a key, when it is admitted and when it is answered. No
-tensor is looked at: small ones are part of a body, others stay in the memory of whoever made them,
-where the cache holds a lease. Bodies are compared by the keys that frontends and stubs have made.
-The requests of one model are never answered with what another model or a client has asked for.
+tensor is looked at: small ones are part of a body, others stay in the memory of the process that
+made them, where the cache holds a lease. Bodies are compared by the keys that frontends and stubs
+have made. The requests of one model are never answered with what another model or a client has
+asked for.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
 from zmqtriton_floor.settings.broker import Cache
 
 _PAGE = 4096
-#: Requests whose answers fit no other request: they may lie on a GPU, have been given before, or
-#: name a sequence.
+#: Flags of requests whose answers fit no other request: these may be on a GPU, may have been given
+#: before, or belong to a sequence.
 _UNCACHEABLE_FLAGS = (
     wire.ACCEPTS_GPU | wire.RESENT | wire.PADDING | wire.SEQUENCE_START | wire.SEQUENCE_END
 )
@@ -35,7 +36,7 @@ class CacheLookup(BrokerPart):
         super().__init__(state)
         self._lifecycle = lifecycle
         self._answers = answers
-        #: None if the server has no response cache.
+        #: Entries of the response cache; None if the server has none.
         self.cache: ResponseCache | None = None
         #: Keys for the steps of ensembles, whose requests are made in this process.
         self._keys = Keys(b"")
@@ -121,8 +122,8 @@ class CacheLookup(BrokerPart):
     ) -> None:
         """Store the only response of a request that was missed.
 
-        Nobody was told of it yet, so neither its blocks nor those of its inputs can have been
-        reused.
+        No process has got the response yet, so neither its blocks nor those of its inputs can have
+        been reused.
         """
         cache, miss = self.cache, request.miss
         request.miss = None
@@ -145,7 +146,7 @@ class CacheLookup(BrokerPart):
         generation.statistics.record_cache_insertion(lookup_ns, took_ns)
 
     def _can_lease_in_time(self, owner: int, source: int, asker: int) -> bool:
-        """True if a block's owner hears of a lease before it may reuse the block.
+        """True if a lease reaches the owner of a block before the owner may reuse the block.
 
         A block may be an input of a stub's own request, which is free with the reply to it; that
         reply takes another way. Blocks of a frontend are known not to be a client's only if the
@@ -162,7 +163,7 @@ class CacheLookup(BrokerPart):
             self._release(self.cache.forget_generation(generation.number))
 
     def forget_owner(self, serial: int) -> None:
-        """Drop the answers that lie in the memory of a dead process."""
+        """Drop the answers with blocks in the memory of a dead process."""
         if self.cache is not None:
             self._release(self.cache.forget_owner(serial))
 
@@ -190,7 +191,7 @@ class CacheLookup(BrokerPart):
 
 
 def _shared(body: bytes) -> int:
-    """Return how many bytes of shared memory a response refers to."""
+    """Return the size of the shared memory that a response refers to, in bytes of whole pages."""
     outputs = wire.decode_response(body).outputs
     sizes = [tensor.data.size for tensor in outputs if type(tensor.data) is wire.Reference]
     return sum(-(-size // _PAGE) * _PAGE for size in sizes)

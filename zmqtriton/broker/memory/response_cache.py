@@ -36,7 +36,7 @@ class CacheEntry:
 
 class ResponseCache:
     def __init__(self, max_bytes: int, max_shared: int) -> None:
-        """Set the bounds: bytes in all, and bytes in the memory of those who answered."""
+        """Set the limits: bytes in all, and bytes of blocks in shared memory."""
         self.max_bytes = max_bytes
         self._max_shared = max_shared
         self.size = 0
@@ -82,7 +82,7 @@ class ResponseCache:
         return self._drop_all(self._by_generation.get(generation, ()))
 
     def forget_owner(self, owner: int) -> list[CacheEntry]:
-        """Drop all answers that lie in the memory of a dead process."""
+        """Drop all answers with blocks in the memory of a dead process."""
         return self._drop_all(self._by_owner.get(owner, ()))
 
     def _drop_all(self, keys: Iterable[CacheKey]) -> list[CacheEntry]:

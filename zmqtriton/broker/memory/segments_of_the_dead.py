@@ -15,16 +15,17 @@ from zmqtriton_floor.wire import MAX_ROWS, Block, LeasedSegments
 
 class SegmentsOfTheDead:
     def __init__(self, outbox: Outbox, used_blocks: Callable[[], Iterable[Block]]) -> None:
-        """Set up; `used_blocks` returns those of all owners that somebody reads or will read."""
+        """Set up; `used_blocks` returns all owners' blocks that a process reads or will read."""
         self._outbox = outbox
         self._used_blocks = used_blocks
-        #: The segments that the supervisor was told to keep, by owner; None before that.
+        #: Segments that the supervisor keeps, as this broker has last reported them, by dead owner;
+        #: None before the first report.
         self._kept: dict[int, set[int] | None] = {}
-        #: The owners of which something may have changed.
+        #: Dead owners whose used segments may have changed since the last report.
         self.changed: set[int] = set()
 
     def add(self, owner: int) -> None:
-        """Take note of a death."""
+        """Add a dead process; the next report says which of its segments are still read."""
         self._kept[owner] = None
         self.changed.add(owner)
 
@@ -35,12 +36,15 @@ class SegmentsOfTheDead:
         return iter(self._kept)
 
     def note_release(self, owner: int) -> None:
-        """Note that a lease of a dead process's memory has ended, or may have."""
+        """Report a dead owner's segments again: a lease of its memory has ended, or may have."""
         if owner in self._kept:
             self.changed.add(owner)
 
     def tell(self) -> None:
-        """Tell the supervisor which segments are still read. To be called once leases are known."""
+        """Tell the supervisor which segments are still read.
+
+        Call this only once all leases are known.
+        """
         used: dict[int, set[int]] = {owner: set() for owner in self.changed}
         for block in self._used_blocks():
             if block.owner in used:

@@ -18,10 +18,10 @@ from zmqtriton_floor.wire import Executed, Outcome
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 _BUCKETS_MS = [100.0, 500.0, 2000.0, 5000.0]
 
-#: Quantiles cover the last minute, which is forgotten in this many steps.
+#: Number of steps in the last minute, which quantiles cover, and the length of a step.
 _STEPS = 5
 _STEP_NS = 12_000_000_000
-#: Values that differ by less than this share are counted as one: a quantile is off by half of it at
+#: Largest relative difference of values that are counted as one: a quantile is off by half of it at
 #: most.
 _RESOLUTION = 0.01
 _PER_LOG = 1 / log(1 + _RESOLUTION)
@@ -50,7 +50,7 @@ class Summary:
         self._clock = clock
         self._count = 0
         self._sum = 0
-        #: How many values there were of each size, by the step in which they came.
+        #: Number of values of each size, which is a logarithm, for each step of the last minute.
         self._steps: dict[int, dict[int, int]] = {}
 
     def add(self, ns: int, count: int = 1) -> None:
@@ -90,7 +90,7 @@ def _quantile(sizes: dict[int, int], quantile: float) -> int | None:
 
 
 class LatencyStatistics(ModelStatistics):
-    """Statistics that also keep the distribution of latencies, not only their sums."""
+    """Counters of a version that also keep the distribution of its latencies."""
 
     def __init__(
         self, config: MetricsConfig, clock: Clock, buckets: list[float], *, is_cached: bool

@@ -1,8 +1,8 @@
 """Metrics of the models' own: families, and series shared by all instances that hold them.
 
 A pure state machine. The service passes on what stubs say, the core tells of deaths, and the
-metrics process gets everything with the statistics. A series lives while somebody holds it; what
-one holder has added stays when that holder goes.
+metrics process gets everything with the statistics. A series lives while a metric object of a model
+holds it; what one holder has added stays when that holder goes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Series:
         #: The sum of a counter or of a histogram's observations, or the value that a gauge was set
         #: to.
         self.value = 0.0
-        #: What was added to a gauge since it was set.
+        #: Sum of what was added to a gauge since it was last set.
         self.more = 0.0
-        #: When a gauge was set, by the machine's clock.
+        #: Time when the gauge was last set, by the machine's clock.
         self.set_ns = 0
-        #: How many observations fell into each bucket.
+        #: Number of observations in each bucket; the last bucket is for those above all bounds.
         self.counts = [0] * (len(buckets) + 1)
 
 
@@ -57,7 +57,8 @@ class MetricHandle:
     def __init__(self, family: Family, series: Series, buckets: list[float]) -> None:
         self.family = family
         self.series = series
-        #: For each bucket of the object's own, the bucket of the series that it falls into.
+        #: Buckets of the series that the object's own buckets fall into. The bounds of the series
+        #: are those of its first holder.
         self.places = [bisect_left(series.buckets, bound) for bound in [*buckets, inf]]
 
 
@@ -123,7 +124,7 @@ class ReportedMetrics:
                 self._leave(family, (serial, number))
 
     def page(self) -> list[dict[str, Any]]:
-        """Return all families for the metrics process, in the order in which they were made."""
+        """Return all families for the metrics process, oldest first."""
         return [
             {
                 "name": family.name,

@@ -23,9 +23,9 @@ from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
-#: The begin of an error says what it is.
+#: Maximum length of an error in the reports: its beginning says what it is.
 _MAX_ERROR = 2000
-#: Mean times are those of so many seconds, if somebody asks as often.
+#: Interval of mean times, if questions come at least this often.
 WINDOW_NS = 10_000_000_000
 _STEP_NS = 1_000_000_000
 _MAX_REMOVED = 256
@@ -103,7 +103,7 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
     text, failed_ns = counters.last_error
     last_error = {"text": text[:_MAX_ERROR], "at_s": (failed_ns + wall_offset_ns) / 1e9}
     ages = [execution_age_ns(one, now_ns) for one in scheduler.instances.values()]
-    #: None where there is nothing to tell.
+    #: Figures that the protocol has no field for; None leaves a figure out.
     own = {
         "sequences": scheduler.sequence_count,
         "last_error": last_error if text else None,
@@ -125,7 +125,7 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
 
 
 def _batching(scheduler: Scheduler) -> dict[str, Any]:
-    """Return how full batches are; empty for a model that has none."""
+    """Return figures about how full batches are; empty for a model that has none."""
     generation = scheduler.generation
     if scheduler.sequences is not None and not generation.is_iterative:
         counters = generation.statistics
@@ -138,7 +138,7 @@ def _batching(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def _in_flight(schedulers: Mapping[int, Scheduler]) -> dict[str, int]:
-    """Return how many requests each instance has that is not idle, by serial number."""
+    """Return the number of open requests of each instance that has any, by serial number."""
     return {
         str(instance.serial): len(instance.open_requests)
         for scheduler in schedulers.values()
@@ -148,14 +148,14 @@ def _in_flight(schedulers: Mapping[int, Scheduler]) -> dict[str, int]:
 
 
 def execution_age_ns(instance: Instance, now_ns: int) -> int:
-    """Return how long the oldest execution of an instance has lasted; 0 if it executes nothing."""
+    """Return the age of an instance's oldest execution in ns; 0 if it executes nothing."""
     if instance.concurrency == 1 or not instance.batches:
         return instance.busy_ns(now_ns)
     return max(0, now_ns - min(batch.dispatched_ns for batch in instance.batches.values()))
 
 
 def _execution_ages(schedulers: Mapping[int, Scheduler], now_ns: int) -> dict[str, int]:
-    """Return for how long each instance that executes has done so, by serial number."""
+    """Return the age of the oldest execution of each executing instance in ns, by serial number."""
     return {
         str(instance.serial): age_ns
         for scheduler in schedulers.values()
@@ -188,7 +188,7 @@ def _occupancy(scheduler: Scheduler, now_ns: int) -> dict[str, int]:
 
 
 def _streams(scheduler: Scheduler) -> dict[str, int]:
-    """Return how many requests the instances have, how many more they take, and their bound."""
+    """Return the open requests of the instances, the room for more, and the limit of each."""
     present = [one for one in scheduler.instances.values() if one.is_open]
     return {
         "open": sum(len(one.open_requests) for one in present),
@@ -229,7 +229,7 @@ class RecentTimes:
 
 
 class LoadReports:
-    """The load of models, for who distributes requests over servers.
+    """The load of models, for processes that distribute requests over servers.
 
     Asked several times a second, so it reads a few counters of each model and none of its
     histograms.
@@ -304,14 +304,16 @@ class Readings:
 
     def __init__(self, generations: GenerationRegistry) -> None:
         self._generations = generations
-        #: Not by numbers: a generation that was given up comes back with its own, and no counts.
+        #: Counters at the last question, by generation. Its number is no key: a generation that was
+        #: given up comes back under the same one, and has no counts.
         self._counters: dict[BrokerGeneration, _Counters] = {}
         self._asked_ns = 0
-        #: Those that were removed since the last question. Bounded: whoever asks may have gone.
+        #: Generations that were removed since the last question. Their number is bounded, since the
+        #: process that asks may have gone.
         self._removed: deque[BrokerGeneration] = deque(maxlen=_MAX_REMOVED)
 
     def generation_removed(self, generation: BrokerGeneration) -> None:
-        """Take note that a generation is gone, and had perhaps failed for that reason."""
+        """Keep a removed generation for the next question: its removal may have failed requests."""
         if self._asked_ns:
             self._removed.append(generation)
 
@@ -362,5 +364,5 @@ def _row(generation: BrokerGeneration, pending: int, grown: _Counters) -> dict[s
 
 
 def _quantile(values: list[int], share: float) -> int | None:
-    """Return what this share of the sorted values does not exceed; None without values."""
+    """Return the quantile of sorted values: this share does not exceed it; None without values."""
     return values[ceil(share * len(values)) - 1] if values else None

@@ -1,9 +1,9 @@
 """Triton's counters of one model version.
 
 Durations are in nanoseconds and count per request: each request of a batch adds the whole time of
-the batch. Stubs count the responses of decoupled models, most of which do not pass through the
-broker. A version that is compared with another one has its durations counted by size, too: memory
-is bounded, counts can be subtracted, and a percentile is wrong by a sixteenth at most.
+the batch. Stubs count the responses of decoupled models, since most of these do not pass through
+the broker. A version that is compared with another one has its durations counted by size, too:
+memory is bounded, counts can be subtracted, and a percentile is wrong by a sixteenth at most.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
 from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
-#: Why a request failed, in the words of the metrics.
+#: Reasons of failures, as the metrics name them.
 REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
-#: Enough for quantiles of a few seconds.
+#: Maximum number of latencies between two readings: enough for quantiles of a few seconds.
 MAX_LATENCIES = 1024
 _BOUNDS_NS = [round(bound * 1e9) for bound in REQUEST_BOUNDS_S]
-#: For which limit a request was refused, by the name under which it is set; memory is that of all
-#: waiting bodies. A deadlock is refused whatever the limits are.
+#: Limits that a request can be refused for, as the metrics name them. "memory" limits the bytes of
+#: all unanswered bodies. "deadlock" is no limit: such a request is refused in any case.
 MAX_REQUESTS, MAX_MODEL_REQUESTS, MEMORY = "max_requests", "max_model_requests", "memory"
 QUEUE_SIZE, QUEUE_TIMEOUT, TOKEN = "max_queue_size", "queue_timeout", "token"
 DEADLOCK = "deadlock"
-#: Durations below this are one size.
+#: Least duration that is counted as it is; shorter ones count as this one.
 _LEAST_NS = 1024
-#: Where the fields of each kind begin: its count, the time to compute it, the time to send it.
+#: Index of the first of three fields for each kind of response: its count, the time to compute it,
+#: the time to send it.
 _SUCCESS, _FAIL, _EMPTY, _CANCEL = 0, 3, 6, 9
 _FIELDS = 12
-#: The stubs' own limit; a larger index is malformed.
+#: Maximum number of indexes, as in the stubs; a larger index is malformed.
 _MAX_INDEXES = 1024
 #: Nanoseconds from an arbitrary origin.
 Clock = Callable[[], int]
@@ -52,7 +53,7 @@ class ResponseCounts:
         self._rows: dict[int, list[int]] = {}
 
     def add(self, text: str) -> None:
-        """Add what a stub has counted since its last message. Raises ProtocolError."""
+        """Add the counts of a stub since its last message. Raises ProtocolError."""
         try:
             rows = json.loads(text)
             if any(type(x) is not int or x < 0 for row in rows for x in row):
@@ -88,7 +89,8 @@ class TrialTimes:
     __slots__ = ("_compute", "_request", "uncopied")
 
     def __init__(self) -> None:
-        #: Requests of models and ensembles that a version which is tried would have got copies of.
+        #: Number of requests of models and ensembles that were not copied to the version on trial,
+        #: as clients' would have been.
         self.uncopied = 0
         self._compute: dict[int, int] = {}
         self._request: dict[int, int] = {}
@@ -131,11 +133,11 @@ class CountedRequest(Protocol):
     #: The number of inferences that it counts for.
     elements: int
     brokered_responses: int
-    #: Nobody awaits it any more.
+    #: True if its client has cancelled it, or no longer waits for it.
     is_cancelled: bool
-    #: It has failed at its deadline already.
+    #: True if it was already counted as failed, at its deadline.
     is_counted: bool
-    #: Why it has failed, or "".
+    #: Text of the error that it has failed with, or "".
     error: str
 
 
@@ -171,7 +173,8 @@ class Overdue:
     """The requests whose deadline has passed while they were executed."""
 
     count: int = 0
-    #: How long their clients would have waited, and how much of that was spent in the queue.
+    #: Sum of the times from arrival to deadline, which their clients allowed, and sum of the parts
+    #: of these that were spent in the queue.
     allowed_ns: int = 0
     queued_ns: int = 0
     last_ns: int = 0
@@ -206,29 +209,31 @@ class ModelStatistics:
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
-        #: Requests that were refused for a limit, by that.
+        #: Number of requests that were refused for a limit, by its name.
         self.refusals: dict[str, int] = {}
-        #: The text of the last failure that was not its client's wish, and when that was.
+        #: Text and time of the last failure that was not its client's wish.
         self.last_error: tuple[str, int] = ("", 0)
-        #: Requests whose deadline has passed, and of them those that were being executed then.
+        #: Number of requests whose deadline has passed, and figures of those that were being
+        #: executed then.
         self.deadlines = 0
         self.overdue = Overdue()
-        #: Whether responded() is to hear of those too that are no streams'.
+        #: True if record_response() must be called for models with a single response, too.
         self.times_responses = False
-        #: Of a decoupled model; None for others, which give one response each.
+        #: Response counters of a decoupled model; None for others, which give one response each.
         self.responses: ResponseCounts | None = None
-        #: Responses of streams that went straight to their readers, and those that came through the
-        #: broker.
+        #: Number of streams' responses that went straight to their readers, and of those that came
+        #: through the broker.
         self.direct = 0
         self.brokered = 0
-        #: How long requests took that succeeded since the last reading (readings.py): those whose
-        #: numbers have none of these bits, so that a busy model's are some of all the time.
+        #: Latencies in ns of requests that succeeded since the last reading (`reports.Readings`).
+        #: Only requests whose number has no bit of the mask are kept, so that the samples of a busy
+        #: model come from the whole interval.
         self.latencies_ns: deque[int] = deque(maxlen=MAX_LATENCIES)
         self.latencies_mask = 0
-        #: How many requests that succeeded took no longer than each bound, and longer than the one
-        #: before it.
+        #: Number of requests that succeeded within each bound, but not within the one before it;
+        #: the last entry is for requests above all bounds.
         self.times = [0] * (len(_BOUNDS_NS) + 1)
-        #: Requests that nobody awaited any more while they were executed, and how many of them have
+        #: Requests that were cancelled while they were executed, and how many of them have
         #: succeeded and failed since.
         self.unawaited, self.late_successes, self.late_failures = 0, 0, 0
         #: Kept while the version is compared with another one.
@@ -275,7 +280,7 @@ class ModelStatistics:
         self.record_refusal(limit)
 
     def record_refusal(self, limit: str) -> None:
-        """Count a request that was refused for a limit, beside its failure."""
+        """Count a request that was refused for a limit, in addition to its failure."""
         self.refusals[limit] = self.refusals.get(limit, 0) + 1
 
     def record_failure(self, request: CountedRequest, reason: str, now_ns: int) -> None:
@@ -289,7 +294,7 @@ class ModelStatistics:
             self.late_failures += 1
 
     def record_overdue(self, request: CountedRequest, deadline_ns: int, now_ns: int) -> None:
-        """Count a request whose deadline passes in its execution, beside its failure."""
+        """Count a request whose deadline passes in its execution, in addition to its failure."""
         overdue = self.overdue
         overdue.count += 1
         overdue.allowed_ns += max(0, deadline_ns - request.arrived_ns)
@@ -421,5 +426,5 @@ class Traffic:
     sent_bytes: int = 0
     #: Messages that were dropped: malformed, or not allowed from where they came.
     malformed: int = 0
-    #: How long the turns of the loop took, when somebody last asked.
+    #: Durations of the loop's turns, as of the last question about statistics.
     turns: dict[str, Any] = field(default_factory=dict)

@@ -27,7 +27,7 @@ class Answers(BrokerPart):
     def __init__(self, state: BrokerState, deadlocks: Deadlocks) -> None:
         super().__init__(state)
         self._deadlocks = deadlocks
-        #: Set if there is a process to send spans to.
+        #: Sender of spans; None before the Bootstrap has come.
         self._spans: spans.SpanSender | None = None
         #: Called when a retired generation has answered everything.
         self.on_drained: Callable[[BrokerGeneration], None]
@@ -35,7 +35,7 @@ class Answers(BrokerPart):
         self._kept_back: dict[RequestKey, int] = {}
 
     def begin_traces(self, directory: str) -> None:
-        """Note that there is a process to send spans to."""
+        """Send spans of traced requests to the tracing process; its socket is in `directory`."""
         self._spans = spans.SpanSender(directory)
 
     def _send_span(self, request: InflightRequest, sender: spans.SpanSender) -> None:
@@ -92,7 +92,7 @@ class Answers(BrokerPart):
         self._send(peer, refusal, b"")
 
     def leave_order(self, request: InflightRequest) -> None:
-        """Let no other answer wait for that of this request, which nobody reads."""
+        """Take a request out of the order, so that no other answer waits for its own."""
         order = request.generation.order
         if order is not None:
             self._send_kept(order.leave(request.key))

@@ -1,12 +1,12 @@
-"""Requests of which only the broker knows that they have begun, in memory that outlives it.
+"""The record of begun requests that only the broker knows, in memory that outlives it.
 
 Stubs know of what they execute, and forget what they have answered once the answer must have left
-the broker. Two things they cannot know: to which run of an ensemble a step belongs, and that an
+the broker. Two things they cannot know: which run of an ensemble a step belongs to, and that an
 answer is kept back in the broker for the sake of its order. So the broker writes such requests
 here: a run before its first step is sent, an answer while it is kept, both until the answer has
-left. The next broker reads what it finds, and executes none of that again: of a run of which one
-step was sent, and not answered, the stubs know whether it has begun. The supervisor keeps the
-memory.
+left. The next broker reads what it finds, and executes none of these requests again. One kind is in
+doubt: if a single step of a run was sent and not answered, the stubs know whether the run has
+begun. The supervisor keeps the memory.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.execution_progress import RequestKey
 
-#: Of a broker that nobody follows.
+#: Size in bytes of the record of a broker that has no successor to read it.
 _OWN_BYTES = 1 << 16
 
-#: How many requests have found no room.
+#: Header of the record: the number of requests that found no room.
 _UNNAMED = struct.Struct("=Q")
-#: Who asks, and the id of the request; of nobody if the place is free. Then the id of the step that
-#: may not have begun; 0 if the request has.
+#: Entry of a request: the serial of the peer that made it, and its id there; zeros if the entry is
+#: free. Then the id of the step that may not have begun; 0 if the request has.
 _ENTRY = struct.Struct("=QQQ")
 _STEP = struct.Struct("=Q")
 _STEP_AT = 16
-#: Of a request that found no room.
+#: Place of a request that found no room. No entry is there: the header is.
 _NOWHERE = 0
 
 
 class _BegunRun(NamedTuple):
-    """A run of this broker's own of which a step was sent."""
+    """A run that this broker has begun: at least one of its steps was sent."""
 
     place: int
-    #: 0 once more than the first step was sent, or anything answered.
+    #: Id of the run's first step; 0 once a second one was sent, or any step was answered.
     first_step: int
 
 
@@ -43,18 +43,20 @@ class BegunRequests:
     """One broker's view of the memory: what it found there, and what it has written itself."""
 
     def __init__(self) -> None:
-        """Begin with memory of its own, in which nothing is written."""
-        #: By the requests of clients and models; those of a run's own members are a part of it.
+        """Begin with an empty record in memory of this process."""
+        #: Runs by the requests of clients and models. A run that is a step of another run is a part
+        #: of that.
         self._runs: dict[RequestKey, _BegunRun] = {}
         self.adopt(bytearray(_OWN_BYTES))
 
     def adopt(self, memory: Any) -> None:
-        """Use this memory, in which earlier brokers may have written."""
+        """Read the record of earlier brokers in this memory, and write there from now on."""
         self._memory = memory
         self._free: list[int] = []
         #: The places of requests that an earlier broker has written.
         self._earlier: dict[RequestKey, int] = {}
-        #: Those of them that have begun if a step has, by the step; and the steps.
+        #: Earlier requests that have begun only if a step has, by the id of this step; and the ids
+        #: of the steps by request.
         self._in_doubt: dict[int, RequestKey] = {}
         self._steps: dict[RequestKey, int] = {}
         used = len(bytes(memory).rstrip(b"\0"))
@@ -80,7 +82,7 @@ class BegunRequests:
         return 0 if self._earlier_unnamed else self._steps.get(key, 0)
 
     def confirm_steps(self, steps: Iterable[int] | None) -> None:
-        """Note that these steps of an earlier broker have begun; with None, that any may have."""
+        """Confirm steps of an earlier broker as begun; with None, any of them may have."""
         for step in list(self._in_doubt) if steps is None else steps:
             key = self._in_doubt.pop(step, None)
             if key is not None:
@@ -88,9 +90,9 @@ class BegunRequests:
                 self.confirm(self._earlier[key])
 
     def add(self, key: RequestKey, step: int = 0) -> int:
-        """Write a request, before its begin can be seen; return its place.
+        """Write a request before its begin can be seen; return its place.
 
-        With a step it has begun if that has.
+        If a step is given, the request counts as begun only if that step has.
         """
         if self._free:
             place = self._free.pop()
@@ -103,7 +105,7 @@ class BegunRequests:
         return place
 
     def confirm(self, place: int) -> None:
-        """Note that the request has begun, whatever becomes of the step that it was added with."""
+        """Record a request as begun for certain, whatever becomes of its step."""
         if place != _NOWHERE:
             _STEP.pack_into(self._memory, place + _STEP_AT, 0)
 
@@ -128,7 +130,7 @@ class BegunRequests:
         return None if begun is None else begun.place
 
     def remove(self, place: int) -> None:
-        """Forget a request whose answer has left, so that nobody repeats it."""
+        """Erase a request whose answer has left: its caller does not repeat it."""
         if place == _NOWHERE:
             self._count_unnamed(-1)
         else:
@@ -136,12 +138,12 @@ class BegunRequests:
             self._free.append(place)
 
     def forget(self, key: RequestKey) -> None:
-        """Forget that an earlier broker has sent a step of it: that has not begun, nor will it."""
+        """Erase a run of an earlier broker: its only sent step has not begun, and never will."""
         del self._in_doubt[self._steps.pop(key)]
         self.remove(self._earlier.pop(key))
 
     def forget_earlier(self) -> None:
-        """Forget what earlier brokers have written: nobody repeats a request of theirs any more."""
+        """Erase the requests of earlier brokers: no process repeats one of these any more."""
         for place in self._earlier.values():
             self.remove(place)
         for entries in (self._earlier, self._in_doubt, self._steps):

@@ -28,12 +28,13 @@ from zmqtriton_floor.errors import InvalidArgument
 #: The first pause between two searches; it grows while something stays queued.
 _FIRST_LOOK_NS = 100_000_000
 _LAST_LOOK_NS = 1_600_000_000
-#: Larger graphs than this are not searched.
+#: Maximum number of requests in a graph; larger ones are not searched.
 _MAX_REQUESTS = 10_000
-#: Instances in these states will end and be replaced.
+#: States of instances that will end and be replaced.
 _ENDING = (Occupation.OVERDUE, Occupation.LEAVING, Occupation.DYING)
 
-#: The alternatives by which a request may come to run; each needs all the requests that it lists.
+#: Alternatives for each request. It can run once all requests of one alternative can; an empty
+#: alternative needs none.
 _Ways = dict[InflightRequest, list[list[InflightRequest]]]
 
 
@@ -47,10 +48,11 @@ class WaitGraph:
     def find_deadlock(
         self, request: InflightRequest, doubtful: set[int] | None = None
     ) -> set[InflightRequest]:
-        """Return the request, and all that it needs that cannot run either, if it can never run.
+        """Return the requests that keep a request from ever running; empty if it can run.
 
-        With `doubtful`, everybody who may wait is assumed to wait; the serials of those on whom the
-        result depends are added to it.
+        The request itself is one of them if it is waited for in turn. With `doubtful`, each process
+        that may wait for its open calls is assumed to wait. The serials of the processes that the
+        result depends on are added to this set.
         """
         supposed: set[int] | None = None if doubtful is None else set()
         ways = self._build(request, supposed)
@@ -114,7 +116,7 @@ class WaitGraph:
     def _ways_by_instance(
         self, request: InflightRequest, supposed: set[int] | None
     ) -> Iterable[list[list[InflightRequest]]]:
-        """Return where a request may run, with the ways to get there.
+        """Return the ways for a request to run, for each instance that may execute it.
 
         An empty way means that it will run by itself.
         """
@@ -136,7 +138,7 @@ class WaitGraph:
 
 
 def _ways_to_begin(instance: Instance, supposed: set[int] | None) -> list[list[InflightRequest]]:
-    """Return what an instance needs to begin another batch."""
+    """Return the ways for an instance to begin another batch, each with the requests it needs."""
     if instance.blocking_calls:
         return [list(instance.blocking_calls.values())]
     if instance.free_slots > 0 or not instance.batches:
@@ -162,7 +164,7 @@ def _has_left_execute(instance: Instance) -> bool:
 def _ways_to_return(
     instance: Instance, batch: int, supposed: set[int] | None
 ) -> list[list[InflightRequest]]:
-    """Return what the execute() of a batch needs to return, or to go on."""
+    """Return the ways for the execute() of a batch to return, or to continue."""
     if instance.blocking_calls:
         return [list(instance.blocking_calls.values())]
     awaited = _find_awaited(instance, batch)
@@ -173,7 +175,7 @@ def _ways_to_return(
 
 
 def _find_awaited(instance: Instance, batch: int) -> list[InflightRequest] | None:
-    """Return the calls of which any one lets a batch go on; None if it may wait for nothing.
+    """Return calls that a batch waits for, any of them being enough; None if it may wait for none.
 
     A report of the process holds until it gets a reply that it did not have then.
     """
@@ -196,15 +198,15 @@ class Deadlocks(BrokerPart):
         self._graph = WaitGraph(self._instances, self._schedulers)
         #: The unanswered calls of models, with the instance that made them.
         self.open_calls: dict[tuple[int, int], Instance] = {}
-        #: Those of the unanswered calls, and of the steps of ensembles, that may still be queued.
+        #: Unanswered calls of models, and steps of ensembles, that may still be queued.
         self.timed: dict[tuple[int, int], InflightRequest] = {}
-        #: Calls since the last event for which somebody certainly waits.
+        #: Calls and steps since the last check, if their caller certainly waits for them.
         self.fresh: list[InflightRequest] = []
         self._look_at_ns = 0
         self._pause_ns = _FIRST_LOOK_NS
 
     def add(self, request: InflightRequest, now_ns: int) -> None:
-        """Add a call of a model, or a step of an ensemble, for which a model may wait."""
+        """Add a call of a model, or a step of an ensemble: a model may wait for it."""
         instance = self._instances.get(request.peer)
         if instance is not None:
             self.open_calls[request.key] = instance
@@ -234,7 +236,7 @@ class Deadlocks(BrokerPart):
             instance.blocking_calls.pop(request.key, None)
 
     def check_new(self, now_ns: int) -> None:
-        """Refuse those of the new calls that can never run."""
+        """Refuse new calls that can never run."""
         fresh, self.fresh = self.fresh, []
         for request in fresh:
             if request.state is RequestState.QUEUED and request in self._graph.find_deadlock(
@@ -260,7 +262,7 @@ class Deadlocks(BrokerPart):
         self._break_deadlocks(now_ns)
 
     def take_report(self, serial: int, message: wire.WaitReport, now_ns: int) -> None:
-        """Take a process's report of what its batches wait for."""
+        """Take a process's report of the calls that its batches wait for."""
         instance = self._instances.get(serial)
         if instance is None:
             return

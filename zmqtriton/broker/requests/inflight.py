@@ -1,8 +1,8 @@
 """A request while the broker has it: the asking peer, its state, and its one final answer.
 
 QUEUED ──dispatched──▶ EXECUTING ──answered──▶ ANSWERED; a queued request may be answered directly,
-and one that is executed step by step goes back from EXECUTING to QUEUED. `state` is written by the
-methods here and by nobody else.
+and one that is executed step by step goes back from EXECUTING to QUEUED. Only the methods here
+write `state`.
 
 A request refers to its generation and to other requests, and to nothing that holds it: its stub it
 names by number, and what it waits in is a `QueuePlace`. Knows neither clocks nor sockets.
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
     @property
     def is_cancelled(self) -> bool:
-        """True if nobody waits any more for what its requests lead to."""
+        """True if no caller waits any more for the results of its requests."""
         answered = RequestState.ANSWERED
         return all(one.is_cancelled or one.state is answered for one in self.requests)
 
@@ -90,7 +90,8 @@ class InflightRequest:
     ) -> None:
         self.peer = peer
         self.row = row
-        #: Its name in every process: who asked, and the number there.
+        #: Name of the request in every process: the serial of the peer that made it, and its id
+        #: there.
         self.key = (peer, row.id)
         #: The number of inferences that it counts for.
         self.elements = row.batch_size or 1
@@ -99,43 +100,46 @@ class InflightRequest:
         self.size = len(body)
         self.generation = generation
         self.arrived_ns = now_ns
-        #: Since when it has waited for its next execution.
+        #: Begin of the wait for its next execution.
         self.queued_ns = now_ns
         self.dispatched_ns = 0
         #: The serial of the stub that has it; 0 for none.
         self.stub = 0
         self.state = RequestState.QUEUED
-        #: The client has given it up; it still gets its final answer.
+        #: True if its client has cancelled it; it still gets its final answer.
         self.is_cancelled = False
-        #: The caller has received its final reply.
+        #: True if its caller has been answered early; the final answer still follows.
         self.is_abandoned = False
-        #: Its deadline has passed and it counts as failed, however its execution ends.
+        #: True if it was counted as failed at its deadline, however its execution ends.
         self.is_counted = False
-        #: What it waits in; None if it is in no queue.
+        #: Part of a queue that the request waits in; None if it is in no queue.
         self.place: QueuePlace | None = None
-        #: It has waited for longer than it may, and now waits behind the others.
+        #: True if its wait has exceeded the queue's timeout, and it now waits behind the others.
         self.is_late = False
-        #: Its responses that came through the broker, not straight from the stub.
+        #: Number of its responses that came through the broker, not straight from the stub.
         self.brokered_responses = 0
-        #: An earlier broker had it, and whether a stub has begun it is not known yet.
+        #: True if an earlier broker had it, and it is not known yet whether a stub has begun it.
         self.is_undecided = False
-        #: One of its responses was an error.
+        #: True if one of its responses was an error.
         self.has_failed = False
         #: The text of the last error among its responses, or of its refusal.
         self.error = ""
-        #: It was executed at least once, and will be again.
+        #: True if it was executed at least once, and will be again: it is executed step by step.
         self.has_run = False
-        #: For a request to an ensemble that has begun: the unanswered requests that execute it.
+        #: Unanswered requests that execute a request to an ensemble; None for other requests, and
+        #: before its run has begun.
         self.steps: Collection[InflightRequest] | None = None
-        #: For such a step: the request to the ensemble.
+        #: Request to an ensemble that this one is a step of; None if it is no step.
         self.parent: InflightRequest | None = None
         #: The blocks of its inputs, if the process that asked has died and holds nothing any more.
         self.retained_blocks: list[Block] = []
-        #: After a cache miss: where to keep its answer, and how long the lookup took.
+        #: Key for its answer after a cache miss, and the time of the lookup in ns; None without a
+        #: miss.
         self.miss: tuple[CacheKey, int] | None = None
-        #: The requests with which it was executed last.
+        #: Batch of its last execution; None before, and if an earlier broker has sent it.
         self.batch: Batch | None = None
-        #: For a request of a model: the batch that it was made for.
+        #: Batch that a model has made this request for; None for requests of others, and if that
+        #: batch is answered.
         self.caller: Batch | None = None
 
     @property
@@ -168,7 +172,10 @@ class InflightRequest:
         return make(BatchedRequest, fields)
 
     def dispatch(self, stub: int, now_ns: int, batch: Batch | None = None) -> None:
-        """Note that a stub gets it; the batch is not known if an earlier broker has sent it."""
+        """Enter EXECUTING in a stub.
+
+        The batch is not known if an earlier broker has sent the request.
+        """
         assert self.state is RequestState.QUEUED, self.state
         self.state = RequestState.EXECUTING
         self.stub = stub
@@ -182,7 +189,7 @@ class InflightRequest:
         self.stub, self.batch = 0, None
 
     def reschedule(self, now_ns: int) -> None:
-        """Queue it for another execution, as its stub has asked."""
+        """Enter QUEUED again, for another execution that the stub has asked for."""
         assert self.state is RequestState.EXECUTING, self.state
         self.state = RequestState.QUEUED
         self.has_run = True

@@ -4,8 +4,8 @@ A request ends twice. Its answer ends once, finally, through `Answers`; its exec
 stub, or the last step of its run, has answered, because until then these read the memory of the
 asking peer. Both are one moment unless a deadline or a cancelled caller separates them: then the
 peer gets its answer early, and the final one, which it drops, frees the memory later. The state of
-a request says on whom its end depends: QUEUED on the broker, EXECUTING on a stub or on steps,
-ANSWERED on nobody.
+a request says what its end depends on: QUEUED on the broker, EXECUTING on a stub or on steps,
+ANSWERED on nothing.
 
     event                QUEUED             EXECUTING in a stub      EXECUTING by steps
     dispatched           EXECUTING
@@ -16,7 +16,7 @@ ANSWERED on nobody.
     refused (its stub    out of the queue,  ANSWERED                 ANSWERED
     died, its model is   ANSWERED
     removed, no room)
-    cancelled            refused            its stub is told         each step is cancelled
+    cancelled            refused            its stub must stop       each step is cancelled
     deadline passed,     refused            likewise; its peer gets  likewise; its peer gets
     caller cancelled                        an early answer          an early answer
 
@@ -164,7 +164,7 @@ class Lifecycle(BrokerPart):
             self._answers.reply_early(request, error)
 
     def _cancel_calls(self, request: InflightRequest, error: ZmqTritonError, now_ns: int) -> None:
-        """Cancel what its model has asked of others for this request and for nobody else."""
+        """Cancel a model's calls for a request, if no other request of its batch needs them."""
         batch, instance = request.batch, self._instances.get(request.stub)
         if batch is None or instance is None or not batch.is_cancelled:
             return
@@ -178,7 +178,7 @@ class Lifecycle(BrokerPart):
     def abandon(
         self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
     ) -> None:
-        """Cancel a request that nobody waits for any more; its final answer still comes."""
+        """Cancel a request that its caller no longer waits for; its final answer still comes."""
         request.is_cancelled = True
         self._answers.leave_order(request)
         instance = self._instances.get(request.stub)
@@ -291,7 +291,7 @@ class Lifecycle(BrokerPart):
 def overdue(
     request: InflightRequest, instances: Mapping[int, Instance], now_ns: int
 ) -> DeadlineExceeded:
-    """Return the error; to be called while the request is where it was."""
+    """Return the error; call this while the request is where it was."""
     return DeadlineExceeded(f"Deadline Exceeded: {_where(request, instances, now_ns)}")
 
 

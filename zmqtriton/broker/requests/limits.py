@@ -23,10 +23,12 @@ from zmqtriton_floor.errors import OVERLOADED, LimitExceeded, ProtocolError, Una
 from zmqtriton_floor.settings.broker import RequestLimits
 from zmqtriton_floor.wire import RESENT, Call, Request
 
-#: The limit that holds for everybody; the next request is refused, whoever asks.
+#: Maximum number of unanswered requests in the server, and of bytes in their bodies. Beyond it the
+#: next request is refused, a model's as well as a client's.
 MAX_UNANSWERED = 100_000
 MAX_UNANSWERED_BYTES = 1 << 30
-#: Beyond so many names tokens are not told apart, and have no limits.
+#: Maximum number of token names. Tokens with further names are counted together, and have no
+#: limits.
 MAX_TOKENS = 1000
 _OTHERS = "other tokens"
 
@@ -35,12 +37,13 @@ class Token:
     """The requests of clients with one token, and their limits."""
 
     def __init__(self) -> None:
-        #: 0: no limit.
+        #: Maximum rate, and maximum number of unanswered requests; 0: no limit.
         self.requests_per_second = 0.0
         self.concurrency = 0
         self.requests = 0
         self.refused = 0
-        #: How many requests may come at once, and when that was so.
+        #: Number of requests that may come at once, which grows with the rate, and the time of that
+        #: number.
         self._room = math.inf
         self._at_ns = 0
         #: Requests that may be unanswered: the serials of their frontends and their ids there.
@@ -88,11 +91,11 @@ class Token:
 class TokenLimits:
     def __init__(self) -> None:
         self._by_name: dict[str, Token] = {}
-        #: By frontend, and its number for the token.
+        #: Tokens by the serial of a frontend, and its number for the token.
         self._by_number: dict[tuple[int, int], Token] = {}
 
     def take_call(self, serial: int, call: Call) -> None:
-        """Take what a frontend tells of a token. Raises ProtocolError."""
+        """Take the limits of a token from a frontend. Raises ProtocolError."""
         try:
             arguments = json.loads(call.arguments)
             name, number = str(arguments["name"]), int(arguments["number"])
@@ -133,10 +136,11 @@ class Limits:
         #: where they admit and finish them, and the size of their bodies.
         self.unanswered = 0
         self.unanswered_bytes = 0
-        #: How many requests were refused here.
+        #: Number of requests that were refused because a limit of the server or of a model was
+        #: reached.
         self.refused = 0
         self.tokens = TokenLimits()
-        #: The most requests that may be unanswered in the server.
+        #: Maximum number of unanswered requests in the server.
         self.max_requests = MAX_UNANSWERED
         self._max_model_requests = 0
 
@@ -145,7 +149,7 @@ class Limits:
         self._max_model_requests = limits.max_model_requests
 
     def max_of(self, generation: BrokerGeneration) -> int:
-        """Return how many requests of clients may be unanswered in one model; 0: any number."""
+        """Return the maximum number of unanswered client requests in one model; 0: no limit."""
         own = generation.max_requests
         return self._max_model_requests if own is None else own
 
@@ -178,7 +182,7 @@ class Limits:
         return Unavailable(OVERLOADED)
 
     def _limit_reached(self, generation: BrokerGeneration) -> str:
-        """Return the limit for which one more request has no room."""
+        """Return the name of the limit that leaves no room for one more request."""
         if self.unanswered_bytes >= MAX_UNANSWERED_BYTES:
             return statistics.MEMORY
         if self.unanswered >= self.max_requests:

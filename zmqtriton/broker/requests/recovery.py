@@ -4,7 +4,7 @@ No request runs twice: a repeated one is executed only if no stub can have begun
 broker. That is so because of each stub of its model one of these is true:
 
 * It has said hello, and told what it has, and what it has answered in the last second; answers
-  before that have left the broker, so nobody repeats their requests.
+  before that have left the broker, so their requests are not repeated.
 * It is silent, but the broker has fenced it off, and its page names what it may have begun.
 * It is dead, and no broker had taken note of that: its page, which the supervisor keeps for a
   while, names what it may have begun. Without a page, or if that says that they are too many to
@@ -15,8 +15,8 @@ broker. That is so because of each stub of its model one of these is true:
 
 An answer has left when the kernel has it: its reader takes everything from the connection to a dead
 broker before it repeats what is unanswered. A broker that itself has followed another says
-`Settled` only when nobody is left who may still repeat a request of that time (`once_over`), since
-what it knows of a stub would die with it.
+`Settled` only when no process is left that may still repeat a request of that time (`once_over`),
+since what it knows of a stub would die with it.
 
 What stubs cannot know, the broker itself writes down (`begun_requests`): which runs of ensembles
 have begun, and which answers it keeps back. Who holds which blocks only their holders know: when
@@ -32,7 +32,7 @@ The machines that follow from these rules:
     run       repeated ──▶ undecided ──▶ begun anew, or refused if a step of it had begun
     outcome   early ──▶ delivered    its request was repeated and decided about
                     └─▶ dropped      its client is dead, or has repeated its requests without it
-    recovery  open ──▶ over          everybody has come, and LEFTOVER_NS have passed since
+    recovery  open ──▶ over          all processes have come, LEFTOVER_NS ago or earlier
     leases    awaited ──▶ settled    each process has reported, or died
 
 A request stays undecided while a silent stub of its model may have begun it (of a run of an
@@ -64,10 +64,10 @@ from zmqtriton_floor.wire import BROKER, FINAL, Block, HeldBlocks, Outcome
 #: A stub, and an outcome it sent with its body.
 Saying = tuple[int, Outcome, bytes]
 
-#: Clients that have said hello repeat their requests at once. After this time outcomes for others
-#: are dropped.
+#: Time after which outcomes are dropped whose requests were not repeated: clients that have said
+#: hello repeat theirs at once.
 LEFTOVER_NS = 10_000_000_000
-#: How often to look whether all processes have come that may repeat requests.
+#: Interval between checks whether all processes have come that may repeat requests.
 _LOOK_NS = 1_000_000_000
 _GUEST = "guest"
 
@@ -92,28 +92,29 @@ class Recovery(BrokerPart):
         self._lifecycle = lifecycle
         self._blocks.earlier_askers = self._askers_of
         self._blocks.early_blocks = self._early_blocks
-        #: The stub that has the request and will answer it.
+        #: Stubs by the requests that they have and will answer.
         self._received: dict[RequestKey, int] = {}
         #: Outcomes that came before the request was repeated, in their order.
         self._early_outcomes: dict[RequestKey, list[Saying]] = {}
-        #: When to check whether those are still wanted, soonest first.
+        #: Times of the checks whether these outcomes are still wanted, soonest first.
         self._leftover_checks: deque[tuple[int, RequestKey]] = deque()
         #: Requests that wait for the stubs of their model, by generation.
         self._waiting: dict[int, list[InflightRequest]] = {}
-        #: When to decide about them again though nobody has said anything; 0 for never.
+        #: Time of the next decision about them without a message from a process; 0 for never.
         self._look_again_ns = 0
-        #: Something depends on the time.
+        #: True if something depends on the time.
         self.timed = False
-        #: By the generations of stubs that died without a hello, and by their models: what those
-        #: may have begun; None if nobody knows.
+        #: Requests that stubs may have begun before they died without a hello, by number and by
+        #: model of their generation; None if that is not known.
         self._unheard: dict[int | str, frozenset[RequestKey] | None] = {}
-        #: Nobody may still repeat a request of an earlier broker's time.
+        #: True if no process may still repeat a request of an earlier broker's time.
         self._is_over = True
-        #: Since when that is so; 0 before, and in the server's first broker.
+        #: Time when that became true; 0 before, and in the server's first broker.
         self.over_ns = 0
-        #: Since when all who might are here; 0 while they are not.
+        #: Time since when all processes are here that may repeat requests; 0 while some are not.
         self._all_here_ns = 0
-        #: What to do then, and when to look; 0 for never.
+        #: Actions to perform at the end of the recovery, and the time of the next check; 0 for
+        #: never.
         self._once_over: list[Callable[[], object]] = []
         self._look_over_ns = 0
         #: The processes that have yet to report their leases; None until the supervisor has
@@ -167,7 +168,7 @@ class Recovery(BrokerPart):
         return True
 
     def count_received(self, stub: int) -> int:
-        """Return how many requests a stub has that have not been repeated yet."""
+        """Return the number of a stub's requests that have not been repeated yet."""
         return sum(one == stub for one in self._received.values())
 
     def _keep(self, route: RequestKey, saying: Saying, now_ns: int) -> None:
@@ -182,7 +183,7 @@ class Recovery(BrokerPart):
         said.append(saying)
 
     def _askers_of(self, stub: int) -> set[int]:
-        """Return who had made the requests that a stub has and that have not come again yet."""
+        """Return the serials of peers that made a stub's requests and have yet to repeat them."""
         return {peer for (peer, _), its_stub in self._received.items() if its_stub == stub}
 
     def _early_blocks(self) -> Iterator[Block]:
@@ -195,7 +196,7 @@ class Recovery(BrokerPart):
         return peer in self._peers
 
     def doubts(self, request: InflightRequest) -> bool:
-        """True if of a repeated run stubs have yet to say whether its first step has begun."""
+        """True if stubs have yet to say whether the first step of a repeated run has begun."""
         return self._begun.step_in_doubt(request.key) != 0
 
     def take_resent(self, request: InflightRequest, now_ns: int) -> None:
@@ -216,7 +217,7 @@ class Recovery(BrokerPart):
     def note_silent_death(
         self, generation: BrokerGeneration, progress: ExecutionProgress | None
     ) -> None:
-        """Note that a stub died without a hello; its page says what it may have begun."""
+        """Record the death of a stub without a hello; its page says what it may have begun."""
         begun = progress.begun_keys() if progress is not None else None
         steps = (own_id for peer, own_id in begun if peer == BROKER) if begun is not None else None
         self._begun.confirm_steps(steps)
@@ -322,7 +323,7 @@ class Recovery(BrokerPart):
     # ----------------------------------------------------------------- the end
 
     def once_over(self, act: Callable[[], object]) -> None:
-        """Do this once nobody may still repeat a request of an earlier broker's time."""
+        """Call `act` once no process may still repeat a request of an earlier broker's time."""
         if self._is_over:
             act()
             return
@@ -331,7 +332,7 @@ class Recovery(BrokerPart):
         self.timed = True
 
     def _check_over(self, now_ns: int) -> None:
-        """Look whether all are here who might repeat requests, and have been for long enough."""
+        """End the recovery if all processes that may repeat requests are here for long enough."""
         is_awaiting = any(
             peer.role in self._askers and not peer.has_resent for peer in self._peers.values()
         ) or any(not instance.has_arrived for instance in self._instances.values())
@@ -355,13 +356,13 @@ class Recovery(BrokerPart):
             self._settle_if_all_told()
 
     def take_held_blocks(self, holder: int, message: HeldBlocks) -> None:
-        """Take the report of what a process has held since before this broker."""
+        """Take the report of the blocks that a process has held since before this broker."""
         self._blocks.take_report(holder, message.blocks)
         if message.is_last:
             self._mark_reported(holder)
 
     def _mark_reported(self, holder: int) -> None:
-        """Note that a process has reported, or never will."""
+        """Expect no further lease report of a process: its last one has come, or it is dead."""
         if not self._is_settled:
             self._reported_peers.add(holder)
         if self._unreported_peers is not None:
@@ -394,7 +395,7 @@ class Recovery(BrokerPart):
         self.timed = bool(self._look_again_ns or self._leftover_checks or self._look_over_ns)
 
     def _drop_leftovers(self, now_ns: int) -> None:
-        """Drop outcomes whose requests nobody has repeated."""
+        """Drop early outcomes if their requests were not repeated in time."""
         while self._leftover_checks and self._leftover_checks[0][0] <= now_ns:
             _, route = self._leftover_checks.popleft()
             if route not in self._early_outcomes:

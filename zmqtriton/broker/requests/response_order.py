@@ -20,7 +20,7 @@ class ResponseOrder:
     """The requests of a generation that are unanswered, or whose answers are kept back."""
 
     def __init__(self) -> None:
-        #: By request, in order of arrival, the replies that are kept back.
+        #: Replies that are kept back, by request, in the order of the requests' arrival.
         self._held_replies: OrderedDict[RequestKey, list[Addressed]] = OrderedDict()
 
     def add(self, peer: int, row: Request) -> None:
@@ -37,7 +37,7 @@ class ResponseOrder:
         return self._leaving()
 
     def leave(self, key: RequestKey) -> list[Addressed]:
-        """Forget a request whose answer nobody reads; return the replies that may leave now."""
+        """Take a request out of the order; return the replies that may leave now."""
         return self._held_replies.pop(key, []) + self._leaving()
 
     def _leaving(self) -> list[Addressed]:

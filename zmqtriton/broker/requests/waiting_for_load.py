@@ -1,4 +1,4 @@
-"""Requests that wait for a model to be loaded, where the supervisor loads models on demand.
+"""The requests waiting for a model to be loaded, where the supervisor loads models on demand.
 
 These are requests of models that ask others by name, and requests whose model went while they were
 on their way; frontends wait for all others themselves. The core hands over what it would refuse.
@@ -22,7 +22,7 @@ from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.settings.broker import OnDemand
 
 _VERB = "demand"
-#: Further requests are refused.
+#: Maximum number of waiting requests; further ones are refused at once.
 MAX_HELD = 10_000
 _LATE = Unavailable("timed out waiting for the model to load (the load continues)")
 
@@ -45,14 +45,14 @@ class WaitingForLoad(BrokerPart):
         super().__init__(state)
         self._infer = infer
         self._answers = answers
-        #: How long a request may wait; 0 if none does.
+        #: Maximum time that a request waits; 0 if the server does not load models on demand.
         self._timeout_ns = 0
         self._numbers = itertools.count(1)
         #: The models that the supervisor was asked to load, by the number of the call.
         self._models_by_call: dict[int, str] = {}
         #: Waiting requests by peer and request id, in order of arrival.
         self.timed: dict[tuple[int, int], _WaitingRequest] = {}
-        #: A request that is being submitted again is not held a second time.
+        #: True while a request is submitted again, which is not held a second time.
         self._is_again = False
 
     def configure(self, on_demand: OnDemand) -> None:
@@ -105,7 +105,7 @@ class WaitingForLoad(BrokerPart):
             self._answers.reject(serial, own_id, CANCELLED)
 
     def cancel_calls(self, serial: int, callers: Batch, error: ZmqTritonError) -> None:
-        """Refuse what a stub has asked for these requests, for which nobody waits any more."""
+        """Refuse the calls that a stub has made for these requests: their own callers have left."""
         keys = {caller.key for caller in callers.requests}
         for (peer, own_id), held in list(self.timed.items()):
             if peer == serial and (held.row.caller_peer, held.row.caller_id) in keys:

@@ -1,1 +1,1 @@
-"""Scheduling: which request is executed next, and by which instance."""
+"""Scheduling: the choice of the next request, and of the instance that executes it."""

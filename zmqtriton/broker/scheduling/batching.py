@@ -18,19 +18,20 @@ from zmqtriton.broker.requests.inflight import InflightRequest, QueuePlace
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import BELOW_ALL, MAX_ROWS, decode_request
 
-#: With more levels than this, empty ones are dropped.
+#: Number of priority levels above which empty ones are dropped.
 _FEW = 64
 
 
 class QueuePolicy(NamedTuple):
     """A `ModelQueuePolicy` of the configuration; the default limits nothing."""
 
-    #: How long a request may wait, unless it asks for less itself; 0 is no limit.
+    #: Maximum time that a request waits; 0: no limit. A request can ask for less if `may_shorten`
+    #: is set.
     timeout_ns: int = 0
     may_shorten: bool = False
-    #: A request that has waited too long goes behind all others and is not refused.
+    #: True if a request that has waited too long goes behind all others and is not refused.
     delays: bool = False
-    #: How many may wait; 0 is no limit.
+    #: Maximum number of requests that wait; 0: no limit.
     max_queue_size: int = 0
 
     @classmethod
@@ -47,7 +48,7 @@ class QueuePolicy(NamedTuple):
         return self.timeout_ns > 0 or self.max_queue_size > 0
 
     def expiry_ns(self, request: InflightRequest) -> int:
-        """Return when a request has waited too long; 0 is never."""
+        """Return the time when a request has waited too long; 0: never."""
         timeout_ns = self.timeout_ns
         own_ns = request.row.timeout_us * 1000
         if self.may_shorten and 0 < own_ns < timeout_ns:
@@ -61,9 +62,10 @@ class PriorityLevel(QueuePlace):
     def __init__(self, policy: QueuePolicy) -> None:
         self.policy = policy
         self.is_limited = policy.is_limited
-        #: How many wait here.
+        #: Number of requests that wait here.
         self.size = 0
-        #: Oldest first. Requests that have left or become late stay until they reach the head.
+        #: Requests in time, and late ones, oldest first. Requests that have left or become late
+        #: stay until they reach the head.
         self._in_time: deque[InflightRequest] = deque()
         self._late: deque[InflightRequest] = deque()
 
@@ -138,13 +140,13 @@ class Levels:
         own = batching.get("priority_queue_policy", {}) if self._count else {}
         self._policies = {int(number): QueuePolicy.of(section) for number, section in own.items()}
         policies = (self._default, *self._policies.values())
-        #: Time limits, limits of their number, or priorities apply to what waits here.
+        #: True if time limits, limits of their number, or priorities apply to the requests here.
         self.has_rules = self._count > 0 or any(policy.is_limited for policy in policies)
-        #: Highest first.
+        #: Levels by their priority, the highest one first.
         self.by_priority: dict[int, PriorityLevel] = {}
 
     def of(self, request: InflightRequest) -> PriorityLevel:
-        """Return the level in which a request has to wait."""
+        """Return the level where a request has to wait."""
         number, priority = self._usual, request.row.priority
         if priority and (priority <= self._count or priority == BELOW_ALL):
             number = priority
@@ -160,7 +162,7 @@ class Levels:
         return level
 
     def first(self) -> PriorityLevel | None:
-        """Return the highest level in which somebody waits."""
+        """Return the highest level with a waiting request; None if no request waits."""
         for level in self.by_priority.values():
             if level.size:
                 return level
@@ -175,7 +177,7 @@ class Queue:
 
     def __init__(self, batching: dict[str, Any]) -> None:
         self.levels = Levels(batching)
-        #: When to ask for a batch again though nothing else happens; 0 is never.
+        #: Time of the next question for a batch if nothing else happens; 0: never.
         self.due_ns = 0
 
     def put_back(self, requests: list[InflightRequest]) -> None:
@@ -195,18 +197,18 @@ class Queue:
         return self.levels.first() is not None
 
     def waiting(self) -> list[InflightRequest]:
-        """Return all requests that are still wanted, in the order in which they will be taken."""
+        """Return all requests that are still wanted, the next one first."""
         return list(self.levels)
 
 
 class _BatchCandidate(NamedTuple):
     """The next possible batch."""
 
-    #: How many requests fit together, and the sum of their sizes.
+    #: Number of requests that fit together, and the sum of their sizes.
     requests: int
     size: int
-    #: How many of them make up the largest preferred size, or, with a delay, come before one that
-    #: would exceed all of these; 0 if there are none.
+    #: Number of requests up to the largest preferred size, or, with a delay, before the request
+    #: that would exceed all preferred sizes; 0 if there is no such number.
     preferred: int
     oldest_ns: int
     #: The next waiting request, which cannot join them; None if they are all.
@@ -281,7 +283,7 @@ class BatchingQueue(Queue):
         return self.size_of_batch(self.levels, now_ns) > 0
 
     def size_of_batch(self, waiting: Iterable[InflightRequest], now_ns: int) -> int:
-        """Return how many of these requests are to be executed together now."""
+        """Return the number of waiting requests that form a batch now; 0 if none is due."""
         self.due_ns, self._closing = 0, None
         candidate = self._find_candidate(waiting)
         if candidate is None:
@@ -319,7 +321,7 @@ class BatchingQueue(Queue):
         return _BatchCandidate(count, size, preferred, oldest_ns, None) if count else None
 
     def _pop(self, count: int) -> list[InflightRequest]:
-        """Take this many requests, which must be there."""
+        """Take the next `count` requests, which must be there."""
         batch: list[InflightRequest] = []
         while len(batch) < count:
             level = self.levels.first()

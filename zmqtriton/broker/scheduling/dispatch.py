@@ -29,7 +29,7 @@ class Dispatch(BrokerPart):
         super().__init__(state)
         self._timers = timers
         self._rates = rates
-        #: Those that may have something to dispatch since the last time, by generation.
+        #: Schedulers that may have something to dispatch since the last time, by generation number.
         self.marked: dict[int, Scheduler] = {}
         self._epoch = 0
         self._numbers = itertools.count(1)
@@ -40,7 +40,7 @@ class Dispatch(BrokerPart):
         self._numbers = itertools.count(epoch << EPOCH_SHIFT)
 
     def mark_for_dispatch(self, generation: BrokerGeneration) -> None:
-        """Note that a generation, if it was not removed, got a request or an idle stub."""
+        """Mark a generation, if it was not removed, that got a request or an idle stub."""
         scheduler = self._schedulers.get(generation.number)
         if scheduler is not None:
             self.marked[generation.number] = scheduler
@@ -103,9 +103,9 @@ class Dispatch(BrokerPart):
         return False
 
     def _dispatch(self, scheduler: Scheduler, now_ns: int, *, is_one: bool = False) -> bool:
-        """Dispatch the batches of a generation for which there is a stub, or just one of them.
+        """Dispatch a generation's batches while it has a stub for them, or just one with `is_one`.
 
-        False if there was none at the end.
+        True if one was asked for, and dispatched.
         """
         sequences = scheduler.sequences
         while scheduler.pending or sequences is not None or is_one:
@@ -192,7 +192,7 @@ class Dispatch(BrokerPart):
     def finish_batch(
         self, instance: Instance, scheduler: Scheduler, executed: wire.Executed, now_ns: int
     ) -> None:
-        """Take note that the execute() of a batch has returned."""
+        """Count a batch whose execute() has returned; its instance begins the next or is idle."""
         batch, busy_ns = instance.finish_batch(executed.batch, now_ns)
         scheduler.generation.busy_ns += busy_ns
         if not instance.has_executed:

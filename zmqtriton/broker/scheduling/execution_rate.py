@@ -13,7 +13,8 @@ Refusal = TypeVar("Refusal", bound=ZmqTritonError)
 
 #: The model parameter; absent or 0: no limit.
 MAX_EXECUTIONS = "max_executions_per_second"
-#: Executions may come closer together than their rate if as many were left out within this time.
+#: Time that executions can catch up with: they may come closer together if as many were left out
+#: within it.
 _CATCH_UP_NS = 100_000_000
 
 
@@ -25,7 +26,7 @@ class SharedRate:
 
     def __init__(self, per_second: float) -> None:
         self.per_second = per_second
-        #: When the next execution would begin if all kept the same distance.
+        #: Time when the next execution would begin if all kept the same distance.
         self._next_ns = 0
         #: The executions of the current second of the clock, and those of the one before.
         self._second = self._count = self._count_before = 0
@@ -60,9 +61,9 @@ class ExecutionRate:
 
     def __init__(self, shared: SharedRate) -> None:
         self.shared = shared
-        #: Its next batch waits for the rate.
+        #: True while the next batch of the generation waits for the rate.
         self.is_waiting = False
-        #: How many of its requests were refused meanwhile.
+        #: Number of its requests that were refused while its queue waited for the rate.
         self.refused = 0
 
     def may_begin(self, now_ns: int) -> bool:

@@ -50,54 +50,56 @@ class BrokerGeneration:
     def __init__(self, number: int, model: str, version: int, config: str) -> None:
         document: dict[str, Any] = json.loads(config) if config else {}
         policy = document.get("model_transaction_policy") or {}
-        #: Equal ones take the same requests.
+        #: Parts of the configuration that decide which requests fit. Generations with equal ones
+        #: take the same requests.
         self.interface = [document.get(k) for k in ("max_batch_size", "input", "output")]
         self._has_batches = bool(document.get("max_batch_size"))
         self.number = number
         self.model = model
         self.version = version
         self.is_decoupled = bool(policy.get("decoupled", False))
-        #: How many requests without a final answer an instance may have; 0 is no limit.
+        #: Maximum number of requests without a final answer at each instance; 0: no limit.
         self.max_streams = int(_parameter(document, _MAX_STREAMS) or 0) if self.is_decoupled else 0
-        #: A request with more inferences is executed in parts; 0 if none is.
+        #: Number of inferences above which a request is executed in parts; 0 if none is.
         self.split_above = int(document["max_batch_size"]) if splits_batches(document) else 0
-        #: Equal requests may get the answer of an earlier one.
+        #: True if equal requests may get the answer of an earlier one.
         self.is_cached = is_cached(document) and not self.is_decoupled
-        #: Its inputs may lie on a GPU.
+        #: True if the model takes inputs in the memory of a GPU.
         self.takes_gpu = takes_gpu(document)
         #: The steps of an ensemble; None for a model that has stubs.
         self.plan = EnsemblePlan(model, document) if "ensemble_scheduling" in document else None
         self.max_execution_ns = int((_parameter(document, _MAX_EXECUTION) or 0) * 1e9)
         max_requests = _parameter(document, _MAX_REQUESTS)
-        #: None if the server's options decide.
+        #: Maximum number of unanswered client requests; None if the server's options decide.
         self.max_requests = None if max_requests is None else int(max_requests)
         self.statistics = ModelStatistics()
         #: The models that this one has called.
         self.calls: set[str] = set()
-        #: It takes no more requests; the last answer ends it.
+        #: True once the generation takes no more requests; its last answer ends it.
         self.is_retired = False
-        #: It is retired and the supervisor knows that nothing is left: its stubs are ending.
+        #: True once the supervisor was sent Drained: the generation is retired, nothing is left to
+        #: answer, and its stubs are ending.
         self.is_drained = False
         #: Admitted requests without an answer.
         self.unanswered = 0
         #: The execution time of all its instances, up to the end of the last batch of each.
         self.busy_ns = 0
-        #: The order in which its answers leave; None if they leave as they come.
+        #: Order that its answers are kept in; None if they leave as they come.
         self.order = order_of(document)
         #: The number of instances when all are there.
         self.expected = _instances(document)
         sequences = document.get("sequence_batching")
-        #: Its requests are parts of sequences.
+        #: True if its requests are parts of sequences.
         self.has_sequences = sequences is not None
-        #: Each is a sequence by itself, executed step by step.
+        #: True if each of its requests is a sequence by itself, executed step by step.
         self.is_iterative = sequences is not None and bool(sequences.get("iterative_sequence"))
         self.config: dict[str, Any] = document
 
     @property
     def wait_ms(self) -> int:
-        """Return the time in which its instances execute all unanswered requests; 0 if unknown.
+        """Return the time that all unanswered requests will take, in ms; 0 if unknown.
 
-        It is that of the requests executed so far, with their batches.
+        It assumes the mean execution time of the requests so far, in batches as large as theirs.
         """
         executed = self.statistics.compute_infer.count
         if not executed or not self.expected:
@@ -137,5 +139,5 @@ class BrokerGeneration:
 
     @cached_property
     def signature(self) -> Signature:
-        """The signature for the requests of ensembles, which nobody has checked yet."""
+        """The signature for requests of models and ensembles, which no frontend has checked."""
         return Signature({"name": self.model, **self.config})

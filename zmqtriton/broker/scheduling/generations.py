@@ -23,12 +23,12 @@ _MAX_DEPARTED = 256
 
 
 class Departed(NamedTuple):
-    """A generation that is gone, to which requests may be on their way."""
+    """A generation that was removed; requests for it may still be on their way."""
 
     model: str
     version: int
     interface: list[Any]
-    #: All its requests were answered; it did not fail.
+    #: True if all its requests were answered before it was removed; False if it failed.
     is_drained: bool
 
 
@@ -43,23 +43,25 @@ class NotServed(Unavailable):
 class GenerationRegistry:
     def __init__(self) -> None:
         self.by_number: dict[int, BrokerGeneration] = {}
-        #: By the same numbers. That of a removed one stays until its requests have been refused.
+        #: Schedulers by generation number. The one of a removed generation stays until its requests
+        #: have been refused.
         self.schedulers: dict[int, Scheduler] = {}
         self._by_name: dict[str, dict[int, BrokerGeneration]] = {}
         self._metrics = MetricsConfig()
         self._clock: Clock = no_clock
-        #: A model with a batcher begins when so many of its requests wait.
+        #: Number of requests that must wait before a model with a batcher begins; 0: it begins with
+        #: the first.
         self._held_requests = 0
-        #: Reference to what has a scheduler follow what requests say, "" without one, and the
-        #: parameter of models that asks for it.
+        #: Reference to a function that changes the placement of a scheduler's requests, "" without
+        #: one, and the model parameter that asks for it.
         self._placement = self._placed_by = ""
-        #: There are, or were, models whose inputs may lie on a GPU.
+        #: True if there are, or were, models whose inputs may be on a GPU.
         self.any_takes_gpu = False
         #: The models whose requests are divided between two versions.
         self._splits: dict[str, wire.TrafficSplit] = {}
         #: The versions that the sequences of a model may be in, because it was divided.
         self._divided: dict[str, set[int]] = {}
-        #: The last ones that have gone, by their numbers.
+        #: The generations that were removed last, by their numbers.
         self._departed: dict[int, Departed] = {}
 
     def configure(self, settings: BrokerSettings, clock: Clock) -> None:

@@ -108,10 +108,11 @@ class RateLimiterMember:
 
     resource_need: ResourceNeed
     _find_blockers: Callable[[ResourceNeed], list[Instance]]
-    #: The points it has used, and since when it has had something to do; 0 if it has nothing.
+    #: Points that it has used, and a number for the order of those that have work; 0 if it has
+    #: none.
     points: int
     waits_since: int = 0
-    #: It may begin a batch just now.
+    #: True while the rate limiter lets this instance begin a batch.
     is_its_turn: bool = False
 
     def blockers(self) -> list[Instance]:
@@ -128,7 +129,7 @@ class StreamLimit:
     _count_earlier: Callable[[int], int]
 
     def room(self, instance: Instance) -> int:
-        """Return how many more requests it may be given."""
+        """Return the number of further requests that an instance may be given."""
         taken = len(instance.open_requests) + self._count_earlier(instance.serial)
         return max(0, self._limit - taken)
 
@@ -144,10 +145,10 @@ class ExecutionProgress(Protocol):
         """Keep the stub from batches of an earlier broker."""
 
     def may_have_begun(self, key: RequestKey) -> bool:
-        """True if the stub has begun the request, or nobody can say."""
+        """True if the stub has begun the request, or if that is not known."""
 
     def begun_keys(self) -> frozenset[RequestKey] | None:
-        """Return the requests that the stub may have begun; None if nobody can say."""
+        """Return the requests that the stub may have begun; None if that is not known."""
 
     def close(self) -> None:
         """Let go of the page."""
@@ -160,37 +161,38 @@ class Instance:
     serial: int
     name: str
     generation: int
-    #: Tells which batches it has begun. None if nothing may be sent ahead.
+    #: Page that shows its begun batches; None if nothing may be sent ahead.
     progress: ExecutionProgress | None = None
     state: Occupation = Occupation.ABSENT
-    #: It has said hello; until then nobody knows what it has of an earlier broker's.
+    #: True once the stub has said hello. Before that, it is not known which requests of an earlier
+    #: broker it has.
     has_arrived: bool = False
     has_executed: bool = False
-    #: It is given nothing new, and ends when it has answered what it has.
+    #: True once the instance is given nothing new; it ends when it has answered what it has.
     is_dismissed: bool = False
     #: Batches whose execute() has not returned, in the order of execution.
     batches: dict[int, Batch] = field(default_factory=dict)
-    #: Its requests without a final answer.
+    #: Requests of this instance without a final answer.
     open_requests: dict[tuple[int, int], InflightRequest] = field(default_factory=dict)
-    #: How many batches it executes at once.
+    #: Maximum number of batches that it executes at the same time.
     concurrency: int = 1
     #: The ends of batches in the message that is being read.
     reported: list[Executed] = field(default_factory=list)
-    #: Since when it has executed the oldest of its batches; 0 if it executes nothing. The time
-    #: before that is counted.
+    #: Begin of the execution time that was not counted yet; 0 if the instance executes nothing.
     executing_since_ns: int = 0
-    #: Its membership among those that share resources, if it shares any.
+    #: Membership among the instances that share resources; None if this one shares none.
     membership: RateLimiterMember | None = None
     #: Bounds its requests without a final answer; None if only its batches count.
     streams: StreamLimit | None = None
-    #: How many batches it was executing at its hello.
+    #: Number of an earlier broker's batches that it still executes, of those that it had at its
+    #: hello.
     earlier: int = 0
-    #: When it was fenced off from earlier brokers.
+    #: Time when it was fenced off from earlier brokers.
     fenced_ns: int = 0
     #: The unanswered calls of its process.
     open_calls: dict[tuple[int, int], InflightRequest] = field(default_factory=dict)
-    #: By batch, the calls that its process reports to wait for, each with the number of replies
-    #: that had come; None if it was answered. Batch 0 stands for any.
+    #: Calls that the instance's process waits for, by batch number (0: any batch). Each has the
+    #: number of replies that had come when the process reported it; None if it is already answered.
     reported_waits: dict[int, list[tuple[InflightRequest, int] | None]] = field(
         default_factory=dict
     )
@@ -214,19 +216,19 @@ class Instance:
 
     @property
     def batch_count(self) -> int:
-        """Return how many batches it executes, or may execute for an earlier broker."""
+        """Return the number of batches that it executes, or may execute for an earlier broker."""
         return len(self.batches) + max(0, self.earlier - 1)
 
     @property
     def free_slots(self) -> int:
-        """Return how many more batches it could execute at once."""
+        """Return the number of further batches that it could execute at the same time."""
         if self.streams is not None and not self.streams.room(self):
             return 0
         return self.concurrency - self.batch_count if self.is_open else 0
 
     @property
     def startable_batches(self) -> int:
-        """Return how many batches it can begin now."""
+        """Return the number of batches that it can begin now; 0 if the rate limiter forbids it."""
         if self.membership is not None and not self.membership.is_its_turn:
             return 0
         return self.free_slots
@@ -268,7 +270,7 @@ class Instance:
         self.open_requests[request.key] = request
 
     def finish_batch(self, batch: int, now_ns: int) -> tuple[Batch, int]:
-        """Note that execute() has returned; return the batch, and the execution time to count.
+        """End a batch whose execute() has returned; return it, and the execution time to count.
 
         Raises KeyError for a batch that it was never given.
         """
@@ -336,14 +338,14 @@ class Instance:
         )
 
     def dismiss(self) -> None:
-        """Dismiss it now, or as soon as it has said hello."""
+        """Give the instance nothing new; it leaves now, or as soon as it has said hello."""
         self.is_dismissed = True
         if self.state is not Occupation.ABSENT:
             self._enter(InstanceEvent.DISMISSED)
 
     @property
     def has_left(self) -> bool:
-        """True if it is to end and has nothing left to answer."""
+        """True if it was dismissed and has nothing left to answer."""
         return self.state is Occupation.LEAVING and not self.batches and not self.open_requests
 
     def mark_overdue(self) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from zmqtriton.broker.scheduling.instances import Instance, Occupation
 
-#: If executions are shorter than this, more are sent ahead, up to this much work in all.
+#: Maximum work that is sent ahead, if executions are shorter than this, and maximum number of
+#: batches.
 _AHEAD_NS = 2_000_000
 _MOST_BATCHES = 16
-#: How long before the end of an execution the next batch of a dynamic batcher is sent: as long as
-#: the results take to the broker, and a batch takes to the stub.
+#: Time before the end of an execution when a dynamic batcher's next batch is sent: as long as the
+#: results take to the broker, and a batch takes to the stub.
 _LEAD_NS = 250_000
 
 
@@ -24,11 +25,11 @@ class SendingAhead:
 
     def __init__(self, *, is_batching: bool, has_queue_rules: bool) -> None:
         self._is_batching = is_batching
-        #: Time limits or priorities decide about each request until it is executed.
+        #: True if time limits or priorities decide about each request until it is executed.
         self._has_queue_rules = has_queue_rules
         #: The average time of an execution; 0 before the first.
         self.mean_ns = 0
-        #: When the execution is about to end that target() has found to be in the way; 0 is never.
+        #: Time when the execution is about to end that keeps target() from sending ahead; 0: never.
         self.due_ns = 0
 
     def target(self, instances: dict[int, Instance], waiting: int, now_ns: int) -> Instance | None:
@@ -66,16 +67,17 @@ class Placement:
     ) -> None:
         self.instances = instances
         self.ahead = ahead
-        #: An instance may be given another batch while it executes one, or none though it is idle.
+        #: True if an instance may be given another batch while it executes one, or none though it
+        #: is idle.
         self._has_concurrent_batches = has_concurrent_batches
-        #: Idle instances are noted. Not where the sequence batcher chooses, nor where streams
-        #: decide whether an idle one has room.
+        #: True if idle instances are listed: not where the sequence batcher chooses, nor where
+        #: streams decide whether an idle one has room.
         self._notes_idle = not (has_sequences or has_stream_limit)
-        #: Instances begin nothing before the rate limiter lets them.
+        #: True if instances begin nothing before the rate limiter lets them.
         self.is_limited = False
-        #: The instance that became idle last has the warmest caches and goes first.
+        #: Idle instances. The one that became idle last has the warmest caches and goes first.
         self._idle: list[Instance] = []
-        #: Counters beside the statistics, by name.
+        #: Counters besides the statistics, by name.
         self.counts: dict[str, int] = {}
 
     def limit(self) -> None:
@@ -93,7 +95,7 @@ class Placement:
             self._idle.append(instance)
 
     def finish_batch(self, instance: Instance, execution_ns: int) -> None:
-        """Take note that an instance has executed a batch, and in what time."""
+        """Update the mean execution time after a batch, and list the instance if it is idle now."""
         ahead = self.ahead
         ahead.mean_ns += (execution_ns - ahead.mean_ns) // 8 if ahead.mean_ns else execution_ns
         if instance.state is Occupation.IDLE and instance.membership is None and self._notes_idle:
@@ -117,7 +119,7 @@ class Placement:
             self.become_idle(instance)
 
     def _instance_with_free_slot(self) -> Instance | None:
-        """The instance that can begin most batches beside those that it executes.
+        """Return the instance that can begin most batches now; None if none can begin any.
 
         Of equal ones it is that with the fewest requests.
         """

@@ -1,6 +1,6 @@
-"""The rate limiter: which of the instances that share resources may begin a batch, in which order.
+"""The rate limiter: the order of instances that share resources, and which may begin a batch.
 
-Whoever has used least goes first: each execution costs an instance as many points as its priority
+The instance that has used least goes first: each execution costs it as many points as its priority
 says. An instance that has to wait for a resource keeps the free part of it for itself, so that many
 small demands cannot starve a large one; instances that need other resources go on. Who holds what
 is read off from who executes what, so nothing can be lost or given back twice. Asked by `dispatch`;
@@ -26,14 +26,14 @@ class RateLimiter:
     def __init__(self, schedulers: Mapping[int, Scheduler]) -> None:
         self._schedulers = schedulers
         self._supply = ResourcePool(RateLimits())
-        #: Those whose instances wait for their turn, by generation.
+        #: Schedulers whose instances wait for their turn, by generation number.
         self.limited: dict[int, Scheduler] = {}
         self._counter = itertools.count(1)
-        #: The points of the member that was chosen last. A new or idle member begins with as many,
-        #: so that it catches up on nobody.
+        #: Points of the member that was chosen last. A new or idle member begins with as many, so
+        #: that it has no advantage over the others.
         self._points = 0
-        #: True for a generation whose request somebody waits for while perhaps holding what others
-        #: need.
+        #: Returns True for a generation if a model waits for a request to it, since this model may
+        #: hold what others need.
         self.is_urgent: Callable[[BrokerGeneration], bool] = lambda generation: False
 
     def configure(self, limits: RateLimits) -> None:
@@ -59,10 +59,11 @@ class RateLimiter:
     def candidates(self, now_ns: int) -> Iterator[tuple[Scheduler, Instance]]:
         """Return the members that may begin something now, in their order.
 
-        To be called again after one has begun.
+        Call this again after one has begun.
         """
         free = self._free()
-        #: By generation, for one batch: it may have no more, and any of its instances may take it.
+        #: Resources that are kept free for one batch of a scheduler. One is enough: the scheduler
+        #: may have no more, and any of its instances may take it.
         kept: dict[Scheduler, ResourceNeed] = {}
         for scheduler, instance, membership in self._in_order():
             needs = membership.resource_need.amounts.items()

@@ -24,7 +24,7 @@ class Retirement(BrokerPart):
         self._cache_lookup = cache_lookup
         self._recovery = recovery
         answers.on_drained = self.tell_settled
-        #: The supervisor waits until no client has an open sequence.
+        #: True while the supervisor waits until no client has an open sequence.
         self.is_last_call = False
 
     def retire(self, message: wire.Retire) -> None:
@@ -43,8 +43,8 @@ class Retirement(BrokerPart):
     def close(self, generation: BrokerGeneration) -> None:
         """Let a generation take no more requests.
 
-        Generations that it has replaced need not wait for their open sequences: nobody can go on
-        with these, unless this one was replaced too.
+        Generations that it has replaced need not wait for their open sequences: no client can
+        continue these, unless this one was replaced, too.
         """
         generation.is_retired = True
         self._cache_lookup.forget_generation(generation)
@@ -54,7 +54,7 @@ class Retirement(BrokerPart):
     def check_last_call(self) -> None:
         """Check whether clients still have open sequences.
 
-        To be called after each event while it is the last call.
+        Call this after each event while `is_last_call` is set.
         """
         every = (scheduler.sequences for scheduler in self._generations.schedulers.values())
         if not any(sequences and sequences.has_open_client_sequence for sequences in every):
@@ -81,7 +81,7 @@ class Retirement(BrokerPart):
         )
 
     def note_call(self, serial: int, callee: BrokerGeneration) -> None:
-        """Note that a model calls another one, which is needed for as long as the caller."""
+        """Report to the supervisor which models a model calls: it needs them until it ends."""
         instance = self._instances.get(serial)
         if instance is not None:
             calls = self._generations.by_number[instance.generation].calls

@@ -38,19 +38,19 @@ class Scheduler:
             has_sequences=generation.has_sequences,
             has_stream_limit=generation.max_streams > 0,
         )
-        #: Set if executions per second are limited.
+        #: Rate of executions; None if it is not limited.
         self.rate: ExecutionRate | None = None
-        #: Requests in the queue that are still wanted.
+        #: Number of requests in the queue that are still wanted.
         self.pending = 0
-        #: Nothing is dispatched before so many requests wait; 0 from then on.
+        #: Number of requests that must wait before the first batch is dispatched; 0 from then on.
         self._held_until = 0
-        #: When there may be a batch and an instance though nothing else happens; 0 is never.
+        #: Time when there may be a batch and an instance, if nothing else happens; 0: never.
         self._due_ns = 0
-        #: When the queue's timer fires; 0 if there is none.
+        #: Time of the queue's timer; 0 if there is none.
         self.timer_ns = 0
 
     def hold_back(self, requests: int) -> None:
-        """Dispatch nothing before so many requests wait, if the model has a batcher."""
+        """Dispatch nothing before this many requests wait, if the model has a batcher."""
         if "dynamic_batching" in self.generation.config or self.sequences is not None:
             self._held_until = requests
 
@@ -118,7 +118,7 @@ class Scheduler:
             request.place.leave(request)
 
     def expiry_ns(self, request: InflightRequest) -> int:
-        """Return when a request has waited in the queue for as long as it may; 0 is never."""
+        """Return the time when a request's wait in the queue is over; 0: never."""
         if request.place is None or request.is_late:
             return 0
         return self.queue.levels.of(request).policy.expiry_ns(request)
@@ -134,7 +134,10 @@ class Scheduler:
     def abort_sequence_after(
         self, request: InflightRequest, error: ZmqTritonError
     ) -> list[InflightRequest]:
-        """Abort the sequence of a request that is refused; return what else has to be refused."""
+        """Abort the sequence of a refused request.
+
+        The caller must refuse the other requests of it, which are returned.
+        """
         return [] if self.sequences is None else self.sequences.abort_after(request, error)
 
     def put_back(self, requests: list[InflightRequest]) -> None:
@@ -157,7 +160,7 @@ class Scheduler:
         return self.queue.is_ready(now_ns)
 
     def next_dispatch(self, now_ns: int) -> tuple[Instance, list[InflightRequest]] | None:
-        """Return the next batch and its stub; None while nobody is idle or nothing is due."""
+        """Return the next batch and its stub; None while no stub is idle or no batch is due."""
         if self.pending < self._held_until:
             return None
         self._held_until = 0
@@ -203,5 +206,5 @@ class Scheduler:
         return self.rate.refusal(error)
 
     def queued(self) -> list[InflightRequest]:
-        """Return all queued requests, in the order in which they will be executed."""
+        """Return all queued requests, the next one first."""
         return self.queue.waiting() if self.sequences is None else self.sequences.waiting()

@@ -1,7 +1,7 @@
 """The admission of requests to sequences, and their way out.
 
-`batcher.py` decides; here requests are refused, and sequences that an earlier broker may have known
-are told apart from those that never were.
+`batcher.py` decides; here requests are refused. Sequences that an earlier broker may have known are
+distinguished from those that never existed.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class SequenceAdmission(BrokerPart):
         return peer is not None and peer.role != "stub"
 
     def _close_elsewhere(self, generation: BrokerGeneration, correlation: wire.Correlation) -> None:
-        """Close the same sequence in another generation of the model.
+        """Close the sequence of this id in the other generations of the model.
 
-        Its client has started it anew, so nothing that comes now is meant for that one.
+        Its client has started it again, so no request that comes now is meant for those.
         """
         for other in list(self._generations.by_number.values()):
             is_kin = self._generations.share_sequences(other, generation)
@@ -129,7 +129,7 @@ class SequenceAdmission(BrokerPart):
             self._answers.check_drained(scheduler.generation)
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
-        """True if an outcome is that of a padding request, which nobody waits for."""
+        """Discard an outcome if it is that of a padding request, and return whether it is."""
         if outcome.peer != wire.BROKER or outcome.id < FIRST_PADDING_ID:
             return False
         self._blocks.discard(stub, outcome)

@@ -1,8 +1,8 @@
 """The sequences of a generation, from their START to their END or their idle timeout.
 
 The requests of a sequence are executed one by one and in order, all on the instance whose slot it
-has. Methods return the requests that must be refused; the caller refuses them. The next request of
-a sequence that was ended by anything but its client is told why.
+has. Methods return the requests that must be refused; the caller refuses them. If anything but its
+client has ended a sequence, the error of its next request says why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 _NOT_EXECUTED = "one of its requests was not executed: "
-#: How many of them are remembered.
+#: Maximum number of lost sequences whose causes are kept.
 _MAX_CAUSES = 10_000
 
 
@@ -30,15 +30,15 @@ class LostSequences:
     def __init__(self, idle_ns: int) -> None:
         self._idle_ns = idle_ns
         self._causes: OrderedDict[wire.Correlation, ZmqTritonError] = OrderedDict()
-        #: What became of the sequences of an earlier broker.
+        #: Error of sequences that only an earlier broker knew; None if there was no earlier broker.
         self._forgotten: ZmqTritonError | None = None
         self._recovered_ns: Callable[[], int] = lambda: 0
 
     def assume_earlier_lost(self, cause: ZmqTritonError, recovered_ns: Callable[[], int]) -> None:
-        """Assume that an earlier broker may have known sequences that this one does not.
+        """Take unknown sequences for lost, since an earlier broker may have known them.
 
-        `recovered_ns` returns since when all its clients are here again, 0 before; they may have
-        left a sequence idle for as long as any.
+        `recovered_ns` returns since when all its clients are here again, 0 before. A client may
+        have left a sequence idle meanwhile, so unknown ones count as lost for another `idle_ns`.
         """
         self._forgotten, self._recovered_ns = cause, recovered_ns
 
@@ -48,7 +48,7 @@ class LostSequences:
             self._causes.popitem(last=False)
 
     def drop(self, correlation: wire.Correlation) -> None:
-        """Forget a sequence whose next request need not be told."""
+        """Forget a lost sequence: the error of its next request need not explain the loss."""
         self._causes.pop(correlation, None)
 
     def find_cause(self, correlation: wire.Correlation, now_ns: int) -> ZmqTritonError | None:
@@ -71,29 +71,29 @@ class SequenceBatcher:
         self._max_batch_size = int(config.get("max_batch_size", 0))
         self._idle_ns = int(batching.get("max_sequence_idle_microseconds", 1_000_000)) * 1000
         self._controls = SequenceControls(batching, is_batching=self._max_batch_size > 0)
-        #: Each request is a sequence by itself, executed step by step.
+        #: True if each request is a sequence by itself, executed step by step.
         self.is_iterative = bool(batching.get("iterative_sequence"))
         self._own_ids = itertools.count(1)
-        #: Stubs keep states of sequences for their models.
+        #: True if stubs keep states of sequences for their models.
         self._has_states = bool(batching.get("state")) and not self.is_iterative
         self._ended: list[tuple[int, wire.Correlation]] = []
-        #: Those that take requests, and those that have had their END and are not finished.
+        #: Sequences that take requests, and sequences that have had their END and are not finished.
         self._sequences: dict[wire.Correlation, Sequence] = {}
         #: The sequence of each request, until that is answered.
         self._by_request: dict[InflightRequest, Sequence] = {}
         self.assignment = SlotAssignment(batching, self._max_batch_size)
-        #: Those with a slot and without a request, and since when; longest idle first.
+        #: Sequences with a slot and without a request, and since when; longest idle first.
         self._idle: OrderedDict[Sequence, int] = OrderedDict()
-        #: Those that became idle in this event.
+        #: Sequences that became idle since the last end_idle(), which knows the time.
         self._left: list[Sequence] = []
-        #: Those that have ended without an END and may be asked for.
+        #: Sequences that have ended without an END; clients may send further requests for them.
         self._lost = LostSequences(self._idle_ns)
 
     # ------------------------------------------------------------- requests
 
     @property
     def count(self) -> int:
-        """Return how many sequences there are."""
+        """Return the number of sequences that are not finished."""
         return len(self._sequences)
 
     @property
@@ -109,7 +109,7 @@ class SequenceBatcher:
     def assume_earlier_lost(
         self, cause: ZmqTritonError, first_id: int, recovered_ns: Callable[[], int]
     ) -> None:
-        """Assume that an earlier broker may have known sequences that this one does not."""
+        """Take unknown sequences for lost, and number own ones from `first_id` on."""
         self._lost.assume_earlier_lost(cause, recovered_ns)
         self._own_ids = itertools.count(first_id)
 
@@ -198,7 +198,7 @@ class SequenceBatcher:
         return new
 
     def finish_request(self, request: InflightRequest) -> None:
-        """Take note of a request's final answer."""
+        """Take a request with a final answer out of its sequence, which may end or become idle."""
         sequence = self._by_request.pop(request, None)
         if sequence is None:
             return
@@ -231,9 +231,9 @@ class SequenceBatcher:
                 self.assignment.enqueue(later)
 
     def abort_after(self, request: InflightRequest, error: ZmqTritonError) -> list[InflightRequest]:
-        """Abort a sequence one of whose requests was not executed.
+        """Abort the sequence of a request that was not executed; return its other waiting requests.
 
-        The model would miss its data.
+        The model would miss the data of that request.
         """
         sequence = self._by_request.get(request)
         if sequence is None or sequence.executing is request:
@@ -312,7 +312,7 @@ class SequenceBatcher:
     def works(
         self, requests: list[InflightRequest], number: int, numbers: Iterator[int]
     ) -> list[tuple[wire.BatchedRequest, bytes]]:
-        """Return what the stub is sent for a batch, with padding in empty slots."""
+        """Return the rows and bodies of a batch for its stub, with padding in empty slots."""
         controls, rows = self._controls, list[tuple[wire.BatchedRequest, bytes]]()
         for request in requests:
             sequence = self._by_request[request]
@@ -335,7 +335,7 @@ class SequenceBatcher:
             self._end(sequence)
 
     def pop_ended(self) -> list[tuple[int, wire.BatchedRequest]]:
-        """Take the ended sequences, of which stubs are told before they are given more of any."""
+        """Take the messages about ended sequences; their stubs need them before any new batch."""
         over, self._ended = self._ended, []
         return [
             (stub, wire.BatchedRequest(0, wire.BROKER, 0, wire.SEQUENCE_OVER, sequence, 0, 0))

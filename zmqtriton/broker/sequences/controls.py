@@ -99,7 +99,7 @@ class SequenceControls:
     def build_padding(
         self, body: bytes, batch: int, numbers: Iterator[int]
     ) -> tuple[wire.BatchedRequest, bytes]:
-        """Build what the stub is sent for a slot without a request, beside one with this body."""
+        """Build padding for a slot without a request, from the body of another slot's request."""
         row = wire.BatchedRequest(
             batch, wire.BROKER, FIRST_PADDING_ID | next(numbers), wire.PADDING, 0, 0, 0
         )

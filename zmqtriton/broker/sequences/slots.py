@@ -21,10 +21,10 @@ from zmqtriton_floor.wire import Correlation
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Requests that one instance executes one after the other."""
+    """A sequence: requests that one instance executes one after the other."""
 
     correlation: Correlation
-    #: In order; the first is next.
+    #: Waiting requests in their order; the first one is next.
     waiting: deque[InflightRequest] = field(default_factory=deque)
     #: The request that its stub has and that lacks its final answer.
     executing: InflightRequest | None = None
@@ -32,15 +32,15 @@ class Sequence:
     #: one.
     slots: SequenceSlots | None = None
     position: int = 0
-    #: A stub has been given one of its requests.
+    #: True once a stub has been given one of its requests.
     has_begun: bool = False
-    #: A client may go on with it, not only a model that asks.
+    #: True if a client may continue it, not only a model.
     is_clients: bool = False
-    #: Its last request was admitted; what comes next belongs to another sequence.
+    #: True once its last request was admitted; what comes next belongs to another sequence.
     is_complete: bool = False
-    #: `Oldest` has its next request.
+    #: True while `Oldest` has its next request in a queue.
     is_offered: bool = False
-    #: When it is refused if it still has no slot; 0 is never.
+    #: Time when it is refused if it still has no slot; 0: never.
     expires_ns: int = 0
     #: Others with the same id: the one that must end first, and the one that must wait.
     predecessor: Sequence | None = None
@@ -56,7 +56,7 @@ class Sequence:
         return self.executing is None and bool(self.waiting)
 
     def begin(self, request: InflightRequest) -> None:
-        """Note that its next request goes to its stub."""
+        """Move the next request, which goes to the stub, from `waiting` to `executing`."""
         assert request is self.waiting[0]
         self.waiting.popleft()
         self.executing = request
@@ -67,14 +67,14 @@ class Sequence:
 class SequenceSlots:
     """The slots of one instance."""
 
-    #: Empty places before the last one in a batch are filled with padding.
+    #: True if empty places before the last one in a batch are filled with padding.
     has_places = False
 
     def __init__(self, serial: int, count: int) -> None:
         #: The serial of the instance.
         self.serial = serial
         self.sequences: list[Sequence | None] = [None] * count
-        #: When to ask for a batch again though nothing else happens; 0 is never.
+        #: Time of the next question for a batch if nothing else happens; 0: never.
         self.due_ns = 0
 
     def free(self) -> int:
@@ -123,7 +123,7 @@ class Direct(SequenceSlots):
 
 
 class Oldest(SequenceSlots):
-    """Queues one request of each sequence, like plain requests."""
+    """Queues the first waiting request of each sequence, as if it were a plain one."""
 
     def __init__(self, serial: int, strategy: dict[str, Any], max_batch_size: int) -> None:
         super().__init__(serial, max(1, int(strategy.get("max_candidate_sequences", 0))))
@@ -153,9 +153,10 @@ class SlotAssignment:
         self._batching = batching
         self._max_batch_size = max_batch_size
         self._slots: dict[int, SequenceSlots] = {}
-        #: Sequences without a slot, in the order in which they get one.
+        #: Sequences without a slot; the first one gets the next free slot.
         self._backlog: OrderedDict[Sequence, None] = OrderedDict()
-        #: Those of the backlog whose requests have a timeout, soonest first.
+        #: Heap of the waits that a timeout ends, soonest first; some of these sequences may have a
+        #: slot by now.
         self._expiries: list[tuple[int, int, Sequence]] = []
         self._order = itertools.count()
 
@@ -258,7 +259,7 @@ class SlotAssignment:
         return sequence.slots is None and sequence.expires_ns == at_ns and bool(sequence.waiting)
 
     def pop_expired(self, now_ns: int) -> Iterator[Sequence]:
-        """Sequences that have waited for a slot for too long."""
+        """Yield the sequences that have waited for a slot for too long."""
         while self._expiries and self._expiries[0][0] <= now_ns:
             expiry = heapq.heappop(self._expiries)
             if self._may_expire(expiry):

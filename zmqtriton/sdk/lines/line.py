@@ -17,10 +17,10 @@ from contextlib import suppress
 #: The limit of bytes that wait for a process that does not keep up.
 MAX_BYTES = 32 << 20
 _AGAIN_AFTER_S = 1.0
-#: Less waits for this time.
+#: Bytes of records that are sent at once, and the time that fewer wait for more.
 _TOGETHER_BYTES = 64 << 10
 _TOGETHER_S = 0.05
-#: For what is left when the frontend ends.
+#: Maximum time for sending what is left when the frontend ends.
 _END_WITHIN_S = 1.0
 
 
@@ -32,13 +32,13 @@ class Line:
         self._left = bytearray()
         #: Calls for data in `_left`, if the connection ends before the socket has taken all.
         self._on_loss: list[Callable[[], None]] = []
-        #: Bytes go when the socket takes more.
+        #: True while bytes wait until the socket takes more.
         self._is_blocked = False
         self._timer: asyncio.TimerHandle | None = None
         self._next_try_s = 0.0
         #: The number of the connection; 0 before the first.
         self.connection = 0
-        #: Lines that had no room, and are not told yet; counted by those who send.
+        #: Number of records that had no room and were not reported yet; the senders count them.
         self.dropped = 0
 
     def has_room(self, size: int) -> bool:
@@ -64,7 +64,7 @@ class Line:
             self._timer = self._loop.call_later(_TOGETHER_S, self._flush)
 
     def soon(self, act: Callable[[], object]) -> None:
-        """Do this in the next turn of the loop, once the answers of this one have gone."""
+        """Call `act` in the next turn of the loop, once the answers of this turn have gone."""
         if self._loop is not None:
             self._loop.call_soon(act)
 

@@ -1,4 +1,4 @@
-"""Values that records of requests have in common: bytes of tensors, and times."""
+"""Common values in records of requests: sizes of tensors, and times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zmqtriton_floor.wire import Tensor
 
 
 def size_of(tensors: Iterable[Tensor]) -> int:
-    """Return how many bytes the tensors have here, without those in clients' memory."""
+    """Return the bytes of the tensors' data in this process, without those in clients' memory."""
     return sum(len(memoryview(t.data).cast("B")) for t in tensors if t.data is not None)
 
 

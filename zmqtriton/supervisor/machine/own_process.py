@@ -13,7 +13,8 @@ from pathlib import Path
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import capacity, clock, fitness, start_checks
+from zmqtriton.supervisor.machine import clock
+from zmqtriton.supervisor.machine.host import capacity, fitness, start_checks
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton_floor import prctl
 from zmqtriton_floor.process.loop_turns import LoopTurns

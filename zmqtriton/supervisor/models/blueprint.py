@@ -1,6 +1,6 @@
-"""A model as the repository describes it, ready to be built; made by `machine/model_reading`.
+"""A model as the repository describes it, ready to be built; `ModelReader` makes it.
 
-Plain data, with functions that need no disk (`machine/reading/blueprints`): the final configuration
+Plain data, with functions that need no disk (`repositories.blueprints`): the final configuration
 once the model was asked, and the model with another number of instances.
 """
 

@@ -16,7 +16,8 @@ from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, VersionInfo
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.entrance import Entrance
-from zmqtriton_frontends.inference.catalogue import Catalogue, apply_settings
+from zmqtriton_frontends.gateway.model_settings import apply_settings
+from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
 
 _TEXT, _FP32 = BY_CONFIG_NAME["TYPE_STRING"].number, BY_CONFIG_NAME["TYPE_FP32"].number

@@ -10,8 +10,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pytest
 
-from tests.standard.storage.blob_servers import AzureBlobs, GoogleBlobs
-from tests.standard.storage.object_store import ObjectStore
 from tests.support.receivers.post_receiver import PostReceiver
 from tests.support.waiting import eventually
 from zmqtriton_extras.capture.process.assembly import Budget, Capture
@@ -19,6 +17,8 @@ from zmqtriton_extras.capture.process.events import Posted
 from zmqtriton_extras.capture.process.writer import Target, Writer
 from zmqtriton_extras.capture.records import read
 from zmqtriton_extras.capture.tests.test_segments import capture, tensor
+from zmqtriton_extras.storage.tests.blob_servers import AzureBlobs, GoogleBlobs
+from zmqtriton_extras.storage.tests.object_store import ObjectStore
 
 
 class Post(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 from tests.supervisor.settings import settings
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options import OptionError, Options, parse, with_environment
-from zmqtriton.supervisor.machine.process_settings import read_policy
+from zmqtriton.supervisor.machine.settings.process_settings import read_policy
 from zmqtriton_extras.clouds.sagemaker import sagemaker_targets
 
 REPOSITORY = "--model-repository=/models"

@@ -13,7 +13,7 @@ from zmqtriton_extras.openai.requests import TextRequest, read_chat
 from zmqtriton_extras.openai.tensor_names import TensorNames
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.tensors import to_numpy
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 OTHER = {"type": "function", "function": {"name": "g"}}

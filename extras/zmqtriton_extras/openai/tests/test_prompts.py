@@ -13,7 +13,7 @@ from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.templates.children import Children
 from zmqtriton_extras.openai.tensor_names import TensorNames
 from zmqtriton_extras.openai.text import prompt_of
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},

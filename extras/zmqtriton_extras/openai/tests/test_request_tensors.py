@@ -15,7 +15,7 @@ from zmqtriton_extras.openai.requests import read_chat, read_completion
 from zmqtriton_extras.openai.tensor_names import TensorNames
 from zmqtriton_floor.tensors import to_numpy
 from zmqtriton_floor.wire import VersionInfo
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 VLLM = text_model(
     inputs=(

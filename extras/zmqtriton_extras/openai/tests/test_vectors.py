@@ -14,7 +14,7 @@ from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.tensor_names import TensorNames
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 TEXTS = ["a", "bc", "def", "g", "h"]
 

@@ -21,9 +21,9 @@ from zmqtriton_frontends.inference.admission import (
     SchedulingOptions,
     check_parameter_name,
 )
-from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 _NUMBERS: dict[str, int] = {d.name: d.number for d in DATATYPES}
 #: Where the outputs of a request lie that has none in clients' regions.

@@ -14,8 +14,9 @@ from google.protobuf.message import DecodeError
 
 from zmqtriton_floor.wire import ResponseBody, make
 from zmqtriton_frontends.access.refusals import Source
-from zmqtriton_frontends.entrance.ask import Ask, Reports, Step
+from zmqtriton_frontends.entrance.ask import Ask, Step
 from zmqtriton_frontends.entrance.entrance import Entrance
+from zmqtriton_frontends.entrance.reports import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.grpc_api.call import (

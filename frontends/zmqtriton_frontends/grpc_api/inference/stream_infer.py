@@ -63,9 +63,9 @@ from zmqtriton_frontends.grpc_api.inference.infer import ask_of, parse_request
 from zmqtriton_frontends.grpc_api.inference.outbox import Message, QuietEnd, StreamOutbox
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.turns import MAX_REQUESTS, RequestShares

@@ -14,7 +14,7 @@ from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import DeadlineExceeded, InternalError
-from zmqtriton_frontends.entrance.ask import REPORT_HEADERS
+from zmqtriton_frontends.entrance.reports import REPORT_HEADERS
 from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
     FREE_REQUEST_BYTES,

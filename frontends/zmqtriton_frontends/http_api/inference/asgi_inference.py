@@ -14,12 +14,8 @@ import falcon.asgi
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.inference import response_encoding
-from zmqtriton_frontends.http_api.inference.http_inference import (
-    Answer,
-    HttpInference,
-    InferenceHead,
-    read_head,
-)
+from zmqtriton_frontends.http_api.inference.heads import Answer, InferenceHead, read_head
+from zmqtriton_frontends.http_api.inference.http_inference import HttpInference
 from zmqtriton_frontends.http_api.inference.infer import Body, Inference
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 

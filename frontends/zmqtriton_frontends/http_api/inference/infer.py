@@ -14,16 +14,17 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 from zmqtriton_floor.wire import RequestBody, make
-from zmqtriton_frontends.entrance.ask import Ask, Content, Reports, TakesLong
+from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
+from zmqtriton_frontends.entrance.reports import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest, too_large
 from zmqtriton_frontends.http_api.inference import infer_request, json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
-from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES
+from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer

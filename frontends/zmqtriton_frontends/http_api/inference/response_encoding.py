@@ -17,8 +17,8 @@ from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http_api.inference import json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.http_api.inference.tensor_data import json_from_bytes
-from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import classify
+from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.tensors.arena_body import ByteBudget
 

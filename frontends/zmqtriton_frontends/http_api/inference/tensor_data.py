@@ -26,7 +26,7 @@ from zmqtriton_floor.datatypes import (
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import RequestBody, Tensor
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 _BOOL = BY_NAME["BOOL"].number
 _FP32 = BY_NAME["FP32"].number

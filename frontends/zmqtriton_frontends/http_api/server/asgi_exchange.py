@@ -13,7 +13,7 @@ from zmqtriton_frontends import http1
 from zmqtriton_frontends.http1 import Head
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
-from zmqtriton_frontends.http_api.inference.http_inference import refusal
+from zmqtriton_frontends.http_api.inference.heads import refusal
 from zmqtriton_frontends.http_api.inference.response_encoding import Piece
 from zmqtriton_frontends.http_api.server.channel import Channel, Exchange, Owner, by_status
 from zmqtriton_frontends.process.arrivals import Arrivals

@@ -16,7 +16,7 @@ from zmqtriton_frontends.access.bearer_tokens import authorization_in
 from zmqtriton_frontends.http1 import Head, Refused, RequestReader
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.http_inference import InferenceHead
+from zmqtriton_frontends.http_api.inference.heads import InferenceHead
 from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
 from zmqtriton_frontends.http_api.server.channel import (
     Channel,

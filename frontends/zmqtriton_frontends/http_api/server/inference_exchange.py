@@ -17,12 +17,8 @@ from zmqtriton_frontends import http1
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
 from zmqtriton_frontends.http_api.inference import infer, response_encoding, tensor_data
-from zmqtriton_frontends.http_api.inference.http_inference import (
-    Answer,
-    HttpInference,
-    InferenceHead,
-    refusal,
-)
+from zmqtriton_frontends.http_api.inference.heads import Answer, InferenceHead, refusal
+from zmqtriton_frontends.http_api.inference.http_inference import HttpInference
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 from zmqtriton_frontends.http_api.server.channel import Owner, by_status

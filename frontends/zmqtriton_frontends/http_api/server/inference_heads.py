@@ -19,12 +19,7 @@ from zmqtriton_frontends.http1 import Head
 from zmqtriton_frontends.http_api.asgi.access import AccessCheck
 from zmqtriton_frontends.http_api.asgi.request import too_large
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.http_inference import (
-    Answer,
-    InferenceHead,
-    read_head,
-    refusal,
-)
+from zmqtriton_frontends.http_api.inference.heads import Answer, InferenceHead, read_head, refusal
 from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ByteBudget
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.examples import run_script
 from tests.support.needs import import_or_skip
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
@@ -33,19 +34,9 @@ COLOURS = [
     "0000c0: blue",
     "fff010: yellow",
 ]
-LABELS = ["across", "checkers", "down", "gradient", "noise", "spots"]
 
 
-def run(script: Path, *words: str) -> str:
-    """Return what a script of an example prints; it must succeed."""
-    result = subprocess.run(
-        [sys.executable, "-B", script, *words], capture_output=True, text=True, check=False
-    )
-    assert ("", 0) == (result.stderr, result.returncode)
-    return result.stdout
-
-
-@pytest.mark.extra("backends", "openai", "pytriton")
+@pytest.mark.extra("backends", "openai", "pipelines", "pytriton")
 def test_an_example_that_is_unknown_is_answered_with_those_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -103,87 +94,36 @@ def test_a_client_without_a_server_says_so_in_one_sentence() -> None:
             assert said.startswith(f"no server answers on {url}, see README.md: ")
 
 
-@pytest.mark.system
-def test_a_batch_job_draws_its_picture(tmp_path: Path) -> None:
-    main(["example", "batch", str(tmp_path / "batch")])
-    job = tmp_path / "batch" / "job.py"
-
-    done = subprocess.run(
-        [sys.executable, "-B", job, "--rows", "48"], capture_output=True, text=True, check=True
-    )
-
-    lines = done.stdout.splitlines()
-    assert len(lines) == 24
-    assert "@" in lines[12]
-    assert "@" not in lines[0]
-    assert "48/48" in done.stderr
-
-
-@pytest.mark.long(
-    "standard/tools/examples/test_examples.py::test_sentences_are_told_by_the_ensemble_and_by_the_model"
-)
-@pytest.mark.system
-def test_patterns_of_images_are_told_by_the_ensemble_and_by_the_model(tmp_path: Path) -> None:
-    main(["example", "image", str(tmp_path / "image")])
-    run(tmp_path / "image" / "make.py")
-    models = sorted((tmp_path / "image" / "models").iterdir())
-
-    with Server(tmp_path / "server", models=models, frontends=()) as server:
-        printed = run(tmp_path / "image" / "client.py", "--url", f"127.0.0.1:{server.http_port}")
-
-    # The client compares what the two answer.
-    rows = dict(line.split(": ") for line in printed.splitlines())
-    assert {f"{label}.png": label for label in LABELS} == {
-        name: text.split()[0] for name, text in rows.items()
-    }
-
-
-@pytest.mark.system
-def test_sentences_are_told_by_the_ensemble_and_by_the_model(tmp_path: Path) -> None:
-    main(["example", "sentiment", str(tmp_path / "sentiment")])
-    run(tmp_path / "sentiment" / "make.py")
-    models = sorted((tmp_path / "sentiment" / "models").iterdir())
-    texts = ["The waiter was not rude", "This book was not good", "i love this place", "dull"]
-
-    with Server(tmp_path / "server", models=models, frontends=()) as server:
-        url = f"127.0.0.1:{server.http_port}"
-        printed = run(tmp_path / "sentiment" / "client.py", "--url", url, *texts)
-
-    assert ["kind", "unkind", "kind", "unkind"] == [
-        line.split()[0] for line in printed.splitlines()
-    ]
-
-
 @pytest.mark.extra("backends")
 @pytest.mark.long(
-    "standard/tools/examples/test_examples.py::test_sentences_are_told_by_the_ensemble_and_by_the_model",
+    "extras/pipelines/test_pipelines.py::test_sentences_are_told_by_the_ensemble_and_by_the_model",
     "extras/backends/system/test_onnxruntime.py::test_a_file_alone_is_a_model_with_its_tensors_and_batches",
 )
 @pytest.mark.system
 def test_colours_are_named_by_an_onnx_file(tmp_path: Path) -> None:
     main(["example", "onnx", str(tmp_path / "onnx")])
-    run(tmp_path / "onnx" / "make.py")
+    run_script(tmp_path / "onnx" / "make.py")
 
     models = [tmp_path / "onnx" / "models" / "colours"]
     with Server(tmp_path / "server", models=models, frontends=()) as server:
         url = f"127.0.0.1:{server.http_port}"
-        printed = run(tmp_path / "onnx" / "client.py", "--url", url)
+        printed = run_script(tmp_path / "onnx" / "client.py", "--url", url)
 
     assert COLOURS == printed.splitlines()
 
 
 @pytest.mark.extra("backends")
 @pytest.mark.long(
-    "standard/tools/examples/test_examples.py::test_sentences_are_told_by_the_ensemble_and_by_the_model",
+    "extras/pipelines/test_pipelines.py::test_sentences_are_told_by_the_ensemble_and_by_the_model",
     "extras/backends/system/test_fil.py::test_a_file_and_a_backend_are_enough",
 )
 @pytest.mark.system
 def test_colours_are_named_by_a_forest_on_a_server_of_the_client(tmp_path: Path) -> None:
     import_or_skip("lightgbm")
     main(["example", "trees", str(tmp_path / "trees")])
-    run(tmp_path / "trees" / "make.py")
+    run_script(tmp_path / "trees" / "make.py")
 
-    printed = run(tmp_path / "trees" / "client.py", "--serve", "fe0201", "000000")
+    printed = run_script(tmp_path / "trees" / "client.py", "--serve", "fe0201", "000000")
 
     assert ["fe0201: red", "000000: black"] == printed.splitlines()
 
@@ -199,12 +139,12 @@ def test_openai_s_client_chats_with_a_model_that_has_read_python_s_documentation
     guide = capsys.readouterr().out
     assert f"zmqtriton --model-repository={directory}/models --allow-openai\n" in guide
     assert "needs: pip install openai\n" in guide
-    run(directory / "make.py")
+    run_script(directory / "make.py")
     models, options = [directory / "models" / "chat"], ["--allow-openai"]
 
     with Server(tmp_path / "server", models, options=options, frontends=()) as server:
         url = f"127.0.0.1:{server.http_port}"
-        lines = run(directory / "client.py", "--url", url, "What is a socket?").splitlines()
+        lines = run_script(directory / "client.py", "--url", url, "What is a socket?").splitlines()
         import openai  # takes as long as thousands of tests to be collected
 
         client = openai.OpenAI(base_url=f"http://{url}/v1", api_key="none")
@@ -260,7 +200,7 @@ def test_flowers_are_told_by_a_function_of_a_script(tmp_path: Path) -> None:
         try:
             # the client waits for no longer than five seconds
             eventually(lambda: answers(f"http://127.0.0.1:{http}/v2/models/iris/ready"), 120.0)
-            printed = run(directory / "client.py", "--url", f"127.0.0.1:{http}")
+            printed = run_script(directory / "client.py", "--url", f"127.0.0.1:{http}")
             process.send_signal(signal.SIGINT)
             status = process.wait(60)
         finally:

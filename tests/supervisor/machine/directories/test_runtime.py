@@ -428,7 +428,7 @@ def test_directories_need_none() -> None:
     assert None is claim_storage(())
 
 
-@pytest.mark.addons
+@pytest.mark.extra("storage")
 @pytest.mark.row("F21")
 def test_without_the_library_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -437,7 +437,7 @@ def test_without_the_library_the_error_names_the_package(monkeypatch: pytest.Mon
         claim_storage(("s3://b/m",))
 
 
-@pytest.mark.addons
+@pytest.mark.extra("storage")
 def test_a_url_of_another_form_is_refused_and_so_is_a_directory_that_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -450,7 +450,7 @@ def test_a_url_of_another_form_is_refused_and_so_is_a_directory_that_is_missing(
         claim_storage(("s3://b",))
 
 
-@pytest.mark.addons
+@pytest.mark.extra("storage")
 def test_it_is_private_and_where_the_variable_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -16,9 +16,9 @@ import pytest
 
 from tests.support.refusals import refusal
 from zmqtriton.options import parse
-from zmqtriton.supervisor.machine import fitness
-from zmqtriton.supervisor.machine.fitness import TaskLimit
-from zmqtriton.supervisor.machine.start_checks import check_numbers, find_problems
+from zmqtriton.supervisor.machine.host import fitness
+from zmqtriton.supervisor.machine.host.fitness import TaskLimit
+from zmqtriton.supervisor.machine.host.start_checks import check_numbers, find_problems
 
 # ------------------------------------------------------------------------ start checks
 # The problems that would stop the start of a server, all of them at once.

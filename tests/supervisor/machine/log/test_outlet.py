@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton.supervisor.machine import log as module
-from zmqtriton.supervisor.machine.log import LogOutlet
-from zmqtriton.supervisor.machine.log_ring import KeptLine, LogRing, ProcessLines, StubName
+from zmqtriton.supervisor.machine.logs import log as module
+from zmqtriton.supervisor.machine.logs.log import LogOutlet
+from zmqtriton.supervisor.machine.logs.log_ring import KeptLine, LogRing, ProcessLines, StubName
 from zmqtriton_floor import logs
 
 # ------------------------------------------------------------------------------ outlet

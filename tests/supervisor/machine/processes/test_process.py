@@ -13,8 +13,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from zmqtriton.supervisor.machine import ports
-from zmqtriton.supervisor.machine.ports import describe_listener, is_shared_with, waits_in_systemd
+from zmqtriton.supervisor.machine.entry import ports
+from zmqtriton.supervisor.machine.entry.ports import (
+    describe_listener,
+    is_shared_with,
+    waits_in_systemd,
+)
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.process import ChildProcess, spawn
 

@@ -32,14 +32,14 @@ from zmqtriton.supervisor.actions import (
     ReadModel,
     RepositoriesInUse,
 )
-from zmqtriton.supervisor.machine.model_reading import ModelReader, host_of
 from zmqtriton.supervisor.machine.processes import process
-from zmqtriton.supervisor.machine.reading import blueprints, reader_process, readers
-from zmqtriton.supervisor.machine.reading.model_files import PATIENCE_S, ModelLookups
-from zmqtriton.supervisor.machine.reading.plain import FoundModel, ModelReading, dumps, loads
-from zmqtriton.supervisor.machine.reading.reader_process import ReaderTasks
-from zmqtriton.supervisor.machine.reading.readers import PER_GROUP, Readers, Task, Topic
-from zmqtriton.supervisor.machine.reading.repositories import (
+from zmqtriton.supervisor.machine.repositories import blueprints, reader_process, readers
+from zmqtriton.supervisor.machine.repositories.model_files import PATIENCE_S, ModelLookups
+from zmqtriton.supervisor.machine.repositories.model_reading import ModelReader, host_of
+from zmqtriton.supervisor.machine.repositories.plain import FoundModel, ModelReading, dumps, loads
+from zmqtriton.supervisor.machine.repositories.reader_process import ReaderTasks
+from zmqtriton.supervisor.machine.repositories.readers import PER_GROUP, Readers, Task, Topic
+from zmqtriton.supervisor.machine.repositories.repositories import (
     LISTING_PATIENCE_S,
     URGENT_PATIENCE_S,
     Gathering,

@@ -14,7 +14,6 @@ from zmqtriton import addons
 from zmqtriton.environments.users import StubUsers, UserError
 from zmqtriton.options import Options
 from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor.machine import listeners
 from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,
     RuntimeDirectory,
@@ -23,9 +22,10 @@ from zmqtriton.supervisor.machine.directories.runtime import (
     claim,
     create_directory,
 )
+from zmqtriton.supervisor.machine.entry import listeners
 from zmqtriton.supervisor.machine.guard import guarded
-from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.machine.processes.children import Children
+from zmqtriton.supervisor.machine.repositories.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.server_processes.roles import LOCAL_SOCKETS
 from zmqtriton_floor import lazy_names
 from zmqtriton_floor.endpoints import local_service_path

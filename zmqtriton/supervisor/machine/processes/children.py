@@ -16,10 +16,17 @@ from contextlib import suppress
 from typing import Any
 
 from zmqtriton.config.parameters import Quota
-from zmqtriton.supervisor.machine import capacity, clock
+from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.guard import guarded
-from zmqtriton.supervisor.machine.instance_slots import pin_to_cores
-from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.host import capacity
+from zmqtriton.supervisor.machine.host.instance_slots import pin_to_cores
+from zmqtriton.supervisor.machine.host.quotas import QuotaEnforcement
+from zmqtriton.supervisor.machine.logs.log_ring import StubName
+from zmqtriton.supervisor.machine.memory.segments import (
+    SEGMENT_MESSAGES,
+    LentRegions,
+    SegmentRegistry,
+)
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
@@ -35,12 +42,6 @@ from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
 from zmqtriton.supervisor.machine.processes.starts import Starts
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
-from zmqtriton.supervisor.machine.quotas import QuotaEnforcement
-from zmqtriton.supervisor.machine.segments import (
-    SEGMENT_MESSAGES,
-    LentRegions,
-    SegmentRegistry,
-)
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
 

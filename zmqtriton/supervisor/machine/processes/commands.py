@@ -19,8 +19,8 @@ from zmqtriton.environments.demand import EnvironmentSpec
 from zmqtriton.options import Options
 from zmqtriton.options.declared import DECLARED
 from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
+from zmqtriton.supervisor.machine.repositories.model_reading import STUB_DIRECTORY
 from zmqtriton.supervisor.server_processes.roles import ADD_ON, LOCAL_SOCKETS
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import lazy_names

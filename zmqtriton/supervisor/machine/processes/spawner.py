@@ -13,10 +13,11 @@ from zmqtriton.environments.users import (
 )
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
-from zmqtriton.supervisor.machine import listeners, segments
 from zmqtriton.supervisor.machine.directories.claims import Claims, DirectoryMending
-from zmqtriton.supervisor.machine.instance_slots import cores_of_policy
-from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.entry import listeners
+from zmqtriton.supervisor.machine.host.instance_slots import cores_of_policy
+from zmqtriton.supervisor.machine.logs.log_ring import StubName
+from zmqtriton.supervisor.machine.memory import segments
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.children import Children

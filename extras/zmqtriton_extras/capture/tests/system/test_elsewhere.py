@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.standard.storage.object_store import ObjectStore
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 from zmqtriton_extras.capture.records import read
 from zmqtriton_extras.capture.tests.test_targets import Events, fetch
+from zmqtriton_extras.storage.tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.system
 

@@ -18,7 +18,8 @@ from zmqtriton_extras.fleet.announcing.announcement import (
 )
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import VersionInfo
-from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 PROCESS = Process("node7", 4711, 1764000000)
 

@@ -16,7 +16,7 @@ from zmqtriton_extras.openai.documents import AnswerEvents
 from zmqtriton_extras.openai.responses import Response, read_response
 from zmqtriton_extras.openai.tensor_names import OUTPUTS, TensorNames
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 openai: Any = Later("openai")
 client_types: Any = Later("openai.types.responses")

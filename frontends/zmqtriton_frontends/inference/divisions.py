@@ -1,0 +1,54 @@
+"""Models whose requests are divided between two versions, while the newer one is on trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+
+from zmqtriton_floor.wire import TrafficSplit
+from zmqtriton_frontends.inference.model_version import ModelVersion, Trial
+
+
+class Divisions:
+    """The divisions, by the models' names; true while there is one."""
+
+    def __init__(self) -> None:
+        #: Functions that are called when the first division begins, and when the last one ends.
+        self.on_change: list[Callable[[], None]] = []
+        self._splits: dict[str, TrafficSplit] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._splits)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._splits)
+
+    def put(self, split: TrafficSplit) -> None:
+        """Begin or change the division of a model, or end it."""
+        was_divided = bool(self)
+        if split.stable:
+            self._splits[split.model] = split
+        else:
+            self._splits.pop(split.model, None)
+        if was_divided != bool(self):
+            for tell in self.on_change:
+                tell()
+
+    def choose(self, name: str, versions: Mapping[int, ModelVersion]) -> ModelVersion | None:
+        """Return the version for requests that name none; None if they are not divided.
+
+        That is the stable one, as a copy that has the trial: requests that name the stable version
+        are not divided.
+        """
+        split = self._splits.get(name)
+        if split is None:
+            return None
+        stable, tried = versions.get(split.stable), versions.get(split.tried)
+        if tried is not None and not tried.is_loaded:
+            tried = None
+        if stable is None or not stable.is_loaded:
+            return tried
+        divided = copy(stable)
+        if tried is not None:
+            divided.trial = Trial(split, tried, split.header.encode(), split.sticky.encode())
+        return divided

@@ -1,0 +1,116 @@
+"""The directories of models, added and removed while the server runs.
+
+For `zmqtriton-ctl repository`, only where clients control what is loaded; elsewhere the command
+line decides what is served. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from zmqtriton.supervisor import (
+    HOW_TO_BE_EXPLICIT,
+    ChangeRepositories,
+    ControlCall,
+    CoreParts,
+    Feature,
+    RepeatedCall,
+    RepositoriesInUse,
+    Verb,
+    Verbs,
+    always,
+    required_model_name,
+    the_same,
+)
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+
+
+class RepositoryRegistry(Feature):
+    """Directories of models. Models that were loaded from a directory stay when it is removed."""
+
+    def __init__(self, core: CoreParts) -> None:
+        super().__init__(core)
+        self._models = core.server.models
+        self._is_explicit = core.policy.control_mode == "explicit"
+        #: Absolute paths of the directories in use.
+        self._paths = self._initial = core.policy.repositories
+        #: Key that a client has given a directory, its folder and its model, by directory.
+        self._keys: dict[str, tuple[str, str, str]] = {}
+
+    @property
+    def verbs(self) -> Verbs:
+        return {
+            "repository.register": Verb(
+                partial(self._change, is_registration=True), changes=always, goes_over=the_same
+            ),
+            "repository.unregister": Verb(
+                partial(self._change, is_registration=False), changes=always, goes_over=the_same
+            ),
+            # lists the repositories that were registered with a key
+            "repository.keys": Verb(lambda call: self._known_keys()),
+        }
+
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
+        """Return the directories that were added, and those that were taken away."""
+        for path in self._paths:
+            if path not in self._initial:
+                key, folder, model = self._keys.get(path, ("", "", ""))
+                names = {"names": {folder: model}, "key": key} if model else {}
+                yield "repository.register", {"path": path, **names}
+        for path in self._initial:
+            if path not in self._paths:
+                yield "repository.unregister", {"path": path}
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"repositories": self._paths}
+
+    async def _change(self, call: ControlCall, *, is_registration: bool) -> list[str]:
+        """Add or remove a directory; the answer is all directories in use, or the error."""
+        arguments = call.arguments
+        if not self._is_explicit:
+            noun = "registration" if is_registration else "unregistration"
+            raise Unsupported(
+                f"repository {noun} is not allowed if model control mode is not EXPLICIT"
+                + HOW_TO_BE_EXPLICIT
+            )
+        path = arguments.get("path")
+        if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+            raise InvalidArgument("a repository is named by its absolute path")
+        names = _names(arguments) if is_registration else {}
+        in_use: RepositoriesInUse = await self._plan.ask(
+            lambda ticket: ChangeRepositories(ticket, path, is_registration, names)
+        )
+        self._paths, error = in_use
+        if error is not None:
+            raise error
+        verb = "registered" if is_registration else "unregistered"
+        self._plan.log("I", f"Model repository {verb}: {path}")
+        self._forget(self._keys.pop(path, None))
+        key = arguments.get("key")
+        if is_registration and isinstance(key, str) and names:
+            folder, model = next(iter(names.items()))
+            self._keys[path] = key, folder, model
+        return list(self._paths)
+
+    def _forget(self, row: tuple[str, str, str] | None) -> None:
+        """Let the model of an unregistered key be forgotten once it is unloaded."""
+        if row is not None and row[2] in self._models:
+            self._models[row[2]].history.is_directory_gone = True
+
+    def _known_keys(self) -> dict[str, dict[str, str]]:
+        return {
+            key: {"path": path, "folder": folder, "model": model}
+            for path, (key, folder, model) in self._keys.items()
+        }
+
+
+def _names(arguments: dict[str, Any]) -> dict[str, str]:
+    """Parse the names of models that are not those of their folders."""
+    names = arguments.get("names", {})
+    if type(names) is not dict or not all(type(name) is str for name in names.values()):
+        raise InvalidArgument("the names of models must be an object of texts")
+    for name in names.values():
+        required_model_name({"model": name})
+    return names

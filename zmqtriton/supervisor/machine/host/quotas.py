@@ -1,0 +1,320 @@
+"""Keeps processes of models to the memory and the share of the cores that they may have.
+
+Where the server may make control groups, and has that add-on, the kernel does it; elsewhere memory
+is measured once a second and CPU weights become nice values. Says which process has taken too much;
+the core decides what becomes of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from zmqtriton import addons
+from zmqtriton.config.parameters import (
+    CPU_WEIGHT,
+    MAX_MEMORY_BYTES,
+    USUAL_CPU_WEIGHT,
+    Quota,
+    QuotaUse,
+)
+from zmqtriton.supervisor.machine.memory.segments import SegmentRegistry
+from zmqtriton.supervisor.machine.processes.child import Child
+from zmqtriton_floor import lazy_names
+from zmqtriton_floor.reasons import Kind, Reason
+
+_log = logging.getLogger(__name__)
+
+#: The kernel's ratio of the shares of two neighbouring nice values.
+_NICE_RATIO = 1.25
+_LEAST_NICE, _MAX_NICE = -20, 19
+
+#: Gets the serial of a process that has taken too much, and by how much.
+Report = Callable[[int, Reason], object]
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+#: An older kill belongs to another death.
+_RECENT_KILL_S = 3.0
+_COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+
+
+def nice_value(weight: int, usual: int = 0) -> int:
+    """Return the nice value whose share comes closest to that of a CPU weight.
+
+    `usual` is that of the usual weight.
+    """
+    steps = math.log(weight / USUAL_CPU_WEIGHT) / math.log(_NICE_RATIO)
+    return max(_LEAST_NICE, min(_MAX_NICE, usual - round(steps)))
+
+
+class NoControlGroups(Exception):
+    """Raised if the server cannot make control groups; says why."""
+
+
+class ControlGroups(Protocol):
+    """Control groups of instances, by their serials; the kernel enforces the limits."""
+
+    #: The directory that has all of them.
+    own: Path
+
+    def add(self, serial: int, pid: int, quota: Quota) -> None:
+        """Put the process of an instance into a group with its model's limits. Raises OSError."""
+
+    def set_cpu_weight(self, model: str, weight: int) -> None:
+        """Share the cores by weights from now on, between models that are busy. Raises OSError."""
+
+    def has(self, serial: int) -> bool:
+        """True if the instance has a group."""
+
+    def memory_bytes(self, serial: int) -> int:
+        """Return the memory of an instance that has a group."""
+
+    def was_killed_for_memory(self, serial: int) -> bool:
+        """True if the kernel has killed the instance because of its own limit."""
+
+    def remove(self, serial: int) -> None:
+        """Remove the group of a dead instance, and kill what it has left there."""
+
+    def remove_empty(self) -> None:
+        """Remove empty groups. To be called once a second."""
+
+    def close(self) -> None:
+        """Remove all groups; the processes of models are dead."""
+
+
+def prepare_control_groups() -> ControlGroups:
+    """Make groups before the first child is there. Raises NoControlGroups."""
+    reference = addons.reference("process_groups")
+    if not reference:
+        raise NoControlGroups("the add-on 'control_groups' is not installed")
+    groups: ControlGroups = lazy_names.load_reference(reference)()
+    return groups
+
+
+class QuotaEnforcement:
+    def __init__(
+        self,
+        children: Mapping[int, Child],
+        segments: SegmentRegistry,
+        report: Report,
+    ) -> None:
+        self._children = children
+        self._segments = segments
+        self._report = report
+        self._groups: ControlGroups | None = None
+        #: The reason why there are no control groups.
+        self._why_no_groups = ""
+        self._out_of_memory = OomDetector(now_s=time.monotonic())
+        #: The log says what keeps processes to their limits.
+        self._is_told = False
+        #: Limited processes, with their memory when it was last looked at.
+        self._memory: dict[int, int] = {}
+        #: Number of times that an instance has exceeded its memory, by model.
+        self._excesses: dict[str, int] = {}
+
+    def prepare_groups(self) -> None:
+        """Let the kernel enforce the limits where it can. Call this before the first child."""
+        try:
+            self._groups = prepare_control_groups()
+        except NoControlGroups as error:
+            self._why_no_groups = str(error)
+        else:
+            group = self._groups.own
+            self._out_of_memory = OomDetector(group=group, now_s=time.monotonic())
+
+    # --------------------------------------------------------------- processes
+
+    def begin(self, child: Child) -> None:
+        """Limit the new process of an instance, before it has loaded anything."""
+        quota = child.quota
+        if not quota.model:
+            return
+        if self._groups is not None:
+            try:
+                self._groups.add(child.serial, child.pid, quota)
+            except OSError as error:
+                _log.error("model '%s' has no control group: %s", quota.model, error)
+                self._groups.remove(child.serial)
+        is_limited = quota.max_memory_bytes or quota.cpu_weight != USUAL_CPU_WEIGHT
+        if is_limited and not self._is_told:
+            self._is_told = True
+            _log.info("limits on memory and cores of models are kept by %s", self.means)
+        if quota.max_memory_bytes:
+            self._memory[child.serial] = 0
+        if quota.cpu_weight != USUAL_CPU_WEIGHT:
+            self._set_cpu_weight(child.pid, quota)
+
+    def _set_cpu_weight(self, pid: int, quota: Quota) -> None:
+        if self._groups is not None:
+            with suppress(OSError):  # without that controller there are still nice values
+                self._groups.set_cpu_weight(quota.model, quota.cpu_weight)
+                return
+        nice = nice_value(quota.cpu_weight, os.getpriority(os.PRIO_PROCESS, 0))
+        try:
+            os.setpriority(os.PRIO_PGRP, pid, nice)
+        except OSError as error:
+            text = "model '%s' runs without its %s (%d): nice value %d: %s"
+            _log.warning(text, quota.model, CPU_WEIGHT, quota.cpu_weight, nice, error.strerror)
+
+    def end(self, child: Child, reason: Reason) -> Reason:
+        """Handle the death of a process; return its reason, which can be a limit on memory."""
+        reason = self._out_of_memory.explain_death(reason, time.monotonic())
+        self._memory.pop(child.serial, None)
+        if self._groups is None or not child.quota.model:
+            return reason
+        is_over = self._groups.was_killed_for_memory(child.serial)
+        self._groups.remove(child.serial)
+        limit = child.quota.max_memory_bytes
+        if not (is_over and limit):
+            return reason
+        self._count_excess(child.quota)
+        text = f"it needed more than {limit} bytes ({MAX_MEMORY_BYTES}): {reason.text}"
+        return Reason.of(Kind.OVER_MEMORY_QUOTA, text, reason, limit=limit)
+
+    def _count_excess(self, quota: Quota) -> None:
+        self._excesses[quota.model] = self._excesses.get(quota.model, 0) + 1
+
+    # ------------------------------------------------------------- looking
+
+    def poll(self) -> None:
+        """Look at the memory of limited processes. To be called once a second."""
+        self._out_of_memory.poll(time.monotonic())
+        if self._groups is not None:
+            self._groups.remove_empty()
+        for serial in list(self._memory):
+            self._look(self._children[serial])
+
+    def _look(self, child: Child) -> None:
+        serial, limit = child.serial, child.quota.max_memory_bytes
+        if self._groups is not None and self._groups.has(serial):
+            self._memory[serial] = self._groups.memory_bytes(serial)
+            return
+        used = own_memory_bytes(child.pid) + self._segments.bytes_of(serial)
+        was_over = self._memory[serial] > limit
+        self._memory[serial] = used
+        if used > limit and not was_over:
+            self._count_excess(child.quota)
+            text = f"it used {used} of at most {limit} bytes ({MAX_MEMORY_BYTES})"
+            self._report(serial, Reason.of(Kind.OVER_MEMORY_QUOTA, text, limit=limit))
+
+    def use_of(self, model: str) -> QuotaUse:
+        """Return a model's use, as of the last look."""
+        memory = [m for s, m in self._memory.items() if self._children[s].quota.model == model]
+        return QuotaUse(
+            self._segments.bytes_of_model(model),
+            self._segments.refusals.get(model, 0),
+            max(memory, default=0),
+            self._excesses.get(model, 0),
+        )
+
+    @property
+    def means(self) -> str:
+        """Return the means of enforcement, in words."""
+        if self._groups is not None:
+            return f"control groups below {self._groups.own}"
+        return f"looking every second, and nice values, since {self._why_no_groups}"
+
+    def close(self) -> None:
+        """Leave nothing behind; all children are dead."""
+        if self._groups is not None:
+            self._groups.close()
+
+
+def own_memory_bytes(pid: int, proc: Path = Path("/proc")) -> int:
+    """Return the private memory of a process and its descendants.
+
+    Files and shared memory do not count. Pages that a fork has in common with its parent count in
+    both: to tell them apart takes long.
+    """
+    family = [pid]
+    for each in family:
+        family += _children(proc / str(each))
+    return sum(_own_bytes(proc / str(each)) for each in family)
+
+
+def _own_bytes(process: Path) -> int:
+    try:
+        _, resident, shared, *_ = (process / "statm").read_text().split()
+    except (OSError, ValueError):
+        return 0  # it has ended
+    return max(0, int(resident) - int(shared)) * _PAGE
+
+
+def _children(process: Path) -> list[int]:
+    pids = []
+    try:
+        for thread in (process / "task").iterdir():
+            pids += [int(pid) for pid in (thread / "children").read_text().split()]
+    except OSError:
+        pass  # it has ended, or the kernel has no such file
+    return pids
+
+
+class OomDetector:
+    """Tells whether the kernel has just killed a process because memory had run out.
+
+    Such a process dies of SIGKILL like any other, so the kernel's counters are read: those of
+    the control group if there is one, else the machine's. They do not say who was killed.
+    """
+
+    def __init__(
+        self,
+        proc: Path = Path("/proc"),
+        groups: Path = Path("/sys/fs/cgroup"),
+        now_s: float = 0.0,
+        group: Path | None = None,
+    ) -> None:
+        """Set up; `group` has all processes of the server, if its own one has not."""
+        self._proc = proc
+        self._groups = groups
+        self._group = group
+        self._kill_count = self._count()
+        self._changed_s = now_s - 2 * _RECENT_KILL_S
+
+    def poll(self, now_s: float) -> None:
+        """Read the counters. To be called once a second."""
+        killed = self._count()
+        if killed != self._kill_count:
+            self._kill_count = killed
+            self._changed_s = now_s
+
+    def explain_death(self, reason: Reason, now_s: float) -> Reason:
+        """Return the probable reason of a death, or `reason` if it was something else."""
+        if reason.values.get("signal") != "SIGKILL":
+            return reason
+        self.poll(now_s)
+        if now_s - self._changed_s > _RECENT_KILL_S:
+            return reason
+        return Reason.of(Kind.OUT_OF_MEMORY, f"{reason.text}, by the kernel: out of memory")
+
+    def _count(self) -> int:
+        for path in (*self._cgroup_counter_files(), self._proc / "vmstat"):
+            try:
+                match = _COUNTER.search(path.read_text())
+            except OSError:
+                continue
+            if match:
+                return int(match[1])
+        return 0
+
+    def _cgroup_counter_files(self) -> list[Path]:
+        if self._group is not None:
+            return [self._group / "memory.events"]
+        try:
+            lines = (self._proc / "self" / "cgroup").read_text().splitlines()
+        except OSError:
+            return []
+        files = []
+        for line in lines:
+            _, controllers, path = line.split(":", 2)
+            if not controllers:  # version 2
+                files.append(self._groups / path.lstrip("/") / "memory.events")
+            elif "memory" in controllers.split(","):
+                files.append(self._groups / "memory" / path.lstrip("/") / "memory.oom_control")
+        return files

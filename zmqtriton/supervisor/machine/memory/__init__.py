@@ -1,0 +1,1 @@
+"""Segments of shared memory, and the files of regions of clients."""

@@ -1,1 +1,0 @@
-"""Reads the repositories in processes beside the supervisor: a file system may never answer."""

@@ -1,0 +1,1 @@
+"""Models as they are read from their repositories, in processes that may hang."""

@@ -1,0 +1,172 @@
+"""The files of models as the service uses them: its repositories, what loads read, the readers.
+
+For a load all repositories are asked for the model, since one that two have cannot be loaded. A
+repository that does not answer holds up the loads of its own models alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+from collections.abc import Sequence
+from functools import partial
+
+from zmqtriton.config.model_config import ModelHost
+from zmqtriton.options import Options
+from zmqtriton.repository.scan import not_found, not_unique
+from zmqtriton.supervisor.actions import (
+    ListRepository,
+    LocalCopy,
+    ReadModel,
+)
+from zmqtriton.supervisor.machine.repositories.blueprints import make_blueprint
+from zmqtriton.supervisor.machine.repositories.model_reading import ModelReader, host_of
+from zmqtriton.supervisor.machine.repositories.plain import FoundModel, ModelReading
+from zmqtriton.supervisor.machine.repositories.reader_process import ReaderTasks, start_reader
+from zmqtriton.supervisor.machine.repositories.readers import Readers, TaskRunner, Topic
+from zmqtriton.supervisor.machine.repositories.repositories import (
+    Clock,
+    Gathering,
+    PlaceReading,
+    Repositories,
+)
+from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.story import Promise, Story, tell
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+
+#: Readers have nothing to lose; one that cannot be killed must not hold up the server's end.
+_END_WITHIN_S = 0.5
+_log = logging.getLogger(__name__)
+
+#: Seconds that a load which has found its model waits for other repositories that may have it.
+PATIENCE_S = 10.0
+#: The topics of copies and of files that a load has brought along.
+_COPIES = "copies"
+
+
+class ModelLookups:
+    def __init__(
+        self, repositories: Repositories, runner: TaskRunner, call_later: Clock, host: ModelHost
+    ) -> None:
+        self._repositories = repositories
+        self._runner = runner
+        self._call_later = call_later
+        self._host = host
+        #: Readings that ask several repositories, by ticket.
+        self._lookups: dict[int, Story[Blueprint | ReadFailure]] = {}
+
+    def read(self, action: ReadModel) -> Promise[Blueprint | ReadFailure]:
+        """Read a model: the blueprint that a load would build now, or why not."""
+        override, copy = action.override, action.local_copy
+        if copy is not None and copy.is_whole:
+            return tell(self._read_directory(action, copy.directory, copy.digest))
+        if override is not None and override.directory:
+            return tell(self._read_brought(action, override.directory))
+        lookup = self._lookups[action.ticket] = Story()
+        return lookup.begin(self._look_up(action))
+
+    async def _read_brought(self, action: ReadModel, directory: str) -> Blueprint | ReadFailure:
+        """Read files that came with the load."""
+        self._repositories.use_directory(directory)
+        reading = await self._read_directory(action, directory, "")
+        self._repositories.release_directory(directory)
+        return reading
+
+    def cancel(self, ticket: int) -> None:
+        """Want no answer any more."""
+        lookup = self._lookups.pop(ticket, None)
+        if lookup is not None:
+            lookup.cancel()
+
+    async def _look_up(self, action: ReadModel) -> Blueprint | ReadFailure:
+        """Ask each place that may have the model."""
+        await self._repositories.decisions_kept(action.model)
+        places = self._repositories.places_of(action.model)
+        more = action.override, action.selection
+        tasks = {p: p.find(action.model, (action.model, places[p], *more)) for p in places}
+        gathering = Gathering({place: task.answer for place, task in tasks.items()})
+        is_enough = partial(self._is_enough, action.model, gathering)
+        try:
+            await gathering.until(is_enough, self._call_later, PATIENCE_S)
+        except GeneratorExit:  # it is cancelled
+            for task in tasks.values():
+                self._runner.cancel(task)
+            raise
+        for place in gathering.pending:
+            _log.warning(
+                "'%s' is loaded without a look into '%s', which does not answer",
+                action.model,
+                place.path,
+            )
+            self._runner.cancel(tasks[place])
+            place.become_silent()
+        del self._lookups[action.ticket]
+        return await self._chosen(action, self._found(gathering))
+
+    def _found(self, gathering: Gathering[PlaceReading]) -> list[FoundModel]:
+        models: dict[str, FoundModel] = {}
+        for place in self._repositories.places:  # of two names of one place the first counts
+            answer = gathering.answers.get(place)
+            if isinstance(answer, ZmqTritonError):
+                answer = FoundModel(str(place.path), ReadFailure(answer.reason, "unreadable"))
+            if answer is not None:
+                models.setdefault(answer.place, answer)
+        return list(models.values())
+
+    def _is_enough(self, name: str, gathering: Gathering[PlaceReading]) -> bool:
+        """True if all have answered, or enough, and none of the rest has had the model."""
+        rest = gathering.pending
+        if not rest:
+            return True
+        is_over = gathering.is_late or all(place.is_silent for place in rest)
+        return is_over and bool(self._found(gathering)) and not any(p.has_had(name) for p in rest)
+
+    async def _chosen(self, action: ReadModel, models: list[FoundModel]) -> Blueprint | ReadFailure:
+        copied = action.local_copy or LocalCopy()
+        urls = copied.repository_urls
+        if len(models) + len(urls) > 1:
+            return ReadFailure(not_unique(action.model).reason, "duplicate", is_duplicate=True)
+        if models:
+            return self._made(models[0].reading)
+        if copied.problem:
+            return ReadFailure(InternalError(copied.problem).reason, copied.digest)
+        if urls:
+            return await self._read_directory(action, copied.directory, copied.digest)
+        # none has it: name the one that was probably meant
+        listing = await self._repositories.list(ListRepository(0))
+        names = () if isinstance(listing, ZmqTritonError) else listing
+        return ReadFailure(not_found(action.model, names).reason)
+
+    async def _read_directory(
+        self, action: ReadModel, directory: str, digest: str
+    ) -> Blueprint | ReadFailure:
+        arguments = action.model, directory, action.override, action.selection, digest
+        task = self._runner.submit(Topic(_COPIES, directory), "read_model", arguments)
+        return self._made(await task.answer)
+
+    def _made(self, answer: ModelReading | ReadFailure | ZmqTritonError) -> Blueprint | ReadFailure:
+        if isinstance(answer, ZmqTritonError):
+            return ReadFailure(answer.reason, "unreadable")
+        if isinstance(answer, ReadFailure):
+            return answer
+        return make_blueprint(answer, self._host)
+
+
+class ModelFiles:
+    def __init__(
+        self,
+        options: Options,
+        gpus: Sequence[int],
+        selector: selectors.BaseSelector,
+        call_later: Clock,
+        pids: set[int],
+    ) -> None:
+        """Set up, in the loop of the selector; `pids` get those of the readers."""
+        start = partial(start_reader, ReaderTasks(ModelReader(options, gpus)))
+        self.readers = Readers(selector, start, call_later, pids)
+        self.repositories = Repositories(options, self.readers, call_later)
+        host = host_of(options, gpus)
+        self.lookups = ModelLookups(self.repositories, self.readers, call_later, host)
+
+    def close(self) -> None:
+        self.readers.close(_END_WITHIN_S)

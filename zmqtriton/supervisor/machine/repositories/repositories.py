@@ -1,0 +1,425 @@
+"""The repositories in use: every question about the files of models begins here.
+
+A repository is known as it was last seen. One that does not answer in time is silent from then on:
+questions that can be answered from what it had before, or by another one alone, do not wait for it
+any more. Decides; a TaskRunner does the work.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from zmqtriton.options import Options
+from zmqtriton.repository.scan import DUPLICATE
+from zmqtriton.store_places import is_remote
+from zmqtriton.supervisor.actions import (
+    FileReport,
+    KeepDecisions,
+    ListRepository,
+    RepositoriesInUse,
+    RepositoryListing,
+    RepositoryNames,
+)
+from zmqtriton.supervisor.machine.repositories.plain import FoundModel
+from zmqtriton.supervisor.machine.repositories.readers import Task, TaskRunner, Topic
+from zmqtriton.supervisor.plan import PlanTimer
+from zmqtriton.supervisor.story import Change, Promise, Result, kept
+from zmqtriton_floor.errors import AlreadyExists, InternalError, NotFound, ZmqTritonError
+from zmqtriton_floor.reasons import Kind, Reason
+
+_log = logging.getLogger(__name__)
+
+#: Seconds that a listing, or a look at files, waits for each repository.
+LISTING_PATIENCE_S = 5.0
+#: Seconds that an urgent listing waits for each repository: a user is looking at the server.
+URGENT_PATIENCE_S = 0.3
+#: The topics of tasks that are about no repository.
+_DECISIONS, _STAGED, _REGISTRATION = "decisions", "staged", "registration"
+#: Names that no model has.
+_NO_MODELS = ("", ".", "..")
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+#: Calls later.
+Clock = Callable[[float, Callable[[], None]], PlanTimer]
+
+
+class Gathering(Generic[_Key]):
+    """The answers by key, as far as they are there."""
+
+    def __init__(self, answers: Mapping[_Key, Promise[Any]]) -> None:
+        self.pending = set(answers)
+        self.answers: dict[_Key, Any] = {}
+        #: True once the patience for all answers is over.
+        self.is_late = False
+        self._change = Change()
+        self._takes = [(answer, partial(self._take, key)) for key, answer in answers.items()]
+
+    async def until(
+        self, is_enough: Callable[[], bool], call_later: Clock, patience_s: float
+    ) -> None:
+        """Gather answers until they are enough, and take none that comes later."""
+        timer = call_later(patience_s, self._on_late)
+        try:
+            for answer, take in self._takes:
+                answer.then(take)
+            await self._change.until(is_enough)
+        finally:
+            timer.cancel()
+            for answer, take in self._takes:
+                answer.forget(take)
+
+    def _take(self, key: _Key, answer: Any) -> None:
+        self.pending.discard(key)
+        self.answers[key] = answer
+        self._change()
+
+    def _on_late(self) -> None:
+        self.is_late = True
+        self._change()
+
+
+class PlaceReading:
+    """A place that may have a model, with the tasks about it."""
+
+    def __init__(self, path: Path, runner: TaskRunner) -> None:
+        self.path = path
+        self._runner = runner
+        #: True from a wait for the place that was in vain to its next answer.
+        self.is_silent = False
+
+    def place_of(self, name: str) -> tuple[str, str] | None:
+        """Return the folder that a model would have, with the repository; or its file, with ""."""
+        raise NotImplementedError
+
+    def has_had(self, name: str) -> bool:
+        """True if the model was there when it was last looked for."""
+        raise NotImplementedError
+
+    def find(self, name: str, arguments: tuple[Any, ...]) -> Task:
+        """Have a model looked for, and read."""
+        return self.submit(f"model {name}", "find_model", arguments)
+
+    def submit(self, subject: str, name: str, arguments: tuple[Any, ...]) -> Task:
+        task = self._runner.submit(Topic(str(self.path), subject), name, arguments)
+        task.answer.then(lambda _: self._note_answer())
+        return task
+
+    def _note_answer(self) -> None:
+        if self.is_silent:
+            self.is_silent = False
+            _log.info("'%s' answers again", self.path)
+
+    def become_silent(self) -> None:
+        """Wait for it no more until it has answered."""
+        if not self.is_silent:
+            self.is_silent = True
+            _log.warning("'%s' does not answer; others go on without it", self.path)
+
+
+class FileModel(PlaceReading):
+    """One file that is a model."""
+
+    def __init__(self, name: str, path: Path, runner: TaskRunner) -> None:
+        super().__init__(path, runner)
+        self._name = name
+
+    def place_of(self, name: str) -> tuple[str, str] | None:
+        return (str(self.path), "") if name == self._name else None
+
+    def has_had(self, name: str) -> bool:
+        return name == self._name
+
+
+class Repository(PlaceReading):
+    """A directory of models."""
+
+    def __init__(self, path: Path, names: Mapping[str, str], runner: TaskRunner) -> None:
+        """Set up; `names` are those of models that are not called as their folders, by these."""
+        super().__init__(path, runner)
+        self._names = dict(names)
+        #: Each model by its name with the place where it was at the last listing, links followed;
+        #: None before the first.
+        self._listed: list[tuple[str, str]] | None = None
+        #: Places of models that were found since the listing.
+        self._seen: dict[str, str] = {}
+        #: The listing that is under way, and the one after it; to the error, or None.
+        self._listing: Result | None = None
+        self._next_listing: Result | None = None
+
+    @property
+    def absolute_path(self) -> str:
+        return os.path.abspath(self.path)
+
+    @property
+    def other_names(self) -> set[str]:
+        """The names of models that are not called as their folders."""
+        return set(self._names.values())
+
+    @property
+    def is_known(self) -> bool:
+        """True if it was listed once."""
+        return self._listed is not None
+
+    @property
+    def models(self) -> list[tuple[str, str]]:
+        """The models by name, with the places where they were last seen."""
+        listed = [entry for entry in self._listed or () if entry[0] not in self._seen]
+        return [*listed, *self._seen.items()]
+
+    @property
+    def silence(self) -> Reason:
+        """The reason of a model that was in this repository, which does not answer now."""
+        text = f"its repository '{self.path}' does not answer; the model was there before"
+        return Reason.of(Kind.REPOSITORY_SILENT, text, repository=str(self.path))
+
+    def place_of(self, name: str) -> tuple[str, str] | None:
+        folder = self._folder(name)
+        if folder is None or "/" in name or "\0" in name or name in _NO_MODELS:
+            return None
+        return str(self.path / folder), str(self.path)
+
+    def _folder(self, name: str) -> str | None:
+        """Return the folder of a model; None if it has another name there."""
+        own = None if name in self._names else name
+        return next((folder for folder, named in self._names.items() if named == name), own)
+
+    def has_had(self, name: str) -> bool:
+        return name in dict(self.models)
+
+    def find(self, name: str, arguments: tuple[Any, ...]) -> Task:
+        task = super().find(name, arguments)
+        task.answer.then(partial(self._see, name))
+        return task
+
+    def _see(self, name: str, answer: FoundModel | ZmqTritonError | None) -> None:
+        if isinstance(answer, FoundModel):
+            self._seen[name] = answer.place
+        elif answer is None:
+            self._seen.pop(name, None)
+            if self._listed is not None:
+                self._listed = [entry for entry in self._listed if entry[0] != name]
+
+    # ----------------------------------------------------------------- listing
+
+    def list(self) -> Result:
+        """Start a listing that shows the repository as it is from now on; return its result."""
+        if self._listing is None:
+            self._listing = listing = Result()
+            self._begin_listing()
+            return listing
+        self._next_listing = self._next_listing or Result()
+        return self._next_listing
+
+    def become_silent(self) -> None:
+        if self._listing is None:
+            self.list()
+        super().become_silent()
+
+    def _begin_listing(self) -> None:
+        task = self.submit("the list", "list_models", (str(self.path),))
+        task.answer.then(self._listing_ended)
+
+    def _listing_ended(self, answer: dict[str, str] | ZmqTritonError) -> None:
+        error = answer if isinstance(answer, ZmqTritonError) else None
+        if not isinstance(answer, ZmqTritonError):
+            self._listed = [(self._names.get(name, name), place) for name, place in answer.items()]
+            self._seen = {}
+        ended, self._listing, self._next_listing = self._listing, self._next_listing, None
+        if self._listing is not None:
+            self._begin_listing()
+        if ended is not None:
+            ended(error)
+
+
+class Repositories:
+    """Their number changes only where clients may register them."""
+
+    def __init__(self, options: Options, runner: TaskRunner, call_later: Clock) -> None:
+        self._runner = runner
+        self._call_later = call_later
+        paths = [Path(path) for path in options.model_repository if not is_remote(path)]
+        self._repositories = [Repository(path, {}, runner) for path in paths]
+        self._files = {
+            name: FileModel(name, Path(path).absolute(), runner)
+            for name, path in options.model_file
+        }
+        self._remote_urls = tuple(filter(is_remote, options.model_repository))
+        #: Repositories whose files are looked at.
+        self._looked_at: set[PlaceReading] = set()
+        #: Number of readings of each directory that came with a load.
+        self._staged_in_use: Counter[str] = Counter()
+        self._staged_to_remove: set[str] = set()
+        #: Decisions that are about to be kept, by model.
+        self._keeping: dict[str, Promise[None]] = {}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the directories in use."""
+        return (*(each.absolute_path for each in self._repositories), *self._remote_urls)
+
+    @property
+    def places(self) -> tuple[PlaceReading, ...]:
+        """Return all that may have a model."""
+        return (*self._repositories, *self._files.values())
+
+    def places_of(self, name: str) -> dict[PlaceReading, tuple[str, str]]:
+        """Return the places where a model may be."""
+        pairs = ((place, place.place_of(name)) for place in self.places)
+        return {place: where for place, where in pairs if where is not None}
+
+    # ------------------------------------------------------------------- lists
+
+    async def list(self, action: ListRepository) -> RepositoryListing:
+        """List the models of all repositories and of object stores, each with its problem."""
+        repositories = self._repositories
+        gathering = Gathering({each: each.list() for each in repositories})
+        silent = gathering.pending
+
+        def is_enough() -> bool:
+            if action.is_patient and not all(each.is_known for each in silent):
+                return False
+            return gathering.is_late or all(each.is_silent for each in silent)
+
+        patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
+        await gathering.until(is_enough, self._call_later, patience_s)
+        if action.is_urgent:  # who takes longer than a moment may answer all the same
+            silent = {each for each in silent if each.is_silent}
+        for repository in silent:
+            repository.become_silent()
+        errors = filter(None, map(gathering.answers.get, repositories))
+        return next(errors, None) or self._names(action.remote_models, silent)
+
+    def _names(self, remote: Iterable[tuple[str, str]], silent: set[Repository]) -> RepositoryNames:
+        listing: RepositoryNames = {}
+        places: dict[str, str] = {}
+        for repository in self._repositories:
+            for name, place in repository.models:
+                if places.setdefault(name, place) != place:
+                    listing[name] = DUPLICATE
+                else:
+                    listing.setdefault(name, repository.silence if repository in silent else None)
+        for name, problem in (*remote, *((name, "") for name in self._files)):
+            stated = InternalError(problem).reason if problem else None
+            listing[name] = DUPLICATE if name in listing else stated
+        return dict(sorted(listing.items()))
+
+    # ------------------------------------------------------------------- looks
+
+    async def look(self, names: Sequence[str]) -> FileReport:
+        """Look at the files of models; those of silent repositories are left out."""
+        by_place: dict[PlaceReading, dict[str, tuple[str, str]]] = {}
+        for name in names:
+            for place, where in self.places_of(name).items():
+                by_place.setdefault(place, {})[name] = where
+        free = {place: names for place, names in by_place.items() if place not in self._looked_at}
+        gathering = Gathering({place: self._look_at(place, free[place]) for place in free})
+        enough = lambda: gathering.is_late or not gathering.pending  # noqa: E731
+        await gathering.until(enough, self._call_later, LISTING_PATIENCE_S)
+        for place in gathering.pending:
+            place.become_silent()
+        seen: dict[str, dict[str, str]] = {}
+        took_s = 0.0
+        for answer in gathering.answers.values():
+            if not isinstance(answer, ZmqTritonError):
+                by_name, this_s = answer
+                took_s = max(took_s, this_s)
+                for name, (where, fingerprint) in by_name.items():
+                    seen.setdefault(name, {})[where] = fingerprint
+        fingerprints = {
+            name: next(iter(by_place.values()))
+            for name, by_place in seen.items()
+            if len(by_place) == 1
+        }
+        return FileReport(fingerprints, took_s)
+
+    def _look_at(self, place: PlaceReading, names: dict[str, tuple[str, str]]) -> Promise[Any]:
+        self._looked_at.add(place)
+        answer = place.submit("the files", "fingerprints", (names,)).answer
+        answer.then(lambda _: self._looked_at.discard(place))
+        return answer
+
+    # --------------------------------------------------------------- decisions
+
+    async def keep_decisions(self, action: KeepDecisions) -> str:
+        """Keep decisions about a model, and return why not, or ""; readings come after that."""
+        name, places = action.model, [*self.places_of(action.model).values()]
+        are_kept = self._keeping.setdefault(name, Promise())
+        topic = Topic(_DECISIONS, name)
+        answer = await self._runner.submit(topic, "keep_decisions", (action, places)).answer
+        if self._keeping.get(name) is are_kept:
+            del self._keeping[name]
+        are_kept()
+        return answer.text if isinstance(answer, ZmqTritonError) else answer
+
+    def decisions_kept(self, name: str) -> Promise[None]:
+        """Return a promise that the decisions about a model are kept that are known now."""
+        return self._keeping.get(name) or kept(None)
+
+    # ------------------------------------------------------------- registration
+
+    async def register(self, path: str, names: Mapping[str, str]) -> RepositoriesInUse:
+        """Add a directory, with other names for some of its models, by their folders."""
+        topic = Topic(_REGISTRATION, path)
+        problem = await self._runner.submit(topic, "check_directory", (path,)).answer
+        error = problem or self._refusal(path, names)
+        if error is None:
+            self._repositories.append(Repository(Path(path), names, self._runner))
+        return RepositoriesInUse(self.paths, error)
+
+    def _refusal(self, path: str, names: Mapping[str, str]) -> ZmqTritonError | None:
+        if os.path.abspath(path) in self.paths:
+            return AlreadyExists(f"model repository '{path}' has already been registered")
+        taken = {name for each in self._repositories for name in each.other_names}
+        for name in taken.intersection(names.values()):
+            text = f"failed to register '{name}', there is a conflicting mapping for '{name}'"
+            return AlreadyExists(text)
+        return None
+
+    def unregister(self, path: str) -> RepositoriesInUse:
+        """Remove a directory; models that were loaded from it stay."""
+        directory, error = os.path.abspath(path), None
+        if directory in self.paths:
+            left = [each for each in self._repositories if each.absolute_path != directory]
+            self._repositories = left
+        else:
+            error = NotFound(f"failed to unregister '{path}', repository not found")
+        return RepositoriesInUse(self.paths, error)
+
+    def log_hints(self) -> None:
+        """Log warnings about the repositories themselves, as far as they can be read."""
+        for repository in self._repositories:
+            task = repository.submit("the form", "hint", (str(repository.path),))
+            task.answer.then(_log_hints)
+
+    # ------------------------------------------------------- staged directories
+
+    def use_directory(self, path: str) -> None:
+        """Keep a directory that a load has brought along until it is released."""
+        self._staged_in_use[path] += 1
+
+    def release_directory(self, path: str) -> None:
+        self._staged_in_use[path] -= 1
+        if not self._staged_in_use[path]:
+            del self._staged_in_use[path]
+            if path in self._staged_to_remove:
+                self._staged_to_remove.discard(path)
+                self.remove_directory(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory of staged files, as soon as no reading uses it."""
+        if path in self._staged_in_use:
+            self._staged_to_remove.add(path)
+        else:
+            self._runner.submit(Topic(_STAGED, path), "remove_directory", (path,))
+
+
+def _log_hints(hints: list[str] | ZmqTritonError) -> None:
+    for text in hints if isinstance(hints, list) else ():
+        _log.warning("%s", text)

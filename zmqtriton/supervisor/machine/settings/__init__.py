@@ -1,0 +1,1 @@
+"""The settings of the processes, made of the options; and secrets."""
