@@ -85,7 +85,7 @@ class CanaryRegistry(Feature):
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
-        #: The story of each current canary, and by what it is told that something has changed.
+        #: Story of each current canary, by model, and the change that lets it continue.
         self._stories: dict[str, Story[None]] = {}
         self._changes: dict[str, Change] = {}
         #: The server ends, so nothing more is decided.

@@ -18,7 +18,7 @@ from zmqtriton_frontends.inference import utilization
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between two readings of the load, and the time of which it is about the mean.
+#: Seconds between two readings of the load, and seconds that its mean is about.
 LOOK_EVERY_S = 0.2
 SMOOTHED_OVER_S = 3.0
 MAX_CONNECTIONS = 256

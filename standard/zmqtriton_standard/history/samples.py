@@ -32,8 +32,8 @@ class ServerSample(NamedTuple):
     #: Processor time in percent of one core.
     cpu_percent: float | None = None
     memory_bytes: float | None = None
-    #: Share of the time in which a process of the machine waits for the resource. The neighbours
-    #: have a share of all processors (metrics/machine.py).
+    #: Percentage of the time with processes that wait for the resource; of the neighbours, their
+    #: percentage of all processors (metrics/machine.py).
     cpu_waiting_percent: float | None = None
     memory_waiting_percent: float | None = None
     io_waiting_percent: float | None = None
