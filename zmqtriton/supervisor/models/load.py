@@ -227,7 +227,7 @@ class Load:
         return model.history.is_current(blueprint, self._request.override, model.versions)
 
     def _note_failure(self, failure: ReadFailure) -> ZmqTritonError:
-        """Record that the model cannot be read; return why, as who asked is told."""
+        """Record that the model cannot be read; return the error for the client of the load."""
         self._model.history.record_read_failure(failure)
         text = failure.reason.text
         if not failure.is_duplicate and failure.fingerprint:
@@ -280,7 +280,7 @@ class Load:
     # ------------------------------------------------------ how it is built
 
     async def _refuse_all(self, name: str) -> None:
-        """Record that there is no version. From now on the model is known, also to frontends."""
+        """Refuse a load without any version; the model is known from now on, also to frontends."""
         self._take(states.AnnouncementBegun())
         for news in self._model.version_infos():
             self._context.audience.tell_frontends(news)
