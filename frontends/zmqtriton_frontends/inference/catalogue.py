@@ -40,7 +40,7 @@ CATALOGUE_MESSAGES = (VersionInfo, TrafficSplit, ForgetModel, RepositoryState, S
 
 #: A guess is not worth the time to compare a name with more than these, or a longer one.
 _MAX_NAMES, _MAX_SIGNS = 50, 64
-#: Sentences behind Triton's text, which clients look for, by the state of the version: how to go on.
+#: Sentences behind Triton's text, which clients look for, by the version's state: how to go on.
 _WHY_NOT_LOADED = {
     "LOADING": ". It is being loaded, so retry later",
     "UNLOADING": ". It is being unloaded",
