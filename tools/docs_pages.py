@@ -33,6 +33,8 @@ _STYLE = (
     "[data-md-color-scheme] { --grey: #595959 }\n"
     "[data-md-color-scheme=slate] { --grey: #b0b4c8; --md-code-bg-color: #1d1f27 }\n"
     ".md-copyright { color: #a0a0a0 }\n"
+    ".md-tabs__link { opacity: 1 }\n"
+    ".md-tabs__item--active { font-weight: bold }\n"
     ".md-banner a { color: inherit; text-decoration: underline }\n"
     "[data-md-color-scheme] { --md-code-hl-comment-color: var(--grey);"
     " --md-code-hl-operator-color: var(--grey); --md-code-hl-variable-color: var(--grey);"
