@@ -87,8 +87,7 @@ class Gateway:
         self._bootstrap: wire.Bootstrap
         self._next_id = self.serial = 0
         self._welcomed: asyncio.Future[None]
-        #: Receivers of replies by request id; None if the request was cancelled, or the broker has
-        #: abandoned it.
+        #: Receivers of replies by request id; None if it was cancelled, or the broker abandoned it.
         self._replies: dict[int, PendingRequest | ResponseStream | None] = {}
         #: Streams that are still read; and futures of requests whose large tensors are being
         #: placed, done when they are sent.
@@ -104,10 +103,7 @@ class Gateway:
         send = self._supervisor.send
         self.catalogue.regions.on_left = lambda number: send(wire.RegionReleased(number))
         self.streams = Streams(
-            self._replies,
-            self._broker.grant,
-            self.cancel,
-            lambda body: self.payload.discard(body),
+            self._replies, self._broker.grant, self.cancel, lambda body: self.payload.discard(body)
         )
         #: The server stops; and later, no sequence is open any more.
         self.is_stopping = self.is_ending = False
