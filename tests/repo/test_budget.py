@@ -17,7 +17,7 @@ from tools.report import packages, sizes, statements
 CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
-STATEMENTS = {"core and standard": 57_998, "tests": 83_501}
+STATEMENTS = {"core and standard": 57_998, "tests": 83_502}
 #: The modules of core and standard.
 FILES = 662
 #: So far above what is there a budget may stand.
@@ -26,7 +26,7 @@ SLACK = 100
 
 def _counts() -> dict[str, int]:
     counts = {name: sizes(paths).statements for name, paths in packages().items()}
-    return {"core and standard": sum(counts[name] for name in CARRIED), "tests": counts["tests"]}
+    return {"core and standard": sum(counts[name] for name in CARRIED), "tests": 83_502counts["tests"]}
 
 
 def _faults(counts: dict[str, int], budgets: dict[str, int]) -> list[str]:
