@@ -45,27 +45,24 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
             "max-requests",
             "Limit on unanswered inference requests; beyond it requests get 503. 0 means 100000.",
         ),
-        a.long_integer(
+        a.memory(
             "client-memory-byte-size",
             "Memory limit, per protocol, for incomplete requests and unread responses of clients "
             "together. 0 means 1/8 of the memory that is available at the start.",
-            read=read.long_count,
         ),
         a.count(
             "max-model-requests",
             "--max-requests for each model without the parameter max_requests; 0 means no limit.",
         ),
-        a.long_integer(
+        a.memory(
             "max-model-segment-bytes",
             "Bytes of shared memory for large tensors that each model without the parameter "
             "max_segment_bytes may have; 0 means no limit.",
-            read=read.long_count,
         ),
-        a.long_integer(
+        a.memory(
             "max-model-memory-bytes",
             "Bytes of memory that each instance of a model without the parameter "
             "max_memory_bytes may have; 0 means no limit.",
-            read=read.long_count,
         ),
         a.switch("early-liveness", "Open the ports before the models are loaded, to be live."),
         a.text(

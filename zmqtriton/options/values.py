@@ -32,7 +32,7 @@ _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
 _NEGATIVE = "Must not be negative. Got {value}"
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
-_SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt]?)")
+_SIZE = re.compile(r"([0-9]{1,18})([KMGTkmgt]?)")
 _LEADING_FLOAT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
 CATEGORIES = (
     "health",
@@ -177,7 +177,7 @@ def integer_between(
 
 port = integer_between(0, 65535, "Port must be in the range 0 to 65535. Got {value}")
 count = integer_between(0, _INT_LIMIT - 1, _NEGATIVE)
-long_count = integer_between(0, _LONG_LIMIT - 1, _NEGATIVE, long_integer)
+memory = integer_between(0, _LONG_LIMIT - 1, "It is too large. Got {value}", size)
 
 
 def one_of(words: tuple[str, ...], message: str) -> Callable[[str], str]:
