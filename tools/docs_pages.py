@@ -18,6 +18,7 @@ PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
     "deploy/README.md": "deployment/index.md",
     **{
         path.relative_to(ROOT).as_posix(): f"deployment/{path.parent.name}.md"
