@@ -378,8 +378,9 @@ class BrokerCore(BrokerState):
         self.due_ns = None
         parts = self._timers, self.recovery, self.deadlocks, self.waiting_for_load
         if parts[0].timed or parts[1].timed or parts[2].timed or parts[3].timed:
-            times = [part.next_due_ns() for part in parts if part.timed]
-            self.due_ns = min((at_ns for at_ns in times if at_ns is not None), default=None)
+            self.due_ns = min(
+                filter(None, (part.next_due_ns() for part in parts if part.timed)), default=None
+            )
 
     def _tell_of_ends(self) -> None:
         """Tell the supervisor of ended sequences and of ended leases of dead processes."""
