@@ -11,7 +11,7 @@ from __future__ import annotations
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
 from zmqtriton.options.declared import with_declared
-from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
+from zmqtriton.options.kinds import KnownOption, OptionSupport
 from zmqtriton.options.values import (
     DEPRECATED_TRACE_OPTIONS,
     HTTP_CATEGORIES,
@@ -144,12 +144,12 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
             "unload-idle-after",
             "Idle seconds after which models loaded on demand are unloaded; 0 means never.",
         ),
-        a.custom("size", read.size, shape=Arity.LAST_WINS)(
+        a.memory(
             "model-memory-budget",
             "Memory of all model processes, such as 32G, beyond which models loaded on demand "
             "sleep or are evicted; 0 means no limit.",
         ),
-        a.custom("gpu:size", read.pair(read.count, read.size, ":"))(
+        a.custom("gpu:size", read.pair(read.count, read.memory, ":"))(
             "gpu-memory-budget",
             "Memory of all models on one GPU, such as 0:70G, beyond which models loaded on demand "
             "sleep or are evicted. May be repeated.",
