@@ -90,7 +90,7 @@ class FullArena:
 class FakeGateway(Gateway):
     """Answers inferences by a function and the rest from what the test put into its fields."""
 
-    ROLE: ClassVar[str]
+    ROLE: ClassVar[str] = "http"
 
     def __init__(self, models: Iterable[VersionInfo], settings: dict[str, Any]) -> None:
         self.settings = frontend_settings(self.ROLE, **settings)
@@ -121,6 +121,7 @@ class FakeGateway(Gateway):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.counters: dict[str, Any] = {"model_stats": []}
         self.statistics_calls: list[tuple[str, int]] = []
+        self.statistics_kinds: list[int] = []
 
     def begin(self, request: CheckedRequest, reply: Any) -> int:
         answering = self._answer(request, reply)
@@ -164,4 +165,5 @@ class FakeGateway(Gateway):
         self, model: str = "", version: int = -1, *, kind: int = 0
     ) -> dict[str, Any]:
         self.statistics_calls.append((model, version))
+        self.statistics_kinds.append(kind)
         return self.counters

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from types import CodeType, FrameType, SimpleNamespace
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
-from tests.frontends.fake_gateway import version_info
-from tests.supervisor.settings import frontend_settings
+from tests.frontends.fake_gateway import FakeGateway, version_info
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.settings.codec import encode
@@ -23,9 +22,9 @@ from zmqtriton_frontends.access.refusals import Forbidden
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, SchedulingOptions
-from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import Trace
@@ -80,32 +79,17 @@ def ends() -> Iterator[None]:
         TRACES.pop().end()
 
 
-class World:
-    """A frontend: its gateway, and an entrance."""
+class Frontend(FakeGateway):
+    """One with the model m, and its entrance."""
 
     def __init__(self, *, forwards: str = "", steps: tuple[str, ...] = (), **settings: Any) -> None:
         NAMES.clear()
-        self.calls: list[Any] = []
-        self.sent: list[CheckedRequest] = []
-        self.catalogue, self.traces = Catalogue(), Traces()
+        super().__init__([version_info("m")], settings)
+        self.settings = self.settings._replace(steps=tuple(f"{__name__}:{step}" for step in steps))
+        self.marks: list[Any] = []
+        self.token_marks = TokenMarks(self.marks.append)
         TRACES.append(self.traces)
-        self.catalogue.update(version_info("m"))
-        gateway: Any = SimpleNamespace(
-            settings=frontend_settings("http", **settings)._replace(
-                steps=tuple(f"{__name__}:{step}" for step in steps)
-            ),
-            catalogue=self.catalogue,
-            traces=self.traces,
-            token_marks=TokenMarks(self.calls.append),
-            entrances=None,
-            stream=self._stream,
-        )
-        self.gateway = gateway
-        self.entrance = Entrance(gateway, "RECV", "SEND", forwards)
-
-    async def _stream(self, checked: CheckedRequest) -> AsyncIterator[Any]:
-        self.sent.append(checked)
-        yield SimpleNamespace(body=ResponseBody({}, []), error=None)
+        self.entrance = Entrance(self, "RECV", "SEND", forwards)
 
     def trace(self, rate: int) -> None:
         """Trace one of so many requests; 0: none."""
@@ -163,10 +147,10 @@ class Pending(PendingRequest):
 
 
 def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
-    world = World()
+    frontend = Frontend()
     options = SchedulingOptions(priority=2)
 
-    checked = world.entrance.enter(
+    checked = frontend.entrance.enter(
         ask(read=lambda _: content(options=options, classes={"OUTPUT0": 3}), deadline_ns=9)
     )
 
@@ -176,14 +160,14 @@ def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
 
 
 def test_another_version_may_answer_a_request_that_names_none() -> None:
-    enter = World().entrance.enter
+    enter = Frontend().entrance.enter
 
     assert NO_OPTIONS == enter(ask()._replace(target=("m", "1"))).options
     assert NO_OPTIONS._replace(flags=ANY_VERSION) == enter(ask()).options
 
 
 def test_a_plain_request_enters_nothing_that_it_does_not_need() -> None:
-    enter = World().entrance.enter
+    enter = Frontend().entrance.enter
     enter(ask())  # the first one has the model's signature made
 
     codes = functions_in(partial(enter, ask()))
@@ -199,92 +183,92 @@ def test_a_plain_request_enters_nothing_that_it_does_not_need() -> None:
 
 
 def test_the_body_is_read_for_the_model_that_is_found_and_not_without_one() -> None:
-    world, read_for = World(), []
+    frontend, read_for = Frontend(), []
 
     def read(model: ModelVersion) -> Content:
         read_for.append(model.name)
         return content()
 
-    world.entrance.enter(ask("m", read))
+    frontend.entrance.enter(ask("m", read))
     with pytest.raises(InvalidArgument, match="unknown model: 'gone'"):
-        world.entrance.enter(ask("gone", read))
+        frontend.entrance.enter(ask("gone", read))
 
     assert ["m"] == read_for
 
 
 def test_models_get_the_headers_that_match_and_names_of_the_server_are_refused() -> None:
-    world = World(forwards="x-.*|timeout")
+    frontend = Frontend(forwards="x-.*|timeout")
     headers = [("X-One", b"1"), ("other", b"2")]
 
-    checked = world.entrance.enter(ask(spelled_headers=lambda: headers))
+    checked = frontend.entrance.enter(ask(spelled_headers=lambda: headers))
     assert {"own": 1, "X-One": "1"} == checked.body.parameters
 
-    assert {"own": 1} == world.entrance.enter(ask()).body.parameters
-    world.entrance.check_headers(headers)
+    assert {"own": 1} == frontend.entrance.enter(ask()).body.parameters
+    frontend.entrance.check_headers(headers)
     for refuse in (
-        lambda: world.entrance.check_headers([("timeout", "1")]),
-        lambda: world.entrance.enter(ask(spelled_headers=lambda: [("timeout", "1")])),
+        lambda: frontend.entrance.check_headers([("timeout", "1")]),
+        lambda: frontend.entrance.enter(ask(spelled_headers=lambda: [("timeout", "1")])),
     ):
         with pytest.raises(InvalidArgument, match="cannot be forwarded"):
             refuse()
 
 
 def test_without_a_pattern_no_header_is_looked_at() -> None:
-    world = World()
+    frontend = Frontend()
 
-    world.entrance.check_headers([("timeout", "1")])
-    checked = world.entrance.enter(ask(spelled_headers=lambda: [("timeout", b"1")]))
+    frontend.entrance.check_headers([("timeout", "1")])
+    checked = frontend.entrance.enter(ask(spelled_headers=lambda: [("timeout", b"1")]))
 
     assert {"own": 1} == checked.body.parameters
 
 
 def test_a_token_counts_for_its_models_and_marks_requests_where_tokens_are_needed() -> None:
     grant = Grant("someone", b"", frozenset({INFER}), ("m",), requests_per_second=5.0)
-    world = World(tokens="/tokens")
+    frontend = Frontend(tokens="/tokens")
 
-    assert 1 == world.entrance.enter(ask(grant=grant)).options.token
-    assert (0, 1) == (world.entrance.enter(ask()).options.token, len(world.calls))
+    assert 1 == frontend.entrance.enter(ask(grant=grant)).options.token
+    assert (0, 1) == (frontend.entrance.enter(ask()).options.token, len(frontend.marks))
     with pytest.raises(Forbidden):
-        world.entrance.enter(ask("n", grant=grant))
-    assert 0 == World().entrance.enter(ask(grant=grant)).options.token
+        frontend.entrance.enter(ask("n", grant=grant))
+    assert 0 == Frontend().entrance.enter(ask(grant=grant)).options.token
 
 
 def test_steps_of_packages_come_in_their_order_and_then_those_of_the_request() -> None:
-    world = World(steps=("one", "two"))
+    frontend = Frontend(steps=("one", "two"))
 
-    world.entrance.enter(ask(steps=(named_step("own", None),)))
+    frontend.entrance.enter(ask(steps=(named_step("own", None),)))
 
     assert ["one", "two", "own"] == NAMES
 
 
 def test_steps_of_packages_are_made_once_for_all_entrances_of_a_process() -> None:
-    world = World(steps=("counted",))
-    Entrance(world.gateway, "RECV", "SEND")
+    frontend = Frontend(steps=("counted",))
+    Entrance(frontend, "RECV", "SEND")
 
     assert ["made"] == NAMES
 
 
 def test_requests_are_traced_while_some_are_to_be() -> None:
-    world = World(steps=("one",))
-    assert world.entrance.enter(ask()).observer is None
+    frontend = Frontend(steps=("one",))
+    assert frontend.entrance.enter(ask()).observer is None
 
-    world.trace(1)
-    assert world.entrance.enter(ask(begun_ns=5)).observer is not None
-    world.trace(0)
-    assert world.entrance.enter(ask()).observer is None
+    frontend.trace(1)
+    assert frontend.entrance.enter(ask(begun_ns=5)).observer is not None
+    frontend.trace(0)
+    assert frontend.entrance.enter(ask()).observer is None
 
     assert ["one"] * 3 == NAMES
-    world.trace(1)
-    later = Entrance(world.gateway, "RECV", "SEND")
+    frontend.trace(1)
+    later = Entrance(frontend, "RECV", "SEND")
     assert later.enter(ask()).observer is not None, "the settings were there before"
 
 
 def test_a_request_begins_at_once_or_its_sink_gets_the_error() -> None:
-    world, sink = World(), Pending()
+    frontend, sink = Frontend(), Pending()
 
-    world.entrance.begin(ask(), sink)
-    world.entrance.begin(ask("gone"), sink)
-    world.entrance.begin(ask(read=lambda _: 1 // 0), sink)
+    frontend.entrance.begin(ask(), sink)
+    frontend.entrance.begin(ask("gone"), sink)
+    frontend.entrance.begin(ask(read=lambda _: 1 // 0), sink)
 
     assert ["m"] == [checked.model.name for checked in sink.started]
     assert [InvalidArgument, ZeroDivisionError] == [type(error) for error in sink.errors]
@@ -294,12 +278,12 @@ def test_a_request_begins_at_once_or_its_sink_gets_the_error() -> None:
 class Demand:
     """Models that are loaded on demand."""
 
-    def __init__(self, world: World, *, comes: bool = True) -> None:
+    def __init__(self, frontend: Frontend, *, comes: bool = True) -> None:
         self.loads: list[str] = []
         #: Not set while a load lasts.
         self.may_come = asyncio.Event()
         self.may_come.set()
-        self._catalogue = world.catalogue
+        self._catalogue = frontend.catalogue
         self._comes = comes
         self._catalogue.demand = OnDemandLoader(self._call, 60.0)
 
@@ -313,26 +297,26 @@ class Demand:
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
-    world, sink = World(), Pending()
-    demand = Demand(world)
+    frontend, sink = Frontend(), Pending()
+    demand = Demand(frontend)
     if way == "begin":
-        world.entrance.begin(ask("late"), sink)
+        frontend.entrance.begin(ask("late"), sink)
         await asyncio.gather(*sink.tasks)
         [checked] = sink.started
     else:
-        checked = await world.entrance.admit(ask("late"))
+        checked = await frontend.entrance.admit(ask("late"))
     assert ["late"] == demand.loads
     assert "late" == checked.model.name
 
 
 def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> None:
     async def test() -> None:
-        world, sink = World(), Pending()
-        Demand(world)
+        frontend, sink = Frontend(), Pending()
+        Demand(frontend)
         received = bytearray(b"bytes")
 
         def receive(_: memoryview) -> None:
-            world.entrance.begin(ask("late"), sink)
+            frontend.entrance.begin(ask("late"), sink)
 
         receive(memoryview(received))
         received.clear()  # of which no view is left
@@ -345,15 +329,15 @@ def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> Non
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_that_does_not_come_is_the_requests_error(way: str) -> None:
-    world, sink = World(), Pending()
-    demand = Demand(world, comes=False)
+    frontend, sink = Frontend(), Pending()
+    demand = Demand(frontend, comes=False)
     if way == "begin":
-        world.entrance.begin(ask("late"), sink)
+        frontend.entrance.begin(ask("late"), sink)
         await asyncio.gather(*sink.tasks)
         [error] = sink.errors
     else:
         with pytest.raises(Exception, match="late") as caught:
-            await world.entrance.admit(ask("late"))
+            await frontend.entrance.admit(ask("late"))
         error = caught.value
     assert ["late"] == demand.loads
     assert "late" in str(error)
@@ -362,22 +346,22 @@ async def test_a_model_that_does_not_come_is_the_requests_error(way: str) -> Non
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(way: str) -> None:
-    world, sink = World(), Pending()
+    frontend, sink = Frontend(), Pending()
 
     async def aside() -> Content:
-        world.catalogue.update(version_info("m", version=3))
+        frontend.catalogue.update(version_info("m", version=3))
         return content()
 
     def read(model: ModelVersion) -> Content:
         raise TakesLong(aside())
 
     if way == "begin":
-        world.entrance.begin(ask(read=read), sink)
+        frontend.entrance.begin(ask(read=read), sink)
         assert not sink.started
         await asyncio.gather(*sink.tasks)
         [checked] = sink.started
     else:
-        checked = await world.entrance.admit(ask(read=read))
+        checked = await frontend.entrance.admit(ask(read=read))
     assert (3, "7") == (checked.model.version, checked.body.request_id)
     assert NO_OPTIONS._replace(flags=ANY_VERSION) == checked.options
 
@@ -389,12 +373,12 @@ def test_who_can_wait_is_told_for_what() -> None:
     def read(model: ModelVersion) -> Content:
         raise TakesLong(aside())
 
-    world = World()
-    demand = Demand(world)
+    frontend = Frontend()
+    demand = Demand(frontend)
     with pytest.raises(NotLoaded, match="late"):
-        world.entrance.enter(ask("late"))
+        frontend.entrance.enter(ask("late"))
     with pytest.raises(TakesLong, match="takes long to read") as caught:
-        world.entrance.enter(ask(read=read))
+        frontend.entrance.enter(ask(read=read))
 
     assert [] == demand.loads
     caught.value.reading.close()
@@ -403,11 +387,11 @@ def test_who_can_wait_is_told_for_what() -> None:
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_that_goes_while_a_body_is_read_aside_is_loaded_again(way: str) -> None:
-    world, sink = World(), Pending()
-    demand = Demand(world)
+    frontend, sink = Frontend(), Pending()
+    demand = Demand(frontend)
 
     async def aside() -> Content:
-        world.catalogue.forget("late")
+        frontend.catalogue.forget("late")
         return content()
 
     def read(model: ModelVersion) -> Content:
@@ -415,24 +399,24 @@ async def test_a_model_that_goes_while_a_body_is_read_aside_is_loaded_again(way:
 
     request = ask("late", read)
     if way == "begin":
-        world.entrance.begin(request, sink)
+        frontend.entrance.begin(request, sink)
         for task in sink.tasks:  # the list grows meanwhile
             await task
         [checked] = sink.started
     else:
-        checked = await world.entrance.admit(request)
+        checked = await frontend.entrance.admit(request)
     assert ["late", "late"] == demand.loads
     assert "late" == checked.model.name
 
 
 @scenario(asyncio.run)
 async def test_who_has_no_deadline_waits_while_a_model_is_loaded() -> None:
-    world = World()
-    demand = Demand(world)
+    frontend = Frontend()
+    demand = Demand(frontend)
     demand.may_come.clear()
     waiting = [
-        asyncio.ensure_future(world.entrance.find("late", grant=None)),
-        asyncio.ensure_future(world.entrance.admit(ask("late"))),
+        asyncio.ensure_future(frontend.entrance.find("late", grant=None)),
+        asyncio.ensure_future(frontend.entrance.admit(ask("late"))),
     ]
     for _ in range(10):  # turns in which those would end that wait no longer
         await asyncio.sleep(0)
@@ -444,27 +428,28 @@ async def test_who_has_no_deadline_waits_while_a_model_is_loaded() -> None:
 
 @scenario(asyncio.run)
 async def test_a_model_is_found_before_there_is_a_request_as_far_as_the_token_goes() -> None:
-    world = World()
-    demand = Demand(world)
+    frontend = Frontend()
+    demand = Demand(frontend)
     grant = Grant("someone", b"", frozenset({INFER}), ("late",))
-    assert "late" == (await world.entrance.find("late", grant=grant)).name
+    assert "late" == (await frontend.entrance.find("late", grant=grant)).name
     assert ["late"] == demand.loads
     with pytest.raises(Forbidden):
-        await world.entrance.find("m", grant=grant)
-    assert "m" == (await world.entrance.find("m", grant=None)).name
+        await frontend.entrance.find("m", grant=grant)
+    assert "m" == (await frontend.entrance.find("m", grant=None)).name
 
 
 @scenario(asyncio.run)
 async def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
-    world = World()
-    world.trace(1)
-    checked = world.entrance.enter(ask())
+    frontend = Frontend()
+    frontend.trace(1)
+    frontend.fake_streams.put("7", *[StreamItem(ResponseBody({}, []), None, True)] * 2)
+    checked = frontend.entrance.enter(ask())
     arrivals, record, trace = Arrivals(), Record(), checked.observer
     checked = checked.with_observer(record)
-    assert 1 == len([item async for item in world.entrance.responses(checked, arrivals)])
+    assert 1 == len([item async for item in frontend.entrance.responses(checked, arrivals)])
     assert [ResponseBody({}, []), "SEND"] == record.seen, "a second observer sees the same"
-    assert 1 == len([item async for item in world.entrance.responses(checked)])
-    with_room, without = world.sent
+    assert 1 == len([item async for item in frontend.entrance.responses(checked)])
+    with_room, without = frontend.requests
     assert arrivals is with_room.arrivals
     assert with_room.options.flags & BYTE_WINDOW
     assert without.arrivals is None
@@ -477,7 +462,7 @@ async def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
 
 @scenario(asyncio.run)
 async def test_where_the_model_ends_while_its_body_is_read_the_client_is_told() -> None:
-    world = World()
+    frontend = Frontend()
 
     async def aside() -> Content:
         raise Unavailable("no memory")
@@ -486,4 +471,4 @@ async def test_where_the_model_ends_while_its_body_is_read_the_client_is_told() 
         raise TakesLong(aside())
 
     with pytest.raises(Unavailable, match="no memory"):
-        await world.entrance.admit(ask(read=read))
+        await frontend.entrance.admit(ask(read=read))

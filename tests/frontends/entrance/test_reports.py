@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.frontends.fake_gateway import version_info
-from tests.supervisor.settings import frontend_settings
+from tests.frontends.fake_gateway import FakeGateway, version_info
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.settings.frontends import FrontendSettings, Restriction
+from zmqtriton_floor.settings.frontends import Restriction
 from zmqtriton_floor.wire import RequestBody, StageTimes, Tensor
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.forwarding import Forwarding
@@ -25,7 +23,6 @@ from zmqtriton_frontends.inference.admission import (
     prepare,
     reported,
 )
-from zmqtriton_frontends.inference.catalogue import Catalogue
 
 # ----------------------------------------------------------------------------- reports
 # Reports to a client beside its answer: what it asks for, and no more than it may know.
@@ -34,18 +31,13 @@ from zmqtriton_frontends.inference.catalogue import Catalogue
 SUMS = dict.fromkeys((*load_metrics._SUMS, "limit"), 1)
 
 
-class World:
-    def __init__(self, coding: str = "latin-1", **settings: Any) -> None:
-        self.questions: list[tuple[str, int, int]] = []
-        self.catalogue = Catalogue()
-        self.catalogue.update(version_info("m"))
-        document: FrontendSettings = frontend_settings("http", **settings)
-        gateway: Any = SimpleNamespace(settings=document, statistics=self.statistics)
-        self.reports = Reports(gateway, coding)
+class Frontend(FakeGateway):
+    """One with the model m, and its reports."""
 
-    async def statistics(self, model: str, version: int, *, kind: int) -> dict[str, Any]:
-        self.questions.append((model, version, kind))
-        return {"loads": [SUMS]}
+    def __init__(self, coding: str = "latin-1", **settings: Any) -> None:
+        super().__init__([version_info("m")], settings)
+        self.counters = {"loads": [SUMS]}
+        self.reports = Reports(self, coding)
 
     def enter(self, **headers: str) -> CheckedRequest:
         by_name = {name.replace("_", "-").encode(): value for name, value in headers.items()}
@@ -72,14 +64,14 @@ def test_headers_ask(headers: dict[bytes, str], wants: bool) -> None:
 
 
 def test_who_has_no_headers_is_told_nothing() -> None:
-    world = World()
-    checked = world.enter()
+    frontend = Frontend()
+    checked = frontend.enter()
 
-    assert checked is world.reports(Ask(("m", ""), lambda _: Content(checked.body)), checked)
+    assert checked is frontend.reports(Ask(("m", ""), lambda _: Content(checked.body)), checked)
 
 
 def test_the_stages_are_those_of_the_broker_and_the_whole() -> None:
-    checked = World().enter(x_stage_times="1")
+    checked = Frontend().enter(x_stage_times="1")
 
     assert checked.stages is not None
     assert checked.options.flags & wire.WANT_STAGES
@@ -94,7 +86,7 @@ def test_the_stages_are_those_of_the_broker_and_the_whole() -> None:
 
 @pytest.mark.parametrize("wish", ["0", "no"])
 def test_who_does_not_want_stages_gets_none(wish: str) -> None:
-    checked = World().enter(x_stage_times=wish)
+    checked = Frontend().enter(x_stage_times=wish)
 
     assert checked.stages is None
     assert [] == asyncio.run(reported(checked.reports))
@@ -102,38 +94,39 @@ def test_who_does_not_want_stages_gets_none(wish: str) -> None:
 
 @pytest.mark.parametrize("form", ["json", " TEXT "])
 def test_the_load_is_that_of_the_version_in_the_form_that_is_asked_for(form: str) -> None:
-    world = World()
+    frontend = Frontend()
 
-    pairs = world.pairs(endpoint_load_metrics_format=form)
+    pairs = frontend.pairs(endpoint_load_metrics_format=form)
 
     load = load_metrics.of_model([SUMS])
     assert [("endpoint-load-metrics", load_metrics.write(form.strip().lower(), load))] == pairs
-    assert [("m", 1, wire.LOAD)] == world.questions
+    assert [("m", 1)] == frontend.statistics_calls
+    assert [wire.LOAD] == frontend.statistics_kinds
 
 
 def test_the_load_as_bytes_has_a_name_of_its_own() -> None:
-    pairs = World().pairs(endpoint_load_metrics_format="bin")
+    pairs = Frontend().pairs(endpoint_load_metrics_format="bin")
 
     load = load_metrics.of_model([SUMS])
     assert [("endpoint-load-metrics-bin", load_metrics.write_binary(load))] == pairs
 
 
 def test_a_form_that_nobody_knows_is_left_out() -> None:
-    assert [] == World().pairs(endpoint_load_metrics_format="xml")
+    assert [] == Frontend().pairs(endpoint_load_metrics_format="xml")
 
 
 def test_stages_cost_no_question_about_the_load() -> None:
-    world = World()
-    world.pairs(x_stage_times="1")
-    assert [] == world.questions
+    frontend = Frontend()
+    frontend.pairs(x_stage_times="1")
+    assert [] == frontend.statistics_calls
 
 
 @pytest.mark.parametrize(("key", "may"), [(None, False), ("wrong", False), ("secret", True)])
 def test_the_load_needs_the_key_of_statistics(key: str | None, may: bool) -> None:
-    world = World(http_restricted_api=(Restriction(("statistics",), "X-Key", "secret"),))
+    frontend = Frontend(http_restricted_api=(Restriction(("statistics",), "X-Key", "secret"),))
     headers = {} if key is None else {"x_key": key}
 
-    pairs = world.pairs(endpoint_load_metrics_format="json", **headers)
+    pairs = frontend.pairs(endpoint_load_metrics_format="json", **headers)
 
     assert may is bool(pairs)
 
@@ -141,10 +134,12 @@ def test_the_load_needs_the_key_of_statistics(key: str | None, may: bool) -> Non
 @pytest.mark.parametrize("coding", ["latin-1", "utf-8"])  # of HTTP, and of gRPC
 @pytest.mark.parametrize(("key", "may"), [("schlüssel", True), ("€", False)])
 def test_a_key_may_have_letters_that_are_not_ascii(coding: str, key: str, may: bool) -> None:
-    world = World(coding, http_restricted_api=(Restriction(("statistics",), "X-Key", "schlüssel"),))
+    frontend = Frontend(
+        coding, http_restricted_api=(Restriction(("statistics",), "X-Key", "schlüssel"),)
+    )
     header = key.encode().decode(coding)
 
-    assert may is bool(world.pairs(endpoint_load_metrics_format="json", x_key=header))
+    assert may is bool(frontend.pairs(endpoint_load_metrics_format="json", x_key=header))
 
 
 # -------------------------------------------------------------------------- forwarding

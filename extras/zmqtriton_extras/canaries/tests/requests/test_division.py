@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from tests.supervisor.settings import frontend_settings
+from tests.frontends.fake_gateway import FakeGateway
 from zmqtriton import addons
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import RequestBody, TrafficSplit, VersionInfo
@@ -17,7 +15,6 @@ from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.catalogue import Catalogue
-from zmqtriton_frontends.inference.trace_sampling import Traces
 
 NO_INPUTS = RequestBody("", {}, [], [])
 OVER = TrafficSplit("m", 0, 0, 0)
@@ -44,12 +41,8 @@ def catalogue() -> Catalogue:
 
 @cache
 def entrance_of(catalogue: Catalogue) -> Entrance:
-    gateway: Any = SimpleNamespace(
-        settings=frontend_settings("http", parts=addons.parts()),
-        catalogue=catalogue,
-        traces=Traces(),
-        entrances=None,
-    )
+    gateway = FakeGateway([], {"parts": addons.parts()})
+    gateway.catalogue = catalogue
     return Entrance(gateway, "RECV", "SEND")
 
 
