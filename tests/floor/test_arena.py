@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.machines import forbidden_calls
+from tests.support.segments import allocate, segment
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import (
     IDLE_S,
@@ -26,7 +27,6 @@ from zmqtriton_floor.arena import (
     Arena,
     block_bytes,
     is_size_sealed,
-    seal_size,
 )
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import REGIONS_FROM
@@ -40,23 +40,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-def segment(size: int) -> int:
-    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.truncate(descriptor, size)
-    seal_size(descriptor)
-    return descriptor
-
-
-def allocate(arena: Arena, size: int) -> Allocation:
-    allocation = arena.allocate(size)
-    if allocation is None:
-        request = arena.segment_request(size)
-        arena.add(request, segment(request.size))
-        allocation = arena.allocate(size)
-    assert allocation is not None
-    return allocation
 
 
 @pytest.fixture

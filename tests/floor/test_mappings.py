@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.floor.test_arena import segment
+from tests.support.segments import allocate, segment
 from zmqtriton_floor.arena import PAGE, Allocation, Arena, block_of
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.mappings import REGIONS_FROM, Mappings, Pagemap
@@ -35,13 +35,7 @@ class Pair:
         self.arena = Arena(OWNER)
 
     def write(self, data: bytes) -> Allocation:
-        allocation = self.arena.allocate(len(data))
-        while allocation is None:
-            request = self.arena.segment_request(len(data))
-            descriptor = segment(request.size)
-            self.mappings.add(OWNER, request.segment, os.dup(descriptor))
-            self.arena.add(request, descriptor)
-            allocation = self.arena.allocate(len(data))
+        allocation = allocate(self.arena, len(data), self.mappings, owner=OWNER)
         allocation.view[:] = data
         return allocation
 

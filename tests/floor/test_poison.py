@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.floor.test_arena import Clock, allocate, segment
+from tests.floor.test_arena import Clock
+from tests.support.segments import allocate
 from zmqtriton_floor import poison
 from zmqtriton_floor.arena import IDLE_S, LARGE_BYTES, PAGE, Allocation, Arena
 from zmqtriton_floor.mappings import Mappings
@@ -50,13 +51,7 @@ class Pair:
         self.mappings = PoisonedMappings(is_private=is_private, on_release=self.released.extend)
 
     def write(self, data: bytes) -> Allocation:
-        allocation = self.arena.allocate(len(data))
-        while allocation is None:
-            request = self.arena.segment_request(len(data))
-            descriptor = segment(request.size)
-            self.mappings.add(OWNER, request.segment, os.dup(descriptor))
-            self.arena.add(request, descriptor)
-            allocation = self.arena.allocate(len(data))
+        allocation = allocate(self.arena, len(data), self.mappings, owner=OWNER)
         allocation.view[:] = data
         return allocation
 

@@ -6,8 +6,9 @@ import os
 import threading
 from typing import Any
 
+from tests.support.segments import segment
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import Arena, seal_size
+from zmqtriton_floor.arena import Arena
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.mappings import REGIONS_FROM, Mappings
@@ -66,7 +67,7 @@ class FakeSupervisor:
             text = "There is no room for more."
             self.lifeline.send(wire.SegmentCreated(*message[:2], Unavailable.number, text))
         elif isinstance(message, wire.CreateSegment):
-            descriptor = _memfd(message.size)
+            descriptor = segment(message.size)
             self.stub_segments[message.segment] = os.dup(descriptor)
             self.mappings.add(9, message.segment, os.dup(descriptor))
             self.lifeline.send(wire.SegmentCreated(*message[:2], 0, ""), descriptor)
@@ -86,7 +87,7 @@ class FakeSupervisor:
         allocation = self.frontend.allocate(len(data))
         if allocation is None:
             request = self.frontend.segment_request(len(data))
-            descriptor = self._segments[request.segment] = _memfd(request.size)
+            descriptor = self._segments[request.segment] = segment(request.size)
             self.frontend.add(request, os.dup(descriptor))
             allocation = self.frontend.allocate(len(data))
             assert allocation is not None
@@ -114,10 +115,3 @@ class FakeSupervisor:
         self.mappings.close()
         for descriptor in {*self._segments.values(), *self.stub_segments.values(), *self._clients}:
             os.close(descriptor)
-
-
-def _memfd(size: int) -> int:
-    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.truncate(descriptor, size)
-    seal_size(descriptor)
-    return descriptor

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from tests.support.scenarios import scenario
+from tests.support.segments import segment
 from tests.support.server import ROOT
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES, Arena, seal_size
+from zmqtriton_floor.arena import INLINE_BYTES, Arena
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
@@ -32,13 +33,6 @@ from zmqtriton_frontends.tensors.payload import COPY_BYTES, Payload
 from zmqtriton_frontends.tensors.references import has_references, is_large
 
 LARGE = os.urandom(200_000)
-
-
-def memfd(size: int) -> int:
-    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.truncate(descriptor, size)
-    seal_size(descriptor)
-    return descriptor
 
 
 def unchecked(*inputs: Tensor) -> CheckedRequest:
@@ -75,7 +69,7 @@ class World:
                     wire.SegmentCreated(*message[:2], code, self.refusal), []
                 )
                 return
-            descriptor = memfd(message.size)
+            descriptor = segment(message.size)
             for mappings in (self.seen, self.payload.mappings):
                 mappings.add(3, message.segment, os.dup(descriptor))
             self.payload.segments.receive(wire.SegmentCreated(*message[:2], 0, ""), [descriptor])
@@ -104,7 +98,7 @@ class World:
             allocation = self.stub.allocate(len(data))
             if allocation is None:
                 request = self.stub.segment_request(len(data))
-                descriptor = self.stub_segments[request.segment] = memfd(request.size)
+                descriptor = self.stub_segments[request.segment] = segment(request.size)
                 self.stub.add(request, os.dup(descriptor))
                 allocation = self.stub.allocate(len(data))
                 assert allocation is not None
@@ -125,7 +119,7 @@ class World:
         while not (self.messages and type(self.messages[-1]) is wire.OpenSegment):
             await asyncio.sleep(0)
         size = 2 * len(LARGE)
-        descriptor = memfd(size)
+        descriptor = segment(size)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(mmap, "mmap", no_room)
             reply = wire.SegmentOpened(*self.messages[-1], size)

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.floor.test_arena import allocate
 from tests.stub.fakes import FakeLink, body
 from tests.stub.supervisor import BOOTSTRAP, REGION, FakeSupervisor
+from tests.support.segments import allocate
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import IDLE_S, Arena, block_of
