@@ -2,7 +2,7 @@
 
 ZT_MUTANTS_RECORD=FOLDER    record there
 ZT_MUTANTS_TESTS=FILE       run the tests of this list alone, in its order
-ZT_MUTANTS_FAILED=FILE      write there which test failed first
+ZT_MUTANTS_FAILED=FILE      write there which tests failed, the first one first
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Recorder:
     def __init__(self, folder: Path) -> None:
         import coverage  # a trial does without these
 
-        from tools.mutants.rooms import ROOT, modules
+        from tools.mutants.rooms import ROOT, carried_modules, modules
 
         self._folder = folder
         self._seconds: dict[str, float] = {}
@@ -28,7 +28,7 @@ class Recorder:
         self._coverage = coverage.Coverage(
             data_file=str(folder / f"coverage.{self._worker}"),
             config_file=False,
-            include=[str(ROOT / path) for path in modules(ROOT)],
+            include=[str(ROOT / path) for path in {*modules(ROOT), *carried_modules(ROOT)}],
             messages=False,
         )
         self._coverage.start()
@@ -67,8 +67,9 @@ class Selection:
         return self._order.get(item.nodeid, self._order.get(item.nodeid.partition("[")[0]))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and not self._failed.exists():
-            self._failed.write_text(report.nodeid, "utf-8")
+        if report.failed:
+            with self._failed.open("a", encoding="utf-8") as file:
+                file.write(f"{report.nodeid}\n")
 
 
 def pytest_configure(config: pytest.Config) -> None:

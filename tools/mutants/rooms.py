@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tools.mutants.mutations import Mutation, mutations
 
 ROOT = Path(__file__).resolve().parents[2]
+#: The folders of core and standard.
+CARRIED = ("zmqtriton", "stub", "frontends", "standard")
 
 
 class Room(NamedTuple):
@@ -73,17 +75,27 @@ def modules(tree: Path) -> Iterator[str]:
                 yield path.relative_to(tree).as_posix()
 
 
+def carried_modules(tree: Path) -> Iterator[str]:
+    """Return the path of every module of core and standard, also of those that act."""
+    for folder in CARRIED:
+        for path in sorted((tree / folder).rglob("*.py")):
+            yield path.relative_to(tree).as_posix()
+
+
 def sample(tree: Path, seed: int, count: int, below: tuple[str, ...] = ()) -> list[Mutation]:
     """Return so many mutants; a change of the code replaces those that it concerns alone."""
-    every = [
-        mutation
-        for path in modules(tree)
-        if path.startswith(below or "")
-        for mutation in mutations(path, (tree / path).read_bytes())
-    ]
+    paths = [path for path in modules(tree) if path.startswith(below or "")]
+    drawn = itertools.islice(draw(tree, seed, paths), count)
+    return sorted(drawn, key=lambda m: (m.path, m.line, m.start))
+
+
+def draw(tree: Path, seed: int, paths: Iterable[str]) -> Iterator[Mutation]:
+    """Return the mutants of these modules in the order that the seed decides."""
+    every = [mutation for path in paths for mutation in mutations(path, (tree / path).read_bytes())]
 
     def rank(mutation: Mutation) -> str:
         return hashlib.sha256(f"{seed} {mutation.name}".encode()).hexdigest()
 
-    faults = (m for m in sorted(every, key=rank) if m.changes((tree / m.path).read_bytes()))
-    return sorted(itertools.islice(faults, count), key=lambda m: (m.path, m.line, m.start))
+    for mutation in sorted(every, key=rank):
+        if mutation.changes((tree / mutation.path).read_bytes()):
+            yield mutation

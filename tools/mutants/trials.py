@@ -113,7 +113,9 @@ class Trials:
         if status is None:
             return "the end of patience"
         if status == _TESTS_FAILED:
-            return failed.read_text("utf-8") if failed.exists() else "what is left behind"
+            if not failed.exists():
+                return "what is left behind"
+            return failed.read_text("utf-8").partition("\n")[0]
         if status == _INTERRUPTED:
             return "an import"
         if status in (0, _NO_TESTS):
