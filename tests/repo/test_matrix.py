@@ -20,7 +20,7 @@ from tools.mutants import kills
 from tools.mutants.kills import Fault, Kill, KillFile, kill_of
 from tools.mutants.live import NeedsImport, codes, exchange
 from tools.mutants.matrix import Folder, nobody, others, table
-from tools.mutants.mutations import Mutation, mutations
+from tools.mutants.mutations import mutations
 from tools.mutants.rooms import ROOT
 
 MODULE = "zmqtriton/supervisor/story.py"
@@ -29,11 +29,6 @@ TESTS = "tests/supervisor/test_story.py"
 
 def kill(name: str, *noticed_by: str, is_cut: bool = False) -> Kill:
     return Kill(name, "zmqtriton/broker/core.py", 1, name, 3, [*noticed_by], is_cut)
-
-
-def fault(path: str, change: str) -> Mutation:
-    found = mutations(path, (ROOT / path).read_bytes())
-    return next(each for each in found if change == f"{each.before} -> {each.after}")
 
 
 # ------------------------------------------------------------------------ file
@@ -81,12 +76,12 @@ def test_a_fault_that_ended_its_process_is_known_to_the_next_one(tmp_path: Path)
 
 
 def test_cases_of_one_test_count_as_one() -> None:
-    found = [kill("f", "t::a[1]", "t::a[2]"), kill("g", "t::a[1]", "t::b"), kill("h", "t::c")]
+    results = [kill("f", "t::a[1]", "t::a[2]"), kill("g", "t::a[1]", "t::b"), kill("h", "t::c")]
 
     assert {"t::a": ["f"], "t::c": ["h"]} == {
-        test: [each.name for each in only] for test, only in kills.alone(found).items()
+        test: [each.name for each in only] for test, only in kills.alone(results).items()
     }
-    assert {"t::a": {"f", "g"}, "t::b": {"g"}, "t::c": {"h"}} == kills.by_test(found)
+    assert {"t::a": {"f", "g"}, "t::b": {"g"}, "t::c": {"h"}} == kills.by_test(results)
 
 
 def test_a_fault_whose_tests_hung_gives_nobody_the_credit_of_being_alone() -> None:
@@ -94,30 +89,30 @@ def test_a_fault_whose_tests_hung_gives_nobody_the_credit_of_being_alone() -> No
 
 
 def test_a_cover_notices_all_that_is_noticed() -> None:
-    found = [
+    results = [
         kill("f", "t::a", "t::b"),
         kill("g", "t::a", "t::c"),
         kill("h", "t::b", "t::d"),
         kill("i", "t::a"),
     ]
 
-    chosen = kills.cover(found)
+    chosen = kills.cover(results)
 
-    assert {"f", "g", "h", "i"} == set().union(*(kills.by_test(found)[test] for test in chosen))
+    assert {"f", "g", "h", "i"} == set().union(*(kills.by_test(results)[test] for test in chosen))
     assert 2 == len(chosen)
 
 
 def test_tests_without_news_are_told_apart() -> None:
-    found = [kill("f", "t::a", "t::b"), kill("g", "t::c"), kill("h")]
+    results = [kill("f", "t::a", "t::b"), kill("g", "t::c"), kill("h")]
     reaching = Counter({"t::a": 1, "t::b": 2, "t::c": 1})
 
-    words = [row.split() for row in others(found, {"t::a", "t::b", "t::c", "t::d"}, reaching)]
+    words = [row.split() for row in others(results, {"t::a", "t::b", "t::c", "t::d"}, reaching)]
 
     assert {("spare", "t::a"), ("cover", "t::b"), ("unmet", "t::d")} == {
         (row[0], row[-1]) for row in words
     }
-    assert ["zmqtriton/broker/core.py:1 h [reached by 3]"] == [*nobody(found)]
-    assert ["all", "3", "2", "1", "0"] == [*table(found)][-1].split()
+    assert ["zmqtriton/broker/core.py:1 h [reached by 3]"] == [*nobody(results)]
+    assert ["all", "3", "2", "1", "0"] == [*table(results)][-1].split()
 
 
 # ------------------------------------------------------------------------ live
@@ -130,8 +125,8 @@ def functions(text: str) -> dict[Any, list[FunctionType]]:
     values = [*names.values()]
     for value in values[:]:
         values += vars(value).values() if isinstance(value, type) else ()
-    found = [(f.__code__, f) for f in values if isinstance(f, FunctionType)]
-    return {(code.co_filename, code.co_name, code.co_firstlineno): [f] for code, f in found}
+    members = [(f.__code__, f) for f in values if isinstance(f, FunctionType)]
+    return {(code.co_filename, code.co_name, code.co_firstlineno): [f] for code, f in members}
 
 
 TEXT = textwrap.dedent("""
@@ -156,11 +151,11 @@ TEXT = textwrap.dedent("""
 def test_a_function_that_is_imported_gets_the_code_of_the_mutant(
     change: str, first: int, result: object
 ) -> None:
-    known = functions(TEXT)
+    functions_at = functions(TEXT)
     source = TEXT.encode()
     mutant = next(m for m in mutations(MODULE, source) if change == f"{m.before} -> {m.after}")
 
-    [function], code = codes(known, "/module.py", source, mutant.apply(source))
+    [function], code = codes(functions_at, "/module.py", source, mutant.apply(source))
     exchange([function], code, [])
 
     assert result == (function(None, 1, 0) if first == 0 else function(1))
