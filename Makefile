@@ -19,14 +19,19 @@ peer_pythons := '>=3.10,<3.13'
 # Images of containers often forbid bytecode; each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-extras test-long without environments all-environments test-as-nobody test-frameworks quick core check fix bench growth faults attacks programs walk docs deb release \
-	alone coverage conformance-record clean test-bare test-fleet test-instances test-peers test-poison test-pythons fleet-kills mutants machines report
+.PHONY: run test test-extras ci without environments all-environments quick core check fix bench faults programs docs deb \
+	release coverage conformance-record clean test-bare mutants report
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
 
-# All but what is marked `long` (loads, floods, faults by chance, whole matrices) and, of extras, all but `smoke`.
-test: environments
+# What a change must pass: all but what is marked `long` (loads, floods, faults by chance, whole matrices) and, of
+# extras, all but `smoke`. With KIND other tests instead, which are below: `make test KIND=long`.
+KIND ?= first
+
+test: kind-$(KIND)
+
+kind-first: environments
 	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=first --extras=smoke $(ARGS)
 
 # The tests of extras, or of EXTRAS, such as `EXTRAS="jobs fleet"`, but what is long.
@@ -34,8 +39,12 @@ test-extras: environments
 	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=first $(ARGS) $(or $(EXTRAS:%=extras/zmqtriton_extras/%),extras)
 
 # What is marked `long`, and nothing else.
-test-long: environments .venv/docs.stamp
+kind-long: environments .venv/docs.stamp
 	$(bin)/python -m pytest -n $(JOBS) $(DIST) --tier=long $(ARGS)
+
+# Everything that must pass before a change lands.
+ci:
+	.ci/run
 
 # All at once: most of their time is the network's.
 environments:
@@ -48,7 +57,7 @@ all-environments: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .v
 marked = grep -rl --include='test_*.py' '^pytestmark.*mark\.$(1)' tests extras | sort
 
 # What has most to do with who models run as, with models of another user; for root.
-test-as-nobody: .venv/test.stamp
+kind-as-nobody: .venv/test.stamp
 	ZT_STUB_USER=nobody $(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS) $$($(call marked,as_nobody))
 
 # Both commands on machines that have Python and make, and nothing else. As root, with mmdebstrap.
@@ -56,34 +65,31 @@ test-bare:
 	python3 tools/bare_roots.py $(ARGS)
 
 # The server on each CPython from 3.10 on that is here, installed there; ZT_PYTHONS has paths of others.
-test-pythons: .venv/test.stamp
+kind-pythons: .venv/test.stamp
 	ZT_EACH_PYTHON=1 $(bin)/python -m pytest -q tests/system/pythons $(ARGS)
 
 # What models call, and Triton's answers, with instances of each kind; tests/conformance/kinds.py has what differs.
-test-instances: .venv/test.stamp
+kind-instances: .venv/test.stamp
 	set -e; for kind in forks threads; do ZT_INSTANCES=$$kind $(bin)/python -m pytest -n $(JOBS) $(DIST) \
 		tests/system/model_api tests/conformance/test_replay.py $(ARGS); done
 
 # Files of large tensors, by servers that fill free blocks and name who reads them.
-test-poison: .venv/test.stamp
+kind-poison: .venv/test.stamp
 	ZT_POISON=1 $(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS) $$($(call marked,large_tensors)) \
 		tests/system/faults/test_broker_death_memory.py
 
 # Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
 # A process for each, as models have: some do not bear others.
-test-frameworks: .venv-frameworks/stamp
+kind-frameworks: .venv-frameworks/stamp
 	set -e; for file in extras/zmqtriton_extras/backends/tests/test_*.py $$($(call marked,frameworks)); do \
 		.venv-frameworks/bin/python -m pytest -q $$file $(ARGS); done
 
 # Several nodes of a Ray cluster on this machine; needs haproxy.
-test-fleet: .venv-ray/stamp
+kind-fleet: .venv-ray/stamp
 	test -e .venv-ray/left_out || .venv-ray/bin/python -m pytest -q extras/zmqtriton_extras/fleet/tests/system/test_serve.py $(ARGS)
 
-fleet-kills: .venv-ray/stamp
-	.venv-ray/bin/python -m zmqtriton_extras.fleet.tests.kills $(ARGS)
-
 # Clients of others, each method that they have; the newest releases.
-test-peers: .venv/test.stamp .venv-peers/stamp .venv-dynamo/stamp
+kind-peers: .venv/test.stamp .venv-peers/stamp .venv-dynamo/stamp
 	ZT_PEERS=1 $(bin)/python -m pytest -q tests/peers $(ARGS)
 
 quick: .venv/test.stamp
@@ -106,55 +112,61 @@ fix: .venv/test.stamp
 # How fast the server is depends on how its Python was built: distributions' are optimised, pyenv's are not.
 BENCH_PYTHON ?= $(firstword $(wildcard /usr/bin/python3) $(PYTHON))
 
-bench: .venv-bench/stamp
+bench: bench-$(or $(OF),run)
+
+bench-run: .venv-bench/stamp
 	.venv-bench/bin/python -m tests.bench.run $(ARGS)
 
-# Thousands of models, connections and streams.
-growth: .venv-bench/stamp
+# OF=growth: thousands of models, connections and streams.
+bench-growth: .venv-bench/stamp
 	.venv-bench/bin/python -m tests.bench.growth $(ARGS)
 
-# With SEED: random faults for MINUTES, in an order that the seed decides. Reads of free memory are found.
+# How long what has random faults goes on.
 MINUTES ?= 20
 
-faults: .venv/test.stamp
+faults: faults-$(or $(OF),run)
+
+# With SEED: random faults for MINUTES, in an order that the seed decides. Reads of free memory are found.
+faults-run: .venv/test.stamp
 	ZT_POISON=1 $(bin)/python -m tests.faults.$(if $(SEED),chaos --seed $(SEED) --minutes $(MINUTES),run) $(ARGS)
 
-# Hostile clients beside honest ones.
-attacks: .venv/test.stamp
+# OF=attacks: hostile clients beside honest ones.
+faults-attacks: .venv/test.stamp
 	$(bin)/python -m tests.faults.attacks --seed $(or $(SEED),1) --minutes $(MINUTES) $(ARGS)
+
+# OF=machines: as they are in production, two at a time; ARGS names some, --page writes their table into the page.
+faults-machines: .venv/test.stamp
+	$(bin)/python -m tests.faults.machines $(ARGS)
+
+# OF=replacements: servers that are replaced, TIMES in each way, under clients of every protocol; ARGS names a way.
+TIMES ?= 5
+
+faults-replacements: .venv/test.stamp
+	$(bin)/python -m tests.faults.replacements --times $(TIMES) $(ARGS)
+
+# OF=walk: broken models, one after the other: does an operator find each, and the cause?
+faults-walk: .venv/test.stamp
+	$(bin)/python -m tests.faults.walk $(ARGS)
+
+# OF=fleet: requests lost when a part of a fleet is killed under load.
+faults-fleet: .venv-ray/stamp
+	.venv-ray/bin/python -m zmqtriton_extras.fleet.tests.kills $(ARGS)
 
 # Random programs of models and calls, next to an oracle that knows each answer; ARGS=--kills kills processes.
 programs: .venv/test.stamp
 	$(bin)/python -m tests.faults.programs --seed $(or $(SEED),1) --minutes $(MINUTES) --calls 1000000 $(ARGS)
 
-# Machines as they are in production, two at a time; ARGS names some, --page writes their table into the page.
-machines: .venv/test.stamp
-	$(bin)/python -m tests.faults.machines $(ARGS)
-
-# Servers that are replaced, TIMES in each way, under clients of every protocol; ARGS names a way.
-TIMES ?= 5
-
-replacements: .venv/test.stamp
-	$(bin)/python -m tests.faults.replacements --times $(TIMES) $(ARGS)
-
-# Broken models, one after the other: does an operator find each, and the cause?
-walk: .venv/test.stamp
-	$(bin)/python -m tests.faults.walk $(ARGS)
-
-# How many of what a target tries.
+# How many faults are tried.
 N ?= 200
-
-# N tests that SEED draws, each in a process of its own: which need others before them?
-alone: .venv/test.stamp
-	$(bin)/python -m tools.alone --seed $(or $(SEED),1) --count $(N) $(ARGS)
 
 # Small faults in the code that decides, N of them, one at a time: how many do tests notice?
 mutants: .venv/test.stamp
 	$(bin)/python -m tools.mutants --seed $(or $(SEED),1) --count $(N) $(ARGS)
 
-# Sizes and shapes for a review: what is large, what is small and needed once.
+# Sizes and shapes for a review: what is large, what is small and needed once; and the tests, room by room.
 report: .venv/test.stamp
 	$(bin)/python -m tools.report $(ARGS)
+	$(bin)/python -m tools.suite
 
 docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict

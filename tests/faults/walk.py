@@ -1,4 +1,4 @@
-"""`make walk`: models that are broken in one way each, one after the other, beside a good one.
+"""`make faults OF=walk`: models that are broken in one way each, beside a good one.
 
 Who names the model and the cause: `zmqtriton-ctl explain` without a name, the first screen of the
 page, the alerts? Does each printed command do what it says, and does the model serve when its fault

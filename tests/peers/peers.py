@@ -1,4 +1,4 @@
-"""The programs of this folder under the Python of `make test-peers`, against any server.
+"""The programs of this folder under the Python of `make test KIND=peers`, against any server.
 
     python -m tests.peers.peers HTTP_PORT GRPC_PORT FILE
 

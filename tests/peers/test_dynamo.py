@@ -1,6 +1,6 @@
 """NVIDIA Dynamo serves a repository by its Triton worker, `python -m dynamo.triton`, over our shim.
 
-Both its worker and its frontend run as its users start them. Run by `make test-peers`.
+Both its worker and its frontend run as its users start them. Run by `make test KIND=peers`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(
         "ZT_PEERS" not in os.environ,
-        reason="make test-peers has an environment with Dynamo, and runs this",
+        reason="make test KIND=peers has an environment with Dynamo, and runs this",
     ),
 ]
 

@@ -1,7 +1,7 @@
 """Clients of others call all that they have, and answers have the form of a table.
 
 A new release of a client with a new method fails here until the table has it. Run by
-`make test-peers`, whose environment has the clients.
+`make test KIND=peers`, whose environment has the clients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(
         "ZT_PEERS" not in os.environ,
-        reason="make test-peers has an environment with the clients, and runs this",
+        reason="make test KIND=peers has an environment with the clients, and runs this",
     ),
 ]
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -445,11 +446,11 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def commands(checkout: Path, target: str) -> list[str]:
+def commands(checkout: Path, *target: str) -> list[str]:
     # `make test` may be what runs this
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(
-        ["make", "--dry-run", target],
+        ["make", "--dry-run", *target],
         cwd=checkout,
         env=environment,
         capture_output=True,
@@ -460,7 +461,7 @@ def commands(checkout: Path, target: str) -> list[str]:
 
 
 def test_no_target_takes_the_environment_of_another(checkout: Path) -> None:
-    of_ray = commands(checkout, "test-fleet")
+    of_ray = commands(checkout, "test", "KIND=fleet")
     own = commands(checkout, "quick")
 
     assert any(" .venv-ray " in line for line in of_ray)
@@ -473,18 +474,30 @@ def test_each_tier_has_a_target_and_coverage_has_both() -> None:
 
     tiers = {
         target: re.findall(r"pytest -n .*--tier=(\w+)|(?:pytest -n)", recipe)
-        for target in ("test", "test-long", "coverage")
+        for target in ("kind-first", "kind-long", "coverage")
         for recipe in re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     }
 
-    assert {"test": ["first"], "test-long": ["long"], "coverage": [""]} == tiers
+    assert {"kind-first": ["first"], "kind-long": ["long"], "coverage": [""]} == tiers
 
 
 def test_all_that_must_pass_has_both_tiers() -> None:
     steps = (ROOT / ".ci" / "run").read_text().splitlines()
 
-    run = [line.split()[1] for line in steps if line.startswith(("make ", "tests "))]
-    assert {"check", "test", "test-extras", "test-long"} <= {*run}
+    run = [shlex.split(line)[1] for line in steps if line.startswith(("make ", "tests "))]
+    assert {"check", "test", "test-extras", "test KIND=long"} <= {*run}
+
+
+@pytest.mark.parametrize("target", ["test", "bench", "faults"])
+def test_each_kind_that_a_page_names_is_there(target: str) -> None:
+    word = "KIND" if target == "test" else "OF"
+    named = re.findall(rf"make {target} {word}=([\w-]+)", (ROOT / "CONTRIBUTING.md").read_text())
+    prefix = "kind" if target == "test" else target
+
+    makefile = (ROOT / "Makefile").read_text()
+    there = re.findall(rf"^{prefix}-([\w-]+):", makefile, re.MULTILINE)
+
+    assert {*named} == {*there} - {"first", "run"}
 
 
 def test_an_environment_gets_a_changed_finder(checkout: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tiers of the tests: `make test` runs the first, `make test-long` what is marked `long`.
+"""The tiers of the tests: `make test` runs the first, `make test KIND=long` what is marked `long`.
 
 A test is long if it costs much and repeats, under load, over all cases or for many seeds, what
 cheaper tests of the first tier show: the mark names them, and tests/repo/test_tiers.py holds that
@@ -48,7 +48,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     whole = sum(LONG in file_marks(path) for path in files)
     return (
         f"left out: {whole} files that are long, and tests in {len(files) - whole} others; "
-        "`make test-long` runs them"
+        "`make test KIND=long` runs them"
     )
 
 

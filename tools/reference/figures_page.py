@@ -23,7 +23,7 @@ def page() -> Iterator[str]:
     """Return the lines of the page."""
     yield from heading("Measured figures", _ABOUT, "tests/bench/results")
     yield from _section("Requests", "requests", "make bench ARGS=--save", _requests)
-    yield from _section("Growth", "growth", "make growth ARGS=--save", _growth)
+    yield from _section("Growth", "growth", "make bench OF=growth ARGS=--save", _growth)
     yield from _section(
         "Instances and batches", "tuning", "python -m tests.bench.tuning --save", _tuning
     )

@@ -1,1 +1,1 @@
-"""`make attacks SEED=1 MINUTES=20`: hostile clients beside fifty honest ones; see __main__.py."""
+"""`make faults OF=attacks SEED=1`: hostile clients beside fifty honest ones; see __main__.py."""

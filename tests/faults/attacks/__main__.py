@@ -1,4 +1,4 @@
-"""`make attacks SEED=1 MINUTES=20`: hostile clients beside fifty honest ones.
+"""`make faults OF=attacks SEED=1 MINUTES=20`: hostile clients beside fifty honest ones.
 
 One attack follows the other, in an order that the seed decides, with sizes, numbers and mixes that
 it decides, too; some come together. During each of them and after it the memory of the processes

@@ -1,4 +1,4 @@
-"""`make machines`: makes each machine of the table, and runs the drive in it.
+"""`make faults OF=machines`: makes each machine of the table, and runs the drive in it.
 
 With --page it writes the table into docs/reliability.md and starts nothing.
 """
@@ -96,7 +96,7 @@ def visit_all(machines: Sequence[Machine], jobs: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make machines", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make faults OF=machines", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*MACHINES, []], help="all without any")
     parser.add_argument("--jobs", type=int, default=2, help="machines at a time")
     parser.add_argument("--page", action="store_true", help="write the table into the page")

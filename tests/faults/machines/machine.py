@@ -29,7 +29,7 @@ def _nothing(server: Server) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine; `make machines` runs the drive in it, as root of its namespaces."""
+    """One machine; `make faults OF=machines` runs the drive in it, as root of its namespaces."""
 
     name: str
     #: As the page has it.

@@ -548,7 +548,7 @@ MACHINES = {machine.name: machine for machine in ROWS}
 # --------------------------------------------------------------------------- the page
 
 PAGE = ROOT / "docs" / "reliability.md"
-BEGIN, END = "<!-- generated: make machines -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- generated: make faults OF=machines -->\n", "<!-- end -->\n"
 
 
 def page_text() -> str:

@@ -11,7 +11,7 @@ from tests.support.needs import skip_missing
 
 
 def test_the_page_has_the_table() -> None:
-    assert page_text() == PAGE.read_text("utf-8"), "run: make machines ARGS=--page"
+    assert page_text() == PAGE.read_text("utf-8"), "run: make faults OF=machines ARGS=--page"
 
 
 def test_each_machine_has_a_name_of_its_own_and_what_it_says() -> None:

@@ -1,4 +1,4 @@
-"""`make replacements`: replaces servers under load, and prints what each kind of client saw."""
+"""`make faults OF=replacements`: replaces servers under load, and prints what each client saw."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(
-        "ZT_EACH_PYTHON" not in os.environ, reason="make test-pythons runs this, minutes long"
+        "ZT_EACH_PYTHON" not in os.environ, reason="make test KIND=pythons runs this, minutes long"
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Models of OpenVINO, from file to answer; `make test-frameworks` has it installed."""
+"""Models of OpenVINO, from file to answer; `make test KIND=frameworks` has it installed."""
 
 from __future__ import annotations
 

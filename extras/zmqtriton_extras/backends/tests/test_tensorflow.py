@@ -1,4 +1,4 @@
-"""SavedModels, from directory to answer; `make test-frameworks` has TensorFlow installed."""
+"""SavedModels, from directory to answer; `make test KIND=frameworks` has TensorFlow installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XGBoost's own files; `make test-frameworks` has it installed."""
+"""XGBoost's own files; `make test KIND=frameworks` has it installed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Requests lost by both ways when a part of a fleet on Ray Serve is killed under load.
 
-`make fleet-kills` runs it: three nodes of Ray on this machine, two servers, HAProxy with a follower
-straight to the servers, and Serve's own proxies. Each part is killed once; the table says how many
-requests failed by each way, and after how long as many servers were ready as before, and both ways.
+`make faults OF=fleet` runs it: three nodes of Ray on this machine, two servers, HAProxy with a
+follower straight to the servers, and Serve's own proxies. Each part is killed once; the table says
+how many requests failed by each way, and after how long as many servers were ready as before, and
+both ways.
 """
 
 from __future__ import annotations

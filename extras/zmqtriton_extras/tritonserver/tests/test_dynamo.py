@@ -1,6 +1,6 @@
 """The calls of NVIDIA Dynamo's worker, `python -m dynamo.triton`, in its order.
 
-Its package is large, so that the worker itself runs in `make test-peers` alone.
+Its package is large, so that the worker itself runs in `make test KIND=peers` alone.
 """
 
 from __future__ import annotations

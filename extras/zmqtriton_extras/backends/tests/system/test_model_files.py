@@ -1,6 +1,6 @@
 """Every framework's files on a real server: batched, in ensembles, reloaded under load, broken.
 
-The same tests for all of them; `make test` has the small ones, `make test-frameworks` the others.
+The same tests for all of them; `make test` has the small ones, with KIND=frameworks the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models of PyTorch on a real server; `make test-frameworks` has it installed."""
+"""Models of PyTorch on a real server; `make test KIND=frameworks` has it installed."""
 
 from __future__ import annotations
 

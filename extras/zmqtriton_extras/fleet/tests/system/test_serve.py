@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(
         importlib.util.find_spec("ray") is None,
-        reason="Ray is not in this environment; make test-fleet has one with it",
+        reason="Ray is not in this environment; make test KIND=fleet has one with it",
     ),
 ]
 

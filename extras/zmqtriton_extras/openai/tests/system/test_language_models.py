@@ -1,6 +1,6 @@
 """The language model of the guide: its code with transformers, and weights that are made here.
 
-`make test-frameworks` has transformers installed.
+`make test KIND=frameworks` has transformers installed.
 """
 
 from __future__ import annotations
