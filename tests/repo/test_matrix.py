@@ -57,10 +57,11 @@ def test_a_plan_gives_each_fault_its_tests(tmp_path: Path) -> None:
         )
     ]
 
-    folder.save_plan(iter(faults))
+    folder.save_plan(faults, 2)
     folder.leave_for_import(faults[0].mutation.name)
 
     assert [faults[0]._replace(needs_import=True), faults[1]] == [*folder.plan()]
+    assert 2 == folder.planned_for
 
 
 def test_a_fault_that_ended_its_process_is_known_to_the_next_one(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_a_run_notes_which_tests_notice_a_fault_and_repeats_nothing(tmp_path: Pa
     (tmp_path / "seconds.main.json").write_text(json.dumps(dict.fromkeys(names, 0.1)))
     faults = [Fault(each, names) for each in mutations(MODULE, (ROOT / MODULE).read_bytes())[:3]]
     folder = Folder(tmp_path)
-    folder.save_plan(iter(faults))
+    folder.save_plan(faults, 3)
     KillFile(folder.kills).append(kill_of(faults[0], ["as it was"]))
 
     environment = {**os.environ, "ZT_MUTANTS_MATRIX": str(tmp_path)}

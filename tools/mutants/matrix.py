@@ -1,12 +1,13 @@
 """Find out which tests notice which faults of core and standard, over hours and many runs.
 
-    python -m tools.mutants.matrix run FOLDER [--seed 1] [--count 5000]
+    python -m tools.mutants.matrix run FOLDER [--seed 1] [--count 5000] [PATH…]
     python -m tools.mutants.matrix show FOLDER [nobody|alone|others]
 
-`run` draws the faults by the seed and tries each with all quick tests that reach it, one fault at a
-time. All of it lies in FOLDER, also the code as it was when the first run began: a run may be
-killed at any time, and the next one goes on where it was. Of a fault that no test reaches there is
-nothing to run. `show` prints, at any time, the figures of each room, and with a word:
+`run` draws the faults by the seed, with a path of the modules below it alone, and tries each with
+all quick tests that reach it, one fault at a time. All of it lies in FOLDER, also the code as it
+was when the first run began: a run may be killed at any time, and the next one goes on where it
+was. More are drawn by a run with a larger count. Of a fault that no test reaches there is nothing
+to run. `show` prints, at any time, the figures of each room, and with a word:
 
     nobody     faults that tests reach and none notices
     alone      tests that alone notice a fault, and which
@@ -20,7 +21,7 @@ import json
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -48,6 +49,7 @@ class Folder:
         self.path = path
         self.kills = path / "kills.jsonl"
         self._plan = path / "plan.jsonl"
+        self._count = path / "count"
         self._coverage = path / "coverage.main"
         self._begun = path / "begun"
         self._unsound = path / "unsound"
@@ -59,8 +61,10 @@ class Folder:
         return (self.path / "seconds.main.json").exists()
 
     @property
-    def is_planned(self) -> bool:
-        return self._plan.exists()
+    def planned_for(self) -> int:
+        """The number of faults that were to be drawn; there may be fewer."""
+        counts = _lines(self._count)
+        return int(counts[0]) if counts else 0
 
     def seconds(self) -> dict[str, float]:
         """Return the tests that pass, and how long each takes."""
@@ -69,7 +73,7 @@ class Folder:
 
     # -------------------------------------------------------------------- plan
 
-    def save_plan(self, faults: Iterator[Fault]) -> None:
+    def save_plan(self, faults: Iterable[Fault], count: int) -> None:
         number = {name: i for i, name in enumerate(self.seconds())}
         draft = self._plan.with_suffix(".draft")
         with draft.open("w", encoding="utf-8") as file:
@@ -77,6 +81,7 @@ class Folder:
                 tests = [number[test] for test in fault.tests]
                 print(json.dumps([fault.mutation, tests, fault.needs_import]), file=file)
         draft.rename(self._plan)
+        self._count.write_text(str(count), "utf-8")
 
     def plan(self) -> Iterator[Fault]:
         """Return the faults that tests reach, in the order of the seed."""
@@ -131,13 +136,13 @@ def _append(path: Path, line: str) -> None:
 # ------------------------------------------------------------------------- run
 
 
-def run(folder: Folder, seed: int, count: int) -> int:
-    sandbox = Sandbox(folder.path)
+def run(folder: Folder, seed: int, count: int, below: tuple[str, ...]) -> int:
+    sandbox = Sandbox(folder.path, keeps_first=True)
     if not folder.is_recorded:
         command = sandbox.pytest(*_PYTEST, "tests")
         sandbox.run(command, {"ZT_MUTANTS_RECORD": str(folder.path)}, _FOREVER_S)
-    if not folder.is_planned:
-        folder.save_plan(_faults(folder, sandbox.tree, seed, count))
+    if folder.planned_for < count:
+        folder.save_plan(_faults(folder, sandbox.tree, seed, count, below), count)
     command = sandbox.pytest(*_PYTEST, "-p", "tools.mutants.live", "tests")
     while status := sandbox.run(command, {"ZT_MUTANTS_MATRIX": str(folder.path)}, _FOREVER_S):
         # a fault may end even the process that forks for each
@@ -147,10 +152,16 @@ def run(folder: Folder, seed: int, count: int) -> int:
     return 0
 
 
-def _faults(folder: Folder, tree: Path, seed: int, count: int) -> Iterator[Fault]:
+def _faults(
+    folder: Folder, tree: Path, seed: int, count: int, below: tuple[str, ...]
+) -> Iterator[Fault]:
     """Return the first faults in the order of the seed that tests reach, with their tests."""
     reached = Reached(folder.path / "coverage.main", {*folder.seconds()})
-    paths = [path for path in carried_modules(tree) if "zmqtriton_protos" not in path]
+    paths = [
+        path
+        for path in carried_modules(tree)
+        if "zmqtriton_protos" not in path and path.startswith(below or "")
+    ]
     for mutation in draw(tree, seed, paths):
         if mutation.name in EQUIVALENTS:
             continue
@@ -286,7 +297,7 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("command", choices=("run", "show"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("words", nargs="*", help="nobody, alone or others")
+    parser.add_argument("words", nargs="*", metavar="PATH", help="or nobody, alone, others")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=5000)
     options = parser.parse_args()
@@ -294,7 +305,7 @@ def main() -> int:
     if options.command == "show":
         return _show(folder, options.words)
     try:
-        return run(folder, options.seed, options.count)
+        return run(folder, options.seed, options.count, tuple(options.words))
     except NoSandbox as error:
         print(f"no fault can be tried here: {error}", file=sys.stderr)
         return 1

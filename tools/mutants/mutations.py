@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import lru_cache
 from typing import NamedTuple
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
@@ -60,7 +61,12 @@ class Mutation(NamedTuple):
 
     def changes(self, source: bytes) -> bool:
         """Return whether the edit is a fault: a comment between operands may hold their sign."""
-        return ast.dump(ast.parse(self.apply(source))) != ast.dump(ast.parse(source))
+        return ast.dump(ast.parse(self.apply(source))) != _dump(source)
+
+
+@lru_cache(maxsize=1000)
+def _dump(source: bytes) -> str:
+    return ast.dump(ast.parse(source))
 
 
 def mutations(path: str, source: bytes) -> list[Mutation]:

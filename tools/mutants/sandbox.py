@@ -46,10 +46,14 @@ class NoSandbox(Exception):
 
 
 class Sandbox:
-    """Runs commands; each sees the repository as it was when this was made."""
+    """Runs commands; each sees the repository as it was when this was made.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / _hash()
+    With `keeps_first`: as it was when the first one was made in this folder.
+    """
+
+    def __init__(self, folder: Path, *, keeps_first: bool = False) -> None:
+        first = [path.parent.name for path in folder.glob("*/tree") if keeps_first]
+        self.folder = folder / (first[0] if first else _hash())
         self.tree = self.folder / "tree"
         self._moments = itertools.count(int(time.time()) - _LONG_AGO_S)
         if not self.tree.exists():
