@@ -300,7 +300,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="PATH", help="or nobody, alone, others")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=5000)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     folder = Folder(options.folder.resolve())
     if options.command == "show":
         return _show(folder, options.words)

@@ -61,12 +61,15 @@ class Mutation(NamedTuple):
 
     def changes(self, source: bytes) -> bool:
         """Return whether the edit is a fault: a comment between operands may hold their sign."""
-        return ast.dump(ast.parse(self.apply(source))) != _dump(source)
+        return _meaning(self.apply(source)) != _meaning_of_module(source)
 
 
-@lru_cache(maxsize=1000)
-def _dump(source: bytes) -> str:
-    return ast.dump(ast.parse(source))
+def _meaning(source: bytes) -> int:
+    return hash(ast.dump(ast.parse(source)))
+
+
+#: For all faults of a module.
+_meaning_of_module = lru_cache(maxsize=1000)(_meaning)
 
 
 def mutations(path: str, source: bytes) -> list[Mutation]:
