@@ -64,13 +64,10 @@ def test_a_plan_gives_each_fault_its_tests(tmp_path: Path) -> None:
     assert 2 == folder.planned_for
 
 
-def test_a_fault_that_ended_its_process_is_known_to_the_next_one(tmp_path: Path) -> None:
-    Folder(tmp_path).begin("a")
-    next_folder = Folder(tmp_path)
+def test_a_fault_that_ends_its_process_is_not_tried_for_ever(tmp_path: Path) -> None:
+    faults = ["before", "ends it", "ends it", "ends it"]
 
-    next_folder.begin("b")
-
-    assert "a" == next_folder.begun()
+    assert [False, False, False, True] == [Folder(tmp_path).begin(fault) for fault in faults]
 
 
 # ------------------------------------------------------------------------ show

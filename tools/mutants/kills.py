@@ -84,7 +84,8 @@ def by_test(kills: Iterable[Kill]) -> dict[str, set[str]]:
     noticed = defaultdict[str, set[str]](set)
     for kill in kills:
         for test in kill.noticed_by:
-            noticed[function_of(test)].add(kill.name)
+            if "::" in test:
+                noticed[function_of(test)].add(kill.name)
     return noticed
 
 

@@ -196,11 +196,9 @@ class Live:
             self._items.pop(test, None)
 
     def _try(self, fault: Fault) -> None:
-        if self._folder.begun() == fault.mutation.name:
-            # it has ended this process the last time
+        if self._folder.begin(fault.mutation.name):
             self._kills.append(kill_of(fault, ["the end of the process"], is_cut=True))
             return
-        self._folder.begin(fault.mutation.name)
         tests = [test for test in fault.tests if test in self._items]
         try:
             begin = self._interpreter.fault(fault.mutation)

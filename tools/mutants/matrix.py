@@ -22,7 +22,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 import coverage
@@ -38,6 +38,7 @@ from tools.mutants.sandbox import NoSandbox, Sandbox
 _FOREVER_S = 30 * 86400.0
 _START_S = 120.0
 _PATIENCE = 20.0
+_MAX_BEGUN = 2
 #: Without words of what failed, and without other orders or limits than the matrix's own.
 _PYTEST = ("--quick", *MARKS, "--assert=plain", "--timeout=0", "-p", "no:randomly")
 
@@ -99,17 +100,15 @@ class Folder:
 
     # ----------------------------------------------------------------- progress
 
-    def begun(self) -> str:
-        """Return the fault that was being tried when this process began."""
-        return self._last_begun
+    def begin(self, name: str) -> bool:
+        """Note that a fault is tried now; return whether it was the one of the last two runs, too.
 
-    @cached_property
-    def _last_begun(self) -> str:
-        return self._begun.read_text("utf-8") if self._begun.exists() else ""
-
-    def begin(self, name: str) -> None:
-        _ = self._last_begun
-        self._begun.write_text(name, "utf-8")
+        One run may have been killed just then. A fault that is there again ends its process.
+        """
+        earlier = _lines(self._begun)
+        again = [each for each in earlier if each == name]
+        self._begun.write_text("\n".join([*again, name]), "utf-8")
+        return len(again) >= _MAX_BEGUN
 
     @property
     def is_sound(self) -> bool:

@@ -115,24 +115,21 @@ def test_answered_requests_of_a_batch_need_it_no_more(world: BrokerHarness) -> N
     assert 1 == len(early(world, ASKER, 7))
 
 
-def test_a_cancellation_goes_through_all_levels(world: BrokerHarness) -> None:
+@pytest.mark.parametrize("is_death", [False, True])
+def test_a_cancellation_and_a_stubs_death_go_through_all_levels(
+    world: BrokerHarness, is_death: bool
+) -> None:
     world.infer(F, request(1, ASKER))
     world.infer(ASKER, call(7, "middle", (F, 1)))
     world.infer(MIDDLE, call(9, "leaf", (ASKER, 7)))
 
-    world.cancel(F, 1)
+    if is_death:
+        world.kill_peer(ASKER)
+    else:
+        world.cancel(F, 1)
 
-    assert {(ASKER, F, 1), (MIDDLE, ASKER, 7), (LEAF, MIDDLE, 9)} == set(cancelled(world))
-
-
-def test_the_death_of_a_stub_goes_through_all_levels(world: BrokerHarness) -> None:
-    world.infer(F, request(1, ASKER))
-    world.infer(ASKER, call(7, "middle", (F, 1)))
-    world.infer(MIDDLE, call(9, "leaf", (ASKER, 7)))
-
-    world.kill_peer(ASKER)
-
-    assert {(MIDDLE, ASKER, 7), (LEAF, MIDDLE, 9)} == set(cancelled(world))
+    first = set() if is_death else {(ASKER, F, 1)}
+    assert {*first, (MIDDLE, ASKER, 7), (LEAF, MIDDLE, 9)} == set(cancelled(world))
 
 
 def test_with_the_deadline_of_a_request_all_ends_that_was_asked_for_it(

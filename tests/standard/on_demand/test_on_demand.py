@@ -392,8 +392,10 @@ def test_what_turns_out_larger_than_there_is_room_for_drives_others_out() -> Non
     assert reason(world, "a").endswith("models took more than their memory budget")
 
 
-def test_a_model_that_was_just_loaded_for_somebody_is_not_taken_from_them() -> None:
+@pytest.mark.parametrize("uptime_s", [0.0, 1000.0])
+def test_a_model_that_was_just_loaded_for_somebody_is_not_taken_from_them(uptime_s: float) -> None:
     world = budgeted("a", "b", budget=40)
+    world.advance(uptime_s)
     want(world, "a")
 
     call = want(world, "b")
@@ -444,18 +446,6 @@ def test_a_model_of_unknown_size_drives_out_no_more_than_it_must() -> None:
     assert want(world, "c").result is True
 
     assert {"a": "UNAVAILABLE", "b": "READY", "c": "READY"} == states(world)
-
-
-def test_a_model_that_was_just_loaded_is_spared_however_long_the_server_runs() -> None:
-    world = budgeted("a", "b", budget=40)
-    world.advance(1000.0)
-    want(world, "a")
-
-    call = want(world, "b")
-    assert (None, "READY") == (call.answer, states(world)["a"])
-    world.advance(GRACE_S)
-
-    assert call.result is True
 
 
 def test_what_is_loaded_on_demand_stays_so_after_a_reload() -> None:
