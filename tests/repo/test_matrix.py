@@ -192,6 +192,7 @@ def test_a_run_notes_which_tests_notice_a_fault_and_repeats_nothing(tmp_path: Pa
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tools.mutants.live", TESTS]
     subprocess.run(command, env=environment, cwd=ROOT, check=True)
 
+    assert 0 == folder.left()
     kept, *tried = KillFile(folder.kills).read()
     assert ["as it was"] == kept.noticed_by
     assert [fault.mutation.name for fault in faults[1:]] == [each.name for each in tried]

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -95,6 +94,12 @@ class Folder:
                 needs_import = needs_import or fault.name in left
                 yield Fault(fault, [names[i] for i in tests], needs_import)
 
+    def left(self) -> int:
+        """Return how many faults have no result yet, but those that an import runs."""
+        tried = {kill.name for kill in KillFile(self.kills).read()}
+        names = (fault.mutation.name for fault in self.plan() if not fault.needs_import)
+        return len({*names} - tried)
+
     def leave_for_import(self, name: str) -> None:
         _append(self._import, name)
 
@@ -143,10 +148,14 @@ def run(folder: Folder, seed: int, count: int, below: tuple[str, ...]) -> int:
     if folder.planned_for < count:
         folder.save_plan(_faults(folder, sandbox.tree, seed, count, below), count)
     command = sandbox.pytest(*_PYTEST, "-p", "tools.mutants.live", "tests")
-    while status := sandbox.run(command, {"ZT_MUTANTS_MATRIX": str(folder.path)}, _FOREVER_S):
+    fruitless = 0
+    while (left := folder.left()) and fruitless <= _MAX_BEGUN:
         # a fault may end even the process that forks for each
-        print(f"began again after {status}", file=sys.stderr, flush=True)
-        time.sleep(1)
+        status = sandbox.run(command, {"ZT_MUTANTS_MATRIX": str(folder.path)}, _FOREVER_S)
+        fruitless = fruitless + 1 if folder.left() == left else 0
+    if left:
+        print(f"no fault can be tried any more: status {status}", file=sys.stderr)
+        return 1
     _try_imported(folder, sandbox)
     return 0
 
