@@ -175,6 +175,8 @@ class Live:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Interrupted("a file of tests cannot be imported")
         session.config.pluginmanager.unregister(name="terminalreporter")
         # what a fork leaves behind is ours, and no other process is
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -11,7 +11,12 @@ to run. `show` prints, at any time, the figures of each room, and with a word:
 
     nobody     faults that tests reach and none notices
     alone      tests that alone notice a fault, and which
-    others     tests that notice nothing which others do not, and whether a smallest cover has them
+    others     tests that notice nothing which others do not: `cover` if a small cover of all that
+               is noticed has it, `spare` if not, `unmet` if it reaches none of the faults
+
+Texts, and what is raised, are no faults here: a test that is spare may hold a text, a row of
+docs/conformance.md or a defect that was mended. Tests that start processes or are slow are not
+asked: what nobody notices here, one of them may notice.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ import pytest
 import zmq
 
 from tests.frontends.gateway.awaited import AwaitedRequest, infer
-from tests.frontends.tensors.test_payload import memfd
 from tests.supervisor.settings import settings as server_settings
 from tests.support.routers import FakeRouter
 from tests.support.scenarios import scenario
+from tests.support.segments import segment
 from tests.support.waiting import until
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
@@ -475,9 +475,8 @@ async def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_b
     world: Around, /
 ) -> None:
     arena = world.gateway.payload.arena
-    segment = arena.segment_request(_LARGE)
-    descriptor = memfd(segment.size)
-    arena.add(segment, descriptor)
+    wish = arena.segment_request(_LARGE)
+    arena.add(wish, segment(wish.size))
     world.lifeline.send(wire.Retire(0))
     await until(lambda: world.gateway.is_stopping)
 
@@ -505,7 +504,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(world: 
         await asyncio.sleep(0)
     assert [] == [m for m in hear() if type(m) is wire.Synced]
 
-    descriptor = memfd(wish.size)
+    descriptor = segment(wish.size)
     world.lifeline.send(wire.SegmentCreated(wish.segment, wish.size, 0, ""), descriptor)
     await until(lambda: wire.Synced(2) in hear())
 
