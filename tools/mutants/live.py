@@ -37,7 +37,7 @@ _MAX_MEMORY = 4 << 30
 #: A test hangs if it computes or waits for longer than this, and than many times what it took.
 #: What a busy machine keeps waiting is neither.
 _MAX_S = 10.0
-_PATIENCE = 10.0
+_PATIENCE = 2.0
 #: A fault with more tests that hang is given up.
 _MAX_HANGING = 2
 #: So few tests that failed are tried again, each in a fork of its own: one may have failed another.
