@@ -269,8 +269,8 @@ class SupervisorCore:
         """Return the model; make it known if it was not."""
         return self.models.setdefault(name, ServedModel(name, self._context))
 
-    def load(self, model: str, override: LoadOverride | None) -> Result:
-        return self.get_or_create_model(model).load(override, again=True)
+    def load(self, model: str, override: LoadOverride | None, *, renews: bool = False) -> Result:
+        return self.get_or_create_model(model).load(override, again=True, renews=renews)
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:
         names = self._context.ensemble_members.unload_order(model) if dependents else [model]

@@ -67,4 +67,4 @@ def test_a_reload_tells_what_became_of_each_model(server: FakeServer) -> None:
         "d serves on without its directory; `zmqtriton-ctl unload d` ends it",
     ]
     assert (1, "error: e: load failed: no\n") == (failed.exit_code, failed.stderr)
-    assert ("reload", {"model": ""}) in server.calls
+    assert ("reload", {"model": "", "renews": False}) in server.calls

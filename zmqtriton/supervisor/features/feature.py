@@ -53,8 +53,8 @@ class HostServer(Protocol):
     def list_repository(self) -> Promise[RepositoryListing]:
         """Return the names of the repositories' models."""
 
-    def load(self, model: str, override: LoadOverride | None) -> Result:
-        """Load a model."""
+    def load(self, model: str, override: LoadOverride | None, *, renews: bool = False) -> Result:
+        """Load a model; `renews` replaces its processes even if nothing has changed."""
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:
         """Unload a model; kept when it can no longer be asked."""
