@@ -106,3 +106,18 @@ def test_an_error_is_found_by_its_text(site: str) -> None:
 
     title = found["reference/errors/#exceeds-maximum-queue-size"]
     assert "Exceeds maximum queue size" in title
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("deployment/grafana/", "/deployment/prometheus/#a-dashboard-for-grafana"),
+        ("deployment/grafana/#rows-and-panels", "/deployment/prometheus/#rows-and-panels"),
+    ],
+)
+def test_an_old_address_leads_to_its_new_one(
+    browser: Browser, site: str, old: str, new: str
+) -> None:
+    browser.open(f"{site}/{old}")
+
+    browser.wait_for(f"location.pathname + location.hash === {json.dumps(new)}")
