@@ -17,6 +17,7 @@ import pytest
 from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.needs import ROOT, import_or_skip
+from tests.support.waiting import eventually
 from zmqtriton_floor import __version__
 
 pytestmark = pytest.mark.long(
@@ -106,3 +107,38 @@ def test_an_error_is_found_by_its_text(site: str) -> None:
 
     title = found["reference/errors/#exceeds-maximum-queue-size"]
     assert "Exceeds maximum queue size" in title
+
+
+def is_at(browser: Browser, address: str) -> bool:
+    try:
+        return bool(browser.evaluate("location.href") == address)
+    except AssertionError:
+        return False  # Chromium evaluates nothing while a page leads to another one
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("deployment/grafana/", "/deployment/prometheus/#a-dashboard-for-grafana"),
+        ("deployment/grafana/#rows-and-panels", "/deployment/prometheus/#rows-and-panels"),
+        ("guides/capacity/#budgets", "/guides/more-models/#budgets"),
+        ("guides/capacity/", "/guides/overload/"),
+        ("guides/scaling/#affinity", "/guides/load-balancing/#affinity-to-an-instance"),
+    ],
+)
+def test_an_old_address_leads_to_its_new_one(
+    browser: Browser, site: str, old: str, new: str
+) -> None:
+    browser.open(f"{site}/{old}")
+
+    eventually(lambda: is_at(browser, f"{site}{new}"), 60.0, new)
+
+
+def test_what_users_type_into_the_search_is_in_a_heading(site: str) -> None:
+    with urllib.request.urlopen(f"{site}/search/search_index.json") as response:
+        titles = [entry["title"].lower() for entry in json.load(response)["docs"]]
+
+    words = ["install", "remove", "macos", "windows", "wsl", "supported versions", "deprecations"]
+    words += ["pdb", "debugpy", "breakpoint", "benchmark", "sizing", "response cache"]
+    words += ["rate limiter", "frequently asked questions", "ensemble", "gpu", "checklist"]
+    assert [] == [word for word in words if not any(word in title for title in titles)]
