@@ -325,5 +325,7 @@ def find_crash(lines: Sequence[str]) -> str:
     told_of = report[0].removeprefix(FATAL_PREFIX)
     if not frames:
         return told_of
-    shown = frames[:1] + frames[1:][-_MAX_OUTER_FRAMES:]
+    # the model's innermost line stands above those of libraries
+    own = next((one for one in frames if one.startswith(os.path.dirname(frames[-1]))), frames[0])
+    shown = dict.fromkeys([frames[0], own, *frames[1:][-_MAX_OUTER_FRAMES:]])
     return "\n".join([f"{told_of}\n\nAt:", *(f"  {frame}" for frame in shown)])
