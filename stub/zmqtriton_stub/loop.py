@@ -13,6 +13,7 @@ import select
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import endpoints, wire
@@ -23,6 +24,7 @@ from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_stub import instance as this_process
+from zmqtriton_stub import tasks
 from zmqtriton_stub.api.errors import clip, describe, reason_of
 from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.connection import BrokerConnection
@@ -159,6 +161,10 @@ class Stub:
         for close in self._on_fork:
             close()
 
+    def receive(self) -> None:
+        """Read the supervisor's messages; from any thread."""
+        self._supervisor.receive()
+
     def close(self) -> None:
         """Let go of what the end of a process would."""
         for close in reversed(self._on_end):
@@ -176,8 +182,7 @@ class Stub:
                 if type(message) is kind:
                     return message
                 self._handle_message(message)
-            self._lifeline.wait()
-            self._supervisor.receive()
+            self._supervisor.await_message()
 
     def _handle_message(self, message: Any) -> None:
         take = self._of_supervisor.get(type(message))
@@ -228,6 +233,12 @@ class Stub:
         """Import, complete and initialize the model, or report why not."""
         self._instance = StubInstance(load, self._lifeline.send)
         self._process.adopt(self._instance, self._bootstrap, self._memory)
+        surroundings = tasks.Surroundings(
+            load.instance,
+            (load.directory, os.path.dirname(load.path)),
+            lambda: self._instance.request_ids(),
+        )
+        self._supervisor.begin_task = partial(tasks.begin, surroundings, self._supervisor.deliver)
         try:
             load = self._process.see_own_gpu(load)
             self._model = PythonModel(load, self._process.model_class(load, self._instance))
@@ -276,6 +287,7 @@ class Stub:
             unwatch=self._poller.unregister,
         )
         self._instance.find_request = link.pending.get
+        self._instance.request_ids = lambda: [one.request_id for one in [*link.pending.values()]]
         memory = self._instance.memory = self._memory
         self._asker = BlsClient(
             self._bootstrap,

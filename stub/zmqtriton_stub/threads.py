@@ -114,6 +114,8 @@ class InstanceHost:
         )
         faulthandler.unregister(signal.SIGURG)
         signal.signal(signal.SIGURG, self._name_threads)
+        # taken by this thread, which is never busy
+        signal.signal(prctl.READ_SIGNAL, lambda number, frame: this_process.receive())
         if not this_process.runs_in_parallel():
             faulthandler.register(signal.SIGURG, chain=True)
         self.template.tell(wire.Synced(0))
@@ -192,6 +194,7 @@ class InstanceThread(threading.Thread):
             stub = process.make_stub(self._lifeline, self._page, self._listener, surroundings)
             process.live(lambda: stub)
             this_process.on_fork.remove(stub.abandon)
+            this_process.receivers.remove(stub.receive)
             stub.close()
             _own.output.close()
         if surroundings.forks is not None:

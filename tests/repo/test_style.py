@@ -66,10 +66,8 @@ LIMITS = {
         "extras": 49,
         "docs": 1,
     },
-    "13 no sentence runs through code": {
-    },
-    "14 a table has a head": {
-    },
+    "13 no sentence runs through code": {},
+    "14 a table has a head": {},
     "18 a heading names its content": {
         "README.md": 1,
         "docs": 1,

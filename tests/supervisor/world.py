@@ -321,7 +321,7 @@ class SupervisorHarness:
             case actions.PrepareEnvironment(serial, model, _):
                 self._start(serial, "environment")
                 self.preparation_serials[model] = serial
-            case actions.Signal(serial, number):
+            case actions.Signal(serial, number, _, ""):  # no others end a process
                 self._handle_signal(serial, number)
             case actions.TellOpen():
                 self.told_open.append([*self.log])
