@@ -29,6 +29,8 @@ _SET_CHILD_SUBREAPER = 36
 _SET_NO_NEW_PRIVS = 38
 #: The name of the thread of an instance that takes signals in place of the model's threads.
 SIGNAL_THREAD = "signals"
+#: The signal at which an instance writes its stacks to its output.
+STACKS_SIGNAL = signal.SIGURG
 #: The signal by which that thread reads the supervisor's messages while the main one is busy. A
 #: process without the thread ignores it.
 READ_SIGNAL = signal.SIGWINCH

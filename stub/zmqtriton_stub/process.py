@@ -93,7 +93,7 @@ def watch_for_crashes() -> None:
     faulthandler.enable()
     # For one that is asked where it is: works without Python's help, so also where it hangs. The
     # stacks of threads that run meanwhile cannot be read.
-    faulthandler.register(signal.SIGURG, all_threads=not instance.runs_in_parallel())
+    faulthandler.register(prctl.STACKS_SIGNAL, all_threads=not instance.runs_in_parallel())
 
 
 def take_signals_elsewhere() -> None:

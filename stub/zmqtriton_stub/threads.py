@@ -112,12 +112,12 @@ class InstanceHost:
             after_in_parent=lambda: _each(Forks.go_on),
             after_in_child=lambda: _each(Forks.become_fork),
         )
-        faulthandler.unregister(signal.SIGURG)
-        signal.signal(signal.SIGURG, self._name_threads)
+        faulthandler.unregister(prctl.STACKS_SIGNAL)
+        signal.signal(prctl.STACKS_SIGNAL, self._name_threads)
         # taken by this thread, which is never busy
         signal.signal(prctl.READ_SIGNAL, lambda number, frame: this_process.receive())
         if not this_process.runs_in_parallel():
-            faulthandler.register(signal.SIGURG, chain=True)
+            faulthandler.register(prctl.STACKS_SIGNAL, chain=True)
         self.template.tell(wire.Synced(0))
         while not self._is_ending:
             self._lifeline.wait()

@@ -12,7 +12,8 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "actions": "ChangeRepositories FileReport InBackground KeepDecisions LocalCopy LookAtFiles "
-    "RemoteListing RepositoriesInUse RepositoryListing RepositoryNames Send Signal Spawn",
+    "ReadStacks RemoteListing RepositoriesInUse RepositoryListing RepositoryNames Send Signal "
+    "Spawn",
     "control.load_calls": "HOW_TO_BE_EXPLICIT",
     "control.verbs": (
         "ControlCall OWN_CALLER RepeatedCall Verb Verbs always check_names "
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         KeepDecisions,
         LocalCopy,
         LookAtFiles,
+        ReadStacks,
         RemoteListing,
         RepositoriesInUse,
         RepositoryListing,

@@ -65,6 +65,7 @@ class ActionRunner:
         model_files: ModelFiles,
         region_files: RegionFiles,
         background: Worker,
+        stack_reader: Worker,
         notifier: systemd.Notifier,
         gpus: Sequence[int],
         log: ServerLog,
@@ -80,6 +81,7 @@ class ActionRunner:
         self._lookups = model_files.lookups
         self._region_files = region_files
         self._background = background
+        self._stack_reader = stack_reader
         self._notifier = notifier
         self._gpus = gpus
         self._log = log
@@ -148,6 +150,10 @@ class ActionRunner:
 
     def _call_in_background(self, action: actions.InBackground) -> None:
         self._answer(action, self._background.submit(action.call))
+
+    def _read_stacks(self, action: actions.ReadStacks) -> None:
+        wait = self._children.read_stacks(action.serials)
+        self._answer(action, self._stack_reader.submit(wait))
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         if not self._core.is_stopping:  # else it goes with the runtime directory
@@ -237,6 +243,7 @@ _ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, Interna
     actions.ChangeRepositories: lambda runner, failure: actions.RepositoriesInUse(
         runner._repositories.paths, failure
     ),
+    actions.ReadStacks: lambda runner, failure: {},
     actions.OpenRegion: lambda runner, failure: failure,
     actions.CloseRegion: lambda runner, failure: frozenset(),
 }
@@ -255,6 +262,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
         runner._repositories.keep_decisions(action)
     ).then(_warn_of_decision),
     actions.InBackground: ActionRunner._call_in_background,
+    actions.ReadStacks: ActionRunner._read_stacks,
     actions.RemoveDirectory: ActionRunner._remove_files,
     actions.ListRepository: ActionRunner._list_repository,
     actions.LookAtFiles: ActionRunner._look_at_files,

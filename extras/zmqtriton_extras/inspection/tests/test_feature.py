@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.actions import Send, Signal
 from zmqtriton_extras.inspection import sampler
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
@@ -58,15 +59,15 @@ def test_all_instances_of_the_model_are_asked_and_their_answers_come_together(
 
 
 def test_a_signal_that_interrupts_nothing_follows_the_task(world: SupervisorHarness) -> None:
-    from zmqtriton.supervisor.actions import Send, Signal
-
     world.core.events.message_received(
         world.core.plan.new_serial(), wire.Call(1, "profile", '{"model": "n"}')
     )
-    send, signalled = [one for one in world.core.take_actions() if isinstance(one, (Send, Signal))]
 
-    assert world.serial("n_0_0") == send.serial == signalled.serial
-    assert ("signals", signal.SIGWINCH) == (signalled.thread, signalled.number)
+    taken = world.core.take_actions()
+    [at] = [n for n, one in enumerate(taken) if isinstance(one, Send)]
+    serial = world.serial("n_0_0")
+    assert serial == cast("Send", taken[at]).serial
+    assert Signal(serial, signal.SIGWINCH, thread="signals") == taken[at + 1]
 
 
 def test_one_instance_is_chosen_by_its_name_or_number(world: SupervisorHarness) -> None:

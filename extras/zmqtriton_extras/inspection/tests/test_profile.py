@@ -20,7 +20,8 @@ def test_time_belongs_to_the_innermost_line_of_the_model() -> None:
     assert (MODEL, 12) == (first.frame.file, first.frame.line)
     assert [0.1, 0.5, 0, 0] == pytest.approx(first.seconds)
     assert first.below is not None
-    assert ("svd", 0.5) == (first.below.function, pytest.approx(first.below_s))
+    assert "svd" == first.below.function
+    assert pytest.approx(0.5) == first.below_s
 
 
 def test_coroutines_have_the_time_that_they_run_and_are_awaited() -> None:
@@ -72,11 +73,8 @@ def test_programs_get_all_lines() -> None:
     assert (12, 0.1, 0.5) == (first["line"], first["python_seconds"], first["c_seconds"])
     assert "svd" == first["below"]["function"]
     assert 4 == len(document["lines"])
-    assert (1.0, 100, 0.35) == (
-        document["seconds"],
-        document["samples"],
-        pytest.approx(document["idle_seconds"]),
-    )
+    assert (1.0, 100) == (document["seconds"], document["samples"])
+    assert pytest.approx(0.35) == document["idle_seconds"]
 
 
 def test_an_instance_that_has_failed_is_named(capsys: pytest.CaptureFixture[str]) -> None:

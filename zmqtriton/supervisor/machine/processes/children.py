@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from zmqtriton.config.parameters import Quota
@@ -28,6 +29,7 @@ from zmqtriton.supervisor.machine.memory.segments import (
     SegmentRegistry,
 )
 from zmqtriton.supervisor.machine.processes import process as processes
+from zmqtriton.supervisor.machine.processes import stacks
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
     ChildListener,
@@ -40,10 +42,12 @@ from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, S
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
+from zmqtriton.supervisor.machine.processes.stacks import StackReading
 from zmqtriton.supervisor.machine.processes.starts import Starts
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.prctl import SIGNAL_THREAD, STACKS_SIGNAL
 
 _log = logging.getLogger(__name__)
 
@@ -352,6 +356,32 @@ class Children:
                 signal.pidfd_send_signal(child.pidfd, number)
             except ProcessLookupError:
                 pass  # its lifeline ends at this moment
+
+    def read_stacks(self, serials: Iterable[int]) -> Callable[[], dict[int, list[str]]]:
+        """Have the processes of these stubs write their stacks; return what waits for the lines.
+
+        These are by serial, and of a process with several instances those of all. A user's process
+        is not asked.
+        """
+        number, readings, pids = STACKS_SIGNAL, dict[int, StackReading](), dict[int, int]()
+        for serial in serials:
+            child = self._children.get(serial)
+            origin = child and self._children.get(child.host, child)
+            if origin is None or origin.output is None or origin.process is None:
+                continue
+            pids[serial] = pid = origin.pid
+            if pid not in readings:
+                thread = processes.find_thread(pid, SIGNAL_THREAD)
+                readings[pid] = StackReading(
+                    origin.output, partial(stacks.is_in_handler, pid, thread, number)
+                )
+                origin.process.signal(number, group=False, thread=SIGNAL_THREAD)
+
+        def wait() -> dict[int, list[str]]:
+            written = stacks.wait_for(readings)
+            return {serial: written[pid] for serial, pid in pids.items()}
+
+        return wait
 
     # ------------------------------------------------------------------- ends
 
