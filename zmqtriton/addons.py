@@ -297,13 +297,13 @@ def backend_package(name: str) -> Package | None:
 @cache
 def tasks() -> dict[str, TaskCode]:
     """Return the functions that instances run when they are asked to, by name."""
-    found: dict[str, TaskCode] = {}
+    codes: dict[str, TaskCode] = {}
     for name, text in named("tasks").items():
         module, _, function = text.partition(":")
         spec = importlib.util.find_spec(module)  # not imported: it is for other Pythons
         if spec is not None and spec.origin is not None:
-            found[name] = TaskCode(spec.origin, function)
-    return found
+            codes[name] = TaskCode(spec.origin, function)
+    return codes
 
 
 def is_own(package: str) -> bool:

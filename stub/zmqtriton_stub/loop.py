@@ -13,7 +13,6 @@ import select
 import threading
 import time
 from contextlib import suppress
-from functools import partial
 from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import endpoints, wire
@@ -24,7 +23,6 @@ from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub import tasks
 from zmqtriton_stub.api.errors import clip, describe, reason_of
 from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.connection import BrokerConnection
@@ -233,12 +231,7 @@ class Stub:
         """Import, complete and initialize the model, or report why not."""
         self._instance = StubInstance(load, self._lifeline.send)
         self._process.adopt(self._instance, self._bootstrap, self._memory)
-        surroundings = tasks.Surroundings(
-            load.instance,
-            (load.directory, os.path.dirname(load.path)),
-            lambda: self._instance.request_ids(),
-        )
-        self._supervisor.begin_task = partial(tasks.begin, surroundings, self._supervisor.deliver)
+        self._supervisor.instance = self._instance
         try:
             load = self._process.see_own_gpu(load)
             self._model = PythonModel(load, self._process.model_class(load, self._instance))

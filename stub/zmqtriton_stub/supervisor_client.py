@@ -57,8 +57,8 @@ class SupervisorClient:
         self.send: Callable[[Any], None] = lifeline.send
         #: Called repeatedly while a call is waited for; the loop attends to its duties there.
         self.attend: Callable[[], None] = lambda: None
-        #: Begins a task, whatever the main loop is doing.
-        self.begin_task: Callable[[wire.Call], None] = lambda call: None
+        #: What tasks are about, which begin whatever the main loop is doing; None before a load.
+        self.instance: tasks.Subject | None = None
         self._on_end = on_end
         #: Maps or unmaps the segment, and settles the question for it.
         self.on_segment_opened: Callable[[wire.SegmentOpened, int], None]
@@ -154,7 +154,7 @@ class SupervisorClient:
             elif type(message) is wire.CallResult:
                 self.settle((0, 0, message.id), (message, -1))
             elif type(message) is wire.Call and message.verb == tasks.RUN:
-                self.begin_task(message)
+                tasks.begin(self.instance, self.deliver, message)
             else:
                 self._leave(message, descriptor)
         if self._lifeline.ended:

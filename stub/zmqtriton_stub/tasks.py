@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from _thread import start_new_thread
-from typing import Any, Callable, List, NamedTuple, Sequence
+from typing import Any, Callable, List, Optional, Protocol, Sequence
 
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError
@@ -20,25 +20,29 @@ from zmqtriton_stub.api.errors import clip, describe
 RUN = "run"
 
 
-class Surroundings(NamedTuple):
-    """The facts of an instance that a task may use."""
+class Subject(Protocol):
+    """An instance, as far as a task may know it."""
 
-    instance: str
-    #: Where the files of the model lie.
-    directories: Sequence[str]
+    name: str
     #: Returns the ids that clients have given the requests which the instance has now.
     request_ids: Callable[[], List[str]]
+    #: Returns the numbers of the threads that other instances have in this process.
+    other_threads: Callable[[], Sequence[int]]
+
+    @property
+    def directories(self) -> Sequence[str]:
+        """The directories with the files of the model."""
 
 
-def begin(surroundings: Surroundings, tell: Callable[[Any], None], call: wire.Call) -> None:
+def begin(instance: Optional[Subject], tell: Callable[[Any], None], call: wire.Call) -> None:
     """Run a task in a thread of its own; `tell` sends the supervisor its result."""
     try:
-        start_new_thread(lambda: tell(_run(surroundings, call)), ())
+        start_new_thread(lambda: tell(_run(instance, call)), ())
     except RuntimeError as error:  # at the limit of threads
         tell(wire.CallResult(call.id, InternalError.number, str(error), ""))
 
 
-def _run(surroundings: Surroundings, call: wire.Call) -> wire.CallResult:
+def _run(instance: Optional[Subject], call: wire.Call) -> wire.CallResult:
     prctl.set_name(RUN)
     try:
         request = json.loads(call.arguments)
@@ -47,7 +51,7 @@ def _run(surroundings: Surroundings, call: wire.Call) -> wire.CallResult:
             raise ImportError(f"no module in {request['file']}")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        result = getattr(module, request["function"])(surroundings, **request["values"])
+        result = getattr(module, request["function"])(instance, **request["values"])
         return wire.CallResult(call.id, 0, "", json.dumps(result))
     except Exception as error:  # noqa: BLE001 - the model and its server go on
         return wire.CallResult(call.id, InternalError.number, clip(describe(error)), "")

@@ -673,6 +673,30 @@ LAYERS = (
             ),
         )
     ),
+    Layer(
+        "zmqtriton_extras.inspection",
+        (
+            _FLOOR,
+            "zmqtriton.control_client",
+            "zmqtriton.supervisor",
+            "zmqtriton_extras.inspection",
+            "zmqtriton_standard.ctl",
+        ),
+        ("click",),
+        "has instances look at themselves, and shows what they saw",
+    ),
+    Layer(
+        "zmqtriton_extras.inspection.feature",
+        (_FLOOR, "zmqtriton.supervisor"),
+        (),
+        "is a feature of the supervisor, and decides",
+    ),
+    Layer(
+        "zmqtriton_extras.inspection.sampler",
+        (),
+        (),
+        "runs in the model's interpreter, which has nothing else",
+    ),
     Layer("zmqtriton_standard", (), (), "is a name"),
     Layer("zmqtriton_extras", (), (), "is a name"),
     Layer("zmqtriton.sdk", (_FLOOR, "zmqtriton.sdk"), (), "is read at each start"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,15 @@ from zmqtriton_stub import tasks
 from zmqtriton_stub.supervisor_client import SupervisorClient
 
 WITHIN_S = 60.0
-SURROUNDINGS = tasks.Surroundings("m_0_0", ("/models/m",), lambda: ["7"])
+
+
+class Instance:
+    name = "m_0_0"
+    directories: Sequence[str] = ("/models/m",)
+
+    def __init__(self) -> None:
+        self.request_ids: Callable[[], list[str]] = lambda: ["7"]
+        self.other_threads: Callable[[], Sequence[int]] = tuple
 
 
 class Line:
@@ -29,7 +36,7 @@ class Line:
         ours, theirs = pair()
         self.supervisor, self.stub = Lifeline(ours), Lifeline(theirs)
         self.client = SupervisorClient(self.stub, lambda: None)
-        self.client.begin_task = partial(tasks.begin, SURROUNDINGS, self.client.deliver)
+        self.client.instance = Instance()
 
     def ask(self, file: Path, function: str = "run", **values: Any) -> None:
         """Ask for a task, and have a thread read that."""
@@ -61,8 +68,8 @@ def write(directory: Path, code: str) -> Path:
 
 def test_a_task_gets_its_values_and_the_facts_of_the_instance(line: Line, tmp_path: Path) -> None:
     code = """
-def run(surroundings, factor):
-    return [surroundings.instance, surroundings.request_ids(), 2 * factor]
+def run(instance, factor):
+    return [instance.name, instance.request_ids(), 2 * factor]
 """
 
     line.ask(write(tmp_path, code), factor=21)
@@ -74,7 +81,7 @@ def run(surroundings, factor):
 def test_nothing_of_a_task_stays(line: Line, tmp_path: Path) -> None:
     before = {*sys.modules}
 
-    line.ask(write(tmp_path, "def run(surroundings): return 1"))
+    line.ask(write(tmp_path, "def run(instance): return 1"))
 
     assert "1" == line.answer().result
     assert before == {*sys.modules}
@@ -83,7 +90,7 @@ def test_nothing_of_a_task_stays(line: Line, tmp_path: Path) -> None:
 def test_an_answer_larger_than_the_socket_takes_is_sent_by_the_task_itself(
     line: Line, tmp_path: Path
 ) -> None:
-    line.ask(write(tmp_path, "def run(surroundings): return 'x' * (4 << 20)"))
+    line.ask(write(tmp_path, "def run(instance): return 'x' * (4 << 20)"))
 
     assert (4 << 20) + 2 == len(line.answer().result)
 
@@ -91,8 +98,8 @@ def test_an_answer_larger_than_the_socket_takes_is_sent_by_the_task_itself(
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        ("def run(surroundings): return 1 / 0", "ZeroDivisionError: division by zero"),
-        ("def run(surroundings): return {1j}", "TypeError: Object of type set is not"),
+        ("def run(instance): return 1 / 0", "ZeroDivisionError: division by zero"),
+        ("def run(instance): return {1j}", "TypeError: Object of type set is not"),
         ("import nothing_that_is_here", "ModuleNotFoundError: No module named"),
         ("", "AttributeError: "),
     ],

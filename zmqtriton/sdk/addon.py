@@ -186,8 +186,8 @@ class AddOn(NamedTuple):
     feature: str | tuple[str, ...] = ()
     #: Functions that an instance runs when a feature asks for them by `StubTasks`, by name: in a
     #: thread beside the model, in the model's Python (3.8 and newer), of which its module needs the
-    #: library alone. One takes the instance's `Surroundings` and the feature's arguments, and
-    #: returns what becomes JSON.
+    #: library alone. One takes the instance, as a `Subject` of tasks, and the feature's arguments,
+    #: and returns what becomes JSON.
     tasks: Mapping[str, str] = {}
     #: Commands of `zmqtriton-ctl`: commands of click.
     ctl: Mapping[str, str] = {}

@@ -136,7 +136,6 @@ class SupervisorService:
         )
         self._children.quotas.prepare_groups()
         self._background = Worker(self._selector, "background")
-        self._stack_reader = Worker(self._selector, "stacks")
         self._model_files = ModelFiles(
             options, gpus, self._selector, self._core.plan.call_later, self._children.pids
         )
@@ -152,7 +151,6 @@ class SupervisorService:
             model_files=self._model_files,
             region_files=self._region_files,
             background=self._background,
-            stack_reader=self._stack_reader,
             notifier=notifier,
             gpus=gpus,
             log=log,
@@ -284,7 +282,6 @@ class SupervisorService:
         logging.getLogger().removeHandler(self._log_ring)
         self._claims.remove()
         self._background.close()
-        self._stack_reader.close()
         self._region_files.close_all()
         listeners.close_all(self._listeners)
         self._selector.close()

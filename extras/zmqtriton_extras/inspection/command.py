@@ -66,7 +66,7 @@ class _Output(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 @click.command()
 @click.argument("model", type=MODEL)
-@seconds_option("--seconds", text="How long to look.", default=10, takes_zero=False)
+@seconds_option("--seconds", text="Seconds that the profile takes.", default=10, takes_zero=False)
 @click.option(
     "--instance",
     default="",
@@ -97,7 +97,7 @@ def profile(
     output: str | Path,
     as_json: bool,
 ) -> None:
-    """Show on which lines of its code MODEL spends its time.
+    """Show the lines of its code where MODEL spends its time.
 
     The model serves meanwhile, and needs no preparation.
     """

@@ -63,12 +63,12 @@ class Profiles(Feature):
         }
         serials = {one.serial for one in instances}
         self._profiled |= serials
-        asked = [
+        promises = [
             (one.name, one.pid, self._tasks.ask(one, TASK, values, seconds + _GRACE_S))
             for one in instances
         ]
         profiles = []
-        for instance, pid, promise in asked:
+        for instance, pid, promise in promises:
             result = await promise
             about = {"instance": instance, "pid": pid}
             if isinstance(result, ZmqTritonError):

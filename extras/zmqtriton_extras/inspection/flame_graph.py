@@ -13,7 +13,7 @@ from zmqtriton_extras.inspection.formats import name_of
 from zmqtriton_extras.inspection.profile import AWAITS, DOING, PYTHON, C, Frame, Profile, Stack
 
 _WIDTH, _ROW, _TOP, _LETTER = 1200, 18, 46, 6.6
-#: What is narrower cannot be seen, nor what is deeper.
+#: The narrowest frame that is drawn, and the number of rows.
 _LEAST_WIDTH, _MOST_ROWS = 0.3, 120
 #: Letters that XML cannot have.
 _UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -79,7 +79,7 @@ class _Node:
 
 
 def draw(profile: Profile) -> bytes:
-    """Return the SVG. Time in which threads wait outside of the model is left out."""
+    """Return the SVG, without the time of threads that wait outside of the model."""
     root = _tree(profile)
     rows: list[str] = []
     depth = _draw(root, root, 0.0, 0, rows) + 1 if root.ns else 0

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import InternalError
 
-#: What a thread was doing; the numbers are the sampler's.
+#: States of a thread; the numbers are the sampler's.
 DOING = ("Python", "C", "waits", "awaits")
 PYTHON, C, WAITS, AWAITS = range(len(DOING))
-#: A part of the path of all frames below which a thread executes requests, or waits for them.
-_STUB = f"{os.sep}zmqtriton_stub{os.sep}"
+#: The end of the path of a file whose frames are only in a thread that executes requests.
+_LOOP = os.path.join("zmqtriton_stub", "loop.py")
 _HANDLE = "Handle._run", "_run"
 _MOST_FRAMES = 1000
 
@@ -57,7 +57,7 @@ class Stack(NamedTuple):
     @property
     def is_of_requests(self) -> bool:
         """True in the thread that executes requests."""
-        return any(_STUB in frame.file for frame in self.frames)
+        return any(frame.file.endswith(_LOOP) for frame in self.frames)
 
     @property
     def is_idle(self) -> bool:
@@ -107,7 +107,7 @@ class Line(NamedTuple):
 
 
 def read(document: Mapping[str, Any]) -> Profile:
-    """Return the profile in an answer. Raises InternalError for what is none."""
+    """Return the profile in an answer. Raises InternalError for another document."""
     try:
         return _read(document)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
@@ -228,5 +228,5 @@ def _counts_when_waiting(stack: Stack) -> bool:
 
 
 def idle_s(profile: Profile) -> float:
-    """Return the seconds in which the threads that execute requests had none."""
+    """Return the seconds that the threads which execute requests have waited for them."""
     return sum(s.ns for s in profile.stacks if s.is_idle and s.is_of_requests) / 1e9

@@ -20,10 +20,10 @@ import time
 from collections import defaultdict
 from operator import attrgetter
 from types import CodeType, FrameType
-from typing import Any, Callable, Iterator, NamedTuple, Tuple
+from typing import Any, Callable, Iterator, NamedTuple, Sequence, Tuple
 
-#: What a thread is doing: it runs Python, computes in C without the interpreter's lock, or waits;
-#: a coroutine that is awaited waits apart from the threads.
+#: States of a thread: it runs Python, computes in C without the interpreter's lock, or waits. A
+#: coroutine that is awaited waits apart from the threads.
 PYTHON, C, WAITS, AWAITS = range(4)
 
 _PERIOD_S = 0.01
@@ -36,11 +36,9 @@ _MOST_FRAMES = 200
 _SWITCH_S = 0.0001
 #: A thread that has used less processor time since the last sample is one that waits.
 _LEAST_SHARE = 0.02
-#: One that has used more is not one that was woken up at this moment.
-_MOST_OF_A_WAIT = 0.25
 #: A thread that has used none in so many samples is looked at in each of so many.
 _ASLEEP_AFTER, _ASLEEP_EVERY = 50, 10
-#: Of more bytes the rarest stacks are left out.
+#: Size of a profile; beyond it the rarest stacks are left out.
 _MOST_BYTES = 1 << 20
 _BYTES_OF_NODE, _BYTES_OF_SAMPLE = 24, 40
 #: Frames were made in the collector's reach (CPython's issue 106883): two threads could wait for
@@ -55,15 +53,15 @@ Key = Tuple[int, ...]
 
 
 def sample(
-    surroundings: Any, seconds: float, request: str = "", most_bytes: int = _MOST_BYTES
+    instance: Any, seconds: float, request: str = "", most_bytes: int = _MOST_BYTES
 ) -> dict[str, Any]:
     """Return the profile of this process; with `request`, of while it has that request."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise RuntimeError("this Python is free-threaded: its threads cannot be looked at")
-    ids = surroundings.request_ids
-    sampler = Sampler(lambda: not request or request in ids())
+    ids = instance.request_ids
+    sampler = Sampler(lambda: not request or request in ids(), instance.other_threads)
     sampler.run(seconds)
-    return sampler.report(surroundings.directories, most_bytes)
+    return sampler.report(instance.directories, most_bytes)
 
 
 class _Seen:
@@ -78,7 +76,7 @@ class _Seen:
         #: The clock at the end of the last sample, and now.
         self.cpu_ns = self.now_ns = _read(clock, 0)
         self.key: Key = ()
-        #: What was counted at this stack, by what the thread was doing.
+        #: Nanoseconds and samples at this stack, by the thread's state.
         self.times: list[list[int] | None] = [None] * 3
         #: The number of samples since it has used the processor.
         self.asleep = 0
@@ -124,12 +122,26 @@ def _clocks() -> dict[int, int]:
     """Return the processor clocks of all threads, by their numbers.
 
     A thread may end between two instructions of Python, and the clock of one that is gone must not
-    be asked for: so all of this is one call of C, in which no other thread runs.
+    be asked for: so all of this is one call of C, and no other thread runs meanwhile.
     """
     numbers, same = itertools.tee(
         itertools.chain.from_iterable(itertools.starmap(sys._current_frames, [()]))
     )
     return dict(zip(numbers, map(time.pthread_getcpuclockid, same)))
+
+
+class _SwitchInterval:
+    """The time after which a thread asks for the interpreter's lock, shortened and restored."""
+
+    def __init__(self) -> None:
+        self._usual_s = self._last_s = sys.getswitchinterval()
+
+    def set(self, is_short: bool) -> None:
+        """Set it, unless the model has meanwhile, or another sampler of this process."""
+        wish_s = min(_SWITCH_S, self._usual_s) if is_short else self._usual_s
+        if wish_s != self._last_s and abs(sys.getswitchinterval() - self._last_s) < _SWITCH_S / 2:
+            sys.setswitchinterval(wish_s)
+            self._last_s = wish_s
 
 
 def _switches() -> int:
@@ -140,9 +152,15 @@ def _switches() -> int:
 class Sampler:
     """The samples of one profile."""
 
-    def __init__(self, is_wanted: Callable[[], bool]) -> None:
+    def __init__(
+        self, is_wanted: Callable[[], bool], other_threads: Callable[[], Sequence[int]]
+    ) -> None:
+        """Set up; `other_threads` returns the numbers of threads that are left out."""
         self._is_wanted = is_wanted
-        self._own = threading.get_ident()
+        self._other_threads = other_threads
+        self._left_out = {threading.get_ident()}
+        #: The code in which this thread has begun, and other samplers of this process.
+        self._root = _root()
         self._threads: dict[int, _Seen] = {}
         #: The codes that were met, which their numbers in keys are those of while they are kept.
         self._codes: dict[int, CodeType] = {}
@@ -162,7 +180,7 @@ class Sampler:
 
     def run(self, seconds: float) -> None:
         """Sample for so long."""
-        usual_s = sys.getswitchinterval()
+        interval = _SwitchInterval()
         own_ns = time.thread_time_ns()
         begin = last = time.perf_counter_ns()
         until = begin + int(seconds * 1e9)
@@ -178,37 +196,28 @@ class Sampler:
                 held_ns = now - last - int(pause_s * 1e9) if switches - before > 1 else 0
                 is_wanted = self._is_wanted()
                 self._look(now, now - last, held_ns, is_wanted)
-                if self._contending <= 1 and sys.getswitchinterval() == usual_s:
-                    sys.setswitchinterval(min(_SWITCH_S, usual_s))
-                elif self._contending > 1:
-                    self._restore(usual_s)
+                interval.set(is_short=self._contending <= 1)
                 if self._samples % _AWAITS_EVERY == 0 and is_wanted:
                     self._look_at_tasks(now - last_awaits)
                     last_awaits = now
                 last = now
         finally:
-            self._restore(usual_s)
+            interval.set(is_short=False)
             self._loops.clear()
             for seen in self._threads.values():
                 seen.close()
         self._own_ns = time.thread_time_ns() - own_ns
 
-    @staticmethod
-    def _restore(usual_s: float) -> None:
-        # unless the model has changed it meanwhile
-        if abs(sys.getswitchinterval() - _SWITCH_S) < 1e-6:
-            sys.setswitchinterval(usual_s)
-
     def _look(self, now: int, elapsed_ns: int, held_ns: int, is_wanted: bool) -> None:
         """Take a sample."""
         frames = _frames()
         threads = self._threads
-        if not frames.keys() <= threads.keys() | {self._own}:
+        if not frames.keys() <= threads.keys() | self._left_out:
             self._meet(frames)
         walked: list[_Seen] = []
         for number, frame in frames.items():
             seen = threads.get(number)
-            if seen is None:  # this thread, or one that has begun at this moment
+            if seen is None:  # it is left out, or has begun at this moment
                 continue
             walked.append(seen)
             if seen.asleep < _ASLEEP_AFTER or not (seen.asleep + number) % _ASLEEP_EVERY:
@@ -258,33 +267,39 @@ class Sampler:
             else:
                 others.append((used, at))
         self._contending = len(others)
-        if others and held_ns:
-            others.sort()
-            states[others.pop()[1]] = PYTHON
-        for used, at in others:
-            # it computes as well if another thread has its processor, this one perhaps
-            if used > elapsed_ns * _MOST_OF_A_WAIT and walked[at].is_runnable():
-                states[at] = C
+        if held_ns:
+            # the others have waited for the lock, too
+            if others:
+                states[max(others)[1]] = PYTHON
+            return states
+        for _, at in others:
+            if walked[at].is_runnable():
+                states[at] = C  # another thread has its processor, this one perhaps
         return states
 
     def _count(self, walked: list[_Seen], states: list[int], elapsed_ns: int, held_ns: int) -> None:
         self._samples += 1
         self._elapsed_ns += elapsed_ns
         for seen, state in zip(walked, states):
-            if state == PYTHON:
-                self._held = max(self._held, (held_ns, seen.key))
+            if state == PYTHON and held_ns > self._held[0] and not self._is_sampler(seen.key):
+                self._held = held_ns, seen.key
             times = seen.times[state]
             if times is None:
                 times = seen.times[state] = self._times[seen.name, state, seen.key]
             times[0] += elapsed_ns
             times[1] += 1
 
+    def _is_sampler(self, key: Key) -> bool:
+        """Return whether a stack is that of another sampler of this process."""
+        return self._codes[key[-2]] is self._root
+
     def _meet(self, frames: dict[int, FrameType]) -> None:
         """Begin to follow threads that are new."""
         clocks = _clocks()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
+        self._left_out = {threading.get_ident(), *self._other_threads()}
         for number in frames:
-            if number not in self._threads and number != self._own:
+            if number not in self._threads and number not in self._left_out:
                 name = names.get(number) or "thread without a name"
                 self._threads[number] = _Seen(name, clocks.get(number))
 
@@ -360,6 +375,8 @@ class Sampler:
         for (name, state, key), (spent_ns, count) in sorted(
             self._times.items(), key=lambda item: -item[1][0]
         ):
+            if key and self._is_sampler(key):
+                continue
             if tree.bytes + len(samples) * _BYTES_OF_SAMPLE < most_bytes:
                 samples.append((tree.node(key), name, state, spent_ns, count))
             else:
@@ -379,6 +396,14 @@ class Sampler:
             "cpu_ns": self._used_ns,
             "own_ns": self._own_ns,
         }
+
+
+def _root() -> CodeType:
+    """Return the code in which this thread has begun."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code
 
 
 class _Function(NamedTuple):

@@ -65,7 +65,6 @@ class ActionRunner:
         model_files: ModelFiles,
         region_files: RegionFiles,
         background: Worker,
-        stack_reader: Worker,
         notifier: systemd.Notifier,
         gpus: Sequence[int],
         log: ServerLog,
@@ -81,7 +80,6 @@ class ActionRunner:
         self._lookups = model_files.lookups
         self._region_files = region_files
         self._background = background
-        self._stack_reader = stack_reader
         self._notifier = notifier
         self._gpus = gpus
         self._log = log
@@ -152,8 +150,7 @@ class ActionRunner:
         self._answer(action, self._background.submit(action.call))
 
     def _read_stacks(self, action: actions.ReadStacks) -> None:
-        wait = self._children.read_stacks(action.serials)
-        self._answer(action, self._stack_reader.submit(wait))
+        self._answer(action, self._children.read_stacks(action.serials))
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         if not self._core.is_stopping:  # else it goes with the runtime directory

@@ -22,7 +22,7 @@ from zmqtriton_floor.errors import DeadlineExceeded, InternalError, Unavailable,
 from zmqtriton_floor.prctl import READ_SIGNAL, SIGNAL_THREAD
 from zmqtriton_floor.reasons import Reason
 
-#: The verb by which a stub begins a task.
+#: Verb of a task.
 _VERB = "run"
 #: The numbers of these calls; below are others that stubs answer.
 _FIRST = 1 << 49
@@ -32,19 +32,19 @@ MAX_RESULT_LETTERS = 16 << 20
 
 class StubTasks(HelperOwner):
     def __init__(self, plan: Plan, find_code: Callable[[], Mapping[str, TaskCode]]) -> None:
-        """Set up; `find_code` returns the functions by their names."""
+        """Set up; `find_code` returns the functions by name."""
         self._plan = plan
         self._find_code = find_code
         self._numbers = itertools.count(_FIRST)
-        #: What each task returns, or the error in its place, by serial and number.
-        self._asked: dict[tuple[int, int], Promise[Any]] = {}
+        #: Results of tasks, or errors in their place, by serial and number.
+        self._results: dict[tuple[int, int], Promise[Any]] = {}
 
     def ask(
         self, instance: StubPlace, name: str, values: Mapping[str, Any], within_s: float
     ) -> Promise[Any]:
         """Have an instance run a function with these arguments; return its result, or the error."""
         key = instance.serial, next(self._numbers)
-        result = self._asked[key] = Promise()
+        result = self._results[key] = Promise()
         request = json.dumps({**self._find_code()[name]._asdict(), "values": values})
         self._plan.enqueue(
             Send(instance.serial, wire.Call(key[1], _VERB, request)),
@@ -54,15 +54,15 @@ class StubTasks(HelperOwner):
         return result
 
     def _end(self, key: tuple[int, int], result: Any) -> None:
-        if key in self._asked:
-            self._asked.pop(key)(result)
+        if key in self._results:
+            self._results.pop(key)(result)
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         self._end((serial, answer.id), _result_of(answer))
         return answer.id >= _FIRST
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
-        for key in [key for key in self._asked if key[0] == serial]:
+        for key in [key for key in self._results if key[0] == serial]:
             self._end(key, Unavailable(reason.text))
 
 

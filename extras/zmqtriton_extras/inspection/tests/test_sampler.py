@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,16 +25,20 @@ from zmqtriton_extras.inspection.profile import AWAITS, PYTHON, WAITS, C, Profil
 HERE = Path(__file__)
 
 
-class Surroundings(NamedTuple):
+class Instance(NamedTuple):
     ids: tuple[str, ...] = ()
     directories: tuple[str, ...] = (str(HERE.parent),)
+    others: list[int] = []  # noqa: RUF012 - a default of a tuple
 
     def request_ids(self) -> list[str]:
         return list(self.ids)
 
+    def other_threads(self) -> list[int]:
+        return self.others
+
 
 def profile(seconds: float = 0.5, ids: tuple[str, ...] = (), **values: Any) -> Profile:
-    part = json.loads(json.dumps(sampler.sample(Surroundings(ids), seconds, **values)))
+    part = json.loads(json.dumps(sampler.sample(Instance(ids), seconds, **values)))
     return read({"model": "m", "instances": [{"instance": "m_0", "profile": part}]})
 
 
@@ -157,6 +162,32 @@ def test_the_sampler_itself_is_not_seen_and_leaves_nothing_behind() -> None:
     assert descriptors == len(os.listdir("/proc/self/fd"))
 
 
+def test_threads_of_other_instances_are_left_out() -> None:
+    with running(count_up, "mine"), running(count_up, "theirs"):
+        [theirs] = [t.ident or 0 for t in threading.enumerate() if t.name == "theirs"]
+        part = sampler.sample(Instance(others=[theirs]), 0.5)
+
+    names = {name for _, name, *_ in part["times"]}
+    assert "mine" in names
+    assert "theirs" not in names
+
+
+def test_two_samplers_of_a_process_do_not_see_each_other() -> None:
+    interval, parts = sys.getswitchinterval(), []
+
+    def run(seconds: float) -> None:
+        parts.append(sampler.sample(Instance(), seconds))
+
+    for seconds in (0.3, 0.4, 0.5):
+        start_new_thread(run, (seconds,))
+    eventually(lambda: len(parts) == 3, 60)
+
+    functions = [function for part in parts for function in part["functions"]]
+    assert not any(file == sampler.__file__ for _, file, *_ in functions)
+    assert not any(name.endswith("<locals>.run") for name, *_ in functions)
+    assert interval == sys.getswitchinterval()
+
+
 def test_an_awaited_coroutine_is_seen_under_its_own_name() -> None:
     async def fetch() -> None:
         await asyncio.sleep(0.2)
@@ -193,8 +224,8 @@ def test_an_awaited_coroutine_is_seen_under_its_own_name() -> None:
 
 def test_only_the_time_of_the_request_is_counted() -> None:
     with running(count_up):
-        without = sampler.sample(Surroundings(("other",)), 0.2, request="mine")
-        with_it = sampler.sample(Surroundings(("other", "mine")), 0.2, request="mine")
+        without = sampler.sample(Instance(("other",)), 0.2, request="mine")
+        with_it = sampler.sample(Instance(("other", "mine")), 0.2, request="mine")
 
     assert 0 == without["samples"] == len(without["times"])
     assert with_it["samples"] > 0
@@ -208,7 +239,7 @@ def test_more_than_the_bytes_is_left_out_and_counted() -> None:
             count_up(goes_on)
 
     with running(lambda goes_on: descend(60, goes_on)):
-        part = sampler.sample(Surroundings(), 0.5, most_bytes=2000)
+        part = sampler.sample(Instance(), 0.5, most_bytes=2000)
 
     assert part["left_out_ns"] > 0
     assert len(json.dumps(part)) < 10_000

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,11 +56,8 @@ class Hanging:
 
     def reading(self) -> StackReading:
         pid = self.process.pid
-        thread = find_thread(pid, SIGNAL_THREAD)
-        reading = StackReading(
-            self.output, partial(stacks.is_in_handler, pid, thread, STACKS_SIGNAL)
-        )
-        assert signal_thread(pid, thread, STACKS_SIGNAL)
+        reading = StackReading(self.output, pid)
+        assert signal_thread(pid, find_thread(pid, SIGNAL_THREAD), STACKS_SIGNAL)
         return reading
 
     def close(self) -> None:
@@ -81,7 +77,7 @@ def hanging() -> Iterator[Hanging]:
 
 def test_a_process_whose_python_stands_still_shows_where(hanging: Hanging) -> None:
     for _ in range(2):
-        [lines] = stacks.wait_for({1: hanging.reading()}).values()
+        [lines] = stacks.wait_for_stacks({1: hanging.reading()}).values()
 
         assert any(line.endswith("in hang") for line in lines)
         assert any("await_signals" in line for line in lines)
@@ -94,7 +90,7 @@ def test_a_process_that_is_stopped_writes_nothing(hanging: Hanging) -> None:
     reading = hanging.reading()
 
     assert not reading.has_ended()
-    assert {1: []} == stacks.wait_for({1: reading})
+    assert {1: []} == stacks.wait_for_stacks({1: reading})
 
 
 def test_what_is_printed_meanwhile_is_still_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,11 +13,11 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from zmqtriton.config.parameters import Quota
 from zmqtriton.supervisor.machine import clock
+from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.host import capacity
 from zmqtriton.supervisor.machine.host.instance_slots import pin_to_cores
@@ -29,7 +29,6 @@ from zmqtriton.supervisor.machine.memory.segments import (
     SegmentRegistry,
 )
 from zmqtriton.supervisor.machine.processes import process as processes
-from zmqtriton.supervisor.machine.processes import stacks
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
     ChildListener,
@@ -42,9 +41,10 @@ from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, S
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
-from zmqtriton.supervisor.machine.processes.stacks import StackReading
+from zmqtriton.supervisor.machine.processes.stacks import StackReading, wait_for_stacks
 from zmqtriton.supervisor.machine.processes.starts import Starts
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.prctl import SIGNAL_THREAD, STACKS_SIGNAL
@@ -119,6 +119,7 @@ class Children:
         self._last_pages = LastPages()
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
         self._outputs = Outputs(selector, relay)
+        self._stack_reader = Worker(selector, "stacks")
         self._on_process_end = on_process_end
 
     def find(self, serial: int) -> Child | None:
@@ -357,31 +358,28 @@ class Children:
             except ProcessLookupError:
                 pass  # its lifeline ends at this moment
 
-    def read_stacks(self, serials: Iterable[int]) -> Callable[[], dict[int, list[str]]]:
-        """Have the processes of these stubs write their stacks; return what waits for the lines.
+    def read_stacks(self, serials: Iterable[int]) -> Promise[dict[int, list[str]]]:
+        """Have the processes of stubs write their stacks; return the lines by serial.
 
-        These are by serial, and of a process with several instances those of all. A user's process
-        is not asked.
+        Of a process with several instances they are those of all. The process of a user is not
+        asked.
         """
-        number, readings, pids = STACKS_SIGNAL, dict[int, StackReading](), dict[int, int]()
+        readings, pids = dict[int, StackReading](), dict[int, int]()
         for serial in serials:
             child = self._children.get(serial)
             origin = child and self._children.get(child.host, child)
             if origin is None or origin.output is None or origin.process is None:
                 continue
-            pids[serial] = pid = origin.pid
-            if pid not in readings:
-                thread = processes.find_thread(pid, SIGNAL_THREAD)
-                readings[pid] = StackReading(
-                    origin.output, partial(stacks.is_in_handler, pid, thread, number)
-                )
-                origin.process.signal(number, group=False, thread=SIGNAL_THREAD)
+            pids[serial] = origin.pid
+            if origin.pid not in readings:
+                readings[origin.pid] = StackReading(origin.output, origin.pid)
+                origin.process.signal(STACKS_SIGNAL, group=False, thread=SIGNAL_THREAD)
 
         def wait() -> dict[int, list[str]]:
-            written = stacks.wait_for(readings)
-            return {serial: written[pid] for serial, pid in pids.items()}
+            lines = wait_for_stacks(readings)
+            return {serial: lines[pid] for serial, pid in pids.items()}
 
-        return wait
+        return self._stack_reader.submit(wait)
 
     # ------------------------------------------------------------------- ends
 
@@ -458,4 +456,5 @@ class Children:
                 self._handle_process_exit(child)
         self._last_pages.close()
         self._outputs.close()
+        self._stack_reader.close()
         processes.kill_orphans(max(0.0, deadline_s - time.monotonic()), self.pids)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-#: The form in which Python writes them, and the names of threads that are instances behind them.
+from zmqtriton.supervisor.machine.processes.process import find_thread
+from zmqtriton_floor.prctl import SIGNAL_THREAD, STACKS_SIGNAL
+
+#: Lines of stacks as Python writes them, and behind them the names of threads that are instances.
 _LINE = re.compile(
     rb"(Current thread|Thread|Stack) .*most recent call first|"
     rb'  File ".*", line (\d+|\?\?\?) in |  \.\.\.$|  <|Thread 0x\w+ is instance '
@@ -56,19 +59,21 @@ class StackOutput(Protocol):
 
 
 class StackReading:
-    """One process that was asked."""
+    """The stacks of one process."""
 
-    def __init__(self, output: StackOutput, is_writing: Callable[[], bool | None]) -> None:
-        """Set up; `is_writing` says whether a thread is in the handler, None if nobody knows."""
+    def __init__(self, output: StackOutput, pid: int) -> None:
+        """Keep the stacks of this output; the signal is sent afterwards."""
         self._output = output
         self._written = output.take_stacks()
-        self._is_writing = is_writing
+        self._pid = pid
+        self._thread = find_thread(pid, SIGNAL_THREAD)
         self._seen = 0
         self._since_s = time.monotonic()
 
     def has_ended(self) -> bool:
         """Return whether the process has written everything."""
-        is_writing, count, now_s = self._is_writing(), len(self._written.lines), time.monotonic()
+        is_writing = is_in_handler(self._pid, self._thread, STACKS_SIGNAL)
+        count, now_s = len(self._written.lines), time.monotonic()
         if is_writing or count != self._seen:
             self._seen, self._since_s = count, now_s
         return not is_writing and count > 0 and now_s - self._since_s > _QUIET_S[is_writing]
@@ -79,7 +84,7 @@ class StackReading:
         return [line.decode("utf-8", "replace") for line in self._written.lines]
 
 
-def wait_for(readings: Mapping[int, StackReading]) -> dict[int, list[str]]:
+def wait_for_stacks(readings: Mapping[int, StackReading]) -> dict[int, list[str]]:
     """Return what processes have written, by their pids; a stopped one has written nothing."""
     deadline_s = time.monotonic() + _WITHIN_S
     left = set(readings)
