@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import zip_longest
 from typing import Any
 
 import click
@@ -14,8 +13,8 @@ from zmqtriton_standard.ctl import MODEL, check_name, print_result, run_with_cli
 
 #: Written behind the stacks by a process that has a thread for each instance.
 _WHOSE = re.compile(r"Thread (0x\w+) is instance (.+)")
-_WHICH = re.compile(r"(?:Current thread|Thread) (0x\w+) ")
-#: The first frame of the thread that writes the stacks.
+_HEAD = re.compile(r"(?:Current thread|Thread|Stack) (0x\w+)?.*most recent call first")
+#: A frame of the thread that writes the stacks.
 _TAKES_SIGNALS = re.compile(r'  File ".*process\.py", line \d+ in await_signals')
 
 
@@ -46,17 +45,18 @@ def read_stacks(
 def lines_of_instance(lines: list[str], instance: str) -> list[str]:
     """Return the stacks of a process without those of its other instances, if it has several."""
     owners = {match[1]: match[2] for match in map(_WHOSE.match, lines) if match}
-    kept, is_kept = [], True
-    for line, below in zip_longest(lines, lines[1:], fillvalue=""):
-        if _WHOSE.match(line):
-            continue
-        stack = _WHICH.match(line)
-        if stack:
-            is_of_model = not _TAKES_SIGNALS.match(below)
-            is_kept = is_of_model and owners.get(stack[1], instance) == instance
-        if is_kept:
-            kept.append(line)
-    return kept
+    stacks: list[tuple[str, list[str]]] = []
+    for line in lines:
+        if head := _HEAD.match(line):
+            stacks.append((head[1] or "", []))
+        if stacks and not _WHOSE.match(line):
+            stacks[-1][1].append(line)
+    return [
+        line
+        for thread, stack in stacks
+        if owners.get(thread, instance) == instance and not any(map(_TAKES_SIGNALS.match, stack))
+        for line in stack
+    ]
 
 
 def _print_stacks(processes: list[dict[str, Any]]) -> None:
