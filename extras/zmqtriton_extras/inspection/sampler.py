@@ -26,7 +26,8 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence, Tuple
 #: coroutine that is awaited waits apart from the threads.
 PYTHON, C, WAITS, AWAITS = range(4)
 
-_PERIOD_S = 0.01
+#: Mean time between samples; longer where they would take more than this share of a processor.
+_PERIOD_S, _MOST_COST = 0.01, 0.008
 #: Coroutines that wait are looked at in each of so many samples, and no more of them than this.
 _AWAITS_EVERY = 10
 _MOST_TASKS = 1000
@@ -181,15 +182,14 @@ class Sampler:
     def run(self, seconds: float) -> None:
         """Sample for so long."""
         interval = _SwitchInterval()
-        own_ns = time.thread_time_ns()
-        begin = last = time.perf_counter_ns()
-        until = begin + int(seconds * 1e9)
         # Not all equally long: what a model does every 10 ms would be always or never seen.
-        shares = itertools.cycle((1.0, 0.6, 1.3, 0.8, 1.4, 0.7, 1.2))
-        switches, last_awaits = _switches(), begin
+        shares = itertools.cycle((1.0, 0.6, 1.3, 0.8, 1.4, 0.7, 1.2, 0.9, 1.1, 1.0))
+        begin = last = last_awaits = time.perf_counter_ns()
+        until, period_s = begin + int(seconds * 1e9), _PERIOD_S
+        began_ns, switches = time.thread_time_ns(), _switches()
         try:
-            while last < until:
-                pause_s = _PERIOD_S * next(shares)
+            for number in itertools.count(1):
+                pause_s = period_s * next(shares)
                 time.sleep(pause_s)
                 now, before, switches = time.perf_counter_ns(), switches, _switches()
                 # one for the sleep; more, if the interpreter's lock was taken when that was over
@@ -197,16 +197,22 @@ class Sampler:
                 is_wanted = self._is_wanted()
                 self._look(now, now - last, held_ns, is_wanted)
                 interval.set(is_short=self._contending <= 1)
-                if self._samples % _AWAITS_EVERY == 0 and is_wanted:
-                    self._look_at_tasks(now - last_awaits)
+                if number % _AWAITS_EVERY == 0:
+                    if is_wanted:
+                        self._look_at_tasks(now - last_awaits)
                     last_awaits = now
+                    before, self._own_ns = self._own_ns, time.thread_time_ns() - began_ns
+                    cost_s = (self._own_ns - before) / _AWAITS_EVERY / 1e9
+                    period_s = max(_PERIOD_S, cost_s / _MOST_COST)
                 last = now
+                if last >= until:
+                    break
         finally:
             interval.set(is_short=False)
             self._loops.clear()
             for seen in self._threads.values():
                 seen.close()
-        self._own_ns = time.thread_time_ns() - own_ns
+        self._own_ns = time.thread_time_ns() - began_ns
 
     def _look(self, now: int, elapsed_ns: int, held_ns: int, is_wanted: bool) -> None:
         """Take a sample."""
