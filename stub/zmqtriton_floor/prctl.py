@@ -31,7 +31,7 @@ _SET_NO_NEW_PRIVS = 38
 SIGNAL_THREAD = "signals"
 #: The signal at which an instance writes its stacks to its output.
 STACKS_SIGNAL = signal.SIGURG
-#: The signal by which that thread reads the supervisor's messages while the main one is busy. A
+#: The signal for that thread to read the supervisor's messages, as the main one may be busy. A
 #: process without the thread ignores it.
 READ_SIGNAL = signal.SIGWINCH
 #: Bytes that the kernel keeps of the name of a process.

@@ -51,6 +51,9 @@ def _max_inflight(parameters: dict[str, Any]) -> int:
 class StubInstance:
     """One model instance and the way to its supervisor."""
 
+    #: Returns the numbers of the threads of other instances in this process.
+    other_threads: Callable[[], Sequence[int]] = staticmethod(tuple)
+
     def __init__(self, load: wire.LoadModel, tell: Callable[[Any], None]) -> None:
         self.name = load.instance
         self.model = load.model
@@ -96,8 +99,6 @@ class StubInstance:
         #: number that their directories' names begin with.
         self.runtime = ""
         self.serial = 0
-        #: Returns the numbers of the threads of other instances in this process.
-        self.other_threads: Callable[[], Sequence[int]] = tuple
         #: Metrics of the model, and their families.
         self.measures = ModelMetrics(lambda text: self.log("E", text))
         #: None if the model sees all tensors as clients do.
@@ -108,7 +109,6 @@ class StubInstance:
         self.tracing = StubTracing("", has_contexts=False)
         #: The command line's settings for its backend.
         self.backend_settings: dict[str, str] = json.loads(load.backend_settings)
-        #: Where the files of the model lie.
         self.directories = load.directory, os.path.dirname(load.path)
         self._directory = load.directory
         self._outbox = ThreadOutbox(tell)

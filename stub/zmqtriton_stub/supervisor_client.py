@@ -57,7 +57,7 @@ class SupervisorClient:
         self.send: Callable[[Any], None] = lifeline.send
         #: Called repeatedly while a call is waited for; the loop attends to its duties there.
         self.attend: Callable[[], None] = lambda: None
-        #: What tasks are about, which begin whatever the main loop is doing; None before a load.
+        #: Instance of the tasks, which begin whatever the main loop is doing; None before a load.
         self.instance: tasks.Subject | None = None
         self._on_end = on_end
         #: Maps or unmaps the segment, and settles the question for it.
@@ -126,7 +126,7 @@ class SupervisorClient:
                 self._reading.release()
 
     def await_message(self) -> None:
-        """Return when the inbox has a message, which any thread may have put there."""
+        """Wait until the inbox has a message, which any thread may have put there."""
         with self._reading:
             while not self.inbox:
                 self._lifeline.wait()

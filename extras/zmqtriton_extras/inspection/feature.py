@@ -82,7 +82,7 @@ class Profiles(Feature):
         return {"model": name, "instances": profiles}
 
     def _choose(self, model: str, chosen: str) -> list[StubPlace]:
-        """Return the instances to profile. Raises an error if there is none, or one is busy."""
+        """Return the instances to profile. Raises InvalidArgument, or Unavailable for busy ones."""
         instances = list(self._instances(model))
         if chosen:
             named = [one for one in instances if one.name == chosen]

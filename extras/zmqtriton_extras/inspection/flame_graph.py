@@ -79,7 +79,7 @@ class _Node:
 
 
 def draw(profile: Profile) -> bytes:
-    """Return the SVG, without the time of threads that wait outside of the model."""
+    """Return the SVG, without the time of threads that wait for requests or other work."""
     root = _tree(profile)
     rows: list[str] = []
     depth = _draw(root, root, 0.0, 0, rows) + 1 if root.ns else 0
@@ -88,7 +88,8 @@ def draw(profile: Profile) -> bytes:
     legend = "orange: lines of the model, blue: others, pale: waiting"
     script = _SCRIPT % (_WIDTH, _LETTER)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="100%">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="100%" '
+        'preserveAspectRatio="xMinYMin">'
         f"<style>{_STYLE}</style>"
         f'<text class="title" x="4" y="18">{_text(title)}</text>'
         f'<text x="4" y="36">{legend}</text>'

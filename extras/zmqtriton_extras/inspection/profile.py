@@ -18,6 +18,8 @@ PYTHON, C, WAITS, AWAITS = range(len(DOING))
 #: The end of the path of a file whose frames are only in a thread that executes requests.
 _LOOP = os.path.join("zmqtriton_stub", "loop.py")
 _HANDLE = "Handle._run", "_run"
+#: The beginning of the name under which a coroutine's time is.
+_COROUTINE = "coroutine "
 _MOST_FRAMES = 1000
 
 
@@ -37,7 +39,7 @@ class Frame(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Time that a thread or a coroutine has spent at one place."""
+    """The time of a thread or a coroutine at one place."""
 
     instance: str
     #: The name of the thread; of a coroutine that is run or awaited, its own.
@@ -51,8 +53,8 @@ class Stack(NamedTuple):
     @property
     def own(self) -> int:
         """The position of the innermost frame in a file of the model; -1 without one."""
-        found = (at for at in range(len(self.frames) - 1, -1, -1) if self.frames[at].is_own)
-        return next(found, -1)
+        positions = range(len(self.frames) - 1, -1, -1)
+        return next((at for at in positions if self.frames[at].is_own), -1)
 
     @property
     def is_of_requests(self) -> bool:
@@ -61,8 +63,12 @@ class Stack(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """True if it waits outside of the model: for requests, or for what a library does."""
-        return self.doing == WAITS and self.own < 0
+        """True for time that keeps no request waiting.
+
+        A thread waits for requests, or is one of the model's or a library's that waits for work.
+        """
+        counts = self.is_of_requests or self.thread.startswith(_COROUTINE)
+        return self.doing == WAITS and (self.own < 0 or not counts)
 
 
 class Profile(NamedTuple):
@@ -163,11 +169,11 @@ def _under_its_task(
 ) -> tuple[str, int, tuple[Frame, ...]]:
     """Return the frames of a coroutine without those of its event loop, under its own name."""
     if doing == AWAITS and frames:
-        return f"coroutine {frames[0].function}", doing, frames
+        return f"{_COROUTINE}{frames[0].function}", doing, frames
     for at in range(len(frames) - 1, 0, -1):
         caller = frames[at - 1]
         if frames[at].is_coroutine and caller.function in _HANDLE and "asyncio" in caller.file:
-            return f"coroutine {frames[at].function}", doing, frames[at:]
+            return f"{_COROUTINE}{frames[at].function}", doing, frames[at:]
     return thread, doing, frames
 
 
@@ -207,7 +213,7 @@ def lines_of(profile: Profile) -> list[Line]:
     below: dict[tuple[str, int], dict[Frame, float]] = defaultdict(lambda: defaultdict(float))
     for stack in profile.stacks:
         at = stack.own
-        if at < 0 or (stack.doing == WAITS and not _counts_when_waiting(stack)):
+        if at < 0 or stack.is_idle:
             continue
         frame = stack.frames[at]
         key = frame.file, frame.line
@@ -221,10 +227,6 @@ def lines_of(profile: Profile) -> list[Line]:
         python, c, waits, awaits = seconds[key]
         lines.append(Line(frame, (python, c, waits, awaits), *inner))
     return sorted(lines, key=lambda line: -line.total_s)
-
-
-def _counts_when_waiting(stack: Stack) -> bool:
-    return stack.is_of_requests or stack.thread.startswith("coroutine ")
 
 
 def idle_s(profile: Profile) -> float:

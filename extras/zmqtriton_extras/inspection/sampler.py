@@ -138,7 +138,7 @@ class _SwitchInterval:
         self._usual_s = self._last_s = sys.getswitchinterval()
 
     def set(self, is_short: bool) -> None:
-        """Set it, unless the model has meanwhile, or another sampler of this process."""
+        """Set the time, unless the model or another sampler has set it meanwhile."""
         wish_s = min(_SWITCH_S, self._usual_s) if is_short else self._usual_s
         if wish_s != self._last_s and abs(sys.getswitchinterval() - self._last_s) < _SWITCH_S / 2:
             sys.setswitchinterval(wish_s)
@@ -146,7 +146,7 @@ class _SwitchInterval:
 
 
 def _switches() -> int:
-    """Return how often this thread has given its processor away."""
+    """Return the number of times that this thread has given its processor away."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
@@ -160,7 +160,7 @@ class Sampler:
         self._is_wanted = is_wanted
         self._other_threads = other_threads
         self._left_out = {threading.get_ident()}
-        #: The code in which this thread has begun, and other samplers of this process.
+        #: The first code of this thread, and of other samplers of this process.
         self._root = _root()
         self._threads: dict[int, _Seen] = {}
         #: The codes that were met, which their numbers in keys are those of while they are kept.
@@ -250,7 +250,7 @@ class Sampler:
     def _judge(
         self, walked: list[_Seen], looked_ns: int, elapsed_ns: int, held_ns: int
     ) -> list[int]:
-        """Return what each thread was doing; `looked_ns` is when the sample has begun."""
+        """Return the state of each thread; `looked_ns` is the time when the sample has begun."""
         states, busy = [WAITS] * len(walked), []
         for at, seen in enumerate(walked):
             used, seen.cpu_ns = seen.now_ns - seen.cpu_ns, seen.now_ns
@@ -355,7 +355,7 @@ class Sampler:
                     yield task.get_coro()
 
     def _awaits_of(self, coroutine: Any) -> Key:
-        """Return where a coroutine waits, through all that it awaits."""
+        """Return the stack of a coroutine that waits, through all that it awaits."""
         key: list[int] = []
         while coroutine is not None and len(key) < 2 * _MOST_FRAMES:
             frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
@@ -405,7 +405,7 @@ class Sampler:
 
 
 def _root() -> CodeType:
-    """Return the code in which this thread has begun."""
+    """Return the first code of this thread."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
@@ -423,7 +423,7 @@ class _Function(NamedTuple):
 
 
 class _Tree:
-    """Stacks that begin alike, each frame once: what becomes a flame graph is as small already."""
+    """Stacks as a tree, as small as a flame graph: frames with the same callers are one node."""
 
     def __init__(self, codes: dict[int, CodeType], directories: tuple[str, ...]) -> None:
         self._codes = codes

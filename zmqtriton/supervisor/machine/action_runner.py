@@ -150,7 +150,7 @@ class ActionRunner:
         self._answer(action, self._background.submit(action.call))
 
     def _read_stacks(self, action: actions.ReadStacks) -> None:
-        self._answer(action, self._children.read_stacks(action.serials))
+        self._answer(action, self._children.stacks.read(action.serials))
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         if not self._core.is_stopping:  # else it goes with the runtime directory

@@ -17,7 +17,6 @@ from typing import Any
 
 from zmqtriton.config.parameters import Quota
 from zmqtriton.supervisor.machine import clock
-from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.host import capacity
 from zmqtriton.supervisor.machine.host.instance_slots import pin_to_cores
@@ -41,13 +40,11 @@ from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, S
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
-from zmqtriton.supervisor.machine.processes.stacks import StackReading, wait_for_stacks
+from zmqtriton.supervisor.machine.processes.stacks import StackReader
 from zmqtriton.supervisor.machine.processes.starts import Starts
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
-from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.prctl import SIGNAL_THREAD, STACKS_SIGNAL
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +116,7 @@ class Children:
         self._last_pages = LastPages()
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
         self._outputs = Outputs(selector, relay)
-        self._stack_reader = Worker(selector, "stacks")
+        self.stacks = StackReader(selector, self._children)
         self._on_process_end = on_process_end
 
     def find(self, serial: int) -> Child | None:
@@ -358,29 +355,6 @@ class Children:
             except ProcessLookupError:
                 pass  # its lifeline ends at this moment
 
-    def read_stacks(self, serials: Iterable[int]) -> Promise[dict[int, list[str]]]:
-        """Have the processes of stubs write their stacks; return the lines by serial.
-
-        Of a process with several instances they are those of all. The process of a user is not
-        asked.
-        """
-        readings, pids = dict[int, StackReading](), dict[int, int]()
-        for serial in serials:
-            child = self._children.get(serial)
-            origin = child and self._children.get(child.host, child)
-            if origin is None or origin.output is None or origin.process is None:
-                continue
-            pids[serial] = origin.pid
-            if origin.pid not in readings:
-                readings[origin.pid] = StackReading(origin.output, origin.pid)
-                origin.process.signal(STACKS_SIGNAL, group=False, thread=SIGNAL_THREAD)
-
-        def wait() -> dict[int, list[str]]:
-            lines = wait_for_stacks(readings)
-            return {serial: lines[pid] for serial, pid in pids.items()}
-
-        return self._stack_reader.submit(wait)
-
     # ------------------------------------------------------------------- ends
 
     def _handle_process_exit(self, child: Child) -> None:
@@ -456,5 +430,5 @@ class Children:
                 self._handle_process_exit(child)
         self._last_pages.close()
         self._outputs.close()
-        self._stack_reader.close()
+        self.stacks.close()
         processes.kill_orphans(max(0.0, deadline_s - time.monotonic()), self.pids)

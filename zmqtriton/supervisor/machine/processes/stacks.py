@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from selectors import BaseSelector
 from typing import Protocol
 
-from zmqtriton.supervisor.machine.processes.process import find_thread
+from zmqtriton.supervisor.machine.background import Worker
+from zmqtriton.supervisor.machine.processes.process import ChildProcess, find_thread
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.prctl import SIGNAL_THREAD, STACKS_SIGNAL
 
 #: Lines of stacks as Python writes them, and behind them the names of threads that are instances.
@@ -58,6 +61,22 @@ class StackOutput(Protocol):
         """Log such lines again."""
 
 
+class AskedChild(Protocol):
+    """A child, as far as stacks are concerned."""
+
+    pid: int
+    #: The serial of the process whose thread it is; 0 for a process.
+    host: int
+
+    @property
+    def output(self) -> StackOutput | None:
+        """The output of a stub."""
+
+    @property
+    def process(self) -> ChildProcess | None:
+        """The process, if it is a child of this one."""
+
+
 class StackReading:
     """The stacks of one process."""
 
@@ -85,13 +104,47 @@ class StackReading:
 
 
 def wait_for_stacks(readings: Mapping[int, StackReading]) -> dict[int, list[str]]:
-    """Return what processes have written, by their pids; a stopped one has written nothing."""
+    """Return the lines of processes by their pids; a stopped one has written none."""
     deadline_s = time.monotonic() + _WITHIN_S
     left = set(readings)
     while left and time.monotonic() < deadline_s:
         time.sleep(_LOOK_EVERY_S)
         left -= {pid for pid in left if readings[pid].has_ended()}
     return {pid: reading.finish() for pid, reading in readings.items()}
+
+
+class StackReader:
+    """Has stubs write their stacks, and reads them in a thread."""
+
+    def __init__(self, selector: BaseSelector, children: Mapping[int, AskedChild]) -> None:
+        self._children = children
+        self._worker = Worker(selector, "stacks")
+
+    def read(self, serials: Iterable[int]) -> Promise[dict[int, list[str]]]:
+        """Return the lines of stubs by serial.
+
+        Of a process with several instances they are those of all. The process of a user is not
+        asked.
+        """
+        readings, pids = dict[int, StackReading](), dict[int, int]()
+        for serial in serials:
+            child = self._children.get(serial)
+            origin = child and self._children.get(child.host, child)
+            if origin is None or origin.output is None or origin.process is None:
+                continue
+            pids[serial] = origin.pid
+            if origin.pid not in readings:
+                readings[origin.pid] = StackReading(origin.output, origin.pid)
+                origin.process.signal(STACKS_SIGNAL, group=False, thread=SIGNAL_THREAD)
+
+        def wait() -> dict[int, list[str]]:
+            lines = wait_for_stacks(readings)
+            return {serial: lines[pid] for serial, pid in pids.items()}
+
+        return self._worker.submit(wait)
+
+    def close(self) -> None:
+        self._worker.close()
 
 
 def is_in_handler(pid: int, thread: int, number: int) -> bool | None:
