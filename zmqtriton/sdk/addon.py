@@ -185,9 +185,9 @@ class AddOn(NamedTuple):
     #: `Feature`s of the supervisor.
     feature: str | tuple[str, ...] = ()
     #: Functions that an instance runs when a feature asks for them by `StubTasks`, by name: in a
-    #: thread beside the model, in the model's Python (3.8 and newer), whose library alone its module
-    #: imports. One takes the instance, as a `Subject` of tasks, and the feature's arguments, and
-    #: returns what becomes JSON.
+    #: thread beside the model, in the model's Python (3.8 and newer), so that its module imports
+    #: Python's library alone. One takes the instance, as a `Subject` of tasks, and the feature's
+    #: arguments, and returns what becomes JSON.
     tasks: Mapping[str, str] = {}
     #: Commands of `zmqtriton-ctl`: commands of click.
     ctl: Mapping[str, str] = {}
