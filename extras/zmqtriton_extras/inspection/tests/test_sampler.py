@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.stub.interpreters import VERSIONS, base_or_skip
 from tests.support.waiting import eventually
 from zmqtriton_extras.inspection import sampler
 from zmqtriton_extras.inspection.profile import AWAITS, PYTHON, WAITS, C, Profile, Stack, read
@@ -286,3 +288,49 @@ def test_lines_are_the_same_in_each_python(name: str, monkeypatch: pytest.Monkey
 
     [frame] = {s.frames[s.own] for s in of(seen, "wait_much")}
     assert wait_much.__code__.co_firstlineno + 2 == frame.line
+
+
+#: Prints the states and functions of a thread that counts and of a coroutine that waits.
+_PROGRAM = """
+import asyncio, importlib.util, json, threading
+spec = importlib.util.spec_from_file_location("sampler", {file!r})
+sampler = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sampler)
+
+class Instance:
+    directories = ()
+    request_ids = other_threads = staticmethod(list)
+
+end = []
+
+def count():
+    while not end:
+        for number in range(1000):
+            number * number
+
+async def fetch():
+    while not end:
+        await asyncio.sleep(0.1)
+
+for run in (count, lambda: asyncio.run(fetch())):
+    threading.Thread(target=run).start()
+seen = sampler.sample(Instance, 1.0)
+end.append(1)
+for node, name, state, spent_ns, count in seen["times"]:
+    while node >= 0:
+        node, frame = seen["nodes"][node]
+        print(state, seen["functions"][seen["frames"][frame][0]][0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_models_of_each_python_are_sampled(version: str) -> None:
+    python = base_or_skip(version)
+
+    program = _PROGRAM.format(file=sampler.__file__)
+    words = [python, "-W", "error", "-c", program]
+    printed = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+
+    rows = {tuple(line.split(" ", 1)) for line in printed.stdout.splitlines()}
+    assert {(str(PYTHON), "count"), (str(AWAITS), "fetch")} <= rows
