@@ -169,7 +169,7 @@ def _print(seen: Profile) -> None:
     idle = idle_s(seen) / seen.seconds
     click.echo(
         f"{seen.model}: {seen.seconds / instances:.1f} s of {of}, {seen.samples} samples; "
-        f"{1 - idle:.0%} in requests, {idle:.0%} waiting for them"
+        f"{1 - idle:.0%} busy, {idle:.0%} waiting for requests"
     )
     rows = [_row(seen, line) for line in lines_of(seen)[:_LINES]]
     if rows:

@@ -57,7 +57,7 @@ def test_five_lines_tell_where_the_time_went(capsys: pytest.CaptureFixture[str])
     _print(read(answer(part())))
 
     head, columns, first, *rest = capsys.readouterr().out.splitlines()
-    assert head == "prices: 1.0 s of prices_0_0, 100 samples; 65% in requests, 35% waiting for them"
+    assert head == "prices: 1.0 s of prices_0_0, 100 samples; 65% busy, 35% waiting for requests"
     assert "Share\tLine\tFunction\tDoing\tBelow" == columns
     assert "60 %" in first
     assert "1/model.py:12" in first

@@ -174,6 +174,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Profiled]:
         yield Profiled(server)
 
 
+@pytest.mark.smoke
 def test_the_lines_where_a_model_computes_are_named(place: Profiled) -> None:
     with place.working("plain", "compute"):
         line = place.first_line("plain")
@@ -215,7 +216,7 @@ def test_an_idle_model_waits_for_requests(place: Profiled) -> None:
     shown = ctl(place.server, "profile", "plain", "--seconds", "0.5")
 
     assert 0 == shown.exit_code, shown.stderr
-    assert "0% in requests, 100% waiting for them" in shown.stdout
+    assert "0% busy, 100% waiting for requests" in shown.stdout
     assert "No line of the model's own was met." in shown.stdout
 
 
