@@ -633,6 +633,12 @@ LAYERS = (
         "is a feature of the supervisor, and decides",
     ),
     Layer(
+        "zmqtriton_extras.canaries.explaining",
+        ("zmqtriton.findings", "zmqtriton_standard.tools.explaining"),
+        (),
+        "tells how a version is tried",
+    ),
+    Layer(
         "zmqtriton_extras.canaries.ctl",
         (
             _FLOOR,
@@ -678,12 +684,27 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton.control_client",
+            "zmqtriton.findings",
             "zmqtriton.supervisor",
             "zmqtriton_extras.inspection",
             "zmqtriton_standard.ctl",
+            "zmqtriton_standard.memory.readings",
+            "zmqtriton_standard.tools.explaining.facts",
         ),
         ("click",),
         "has instances look at themselves, and shows what they saw",
+    ),
+    Layer(
+        "zmqtriton_extras.inspection.extension",
+        (
+            _FLOOR,
+            "zmqtriton_extras.inspection",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+            "zmqtriton_standard.cockpit.operations",
+        ),
+        ("falcon",),
+        "answers clients of HTTP",
     ),
     Layer(
         "zmqtriton_extras.inspection.feature",
@@ -831,7 +852,6 @@ LAYERS = (
             "zmqtriton_extras.routes.names",
             "zmqtriton.findings",
             "zmqtriton_standard.tools.checking",
-            "zmqtriton_standard.memory.readings",
             "zmqtriton_standard.tools.doctor.examination.examine_server",
             "zmqtriton_standard.tools.explaining",
         ),

@@ -198,8 +198,8 @@ class AddOn(NamedTuple):
     backends: Mapping[str, Backend | str] = {}
     #: Takes a client, a model and a version, and returns why that is not ready.
     explanation: str = ""
-    #: A module with more findings for `zmqtriton-ctl explain`: `read(reader, model, is_overview=…)`
-    #: asks a server, `findings(facts, read)` returns causes, `notes(read)` the rest.
+    #: A module with more findings for `zmqtriton-ctl explain`: `read(reader, facts)` asks a server,
+    #: `findings(facts, read)` returns causes, `notes(facts, read)` the rest.
     findings: str = ""
     #: Yields the problems between models, each with its model, by the configurations of all.
     conflicts: str = ""

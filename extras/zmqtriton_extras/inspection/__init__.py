@@ -12,6 +12,8 @@ ADDON = AddOn(
     "inspection",
     title="Inspection",
     tasks={"profile": ".sampler:sample"},
+    http=".extension:EXTENSION",
     feature=".feature:Profiles",
+    findings=".explaining",
     ctl={"profile": ".command:profile"},
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from zmqtriton.control_client import Client
-from zmqtriton_extras.inspection import flame_graph, formats
+from zmqtriton_extras.inspection.files import BY_FORM
 from zmqtriton_extras.inspection.profile import (
     DOING,
     Line,
@@ -38,11 +37,7 @@ _LINES = 5
 _LONG_HOLD_S = 0.05
 _FORMS = ("table", "json", "yaml")
 #: Makes the bytes of a file, by the end of its name.
-_WRITERS: dict[str, Callable[[Profile], bytes]] = {
-    ".svg": flame_graph.draw,
-    ".speedscope.json": formats.speedscope,
-    ".pb.gz": formats.pprof,
-}
+_WRITERS = {file.end: file.write for file in BY_FORM.values()}
 
 
 class _Output(click.ParamType):  # type: ignore[type-arg, unused-ignore]

@@ -6,7 +6,7 @@ answer, unless it is the only one. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from zmqtriton.supervisor import (
@@ -48,6 +48,10 @@ class Profiles(Feature):
     def verbs(self) -> Verbs:
         # the log names who has looked into a model
         return {"profile": Verb(self._profile, changes=always)}
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the instances that are being profiled; pages see by the key that they may ask."""
+        return {"profiled": sorted(self._profiled)}
 
     async def _profile(self, call: ControlCall) -> dict[str, Any]:
         arguments = call.arguments

@@ -16,7 +16,6 @@ from zmqtriton.findings import Finding
 from zmqtriton_floor.reasons import Kind
 from zmqtriton_standard.ctl import format_duration
 from zmqtriton_standard.tools.explaining.causes import own_frame, place_text, reason_of
-from zmqtriton_standard.tools.explaining.sharing import Memory
 
 #: Age in seconds of past trouble that an overview of all models leaves out, if it was small.
 RECENT_S = 600.0
@@ -62,6 +61,9 @@ class Reader(Protocol):
     @property
     def index(self) -> Sequence[Any]: ...
 
+    @property
+    def latest(self) -> Mapping[str, Any]: ...
+
     def ask(self, verb: str, arguments: dict[str, Any] | None = None) -> Any: ...
 
     def log(self, model: str, /) -> Sequence[Any]: ...
@@ -89,8 +91,6 @@ class Facts:
     problems: Sequence[Finding] = ()
     #: Resources that the machine is short of, as the server measures them.
     pressure: Sequence[Document] = ()
-    #: The memory of its instances, where this machine can read it.
-    memory: Memory | None = None
     #: The directories of this name.
     directories: Sequence[str] = ()
     #: Current step of the model's load in words; "" if it is not being loaded.
@@ -180,7 +180,7 @@ class Facts:
 
     def stands_still(self, row: Document) -> bool:
         """True if a version has work, and none has ended between the two looks, as it should."""
-        if self.waits_for_slot(row):
+        if self.waits_for_slot(row) or self.waits_for_stream(row):
             return False
         is_timed = row.get("oldest_execution_ns") and row.get("usual_execution_ns")
         if is_timed and not self._overlong(row):
@@ -199,12 +199,6 @@ class Facts:
         """Return the models of an ensemble's steps; none of another model."""
         steps = self.config.get("ensemble_scheduling", {}).get("step", ())
         return sorted({step["model_name"] for step in steps})
-
-    @property
-    def queue_delay_ms(self) -> float:
-        """Return max_queue_delay_microseconds of dynamic batching in ms, 0 without."""
-        batching = self.config.get("dynamic_batching", {})
-        return int(batching.get("max_queue_delay_microseconds", 0)) / 1e3
 
     def scale_commands(self, row: Document) -> tuple[str, ...]:
         """Return the commands that shorten the queue of a version by one more instance.
@@ -259,6 +253,10 @@ class Facts:
         """True if requests of a version wait although it executes nothing: sequences have slots."""
         has_waiting = bool(row.get("pending") and row.get("sequences"))
         return has_waiting and not row.get("oldest_execution_ns")
+
+    def waits_for_stream(self, row: Document) -> bool:
+        """True if requests of a version wait because all instances have MAX_STREAMS open."""
+        return bool(row.get("pending") and row.get("streams") and not row["streams"]["room"])
 
 
 def queue_ms(row: Document) -> float:

@@ -304,3 +304,32 @@ def test_a_model_that_keeps_the_lock_is_found_by_its_stacks(place: Profiled) -> 
     assert f'model.py", line {line_of("keeps the lock")} in hang' in shown
     assert 1 == refused.exit_code
     assert "'stuck_0_0' has not answered: its Python stands still" in refused.stderr
+
+
+def test_a_profile_over_http_is_for_those_who_may_restart_a_model(
+    place: Profiled, tmp_path: Path
+) -> None:
+    path = "/v2/models/plain/profile"
+    assert 403 == place.server.request_json(path, {"seconds": 0.2})[0]
+
+    options = ["--http-restricted-api=steering:x-key=secret"]
+    with Server(tmp_path, ["add_sub"], options=options, frontends=()) as guarded:
+        path, key = "/v2/models/add_sub/profile", {"x-key": "secret"}
+        refused = guarded.exchange(path, b"{}")
+        files = [
+            guarded.exchange(path, json.dumps({"seconds": 0.2, "form": form}).encode(), key)
+            for form in ("svg", "speedscope", "pprof")
+        ]
+        wrong = [
+            guarded.exchange(path, body, key)
+            for body in (b'{"form": "png"}', b'{"form": 1}', b'{"seconds": -1}', b"[]")
+        ]
+
+        assert 403 == refused.status
+        assert [200] * 3 == [file.status for file in files]
+        assert b"<svg" in files[0].body
+        assert "add_sub" == json.loads(files[1].body)["name"]
+        assert files[2].body.startswith(b"\x1f\x8b")
+        assert [400] * 4 == [each.status for each in wrong]
+        assert b"form must be one of svg, speedscope, pprof" in wrong[0].body
+        assert "profile 'add_sub' {" in guarded.log_text()
