@@ -172,7 +172,10 @@ def _print(seen: Profile) -> None:
     else:
         click.echo("No line of the model's own was met.")
     if seen.held_s > _LONG_HOLD_S:
-        click.echo(f"{_holder(seen)} kept the interpreter's lock for {seen.held_s:.2f} s at once.")
+        click.echo(
+            f"{_holder(seen)}, or an operator before that call, kept the lock for "
+            f"{seen.held_s:.2f} s at once."
+        )
     for error in seen.errors:
         print_note(error)
 

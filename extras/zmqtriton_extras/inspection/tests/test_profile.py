@@ -63,7 +63,9 @@ def test_five_lines_tell_where_the_time_went(capsys: pytest.CaptureFixture[str])
     assert "1/model.py:12" in first
     assert "C 50 %, Python 10 %" in first
     assert "svd (linalg.py:130) 50 %" in first
-    assert "1/model.py:12 kept the interpreter's lock for 0.08 s at once." == rest[-1]
+    assert rest[-1].startswith("1/model.py:12, or an operator before that call, kept the lock")
+        "1/model.py:12, or an operator before that call, kept the interpreter"
+    )
 
 
 def test_programs_get_all_lines() -> None:

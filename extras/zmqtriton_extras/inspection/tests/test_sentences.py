@@ -11,7 +11,9 @@ from zmqtriton_extras.inspection.tests.advice.faults import FAULTS
 _FOLDER = Path(__file__).parents[1] / "explaining"
 _OWN = "extras/inspection/system/"
 #: Advice that no test follows, by its first words: why not.
-UNFOLLOWED: dict[str, str] = {}
+UNFOLLOWED: dict[str, str] = {
+    "The GPU is what takes the time": "needs a GPU",
+}
 #: Advice that a test elsewhere follows, by its first words, and that test.
 ELSEWHERE = {
     "Requests with and without": f"{_OWN}test_small_batches.py"

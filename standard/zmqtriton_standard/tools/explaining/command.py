@@ -260,7 +260,7 @@ class _Server:
             if all(entry.get("state") for entry in facts.entries)
             else self._load_phases.get(model, ""),
         )
-        return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
+        return replace(facts, stacks=self.stacks(model)) if facts.is_stuck else facts
 
     def _config(self, facts: Facts) -> Mapping[str, Any]:
         """Return the configuration of an ensemble that has had requests, or if requests wait."""
@@ -295,7 +295,7 @@ class _Server:
             nothing,
         )
 
-    def _stacks(self, model: str) -> dict[str, list[str]]:
+    def stacks(self, model: str) -> dict[str, list[str]]:
         processes: list[dict[str, Any]] = self._take(
             f"reads the stacks of {model}",
             lambda: read_stacks(self._client, model, min(_STACKS_WITHIN_S, self._left_s)),

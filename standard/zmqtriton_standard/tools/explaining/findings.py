@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_floor.errors import closest_match
@@ -28,15 +27,16 @@ def find_all(facts: Facts) -> list[Finding]:
     """Return the findings; at least one."""
     if not facts.entries:
         return [_unknown_model(facts)]
+    more = [one for module, read in facts.of_add_ons for one in module.findings(facts, read)]
     findings = [
         *_server_findings(facts),
         *_version_findings(facts),
         *_instance_findings(facts),
         *_mismatch_findings(facts),
         *find_in_requests(facts),
-        *find_waits(facts),
+        *(() if any(one.is_of_standstill for one in more) else find_waits(facts)),
         *_quota_findings(facts),
-        *chain.from_iterable(module.findings(facts, read) for module, read in facts.of_add_ons),
+        *more,
         *_directory_findings(facts),
     ]
     findings = [*(findings or [_nothing_found(facts)]), *_budget_findings(facts)]

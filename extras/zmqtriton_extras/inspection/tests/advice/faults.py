@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from tests.standard.tools.advice.model_faults import (
@@ -28,6 +30,7 @@ from tests.standard.tools.advice.model_faults import (
 from tests.standard.tools.advice.world import BATCH, BODY, World
 from tests.standard.tools.system import broken_models as broken
 from tests.support.waiting import eventually
+from zmqtriton_extras.inspection.tests.advice.models_at_work import AT_WORK
 
 _LEAKS = model_of(
     "    def initialize(self, args):\n        self.kept = []\n"
@@ -149,7 +152,136 @@ def _streamed(world: World) -> None:
         thread.join()
 
 
+def _asked_over_and_over(name: str) -> Callable[[World], None]:
+    """Use a model as that of this name is used, until the end of the test."""
+
+    def provoke(world: World) -> None:
+        use = contextmanager(AT_WORK[name].use)(world)
+        _USES[world.name] = use
+        use.__enter__()
+
+    return provoke
+
+
+_USES: dict[str, AbstractContextManager[None]] = {}
+
+
+def _ends_use(world: World) -> None:
+    _USES.pop(world.name).__exit__(None, None, None)
+
+
+def _cured_by(code: str) -> Callable[[World], None]:
+    """End the use, and have the model have other code."""
+
+    def cure(world: World) -> None:
+        _ends_use(world)
+        world.write_code(code)
+        world.type(f"zmqtriton-ctl reload {world.name}")
+
+    return cure
+
+
+def _stream_s(world: World) -> float:
+    """Return how long four streams at the same time take."""
+    begin = time.monotonic()
+    _streamed(world)
+    return time.monotonic() - begin
+
+
+def _streams_faster_than(code: str) -> Callable[[World], None]:
+    """Four streams take less than two thirds of the time that they take with other code."""
+
+    def proof(world: World) -> None:
+        now_s, cured = _stream_s(world), world.code.read_text()
+        world.write_code(code)
+        world.type(f"zmqtriton-ctl reload {world.name}")
+        before_s = _stream_s(world)
+        world.write_code(cured)
+        assert now_s < before_s * 2 / 3, (now_s, before_s)
+
+    return proof
+
+
+def _with_failing_engine(world: World) -> None:
+    config, code = AT_WORK["fails_in_a_callee"].others["failing_engine"]
+    engine = World(world.server, "failing_engine")
+    engine.write(config, code)
+    assert "" == engine.load()
+
+
+def _mend_engine(world: World) -> None:
+    World(world.server, "failing_engine").write_code(WORKS)
+    world.type("zmqtriton-ctl reload failing_engine")
+
+
+_BY_A_THREAD, _IN_EXECUTE, _UNREAD, _KEPT = (
+    AT_WORK[name]
+    for name in ("streams_by_a_thread", "streams_in_execute", "stream_unread", "stream_never_ends")
+)
+_BY_FOUR = _BY_A_THREAD.code.replace(
+    "        threading.Thread(target", "        for _ in range(4): threading.Thread(target"
+)
+_ENDS = _KEPT.code.replace(
+    "self.senders[-1].send(",
+    "self.senders[-1].send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, response=",
+)
+
 FAULTS: dict[str, Fault] = {
+    "slow_in_its_thread": Fault(
+        _BY_A_THREAD.config,
+        _BY_A_THREAD.code,
+        "in its own threads, not in its queue: it is at model.py, line 16, in work",
+        "Its threads are what is slow.",
+        _cured_by(_BY_FOUR),
+        load=serve,
+        provoke=_asked_over_and_over("streams_by_a_thread"),
+        proof=_streams_faster_than(_BY_A_THREAD.code),
+        untrue=("hangs",),
+    ),
+    "streams_for_long": Fault(
+        _IN_EXECUTE.config,
+        _IN_EXECUTE.code,
+        "it streams in execute()",
+        "Send from threads or from `async def execute`",
+        _cured_by(_BY_FOUR),
+        load=serve,
+        provoke=_asked_over_and_over("streams_in_execute"),
+        proof=_streams_faster_than(_IN_EXECUTE.code),
+    ),
+    "sends_to_nobody": Fault(
+        _UNREAD.config,
+        _UNREAD.code,
+        "its client does not read: send() waits (model.py, line ",
+        "It goes on when the client reads or leaves.",
+        _ends_use,
+        load=serve,
+        provoke=_asked_over_and_over("stream_unread"),
+        proof=lambda world: (
+            eventually(lambda: "does not read" not in world.texts(), 60, "it has gone on") and None
+        ),
+        untrue=("hangs",),
+    ),
+    "keeps_a_sender": Fault(
+        _KEPT.config,
+        _KEPT.code,
+        "no thread of it is at work: it keeps 1 request without an end",
+        "Each response sender must send TRITONSERVER_RESPONSE_COMPLETE_FINAL",
+        _cured_by(_ENDS),
+        load=serve,
+        provoke=_asked_over_and_over("stream_never_ends"),
+        proof=_streamed,
+        untrue=("hangs",),
+    ),
+    "calls_what_fails": Fault(
+        CONFIG,
+        model_of(broken.calling("failing_engine")),
+        "'failing_engine', which it calls, fails itself: 2 of 2 requests",
+        "Look there first: this names the line.",
+        _mend_engine,
+        load=serve,
+        prepare=_with_failing_engine,
+        provoke=asks(),
+    ),
     "leaks": Fault(
         CONFIG,
         _LEAKS,
@@ -179,8 +311,8 @@ FAULTS: dict[str, Fault] = {
     "slow_in_batches": Fault(
         BATCHING,
         SLOW_BATCH,
-        "of that in the queue",
-        _MORE,
+        "each execution has one request: no dynamic_batching is set",
+        "Add `dynamic_batching { }` to config.pbtxt, if execute() takes several requests",
         lambda world: world.add_to_config("dynamic_batching { }\n"),
         load=serve,
         provoke=_loaded(body=BATCH),
@@ -201,7 +333,7 @@ FAULTS: dict[str, Fault] = {
     "caller": Fault(
         CONFIG,
         model_of(broken.calling("callee")),
-        "its instances wait for 'callee', which they call",
+        "its one instance waits for 'callee', which it calls",
         "More instances of it and of 'callee' make the queue shorter.",
         nothing,
         load=serve,

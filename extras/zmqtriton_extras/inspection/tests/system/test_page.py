@@ -20,9 +20,10 @@ BUTTON = (
 
 def test_one_click_shows_the_flame_graph_of_a_model(tmp_path: Path) -> None:
     options = ["--model-control-mode=explicit", "--load-model=add_sub"]
+    (tmp_path / "server").mkdir()
     with (
         Server(tmp_path / "server", ["add_sub"], options=options, frontends=()) as server,
-        Browser(tmp_path / "browser") as browser,
+        Browser(tmp_path) as browser,
     ):
         browser.open(f"{server.url}/")
         look_at(browser, "add_sub")
@@ -38,12 +39,13 @@ def test_one_click_shows_the_flame_graph_of_a_model(tmp_path: Path) -> None:
 
 
 def test_who_may_not_restart_a_model_sees_no_button(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
     with (
         Server(tmp_path / "server", ["add_sub"], frontends=()) as server,
-        Browser(tmp_path / "browser") as browser,
+        Browser(tmp_path) as browser,
     ):
         browser.open(f"{server.url}/")
         look_at(browser, "add_sub")
-        browser.wait_for(f"{BUTTON}")
+        browser.wait_for(f"!!{BUTTON}")
 
         assert browser.evaluate(f"{BUTTON}.hidden")
