@@ -706,17 +706,23 @@ LAYERS = (
         ("falcon",),
         "answers clients of HTTP",
     ),
-    Layer(
-        "zmqtriton_extras.inspection.feature",
-        (_FLOOR, "zmqtriton.supervisor"),
-        (),
-        "is a feature of the supervisor, and decides",
+    *(
+        Layer(
+            f"zmqtriton_extras.inspection.{name}",
+            (_FLOOR, "zmqtriton.supervisor"),
+            (),
+            "is a feature of the supervisor, and decides",
+        )
+        for name in ("feature", "debugging")
     ),
-    Layer(
-        "zmqtriton_extras.inspection.sampler",
-        (),
-        (),
-        "runs in the model's interpreter, which has nothing else",
+    *(
+        Layer(
+            f"zmqtriton_extras.inspection.{name}",
+            (),
+            (),
+            "runs in the model's interpreter, which has nothing else",
+        )
+        for name in ("sampler", "growth", "debugger")
     ),
     Layer("zmqtriton_standard", (), (), "is a name"),
     Layer("zmqtriton_extras", (), (), "is a name"),

@@ -1,7 +1,7 @@
 """Inspection: what a model is doing, seen from inside its process while it serves.
 
-A feature of the supervisor (`feature.py`) has instances run a task (`sampler.py`), whose samples
-the command (`command.py`) turns into lines, a flame graph and files for other programs.
+A feature of the supervisor (`feature.py`) has instances run a task (`sampler.py`,
+`growth.py`), and commands turn the answers into lines, a flame graph and files.
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ from zmqtriton.sdk import AddOn
 ADDON = AddOn(
     "inspection",
     title="Inspection",
-    tasks={"profile": ".sampler:sample"},
+    tasks={
+        "profile": ".sampler:sample",
+        "memory": ".growth:measure",
+    },
     http=".extension:EXTENSION",
-    feature=".feature:Profiles",
+    feature=".feature:Inspections",
     findings=".explaining",
-    ctl={"profile": ".command:profile"},
+    ctl={
+        "profile": ".command:profile",
+        "memory": ".memory_command:memory",
+    },
 )

@@ -88,7 +88,7 @@ def test_an_instance_is_profiled_once_at_a_time(world: SupervisorHarness) -> Non
     answer(world, "n_0_0")
     third = world.call("profile", {"model": "n"})
 
-    assert "'n_0_0' is being profiled already" == second.error[1]
+    assert "'n_0_0' is being looked at already" == second.error[1]
     assert first.result
     assert third.answer is None
 
@@ -142,7 +142,7 @@ def test_who_does_not_answer_stands_still(world: SupervisorHarness) -> None:
         ({"seconds": 0}, "seconds must be a number above 0, up to 600"),
         ({"seconds": 601}, "seconds must be a number above 0, up to 600"),
         ({"seconds": "5"}, "seconds must be a number above 0, up to 600"),
-        ({"instance": 1}, "instance and request must be texts"),
+        ({"instance": 1}, "instance must be a text"),
         ({"second": 1}, "a profile has no setting 'second'"),
         ({"model": ""}, "Model name cannot be empty"),
         ({"model": "nobody"}, "there is no model 'nobody'"),

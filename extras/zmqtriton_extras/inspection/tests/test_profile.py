@@ -64,8 +64,6 @@ def test_five_lines_tell_where_the_time_went(capsys: pytest.CaptureFixture[str])
     assert "C 50 %, Python 10 %" in first
     assert "svd (linalg.py:130) 50 %" in first
     assert rest[-1].startswith("1/model.py:12, or an operator before that call, kept the lock")
-        "1/model.py:12, or an operator before that call, kept the interpreter"
-    )
 
 
 def test_programs_get_all_lines() -> None:

@@ -56,7 +56,7 @@ class Hanging:
 
     def reading(self) -> StackReading:
         pid = self.process.pid
-        reading = StackReading(self.output, pid)
+        reading = StackReading(self.output)
         assert signal_thread(pid, find_thread(pid, SIGNAL_THREAD), STACKS_SIGNAL)
         return reading
 
@@ -133,7 +133,3 @@ def test_names_of_instances_behind_the_stacks_belong_to_them() -> None:
 
     assert b"Thread 0x1 is mine\n" == rest
     assert [b"Thread 0x1 is instance m_0_0"] == written.lines
-
-
-def test_of_an_unknown_thread_nobody_knows() -> None:
-    assert None is stacks.is_in_handler(os.getpid(), 0, STACKS_SIGNAL)
