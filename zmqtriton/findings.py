@@ -39,6 +39,8 @@ class Finding:
     suggestion: str = ""
     #: The remedy, in a sentence or two.
     advice: str = ""
+    #: It says why nothing is completed, so that nobody need guess.
+    is_of_standstill: bool = False
     #: Commands for the user to type, in this order.
     commands: tuple[str, ...] = ()
 

@@ -56,6 +56,7 @@ def make_stub(lifeline: int, page: int, listener: int, process: OwnProcess) -> S
     os.set_inheritable(listener, False)
     stub = Stub(Lifeline.inherited(lifeline), progress, listener, process)
     instance.on_fork.append(stub.abandon)
+    instance.receivers.append(stub.receive)
     return stub
 
 
@@ -92,13 +93,14 @@ def watch_for_crashes() -> None:
     faulthandler.enable()
     # For one that is asked where it is: works without Python's help, so also where it hangs. The
     # stacks of threads that run meanwhile cannot be read.
-    faulthandler.register(signal.SIGURG, all_threads=not instance.runs_in_parallel())
+    faulthandler.register(prctl.STACKS_SIGNAL, all_threads=not instance.runs_in_parallel())
 
 
 def take_signals_elsewhere() -> None:
-    """Start the thread that takes SIGURG, whose arrival would end a C call of a model's thread.
+    """Start the thread that takes signals, whose arrival would end a C call of a model's thread.
 
-    The supervisor finds it by its name, and signals the process where there is none.
+    At SIGURG the process writes its stacks, and at the other one the thread reads the supervisor's
+    messages. The supervisor finds it by its name, and signals the process where there is none.
     """
     if instance.runs_in_parallel():
         return  # the stacks of other threads cannot be read
@@ -111,12 +113,13 @@ def take_signals_elsewhere() -> None:
 
 
 def await_signals(has_begun: LockType) -> None:
-    """Await signals until this process ends; their handler is faulthandler's, in C."""
+    """Await signals until this process ends; that of stacks has a handler in C, faulthandler's."""
     prctl.set_name(prctl.SIGNAL_THREAD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {prctl.READ_SIGNAL})
     has_begun.release()
-    lock = allocate_lock()
-    lock.acquire()
-    lock.acquire()
+    while True:
+        signal.sigwait({prctl.READ_SIGNAL})
+        instance.receive()
 
 
 def _ignore(number: int, frame: Any) -> None:

@@ -67,6 +67,10 @@ TESTED = {
     "::test_log_settings_are_shown_and_changed_by_the_command",
     "logs": "standard/ctl/system/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
     "models": "standard/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "memory": "extras/inspection/system/test_memory.py"
+    "::test_of_a_leak_the_line_and_its_holder_are_named",
+    "profile": "extras/inspection/system/test_profile.py"
+    "::test_the_lines_where_a_model_computes_are_named",
     "proxy": "extras/fleet/system/test_fleet.py"
     "::test_each_proxy_deals_requests_of_one_connection_to_both_servers",
     "reload": "standard/ctl/system/test_ctl_upkeep.py"

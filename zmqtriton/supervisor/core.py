@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.load_calls import LoadCalls, StagedFiles
@@ -33,6 +34,7 @@ from zmqtriton.supervisor.models.order import (
 )
 from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.models.startup import Startup
+from zmqtriton.supervisor.models.stub_tasks import StubTasks
 from zmqtriton.supervisor.plan import Guard, Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.audience import Audience
@@ -94,12 +96,15 @@ class SupervisorCore:
             gpus=info.gpus,
         )
         audience = Audience(self._introductions, self._acknowledgements, self._peers)
-        parts = CoreParts(plan, policy, info, self, self._introductions, audience, self._counts)
+        tasks = StubTasks(plan, addons.tasks)
+        parts = CoreParts(
+            plan, policy, info, self, self._introductions, audience, self._counts, tasks
+        )
         self._features = Features(plan, [make(parts) for make in features])
         sources = (feature.source for feature in self._features)
         self._readings = ModelReadings(plan, next(filter(None, sources), None))
         preparations = EnvironmentPreparations(plan, self._introductions)
-        helpers = [preparations, *(one for each in self._features for one in each.helpers)]
+        helpers = [preparations, tasks, *(one for each in self._features for one in each.helpers)]
         self._context = self._surroundings(preparations, audience)
         self._connect(info, helpers, pid)
 

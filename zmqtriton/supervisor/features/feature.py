@@ -19,6 +19,7 @@ from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.readings import ModelSource
+from zmqtriton.supervisor.models.stub_tasks import StubTasks
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
@@ -76,6 +77,7 @@ class CoreParts(NamedTuple):
     introductions: Introductions
     audience: Audience
     counts: BrokerCounts
+    tasks: StubTasks
 
 
 class Feature:

@@ -1,0 +1,25 @@
+"""Inspection: what a model is doing, seen from inside its process while it serves.
+
+A feature of the supervisor (`feature.py`) has instances run a task (`sampler.py`,
+`growth.py`), and commands turn the answers into lines, a flame graph and files.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.sdk import AddOn
+
+ADDON = AddOn(
+    "inspection",
+    title="Inspection",
+    tasks={
+        "profile": ".sampler:sample",
+        "memory": ".growth:measure",
+    },
+    http=".extension:EXTENSION",
+    feature=".feature:Inspections",
+    findings=".explaining",
+    ctl={
+        "profile": ".command:profile",
+        "memory": ".memory_command:memory",
+    },
+)
