@@ -51,11 +51,14 @@ def find_all(facts: Facts) -> list[Finding]:
 
 
 def _without_harm(facts: Facts, finding: Finding) -> Finding:
-    """Advise a reload where a restart would end a serving model."""
+    """Advise new processes beside the old ones where a restart would end a serving model."""
     if not facts.serves:
         return finding
-    restart, reload = (f"zmqtriton-ctl {verb} {facts.word}" for verb in ("restart", "reload"))
-    commands = [reload if command == restart else command for command in finding.commands]
+    restart, renew = (
+        f"zmqtriton-ctl restart {facts.word}",
+        f"zmqtriton-ctl reload {facts.word} --force",
+    )
+    commands = [renew if command == restart else command for command in finding.commands]
     return replace(finding, commands=tuple(dict.fromkeys(commands)))
 
 

@@ -236,8 +236,12 @@ def _hanging(facts: Facts, row: Document, stub: Document, command: str) -> Findi
     long = format_duration(stub["executing_s"])
     usual_s = row["usual_execution_ns"] / 1e9
     text = f"instance {stub['instance']} hangs or is slow{place}: one execution lasts for {long}"
-    restart = f"zmqtriton-ctl restart {facts.word} --instance {shlex.quote(stub['instance'])}"
-    return warning(f"{text}, where others take {brief(usual_s)}", _ENDS_BY_ITSELF, command, restart)
+    text += f", where others take {brief(usual_s)}"
+    return warning(text, _ENDS_BY_ITSELF, command, _restart(facts, stub))
+
+
+def _restart(facts: Facts, stub: Document) -> str:
+    return f"zmqtriton-ctl restart {facts.word} --instance {shlex.quote(stub['instance'])}"
 
 
 def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
@@ -254,9 +258,9 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
         since = f", one execution for {long}" if long != "0s" else ""
         text = f"it hangs or is slow{facts.place}: {held} in progress{since}"
-        reload = f"zmqtriton-ctl reload {facts.word}"
         text += ", and none completed during the check"
-        yield warning(text, _ENDS_BY_ITSELF, stacks, reload)
+        restarts = (_restart(facts, stub) for stub in facts.stubs[:_MAX_HANGING])
+        yield warning(text, _ENDS_BY_ITSELF, stacks, *restarts)
 
 
 def judge_tokens(clients: Sequence[Document]) -> Iterator[Finding]:

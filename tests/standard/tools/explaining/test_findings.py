@@ -257,7 +257,7 @@ def test_an_instance_that_was_killed_and_is_back_need_not_be_restarted(reason: R
         died = stub(state, restarts=1, **end)
         finding = first(Facts("m", index=[READY], status={"processes": [died, stub()]}))
 
-        assert needs_restart == ("zmqtriton-ctl reload m" in finding.commands)
+        assert needs_restart == ("zmqtriton-ctl reload m --force" in finding.commands)
         assert "zmqtriton-ctl restart m" not in finding.commands
 
 
@@ -335,7 +335,7 @@ def test_nothing_that_is_advised_ends_what_serves() -> None:
 
     for facts in serving:
         commands = [command for finding in find_all(facts) for command in finding.commands]
-        assert "zmqtriton-ctl reload m" in commands
+        assert "zmqtriton-ctl reload m --force" in commands
         assert "zmqtriton-ctl restart m" not in commands
     assert "zmqtriton-ctl restart m" in first(Facts("m", index=[other])).commands
 
