@@ -11,6 +11,7 @@ from zmqtriton_extras.inspection.explaining.reading import Known, ask
 from zmqtriton_extras.inspection.explaining.waits import (
     find_failing_callees,
     find_slowest_step,
+    find_stops,
     find_waits,
 )
 from zmqtriton_standard.tools.explaining.facts import Facts, Reader
@@ -24,6 +25,9 @@ def read(reader: Reader, facts: Facts) -> Known:
 def findings(facts: Facts, known: Known) -> Iterator[Finding]:
     """Tell of memory that grows, of callees that fail, and why requests wait."""
     yield from find_growth(facts)
+    if stops := find_stops(facts):
+        yield from stops
+        return
     for row in facts.rows("counts"):
         yield from find_failing_callees(facts, row)
         yield from find_waits(facts, known, row)

@@ -35,6 +35,22 @@ _DELAYED = 1.5
 _STREAM = 2
 
 
+def find_stops(facts: Facts) -> list[Finding]:
+    """Return where instances stand for a debugger."""
+    findings = []
+    for stop in facts.rows("debugged"):
+        at = stop["place"].rpartition("/")[2]
+        text = f"instance {stop['instance']} stands at {at}, "
+        if stop["has_operator"] and at:
+            advice = "It goes on after `continue`, or when the debugger ends."
+            findings.append(note(f"{text}where somebody debugs it", advice))
+        elif at:
+            advice = "A debugger lets it go on; without one it does so by itself after 10 minutes."
+            debug = f"zmqtriton-ctl debug {facts.word}"
+            findings.append(warning(f"{text}where a breakpoint() waits", advice, debug))
+    return [_told(finding) for finding in findings]
+
+
 def find_waits(facts: Facts, known: Known, row: Document) -> Iterator[Finding]:
     """Tell what the requests to a version wait for."""
     if row.get("pending") and any(q["quota"] == PACE for q in facts.rows("quotas")):

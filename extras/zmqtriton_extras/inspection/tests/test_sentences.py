@@ -13,6 +13,7 @@ _OWN = "extras/inspection/system/"
 #: Advice that no test follows, by its first words: why not.
 UNFOLLOWED: dict[str, str] = {
     "The GPU is what takes the time": "needs a GPU",
+    "It goes on after `continue`": "says what an operator does who debugs",
 }
 #: Advice that a test elsewhere follows, by its first words, and that test.
 ELSEWHERE = {
