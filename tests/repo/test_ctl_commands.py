@@ -103,7 +103,7 @@ TESTED = {
     "wait": "standard/ctl/system/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
 }
 #: Commands that print in one form only: a live view, and what other programs read.
-OF_ONE_FORM = {"completion", "proxy", "top"}
+OF_ONE_FORM = {"completion", "debug", "proxy", "top"}
 
 
 BY_WORDS = {

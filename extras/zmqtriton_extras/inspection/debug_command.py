@@ -86,7 +86,7 @@ def _connected(answer: Mapping[str, Any]) -> socket.socket:
 
 
 def _converse(connection: socket.socket, typed: int, shown: int) -> None:
-    """Pass on what is typed and what is said, until the other end has no more to say."""
+    """Pass on the operator's commands and the debugger's texts, until the debugger ends."""
     sys.stdout.flush()
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)

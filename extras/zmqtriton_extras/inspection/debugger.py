@@ -68,7 +68,7 @@ class _Session:
     # ---------------------------------------------------------------- the operator
 
     def await_operator(self) -> bool:
-        """Return whether somebody has come with the token."""
+        """Return whether an operator has come with the token."""
         deadline_s = time.monotonic() + _COME_WITHIN_S
         try:
             while self._connection is None:
@@ -99,7 +99,7 @@ class _Session:
         """Nothing is kept back."""
 
     def readline(self) -> str:
-        """Return what the operator types; "" if he has gone or says nothing for too long."""
+        """Return the operator's next line; "" if he has gone or is silent for too long."""
         while b"\n" not in self._received and not self.is_over:
             if self._connection is None:
                 return ""

@@ -1,7 +1,7 @@
-"""Who is debugged: has instances wait at a `breakpoint()`, and begins sessions with operators.
+"""Debuggers of instances: an instance waits at a `breakpoint()`, and an operator gets a session.
 
 The session itself is between the operator's program and the instance. Meanwhile the limits of time
-of that instance rest; a model that nobody comes for goes on. Does no I/O.
+of that instance rest; a model without an operator goes on after a while. Does no I/O.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from zmqtriton.supervisor import (
     find_model,
     required_model_name,
 )
+from zmqtriton_extras.inspection.feature import text_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
@@ -54,7 +55,7 @@ class Debugging(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         self._tasks = core.tasks
-        #: By the serial of the instance.
+        #: Instances that stand, by their serials.
         self._stops: dict[int, _Stop] = {}
 
     @property
@@ -112,12 +113,10 @@ class Debugging(Feature):
     async def _debug(self, call: ControlCall) -> dict[str, Any]:
         arguments = call.arguments
         check_names("a debugger", arguments, ("model", "instance", "seconds"))
-        model, chosen = required_model_name(arguments), arguments.get("instance", "")
+        model, chosen = required_model_name(arguments), text_of(arguments, "instance")
         seconds = arguments.get("seconds", _SILENT_S)
         if type(seconds) not in (int, float) or not 0 < seconds <= _MOST_SILENT_S:
             raise InvalidArgument(f"seconds must be a number above 0, up to {_MOST_SILENT_S:g}")
-        if type(chosen) is not str:
-            raise InvalidArgument("instance must be a text")
         find_model(self._server.models, model)
         instance = self._choose(model, chosen)
         address, token = (secrets.token_hex(16) for _ in range(2))

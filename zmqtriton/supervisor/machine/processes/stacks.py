@@ -47,7 +47,7 @@ class StackLines:
         return b"".join(others)
 
 
-class StubOutput(Protocol):
+class StackOutput(Protocol):
     """The output of a process, as far as stacks are concerned."""
 
     def take_stacks(self) -> StackLines:
@@ -60,7 +60,7 @@ class StubOutput(Protocol):
 class StackReading:
     """The stacks of one process."""
 
-    def __init__(self, output: StubOutput) -> None:
+    def __init__(self, output: StackOutput) -> None:
         """Keep the stacks of this output; the signal is sent afterwards."""
         self._output = output
         self._written = output.take_stacks()

@@ -240,7 +240,7 @@ FAULTS: dict[str, Fault] = {
         _BY_A_THREAD.config,
         _BY_A_THREAD.code,
         "in its own threads, not in its queue: it is at model.py, line 16, in work",
-        "Its threads are what is slow.",
+        "Its threads are slow, not execute().",
         _cured_by(_BY_FOUR),
         load=serve,
         provoke=_asked_over_and_over("streams_by_a_thread"),
