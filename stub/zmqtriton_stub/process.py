@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import io
+import json
 import os
 import re
 import signal
@@ -19,9 +20,10 @@ from _thread import LockType, allocate_lock, start_new_thread
 from typing import Any, Callable, Dict, Optional
 
 from zmqtriton_floor import logs, prctl
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_stub import instance
+from zmqtriton_stub import instance, tasks
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.own_process import OwnProcess
@@ -86,6 +88,7 @@ def prepare(name: str) -> None:
     os.register_at_fork(after_in_child=instance.become_forked)
     attribute()
     watch_for_crashes()
+    sys.breakpointhook = stop_at_breakpoint
 
 
 def watch_for_crashes() -> None:
@@ -94,6 +97,19 @@ def watch_for_crashes() -> None:
     # For one that is asked where it is: works without Python's help, so also where it hangs. The
     # stacks of threads that run meanwhile cannot be read.
     faulthandler.register(prctl.STACKS_SIGNAL, all_threads=not instance.runs_in_parallel())
+
+
+def stop_at_breakpoint(*args: Any, **kwargs: Any) -> Any:
+    """Have an add-on take over at a `breakpoint()`; without one it is Python's, as in programs."""
+    subject, frame = instance.here(), sys._getframe(1)
+    about = {"place": f"{frame.f_code.co_filename}:{frame.f_lineno}"}
+    try:
+        if subject is None or subject.call is None or "PYTHONBREAKPOINT" in os.environ:
+            raise Unavailable("no add-on can be asked")
+        code = subject.call("breakpoint", json.dumps(about))
+    except ZmqTritonError:
+        return sys.__breakpointhook__(*args, **kwargs)
+    return code and tasks.execute(code, subject, frame)
 
 
 def take_signals_elsewhere() -> None:

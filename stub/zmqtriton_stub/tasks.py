@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from _thread import start_new_thread
-from typing import Any, Callable, List, Optional, Protocol, Sequence
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence
 
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError
@@ -42,16 +42,20 @@ def begin(instance: Optional[Subject], tell: Callable[[Any], None], call: wire.C
         tell(wire.CallResult(call.id, InternalError.number, str(error), ""))
 
 
+def execute(code: Dict[str, Any], *arguments: Any) -> Any:
+    """Run the function of an add-on."""
+    spec = importlib.util.spec_from_file_location("zmqtriton_task", code["file"])
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module in {code['file']}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, code["function"])(*arguments, **code["values"])
+
+
 def _run(instance: Optional[Subject], call: wire.Call) -> wire.CallResult:
     prctl.set_name(RUN)
     try:
-        request = json.loads(call.arguments)
-        spec = importlib.util.spec_from_file_location("zmqtriton_task", request["file"])
-        if spec is None or spec.loader is None:
-            raise ImportError(f"no module in {request['file']}")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        result = getattr(module, request["function"])(instance, **request["values"])
+        result = execute(json.loads(call.arguments), instance)
         return wire.CallResult(call.id, 0, "", json.dumps(result))
     except Exception as error:  # noqa: BLE001 - the model and its server go on
         return wire.CallResult(call.id, InternalError.number, clip(describe(error)), "")

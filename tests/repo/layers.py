@@ -689,6 +689,7 @@ LAYERS = (
             "zmqtriton_extras.inspection",
             "zmqtriton_standard.ctl",
             "zmqtriton_standard.memory.readings",
+            "zmqtriton_standard.tools.explaining.causes",
             "zmqtriton_standard.tools.explaining.facts",
         ),
         ("click",),
@@ -709,7 +710,7 @@ LAYERS = (
     *(
         Layer(
             f"zmqtriton_extras.inspection.{name}",
-            (_FLOOR, "zmqtriton.supervisor"),
+            (_FLOOR, "zmqtriton.supervisor", "zmqtriton_extras.inspection.feature"),
             (),
             "is a feature of the supervisor, and decides",
         )

@@ -44,6 +44,8 @@ TESTED = {
     "config": "standard/ctl/system/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
     "doctor": "standard/tools/system/test_doctor.py"
     "::test_a_server_that_is_well_and_one_that_is_stopped",
+    "debug": "extras/inspection/system/test_debug.py"
+    "::test_a_breakpoint_waits_for_the_debugger_which_sees_the_models_variables",
     "drain": "standard/draining/system/test_draining.py"
     "::test_the_operator_drains_and_unloads_a_model",
     "env clean": "loads/test_environments.py"
@@ -101,7 +103,7 @@ TESTED = {
     "wait": "standard/ctl/system/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
 }
 #: Commands that print in one form only: a live view, and what other programs read.
-OF_ONE_FORM = {"completion", "proxy", "top"}
+OF_ONE_FORM = {"completion", "debug", "proxy", "top"}
 
 
 BY_WORDS = {

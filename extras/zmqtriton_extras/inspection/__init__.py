@@ -14,12 +14,15 @@ ADDON = AddOn(
     tasks={
         "profile": ".sampler:sample",
         "memory": ".growth:measure",
+        "debug": ".debugger:debug",
+        "debug_here": ".debugger:debug_here",
     },
     http=".extension:EXTENSION",
-    feature=".feature:Inspections",
+    feature=(".feature:Inspections", ".debugging:Debugging"),
     findings=".explaining",
     ctl={
         "profile": ".command:profile",
         "memory": ".memory_command:memory",
+        "debug": ".debug_command:debug",
     },
 )

@@ -58,7 +58,7 @@ class Inspections(Feature):
     async def _profile(self, call: ControlCall) -> dict[str, Any]:
         arguments = call.arguments
         check_names("a profile", arguments, ("model", "seconds", "instance", "request"))
-        seconds, request = _seconds(arguments, 10.0), _text(arguments, "request")
+        seconds, request = _seconds(arguments, 10.0), text_of(arguments, "request")
         instances = self._choose(arguments)
         values = {
             "seconds": seconds,
@@ -101,7 +101,7 @@ class Inspections(Feature):
 
     def _choose(self, arguments: dict[str, Any]) -> list[StubPlace]:
         """Return the chosen instances. Raises InvalidArgument, or Unavailable for busy ones."""
-        model, chosen = required_model_name(arguments), _text(arguments, "instance")
+        model, chosen = required_model_name(arguments), text_of(arguments, "instance")
         find_model(self._server.models, model)
         instances = list(self._instances(model))
         if chosen:
@@ -134,10 +134,10 @@ def _seconds(arguments: dict[str, Any], default: float) -> float:
     return float(seconds)
 
 
-def _text(arguments: dict[str, Any], name: str) -> str:
+def text_of(arguments: dict[str, Any], name: str) -> str:
     text = arguments.get(name, "")
     if type(text) is not str:
-        raise InvalidArgument(f"{name} must be a text")
+        raise InvalidArgument(f"{name} is no text: write it in quotes")
     return text
 
 

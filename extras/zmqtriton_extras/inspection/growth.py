@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 #: Frames of an allocation that are kept: the model's own may lie behind those of libraries.
 _FRAMES = 12
-#: What is allocated in this share of the time is no growth yet: buffers, caches that fill.
+#: Share of the time whose allocations are no growth yet: buffers, caches that fill.
 _SETTLING = 0.25
 _MOST_ROWS = 20
 #: Containers that are named: each takes a look at all objects.
@@ -36,7 +36,7 @@ _CACHE = "_lru_cache_wrapper"
 
 
 def measure(instance: Any, seconds: float) -> dict[str, Any]:
-    """Return what has grown in this process in so many seconds."""
+    """Return the growth of this process in these seconds."""
     if tracemalloc.is_tracing():
         raise RuntimeError("the model traces its allocations itself (tracemalloc)")
     # the collector shows nothing of what was there before the first request, which is frozen
@@ -148,7 +148,7 @@ class _Look:
 
 
 def _items(one: Any) -> int | None:
-    """Return the number of items of a container; None of what is none."""
+    """Return the number of items of a container; None of another object."""
     name = type(one).__name__
     if name == _CACHE:
         return int(one.cache_info().currsize)
@@ -220,7 +220,7 @@ def _is_ours(holder: dict[str, Any]) -> bool:
 
 
 class _Step(NamedTuple):
-    """What an object is called by what holds it."""
+    """The name of an object by its holder."""
 
     name: str
     holder: Any
@@ -231,7 +231,7 @@ class _Step(NamedTuple):
 
 
 def _name(one: Any, ours: Any) -> tuple[str, str, int]:
-    """Return what a container is called where it is held, and the place of what holds it."""
+    """Return the name of a container by its holders, and the place of the outermost."""
     path = ""
     for _ in range(_MOST_STEPS):
         step = _step(one, ours)
@@ -383,6 +383,6 @@ def _line_of(file: str, name: str) -> int:
 
 
 def _growth(before: Any, after: Any) -> list[list[Any]]:
-    """Return what has become more: name, before and after, most first."""
+    """Return the rows that have grown: name, before and after, largest growth first."""
     rows = [[name, before[name], after[name]] for name in after if after[name] > before[name]]
     return sorted(rows, key=lambda row: row[1] - row[2])[:_MOST_ROWS]

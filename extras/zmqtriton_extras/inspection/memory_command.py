@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl memory`: which memory of a model grows, and what holds it."""
+"""`zmqtriton-ctl memory`: the memory of a model that grows, and its holders."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Time(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @with_format
 @click.pass_context
 def memory(context: click.Context, model: str, seconds: float, instance: str, form: str) -> None:
-    """Show which memory of MODEL grows, by the lines of its code and by what holds it.
+    """Show which memory of MODEL grows, by the lines of its code and by its holders.
 
     The model serves meanwhile, more slowly: its allocations are traced.
     """

@@ -45,13 +45,17 @@ class StubTasks(HelperOwner):
         """Have an instance run a function with these arguments; return its result, or the error."""
         key = instance.serial, next(self._numbers)
         result = self._results[key] = Promise()
-        request = json.dumps({**self._find_code()[name]._asdict(), "values": values})
+        request = json.dumps(self.code(name, values))
         self._plan.enqueue(
             Send(instance.serial, wire.Call(key[1], _VERB, request)),
             Signal(instance.serial, int(READ_SIGNAL), thread=SIGNAL_THREAD),
         )
         self._plan.call_later(within_s, lambda: self._end(key, DeadlineExceeded("no answer")))
         return result
+
+    def code(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a function with these arguments, as stubs take it."""
+        return {**self._find_code()[name]._asdict(), "values": values}
 
     def _end(self, key: tuple[int, int], result: Any) -> None:
         if key in self._results:

@@ -93,5 +93,6 @@ def find_growth(facts: Facts) -> Iterator[Finding]:
         f"{text}, from {sizes} in {count_of(growth['executions'], 'execution')}{others}",
         advice,
         f"zmqtriton-ctl status {facts.word}",
+        f"zmqtriton-ctl memory {facts.word} --between 10s",
         f"zmqtriton-ctl reload {facts.word} --force",
     )

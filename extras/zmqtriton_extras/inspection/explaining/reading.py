@@ -1,4 +1,4 @@
-"""What is asked of a server about a model at work, beyond the facts of each model."""
+"""Questions to a server about a model at work, beyond the facts of each model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zmqtriton_standard.tools.explaining.facts import Document, Facts, Reader
 _MOST_CHAINS = 20
 
 
-class Known(NamedTuple):
+class AtWork(NamedTuple):
     memory: Memory | None = None
     #: The model's configuration; empty if it has had no requests.
     config: Document = MappingProxyType({})
@@ -24,11 +24,11 @@ class Known(NamedTuple):
     stacks: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
-def ask(reader: Reader, facts: Facts) -> Known:
+def ask(reader: Reader, facts: Facts) -> AtWork:
     """Ask about a model; in an overview of all models about its configuration alone."""
     rows = facts.rows("counts")
     if not any(row.get("executed") or row.get("unanswered") for row in rows):
-        return Known(_memory(reader, facts))
+        return AtWork(_memory(reader, facts))
     steps: dict[str, Sequence[str]] = {}
     config: Document = reader.ask("config", {"model": facts.model})
     documents = {facts.model: config}
@@ -41,7 +41,7 @@ def ask(reader: Reader, facts: Facts) -> Known:
     is_at_work = any(row.get("unanswered") or row.get("oldest_execution_ns") for row in rows)
     has_look = is_at_work and bool(facts.stubs) and not facts.is_overview
     stacks = reader.stacks(facts.model) if has_look else {}
-    return Known(_memory(reader, facts), config, steps, stacks)
+    return AtWork(_memory(reader, facts), config, steps, stacks)
 
 
 def _memory(reader: Reader, facts: Facts) -> Memory | None:

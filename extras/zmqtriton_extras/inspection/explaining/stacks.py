@@ -19,17 +19,17 @@ _GPU_WAITS = frozenset({"synchronize", "wait", "block_until_ready", "stream_sync
 
 
 class Place(NamedTuple):
-    #: As in ` (model.py, line 8, in execute)`.
+    #: Words as in ` (model.py, line 8, in execute)`.
     text: str
     #: True in a thread that executes requests, and not in one that the model has started.
     executes: bool
-    #: It waits in `send()` of a response.
+    #: True if it waits in `send()` of a response.
     sends: bool
     waits_for_gpu: bool
 
 
 def places(stacks: Mapping[str, Sequence[str]], model: str) -> list[Place]:
-    """Return the places of threads that are at work in the model's code; those that idle not."""
+    """Return the places of the threads at work in the model's code, without idle threads."""
     threads = [stack for lines in stacks.values() for stack in stacks_of(lines)]
     return [place for stack in threads for place in _places(stack, model)]
 

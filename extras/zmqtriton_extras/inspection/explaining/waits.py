@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from zmqtriton.findings import Finding, note, warning
-from zmqtriton_extras.inspection.explaining.reading import Known
+from zmqtriton_extras.inspection.explaining.reading import AtWork
 from zmqtriton_extras.inspection.explaining.stacks import Place, places
 from zmqtriton_standard.ctl import format_duration
 from zmqtriton_standard.tools.explaining.facts import (
@@ -35,16 +35,32 @@ _DELAYED = 1.5
 _STREAM = 2
 
 
-def find_waits(facts: Facts, known: Known, row: Document) -> Iterator[Finding]:
+def find_stops(facts: Facts) -> list[Finding]:
+    """Return a finding about each instance that stands for a debugger."""
+    findings = []
+    for stop in facts.rows("debugged"):
+        at = stop["place"].rpartition("/")[2]
+        text = f"instance {stop['instance']} stands at {at}, "
+        if stop["has_operator"] and at:
+            advice = "It goes on after `continue`, or when the debugger ends."
+            findings.append(note(f"{text}where somebody debugs it", advice))
+        elif at:
+            advice = "A debugger lets it go on; without one it does so by itself after 10 minutes."
+            debug = f"zmqtriton-ctl debug {facts.word}"
+            findings.append(warning(f"{text}where a breakpoint() waits", advice, debug))
+    return [_of_standstill(finding) for finding in findings]
+
+
+def find_waits(facts: Facts, state: AtWork, row: Document) -> Iterator[Finding]:
     """Tell what the requests to a version wait for."""
     if row.get("pending") and any(q["quota"] == PACE for q in facts.rows("quotas")):
         return  # the quota is told
-    at_work = places(known.stacks, facts.model)
+    at_work = places(state.stacks, facts.model)
     stands = bool(facts.hanging(row)) or facts.stands_still(row)
     sends = [place for place in at_work if place.sends]
     if sends and stands:
         yield _unread(facts, row, sends[0])
-    elif _is_in_threads(known, row) and (stands or _takes_long(row)):
+    elif _is_in_threads(state, row) and (stands or _takes_long(row)):
         yield _in_threads(facts, row, [place for place in at_work if not place.executes])
     elif stands:
         return  # the rest is told
@@ -58,21 +74,21 @@ def find_waits(facts: Facts, known: Known, row: Document) -> Iterator[Finding]:
             *facts.scale_commands(row),
         )
     else:
-        yield from _slow_findings(facts, known, row)
+        yield from _slow_findings(facts, state, row)
         yield from _gpu_findings(facts, at_work)
 
 
 # --------------------------------------------------------------- decoupled models
 
 
-def is_decoupled(known: Known) -> bool:
-    return bool(known.config.get("model_transaction_policy", {}).get("decoupled"))
+def is_decoupled(state: AtWork) -> bool:
+    return bool(state.config.get("model_transaction_policy", {}).get("decoupled"))
 
 
-def _is_in_threads(known: Known, row: Document) -> bool:
-    """True of requests that `execute` has taken, and that nobody executes any more."""
+def _is_in_threads(state: AtWork, row: Document) -> bool:
+    """True of requests that `execute` has taken and left to threads or tasks."""
     has_left = row.get("unanswered", 0) > row.get("pending", 0)
-    return is_decoupled(known) and has_left and not row.get("oldest_execution_ns")
+    return is_decoupled(state) and has_left and not row.get("oldest_execution_ns")
 
 
 def _takes_long(row: Document) -> bool:
@@ -91,7 +107,7 @@ def _in_threads(facts: Facts, row: Document, at_work: list[Place]) -> Finding:
     stacks = f"zmqtriton-ctl stacks {facts.word}"
     if not at_work:
         text = f"execute() has returned, and no thread of it is at work: it keeps {held}"
-        return _told(
+        return _of_standstill(
             warning(
                 f"{text} without an end",
                 "Each response sender must send TRITONSERVER_RESPONSE_COMPLETE_FINAL, also where "
@@ -103,10 +119,10 @@ def _in_threads(facts: Facts, row: Document, at_work: list[Place]) -> Finding:
     mean = ""
     if row["succeeded"]:
         mean = f", a request takes {row['success_ns'] / row['succeeded'] / 1e6:.1f} ms"
-    return _told(
+    return _of_standstill(
         warning(
             f"{held} in its own threads, not in its queue: it is at {places_of}{mean}",
-            "Its threads are what is slow. More of them, or what they wait for, make requests "
+            "Its threads are slow, not execute(). More of them, or less to wait for, make requests "
             "faster; this shows the lines where their time goes.",
             stacks,
             f"zmqtriton-ctl profile {facts.word} --seconds 2",
@@ -116,7 +132,7 @@ def _in_threads(facts: Facts, row: Document, at_work: list[Place]) -> Finding:
 
 def _unread(facts: Facts, row: Document, place: Place) -> Finding:
     long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
-    return _told(
+    return _of_standstill(
         warning(
             f"its client does not read: send() waits{place.text}, for {long} in this execution",
             "It goes on when the client reads or leaves. Give each stream a thread of its own, so "
@@ -126,7 +142,7 @@ def _unread(facts: Facts, row: Document, place: Place) -> Finding:
     )
 
 
-def _told(finding: Finding) -> Finding:
+def _of_standstill(finding: Finding) -> Finding:
     """Return a finding that says why nothing is completed, in place of a guess."""
     return replace(finding, is_of_standstill=True)
 
@@ -148,7 +164,7 @@ def _full_streams(facts: Facts, row: Document, streams: Mapping[str, int]) -> Fi
     )
 
 
-def _slow_findings(facts: Facts, known: Known, row: Document) -> Iterator[Finding]:
+def _slow_findings(facts: Facts, state: AtWork, row: Document) -> Iterator[Finding]:
     """Tell of requests that take long because they wait.
 
     A stream may last for long while its instance is free; only the queue's own time tells.
@@ -156,7 +172,7 @@ def _slow_findings(facts: Facts, known: Known, row: Document) -> Iterator[Findin
     if not row["succeeded"]:
         return
     whole_ms, waited_ms = row["success_ns"] / row["succeeded"] / 1e6, queue_ms(row)
-    path = follow(facts, known)
+    path = follow(facts, state)
     waiting = _waiting_step(facts, path)
     if waiting is not None:
         waited_ms = max(waited_ms, waiting.queue_ms)
@@ -166,7 +182,7 @@ def _slow_findings(facts: Facts, known: Known, row: Document) -> Iterator[Findin
     if not LARGE_SHARE * whole_ms < waited_ms <= whole_ms:
         return
     where, advice, commands = (
-        _of_step(facts, waiting, path) if waiting else _of_config(facts, known, row)
+        _of_step(facts, waiting, path) if waiting else _of_config(facts, state, row)
     )
     yield warning(
         f"requests take {whole_ms:.1f} ms, and {waited_ms:.1f} ms of that {where}",
@@ -176,14 +192,14 @@ def _slow_findings(facts: Facts, known: Known, row: Document) -> Iterator[Findin
     )
 
 
-#: Where requests wait, what helps, and its commands.
+#: Place of the waiting requests, advice, and its commands.
 _Cause = tuple[str, str, tuple[str, ...]]
 
 
-def _of_config(facts: Facts, known: Known, row: Document) -> _Cause:
+def _of_config(facts: Facts, state: AtWork, row: Document) -> _Cause:
     """Return the cause in a configuration, or else in the code."""
     commands = facts.scale_commands(row)
-    batching = known.config.get("dynamic_batching", {})
+    batching = state.config.get("dynamic_batching", {})
     delay_ms = int(batching.get("max_queue_delay_microseconds", 0)) / 1e3
     reload = f"zmqtriton-ctl reload {facts.word}"
     if "streams" in row:
@@ -192,26 +208,26 @@ def _of_config(facts: Facts, known: Known, row: Document) -> _Cause:
             "(MAX_STREAMS). A higher bound or more instances make that shorter."
         )
         return "in the queue", advice, commands
-    if known.config.get("sequence_batching"):
+    if state.config.get("sequence_batching"):
         return f"in the queue: {_HAVE_SLOTS}", _SLOTS, commands
     if queue_ms(row) < _DELAYED * delay_ms:
         where = f"in the queue, for others in their batch ({delay_ms:g} ms at most)"
         advice = "A lower max_queue_delay_microseconds makes it shorter; more instances do not."
         return where, advice, (reload,)
-    return _of_code(facts, known, row, commands)
+    return _of_code(facts, state, row, commands)
 
 
-def _of_code(facts: Facts, known: Known, row: Document, commands: tuple[str, ...]) -> _Cause:
+def _of_code(facts: Facts, state: AtWork, row: Document, commands: tuple[str, ...]) -> _Cause:
     if callee := facts.slowest_callee(row):
         return (*_of_callee(facts, facts.model, callee), commands)
-    if _is_streamed(known, row):
+    if _is_streamed(state, row):
         advice = (
             "Send from threads or from `async def execute`, so that execute() takes others while "
             "streams last; or use more instances."
         )
         where = "in the queue: it streams in execute(), which takes no other request meanwhile"
         return where, advice, commands
-    if _has_no_batches(known):
+    if _has_no_batches(state):
         advice = (
             "Add `dynamic_batching { }` to config.pbtxt, if execute() takes several requests at "
             "once; or use more instances."
@@ -221,14 +237,14 @@ def _of_code(facts: Facts, known: Known, row: Document, commands: tuple[str, ...
     return "in the queue", _INSTANCES, commands
 
 
-def _is_streamed(known: Known, row: Document) -> bool:
+def _is_streamed(state: AtWork, row: Document) -> bool:
     responses = row.get("direct_responses", 0) + row.get("brokered_responses", 0)
-    return is_decoupled(known) and responses >= _STREAM * max(1, row["succeeded"])
+    return is_decoupled(state) and responses >= _STREAM * max(1, row["succeeded"])
 
 
-def _has_no_batches(known: Known) -> bool:
+def _has_no_batches(state: AtWork) -> bool:
     """True of a model that could have batches, and is not configured to wait for any."""
-    config = known.config
+    config = state.config
     kinds = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
     return int(config.get("max_batch_size", 0)) > 1 and not any(kind in config for kind in kinds)
 
@@ -236,15 +252,15 @@ def _has_no_batches(known: Known) -> bool:
 # ------------------------------------------------------- ensembles and callers
 
 
-def follow(facts: Facts, known: Known) -> list[StepTimes]:
-    """Return what takes the time of an ensemble: its slowest step, that one's, and so on.
+def follow(facts: Facts, state: AtWork) -> list[StepTimes]:
+    """Return the models that take the time of an ensemble: its slowest step, that one's, and so on.
 
     Behind a step that is a model there is the model that it calls, if it mostly waits for that.
     """
     path: list[StepTimes] = []
     name = facts.model
-    while name in known.steps and len(path) < len(known.steps):
-        step = facts.slowest(known.steps[name])
+    while name in state.steps and len(path) < len(state.steps):
+        step = facts.slowest(state.steps[name])
         if step is None:
             return path
         path.append(step)
@@ -284,7 +300,7 @@ def _of_step(facts: Facts, step: StepTimes, path: list[StepTimes]) -> _Cause:
 
 
 def _of_callee(facts: Facts, model: str, callee: StepTimes) -> tuple[str, str]:
-    """Return where requests to a model that calls another wait, and what helps."""
+    """Return the place of requests to a model that calls another, and the advice."""
     own, others = facts.instances(model), facts.instances(callee.model)
     whose = "one instance waits" if own == 1 else "instances wait"
     verb = "it calls" if own == 1 else "they call"
@@ -295,9 +311,9 @@ def _of_callee(facts: Facts, model: str, callee: StepTimes) -> tuple[str, str]:
     return where, f"More instances of {it} and of '{callee.model}' make the queue shorter."
 
 
-def find_slowest_step(facts: Facts, known: Known) -> Iterator[Finding]:
+def find_slowest_step(facts: Facts, state: AtWork) -> Iterator[Finding]:
     """Name the step of an ensemble that takes the most time, and where it spends that."""
-    path = follow(facts, known)
+    path = follow(facts, state)
     if not path:
         return
     step, last = path[0], path[-1]
@@ -328,8 +344,8 @@ def _gpu_findings(facts: Facts, at_work: list[Place]) -> Iterator[Finding]:
         if place.waits_for_gpu:
             yield note(
                 f"it waits for its GPU{place.text} at this moment",
-                "The GPU is what takes the time: larger batches use it better, and a profile says "
-                "how much of the time that is.",
+                "The GPU takes the time: larger batches use it better, and a profile says how much "
+                "of the time that is.",
                 f"zmqtriton-ctl profile {facts.word} --seconds 2",
             )
             return

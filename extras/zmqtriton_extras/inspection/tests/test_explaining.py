@@ -10,7 +10,7 @@ import pytest
 from tests.standard.tools.explaining.test_findings import READY, counts, steps_of, stub
 from zmqtriton.findings import Finding
 from zmqtriton_extras.inspection import explaining
-from zmqtriton_extras.inspection.explaining.reading import Known
+from zmqtriton_extras.inspection.explaining.reading import AtWork
 from zmqtriton_extras.inspection.explaining.reading import steps_of as steps_in
 from zmqtriton_extras.inspection.explaining.sharing import Memory
 from zmqtriton_standard.tools.explaining import findings as standard
@@ -19,7 +19,7 @@ from zmqtriton_standard.tools.explaining.facts import Facts
 
 def find_all(facts: Facts, memory: Memory | None = None) -> list[Finding]:
     names = steps_in(facts.config)
-    known = Known(memory, facts.config, {facts.model: names} if names else {}, facts.stacks)
+    known = AtWork(memory, facts.config, {facts.model: names} if names else {}, facts.stacks)
     return standard.find_all(replace(facts, of_add_ons=[(explaining, known)]))
 
 

@@ -142,7 +142,7 @@ def test_who_does_not_answer_stands_still(world: SupervisorHarness) -> None:
         ({"seconds": 0}, "seconds must be a number above 0, up to 600"),
         ({"seconds": 601}, "seconds must be a number above 0, up to 600"),
         ({"seconds": "5"}, "seconds must be a number above 0, up to 600"),
-        ({"instance": 1}, "instance must be a text"),
+        ({"instance": 1}, "instance is no text"),
         ({"second": 1}, "a profile has no setting 'second'"),
         ({"model": ""}, "Model name cannot be empty"),
         ({"model": "nobody"}, "there is no model 'nobody'"),

@@ -12,7 +12,8 @@ _FOLDER = Path(__file__).parents[1] / "explaining"
 _OWN = "extras/inspection/system/"
 #: Advice that no test follows, by its first words: why not.
 UNFOLLOWED: dict[str, str] = {
-    "The GPU is what takes the time": "needs a GPU",
+    "The GPU takes the time": "needs a GPU",
+    "It goes on after `continue`": "says what an operator does who debugs",
 }
 #: Advice that a test elsewhere follows, by its first words, and that test.
 ELSEWHERE = {

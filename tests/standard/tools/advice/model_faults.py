@@ -669,13 +669,6 @@ _REQUESTS = {
         "execute() returns a list with an InferenceResponse for each request, in the same order.",
         provoke=asks(),
     ),
-    "stops_to_debug": Fault(
-        CONFIG,
-        failing("breakpoint()"),
-        "its code stops at a breakpoint() (model.py, line 9, in execute)",
-        "Remove it. `zmqtriton.testing.load_model` runs model.py in a program of your own",
-        provoke=asks(),
-    ),
     "exits_in_requests": Fault(
         CONFIG,
         failing("exit(3)"),

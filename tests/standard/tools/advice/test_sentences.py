@@ -32,6 +32,7 @@ UNFOLLOWED: dict[str, str] = {
     "Load it again.": "the server loads it again by itself, mostly before anybody asks",
     "On a busy machine, ask again. It is replaced if it dies": _BUSY,
     "Where that hangs, a restart begins anew.": _SHORT,
+    "Remove it. `zmqtriton.testing.load_model` runs": "of a server without the extra inspection",
     "More instances make the queue shorter; a lower --max-requests refuses earlier.": _MEMORY,
     # -- doctor
     "Its log says why, in a line with `the certificate of`.": _SHORT,

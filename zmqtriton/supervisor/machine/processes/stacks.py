@@ -1,8 +1,7 @@
 """The stacks that stubs write when they are asked to: taken out of their outputs, and not logged.
 
 Python writes them in C, in the handler of a signal, so also where a model keeps the interpreter's
-lock for ever. Nothing tells their end but the kernel: of the thread that has taken the signal it is
-known whether it is still in the handler. Where it is another thread, a pause is the end.
+lock for ever. Nothing tells their end: a pause is the end.
 """
 
 from __future__ import annotations
@@ -10,13 +9,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from selectors import BaseSelector
-from typing import Protocol
+from typing import Any, Protocol
 
 from zmqtriton.supervisor.machine.background import Worker
-from zmqtriton.supervisor.machine.processes.process import ChildProcess, find_thread
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.prctl import SIGNAL_THREAD, STACKS_SIGNAL
 
@@ -28,8 +24,8 @@ _LINE = re.compile(
 _MOST_LINES = 20_000
 _WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.02
-#: Everything is written after this pause, by what is known of the handler.
-_QUIET_S = {False: 0.06, None: 0.3}
+#: Everything is written after this pause.
+_QUIET_S = 0.3
 
 
 class StackLines:
@@ -61,41 +57,22 @@ class StackOutput(Protocol):
         """Log such lines again."""
 
 
-class AskedChild(Protocol):
-    """A child, as far as stacks are concerned."""
-
-    pid: int
-    #: The serial of the process whose thread it is; 0 for a process.
-    host: int
-
-    @property
-    def output(self) -> StackOutput | None:
-        """The output of a stub."""
-
-    @property
-    def process(self) -> ChildProcess | None:
-        """The process, if it is a child of this one."""
-
-
 class StackReading:
     """The stacks of one process."""
 
-    def __init__(self, output: StackOutput, pid: int) -> None:
+    def __init__(self, output: StackOutput) -> None:
         """Keep the stacks of this output; the signal is sent afterwards."""
         self._output = output
         self._written = output.take_stacks()
-        self._pid = pid
-        self._thread = find_thread(pid, SIGNAL_THREAD)
         self._seen = 0
         self._since_s = time.monotonic()
 
     def has_ended(self) -> bool:
         """Return whether the process has written everything."""
-        is_writing = is_in_handler(self._pid, self._thread, STACKS_SIGNAL)
         count, now_s = len(self._written.lines), time.monotonic()
-        if is_writing or count != self._seen:
+        if count != self._seen:
             self._seen, self._since_s = count, now_s
-        return not is_writing and count > 0 and now_s - self._since_s > _QUIET_S[is_writing]
+        return count > 0 and now_s - self._since_s > _QUIET_S
 
     def finish(self) -> list[str]:
         """Return the lines of the stacks; from now on such lines are logged."""
@@ -116,7 +93,7 @@ def wait_for_stacks(readings: Mapping[int, StackReading]) -> dict[int, list[str]
 class StackReader:
     """Has stubs write their stacks, and reads them in a thread."""
 
-    def __init__(self, selector: BaseSelector, children: Mapping[int, AskedChild]) -> None:
+    def __init__(self, selector: BaseSelector, children: Mapping[int, Any]) -> None:
         self._children = children
         self._worker = Worker(selector, "stacks")
 
@@ -134,7 +111,7 @@ class StackReader:
                 continue
             pids[serial] = origin.pid
             if origin.pid not in readings:
-                readings[origin.pid] = StackReading(origin.output, origin.pid)
+                readings[origin.pid] = StackReading(origin.output)
                 origin.process.signal(STACKS_SIGNAL, group=False, thread=SIGNAL_THREAD)
 
         def wait() -> dict[int, list[str]]:
@@ -145,13 +122,3 @@ class StackReader:
 
     def close(self) -> None:
         self._worker.close()
-
-
-def is_in_handler(pid: int, thread: int, number: int) -> bool | None:
-    """Return whether a thread has not yet left the handler of a signal; None if that is unknown."""
-    bit = 1 << (number - 1)
-    with suppress(OSError, ValueError, IndexError):
-        text = Path(f"/proc/{pid}/task/{thread}/status").read_text()
-        masks = [text.split(f"{name}:\t", 1)[1].split("\n", 1)[0] for name in ("SigPnd", "SigBlk")]
-        return any(int(mask, 16) & bit for mask in masks)
-    return None

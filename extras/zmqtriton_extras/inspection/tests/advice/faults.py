@@ -21,6 +21,7 @@ from tests.standard.tools.advice.model_faults import (
     Fault,
     asks,
     executing,
+    failing,
     initializing,
     model_of,
     nothing,
@@ -227,11 +228,19 @@ _ENDS = _KEPT.code.replace(
 )
 
 FAULTS: dict[str, Fault] = {
+    "stops_to_debug": Fault(
+        CONFIG,
+        failing("breakpoint()"),
+        "instance stops_to_debug_0 stands at model.py:8, where a breakpoint() waits",
+        "A debugger lets it go on; without one it does so by itself",
+        provoke=lambda world: world.ask_behind(),
+        untrue=("hangs",),
+    ),
     "slow_in_its_thread": Fault(
         _BY_A_THREAD.config,
         _BY_A_THREAD.code,
         "in its own threads, not in its queue: it is at model.py, line 16, in work",
-        "Its threads are what is slow.",
+        "Its threads are slow, not execute().",
         _cured_by(_BY_FOUR),
         load=serve,
         provoke=_asked_over_and_over("streams_by_a_thread"),

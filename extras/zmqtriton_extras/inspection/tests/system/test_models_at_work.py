@@ -15,7 +15,9 @@ from zmqtriton_extras.inspection.tests.advice.models_at_work import AT_WORK, AtW
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.long("extras/inspection/test_explaining.py::test_what_instances_wait_for_is_named"),
+    pytest.mark.long(
+        "extras/inspection/test_explaining.py::test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled"
+    ),
 ]
 
 FRONTENDS = ()
