@@ -318,6 +318,18 @@ LAYERS = (
         "gives requests to models of routes",
     ),
     Layer(
+        "zmqtriton_extras.functions",
+        ("zmqtriton_extras.functions",),
+        (),
+        "tells what a file has without importing it",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.backend",
+        ("zmqtriton_extras.functions.backend",),
+        ("numpy", "triton_python_backend_utils"),
+        "runs in the model's Python, without the server, and is copied into exported models",
+    ),
+    Layer(
         "zmqtriton_extras.routes.checks",
         ("zmqtriton.config", "zmqtriton_extras.routes.names"),
         (),

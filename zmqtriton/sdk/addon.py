@@ -135,6 +135,9 @@ class Backend(NamedTuple):
     #: The module that it imports, and the packages that bring that.
     module: str = ""
     brought_by: str = ""
+    #: Takes the path of a Python file, and returns the names of the models in it: () for a file of
+    #: another kind. The backend runs such a file without a configuration that names it.
+    models_in: str = ""
 
 
 class AddOn(NamedTuple):
