@@ -118,10 +118,10 @@ def _close(answers: Any) -> None:
 def _find(config: Dict[str, Any]) -> Tuple[Any, signature.Signature]:
     """Return the function of a model, or class, and its signature."""
     path = _path(config)
-    found = list(dict.fromkeys(signature.functions_of(import_file(path))))
-    by_name = {getattr(each, api.MARK).name: each for each in found}
+    functions = list(dict.fromkeys(signature.functions_of(import_file(path))))
+    by_name = {getattr(each, api.MARK).name: each for each in functions}
     name = config["name"]
-    marked = by_name.get(name) or (found[0] if len(found) == 1 else None)
+    marked = by_name.get(name) or (functions[0] if len(functions) == 1 else None)
     if marked is None:
         names = ", ".join(sorted(by_name)) or "none"
         text = f"{path} has no @model with the name '{name}', its models are: {names}"
