@@ -319,7 +319,22 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_extras.functions",
-        ("zmqtriton_extras.functions",),
+        (
+            _FLOOR,
+            "zmqtriton_extras.functions",
+            "zmqtriton_extras.routes.backend.multipart",
+            "zmqtriton_frontends.access.bearer_tokens",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_standard.generate",
+        ),
+        ("falcon", "numpy"),
+        "makes arguments of plain JSON",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.sources",
+        ("zmqtriton_extras.functions.backend.api",),
         (),
         "tells what a file has without importing it",
     ),

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Backend
+from zmqtriton.sdk import AddOn, Backend, Parameter
 
 ADDON = AddOn(
     "functions",
+    title="Functions",
+    parameters={
+        "FUNCTION": Parameter(
+            "JSON", "made of the hints", "Describes the function to the server; do not write it."
+        ),
+    },
+    http=".extension:EXTENSION",
+    needs=("routes",),
+    after=("routes",),
     backends={"functions": Backend(".backend", models_in=".sources:models_in")},
     public={
         "Array": ".backend.api:Array",

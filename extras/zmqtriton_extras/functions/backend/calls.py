@@ -14,18 +14,14 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function
-from zmqtriton_extras.functions.backend.kinds import Arrays, MismatchError
+from zmqtriton_extras.functions.backend.kinds import Arrays, MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import Parameter, Signature
 
 Values = Dict[str, Any]
 
 
-class RefusedError(Exception):
-    """Raised for a request that the function is not called for; the text names the place."""
-
-
 def arguments(signature: Signature, request: Any) -> Values:
-    """Return the arguments of the call that a request is. Raises RefusedError."""
+    """Return the arguments of the call that a request is. Raises MismatchError."""
     arrays = _arrays(signature, request)
     return {
         each.name: None if array is None else _decode(each, array)
@@ -35,11 +31,11 @@ def arguments(signature: Signature, request: Any) -> Values:
 
 
 def _arrays(signature: Signature, request: Any) -> List[Any]:
-    """Return the array of each parameter, None without one. Raises RefusedError."""
+    """Return the array of each parameter, None without one. Raises MismatchError."""
     tensors = {tensor.name(): tensor for tensor in request.inputs()}
     for each in signature.parameters:
         if each.name not in tensors and not each.is_optional:
-            raise RefusedError(f"{each.name}: expected {each.kind.expected}, got nothing")
+            raise MismatchError(f"{each.name}: expected {each.kind.expected}, got nothing")
     return [
         tensors[each.name].as_numpy() if each.name in tensors else None
         for each in signature.parameters
@@ -47,10 +43,8 @@ def _arrays(signature: Signature, request: Any) -> List[Any]:
 
 
 def _decode(parameter: Parameter, array: Any) -> Any:
-    try:
+    with Place(parameter.name):
         return parameter.kind.decode(array)
-    except MismatchError as error:
-        raise RefusedError(f"{parameter.name}: {error}") from None
 
 
 def response(signature: Signature, answer: Any) -> Any:
@@ -68,14 +62,15 @@ def response(signature: Signature, answer: Any) -> Any:
 
 def _encode(output: Any, value: Any) -> Any:
     try:
-        return output.kind.encode(value)
+        with Place(f"output '{output.name}'"):
+            return output.kind.encode(value)
     except MismatchError as error:
-        raise TypeError(f"output '{output.name}': {error}") from None
+        raise TypeError(str(error)) from None
 
 
 def failure(error: BaseException) -> Any:
     """Return the response of a request that failed so."""
-    if isinstance(error, RefusedError):
+    if isinstance(error, MismatchError):
         return _error(str(error), pb_utils.TritonError.INVALID_ARG)
     if isinstance(error, Failed):
         return _error(error.text, pb_utils.TritonError.INTERNAL)
@@ -148,7 +143,7 @@ class Batch:
                     if key not in calls:
                         calls[key] = Call(signature, self._decoded(single))
                     calls[key].entries.append(entry)
-            except RefusedError as error:
+            except MismatchError as error:
                 self._failures[place] = error
         self._calls = list(calls.values())
 

@@ -1,19 +1,20 @@
-"""The kinds of values that hints name, each with its tensor: type, shape, both conversions."""
+"""The kinds of values that hints name, each with its tensor: type, shape, both conversions.
+
+A kind is also known by its JSON schema alone: so the server reads and writes plain JSON with the
+code that the function's process has, and needs none of the function's own.
+"""
 
 from __future__ import annotations
 
-import types
-import typing
-from typing import Any, Dict, List, Sequence, Tuple
+import base64
+import json
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
-import triton_python_backend_utils as pb_utils
 
-from zmqtriton_extras.functions.backend.api import Array
-
-#: The origins of `X | Y` and `Union[X, Y]`; the first is of Python 3.10.
-_UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _INT64 = np.iinfo(np.int64)
+#: Fields of a schema for what JSON's own words do not say.
+DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
 
 
 class MismatchError(Exception):
@@ -24,17 +25,32 @@ class HintError(Exception):
     """Raised for a hint that names no kind of tensor."""
 
 
+class Place:
+    """Names the place of the hint or the value in errors that are raised within."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, (HintError, MismatchError)):
+            raise type(error)(f"{self._place}: {error}") from None
+
+
 class Kind:
     """The values of one hint."""
 
     #: TYPE_INT64 and the like.
-    datatype = ""
+    datatype = "TYPE_STRING"
     #: Shape of the tensor of one value; -1 is any size.
     dims: List[int] = [1]  # noqa: RUF012 - nobody changes it
     #: The expected value, in errors.
     expected = ""
     #: True for the entries of an array of numbers: their tensors have a dimension, they have none.
     is_number = False
+    schema: Dict[str, Any] = {}  # noqa: RUF012 - likewise
 
     def decode(self, array: Any) -> Any:
         """Return the value of an array. Raises MismatchError."""
@@ -44,28 +60,52 @@ class Kind:
         """Return the array of a value. Raises MismatchError."""
         raise NotImplementedError
 
+    def from_json(self, document: Any) -> Any:
+        """Return the value that JSON has as this document. Raises MismatchError."""
+        return document
+
+    def to_json(self, value: Any) -> Any:
+        """Return the document that JSON has for a value."""
+        return value
+
+    def from_text(self, text: str) -> Any:
+        """Return the document that a field of a form has as text. Raises MismatchError."""
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise self.mismatch(text) from None
+
+    def from_bytes(self, data: bytes) -> Any:
+        """Return the value that a file has. Raises MismatchError."""
+        return self.from_json(self.from_text(data.decode("utf-8", "replace")))
+
     def mismatch(self, value: Any) -> MismatchError:
         text = repr(value)
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         return MismatchError(f"expected {self.expected}, got {shown}")
 
 
-class _Element(typing.NamedTuple):
+class _Element(NamedTuple):
     datatype: str
     dtype: Any
     #: The types of Python's values and of numpy's.
     types: Tuple[type, ...]
     #: numpy's letters for types whose arrays become this one.
     letters: str
+    json_type: str
 
 
 _ELEMENTS: Dict[type, _Element] = {
-    bool: _Element("TYPE_BOOL", np.bool_, (bool, np.bool_), "b"),
-    int: _Element("TYPE_INT64", np.int64, (int, np.integer), "iu"),
-    float: _Element("TYPE_FP64", np.float64, (float, int, np.floating, np.integer), "fiu"),
-    str: _Element("TYPE_STRING", np.object_, (str,), ""),
-    bytes: _Element("TYPE_STRING", np.object_, (bytes,), ""),
+    bool: _Element("TYPE_BOOL", np.bool_, (bool, np.bool_), "b", "boolean"),
+    int: _Element("TYPE_INT64", np.int64, (int, np.integer), "iu", "integer"),
+    float: _Element(
+        "TYPE_FP64", np.float64, (float, int, np.floating, np.integer), "fiu", "number"
+    ),
+    str: _Element("TYPE_STRING", np.object_, (str,), "", "string"),
+    bytes: _Element("TYPE_STRING", np.object_, (bytes,), "", "string"),
 }
+SCALARS = frozenset(_ELEMENTS)
+_BASE64 = {"contentEncoding": "base64"}
 
 
 class Scalars(Kind):
@@ -74,11 +114,14 @@ class Scalars(Kind):
     def __init__(self, python: type, depth: int = 0) -> None:
         element = _ELEMENTS[python]
         self.python = python
-        self._convert: Any = python
         self.depth = depth
         self.datatype = element.datatype
         self.dims = [-1] * depth or [1]
         self.expected = f"{'list of ' * depth}{python.__name__}"
+        self.schema = {"type": element.json_type, **(_BASE64 if python is bytes else {})}
+        for _ in range(depth):
+            self.schema = {"type": "array", "items": self.schema}
+        self._convert: Any = python
         self._dtype, self._types, self._letters = element.dtype, element.types, element.letters
 
     def decode(self, array: Any) -> Any:
@@ -89,8 +132,7 @@ class Scalars(Kind):
         return array.tolist() if self.depth else array.reshape(-1).tolist()[0]
 
     def _text(self, item: Any) -> Any:
-        if isinstance(item, str):  # of a model in this process
-            item = item.encode()
+        item = as_bytes(item)
         if self.python is bytes:
             return item
         try:
@@ -109,7 +151,7 @@ class Scalars(Kind):
             array = np.array(value)
         except ValueError:  # rows of different lengths
             raise self.mismatch(value) from None
-        if not array.size and array.ndim <= self.depth:
+        if not array.size and 0 < array.ndim <= self.depth:
             return array.astype(self._dtype).reshape(array.shape + (0,) * (self.depth - array.ndim))
         has_kind = array.ndim == self.depth and array.dtype.kind in self._letters
         if not has_kind or (array.dtype == np.uint64 and self._dtype is np.int64):
@@ -120,12 +162,12 @@ class Scalars(Kind):
         shape: List[int] = []
         level: List[Any] = [value]
         for _ in range(self.depth):
-            if not all(isinstance(each, (list, tuple, np.ndarray)) for each in level):
+            sizes = {
+                len(each) if isinstance(each, (list, tuple, np.ndarray)) else -1 for each in level
+            }
+            if len(sizes) > 1 or -1 in sizes:
                 raise self.mismatch(value)
-            sizes = {len(each) for each in level} or {0}
-            if len(sizes) > 1:
-                raise self.mismatch(value)
-            shape += sizes
+            shape += sizes or {0}
             level = [item for each in level for item in each]
         array = np.empty(len(level), np.object_)
         array[:] = [self._element(item) for item in level]
@@ -143,6 +185,28 @@ class Scalars(Kind):
         except (UnicodeEncodeError, OverflowError):  # half a character; a number too large
             raise self.mismatch(value) from None
 
+    def from_json(self, document: Any) -> Any:
+        if self.python is not bytes:
+            return document
+        if isinstance(document, list):
+            return [self.from_json(each) for each in document]
+        return from_base64(document, self)
+
+    def to_json(self, value: Any) -> Any:
+        if self.python is not bytes:
+            return value
+        if isinstance(value, list):
+            return [self.to_json(each) for each in value]
+        return base64.b64encode(value).decode()
+
+    def from_text(self, text: str) -> Any:
+        if not self.depth and self.python in (str, bytes):
+            return text
+        return super().from_text(text.lower() if self.python is bool else text)
+
+    def from_bytes(self, data: bytes) -> Any:
+        return data if self.python is bytes and not self.depth else super().from_bytes(data)
+
 
 class Choice(Scalars):
     """One of the values of a `Literal`."""
@@ -154,6 +218,7 @@ class Choice(Scalars):
         super().__init__(types.pop())
         self.values = list(values)
         self.expected = f"one of {', '.join(map(repr, values))}"
+        self.schema = {"enum": self.values}
 
     def decode(self, array: Any) -> Any:
         return self._one_of(super().decode(array))
@@ -170,82 +235,95 @@ class Choice(Scalars):
 class Arrays(Kind):
     """Arrays of numpy."""
 
-    def __init__(self, datatype: str, dims: Sequence[int]) -> None:
-        self.datatype = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+    def __init__(self, datatype: str, dims: Sequence[int], *, is_number: bool = False) -> None:
+        name = "STRING" if datatype == "BYTES" else datatype
+        self.datatype = f"TYPE_{name}"
         self.dims = list(dims)
-        dtype = _numpy_type(self.datatype)
-        if dtype is None:
-            raise HintError(f"numpy has no arrays of {datatype!r}")
-        self._dtype = np.dtype(dtype)
+        self.is_number = is_number
+        try:
+            self._dtype = np.dtype(
+                np.object_ if name == "STRING" else name.replace("FP", "float").lower()
+            )
+        except TypeError:
+            raise HintError(f"numpy has no arrays of {datatype!r}") from None
         if not all(isinstance(dim, int) and (dim == -1 or dim > 0) for dim in dims):
             raise HintError(f"the sizes of an array are -1 or more than 0, not {list(dims)}")
         self.expected = f"array of {datatype} of shape {self.dims}"
+        self.schema = {"type": "array", DATATYPE: name, DIMS: self.dims}
+        if is_number:
+            self.schema["type"] = "number"
 
     def entry(self) -> Arrays:
         """Return the kind of the entries of a batch."""
-        entry = Arrays(self.datatype[len("TYPE_") :], self.dims[1:] or [1])
-        entry.is_number = len(self.dims) == 1
-        return entry
+        name = self.schema[DATATYPE]
+        return Arrays(name, self.dims[1:] or [1], is_number=len(self.dims) == 1)
 
     def decode(self, array: Any) -> Any:
         return array
 
     def encode(self, value: Any) -> Any:
         array = np.asarray(value)
-        if not np.can_cast(array.dtype, self._dtype, "same_kind") or not self.has_shape(array):
+        if not np.can_cast(array.dtype, self._dtype, "same_kind") or not self._has_shape(array):
             raise MismatchError(
                 f"expected {self.expected}, got array of {array.dtype} of shape {[*array.shape]}"
             )
         return array.astype(self._dtype, copy=False)
 
-    def has_shape(self, array: Any) -> bool:
+    def _has_shape(self, array: Any) -> bool:
         return array.ndim == len(self.dims) and all(
             dim in (-1, size) for dim, size in zip(self.dims, array.shape)
         )
 
+    def from_json(self, document: Any) -> Any:
+        """Return the array of nested lists; integers that a type cannot hold are refused."""
+        try:
+            array = np.array([document] if self.is_number else document)
+            if not array.size:
+                return array.astype(self._dtype)
+            converted = array.astype(self._dtype)
+            is_same = array.dtype.kind in "fb" or bool((converted == array).all())
+        except (ValueError, TypeError, OverflowError):
+            raise self.mismatch(document) from None
+        kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b", "O": "U"}
+        if array.dtype.kind not in kinds[self._dtype.kind] or not is_same:
+            raise self.mismatch(document)
+        return converted
 
-def _numpy_type(datatype: str) -> Any:
+    def to_json(self, value: Any) -> Any:
+        if self._dtype == np.object_:
+            return Scalars(str, len(self.dims)).decode(value)
+        return value.tolist()[0] if self.is_number else value.tolist()
+
+
+def kind_of_schema(schema: Dict[str, Any]) -> Kind:
+    """Return the kind of values that a schema describes, without the hint's own classes."""
+    if DATATYPE in schema:
+        return Arrays(schema[DATATYPE], schema[DIMS], is_number=schema["type"] == "number")
+    if "enum" in schema:
+        return Choice(schema["enum"])
+    depth, inner = 0, schema
+    while inner.get("type") == "array":
+        depth, inner = depth + 1, inner["items"]
+    for python, element in _ELEMENTS.items():
+        is_bytes = "contentEncoding" in inner
+        if inner.get("type") == element.json_type and is_bytes is (python is bytes):
+            return Scalars(python, depth)
+    raise HintError(f"there is no kind for {schema}")
+
+
+def as_bytes(item: Any) -> Any:
+    """Return an element of a tensor of strings as bytes: models of this process may give texts."""
+    return item.encode() if isinstance(item, str) else item
+
+
+def from_base64(document: Any, kind: Kind) -> bytes:
+    """Return the bytes of a text in base64, or of a data URL. Raises MismatchError."""
+    if not isinstance(document, str):
+        raise kind.mismatch(document)
+    head, comma, tail = document.partition(";base64,")
     try:
-        return pb_utils.triton_string_to_numpy(datatype)
-    except KeyError:
-        return None
-
-
-def kind_of(hint: Any) -> Kind:
-    """Return the kind that a hint names. Raises HintError."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, type) and hint in _ELEMENTS:
-        return Scalars(hint)
-    if origin is typing.Literal:
-        return Choice(arguments)
-    if origin is list and arguments:
-        inner = kind_of(arguments[0])
-        if type(inner) is Scalars:
-            return Scalars(inner.python, inner.depth + 1)
-    if isinstance(hint, type) and issubclass(hint, Array):
-        return Arrays(hint.datatype, hint.dims)
-    if hint is np.ndarray or origin is np.ndarray:
-        return Arrays(_element_of(arguments), [-1])
-    raise HintError(f"a model cannot have {getattr(hint, '__name__', hint)!r}")
-
-
-def _element_of(arguments: Tuple[Any, ...]) -> str:
-    """Return the type of `NDArray[np.float32]`; that of a plain array is FP32."""
-    dtype = typing.get_args(arguments[1])[0] if len(arguments) > 1 else np.float32
-    if not (isinstance(dtype, type) and issubclass(dtype, np.generic)):
-        raise HintError("an array's hint must name the type of its elements: NDArray[np.float32]")
-    if dtype is np.bool_:
-        return "BOOL"
-    letters = {"i": "INT", "u": "UINT", "f": "FP"}
-    named = np.dtype(dtype)
-    return f"{letters.get(named.kind, named.name)}{8 * named.itemsize}"
-
-
-def without_none(hint: Any) -> Tuple[Any, bool]:
-    """Return a hint without `None`, and whether it had that."""
-    if typing.get_origin(hint) not in _UNIONS:
-        return hint, False
-    others = [each for each in typing.get_args(hint) if each is not type(None)]
-    if len(others) != 1:
-        raise HintError("a model cannot have values of several types")
-    return others[0], True
+        return base64.b64decode(
+            tail if comma and head.startswith("data:") else document, None, True
+        )
+    except ValueError:
+        raise MismatchError(f"expected {kind.expected} in base64, got other text") from None

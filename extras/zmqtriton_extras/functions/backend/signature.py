@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import collections.abc
 import inspect
+import json
 import typing
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.api import MARK, Settings
-from zmqtriton_extras.functions.backend.kinds import Arrays, HintError, Kind, kind_of, without_none
+from zmqtriton_extras.functions.backend.hints import kind_of, without_none
+from zmqtriton_extras.functions.backend.kinds import Arrays, HintError, Kind, Place
 
 _STREAMS = (
     collections.abc.AsyncGenerator,
@@ -18,6 +20,8 @@ _STREAMS = (
     collections.abc.Iterable,
     collections.abc.Iterator,
 )
+#: The parameter of the configuration that describes a function to the server.
+DESCRIPTION = "FUNCTION"
 #: Name of the output of a function that returns one value.
 OUTPUT = "output"
 #: Maximum number of calls of an `async def` at the same time.
@@ -28,6 +32,8 @@ class Parameter(NamedTuple):
     name: str
     kind: Kind
     has_default: bool
+    #: The function's default, or None.
+    default: Any
     is_nullable: bool
     #: True in a batch for a value with one entry for each row of a request.
     has_entries: bool
@@ -100,22 +106,23 @@ def _parameter(row: inspect.Parameter, hints: Dict[str, Any], *, has_batches: bo
     if row.name not in hints:
         raise HintError(f"parameter '{row.name}' needs a hint, such as {row.name}: str")
     has_default = row.default is not row.empty
-    with _Place(f"parameter '{row.name}'"):
+    with Place(f"parameter '{row.name}'"):
         hint, is_nullable = without_none(hints[row.name])
         kind, has_entries = _kind(hint, has_batches=has_batches)
         if has_entries and (has_default or is_nullable):
             raise HintError("in a batch each request has entries: there is no default for them")
-    return Parameter(row.name, kind, has_default, is_nullable, has_entries)
+    default = row.default if has_default else None
+    return Parameter(row.name, kind, has_default, default, is_nullable, has_entries)
 
 
 def _outputs(hint: Any, *, has_batches: bool) -> Tuple[Any, List[Output]]:
-    with _Place("the return value"):
+    with Place("the return value"):
         if hint in (None, type(None)):
             raise HintError("it needs a hint, such as -> str")
         fields = _fields(hint)
     rows = []
     for name, each in (fields or {OUTPUT: hint}).items():
-        with _Place(f"output '{name}'"):
+        with Place(f"output '{name}'"):
             inner, is_nullable = without_none(each)
             kind, has_entries = _kind(inner, has_batches=has_batches)
             if has_batches and (is_nullable or not has_entries):
@@ -139,20 +146,6 @@ def _kind(hint: Any, *, has_batches: bool) -> Tuple[Kind, bool]:
     if has_batches and isinstance(kind, Arrays) and kind.dims[0] == -1:
         return kind.entry(), True
     return kind, False
-
-
-class _Place:
-    """Names the place of the hints that are read within."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, HintError):
-            raise HintError(f"{self._place}: {error}") from None
 
 
 # ---------------------------------------------------------- configuration
@@ -198,9 +191,35 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         # named as the group that a model without one gets
         group = {"name": document.get("name", ""), "count": signature.settings.instances}
         document["instance_group"] = [group]
+    parameters = document.setdefault("parameters", {})
+    parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
     if signature.is_async and not signature.is_stream:
-        parameters = document.setdefault("parameters", {})
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
+
+
+def describe(signature: Signature) -> Dict[str, Any]:
+    """Return the description of a function for the server, as JSON."""
+    return {
+        "about": signature.about,
+        "has_batches": signature.settings.batch > 0,
+        "is_stream": signature.is_stream,
+        "input": {
+            "type": "object",
+            "properties": {each.name: _schema(each) for each in signature.parameters},
+            "required": [each.name for each in signature.parameters if not each.is_optional],
+        },
+        "output": {
+            "type": "object",
+            "properties": {each.name: each.kind.schema for each in signature.outputs},
+        },
+    }
+
+
+def _schema(parameter: Parameter) -> Dict[str, Any]:
+    """Return the schema of an argument, with its default where JSON can have it."""
+    default, schema = parameter.default, parameter.kind.schema
+    is_plain = default is None or isinstance(default, (bool, int, float, str))
+    return {**schema, "default": default} if parameter.is_optional and is_plain else schema
 
 
 def _tensor(row: Any) -> Dict[str, Any]:
