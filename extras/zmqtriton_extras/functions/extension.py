@@ -126,9 +126,7 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
 
 _DESCRIPTIONS = RouteDescriptions(
     {
-        "Functions.call": Operation(
-            "Call the function with this name, by POST; 404 for all else"
-        ),
+        "Functions.call": Operation("Call the function with this name, by POST; 404 for all else"),
     }
 )
 

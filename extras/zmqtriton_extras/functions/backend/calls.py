@@ -8,7 +8,7 @@ function names, fails that request alone.
 from __future__ import annotations
 
 import traceback
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Coroutine, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -81,6 +81,15 @@ def failure(error: BaseException) -> Any:
 
 def _error(text: str, code: Any) -> Any:
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
+
+
+async def each_of(coroutines: Sequence[Coroutine[Any, Any, Any]], *, overlap: bool) -> List[Any]:
+    """Return what coroutines return; without overlap one after the other, and without a loop."""
+    if not overlap or len(coroutines) < 2:
+        return [await each for each in coroutines]
+    import asyncio  # most functions do without it
+
+    return list(await asyncio.gather(*coroutines))
 
 
 # ---------------------------------------------------------------- batches
@@ -172,40 +181,26 @@ class Batch:
             if array is not None or not each.has_default
         }
 
-    def run(self, function: Function) -> List[Any]:
-        """Return the responses of a function's calls."""
-        for call in self._calls:
-            while self._prune(call):
-                try:
-                    is_done = self._take(call, function(**call.arguments()))
-                except Exception as error:  # noqa: BLE001 - requesters are told what it raises
-                    is_done = self._fail(call, error)
-                if is_done:
-                    break
-        return self._responses()
+    async def run(self, function: Function, *, overlap: bool) -> List[Any]:
+        """Return the responses of a coroutine function's calls."""
+        await each_of([self._finish(call, function) for call in self._calls], overlap=overlap)
+        return [self._response(place) for place in range(len(self._rows))]
 
-    async def run_async(self, function: Function) -> List[Any]:
-        """Return the responses of the calls of an `async def`, which overlap."""
-        import asyncio  # most functions do without it
-
-        async def finish(call: Call) -> None:
-            while self._prune(call):
-                try:
-                    is_done = self._take(call, await function(**call.arguments()))
-                except Exception as error:  # noqa: BLE001 - requesters are told what it raises
-                    is_done = self._fail(call, error)
-                if is_done:
-                    break
-
-        await asyncio.gather(*map(finish, self._calls))
-        return self._responses()
+    async def _finish(self, call: Call, function: Function) -> None:
+        is_done = False
+        while not is_done and self._prune(call):
+            try:
+                self._take(call, await function(**call.arguments()))
+                is_done = True
+            except Exception as error:  # noqa: BLE001 - requesters are told what it raises
+                is_done = self._fail(call, error)
 
     def _prune(self, call: Call) -> bool:
         """Leave out requests that have failed; return whether others are left."""
         call.entries = [entry for entry in call.entries if entry.request not in self._failures]
         return bool(call.entries)
 
-    def _take(self, call: Call, answer: Any) -> bool:
+    def _take(self, call: Call, answer: Any) -> None:
         for entry, row in call.results(answer):
             failed = [value for value in row.values() if isinstance(value, Failed)]
             if failed:
@@ -215,7 +210,6 @@ class Batch:
                 each.name: _encode(each, _as_entry(each, row[each.name]))
                 for each in self._signature.outputs
             }
-        return True
 
     def _fail(self, call: Call, error: BaseException) -> bool:
         """Fail the request of the entry that the error names, or all; return whether it was all."""
@@ -224,9 +218,6 @@ class Batch:
             return False
         self._failures.update({entry.request: error for entry in call.entries})
         return True
-
-    def _responses(self) -> List[Any]:
-        return [self._response(place) for place in range(len(self._rows))]
 
     def _response(self, place: int) -> Any:
         if place in self._failures:

@@ -90,20 +90,18 @@ class _Element(NamedTuple):
     dtype: Any
     #: The types of Python's values and of numpy's.
     types: Tuple[type, ...]
-    #: numpy's letters for types whose arrays become this one.
-    letters: str
     json_type: str
 
 
+_NUMBERS = (float, int, np.floating, np.integer)
 _ELEMENTS: Dict[type, _Element] = {
-    bool: _Element("TYPE_BOOL", np.bool_, (bool, np.bool_), "b", "boolean"),
-    int: _Element("TYPE_INT64", np.int64, (int, np.integer), "iu", "integer"),
-    float: _Element(
-        "TYPE_FP64", np.float64, (float, int, np.floating, np.integer), "fiu", "number"
-    ),
-    str: _Element("TYPE_STRING", np.object_, (str,), "", "string"),
-    bytes: _Element("TYPE_STRING", np.object_, (bytes,), "", "string"),
+    bool: _Element("TYPE_BOOL", np.bool_, (bool, np.bool_), "boolean"),
+    int: _Element("TYPE_INT64", np.int64, (int, np.integer), "integer"),
+    float: _Element("TYPE_FP64", np.float64, _NUMBERS, "number"),
+    str: _Element("TYPE_STRING", np.object_, (str,), "string"),
+    bytes: _Element("TYPE_STRING", np.object_, (bytes,), "string"),
 }
+_LISTS = (list, tuple, np.ndarray)
 SCALARS = frozenset(_ELEMENTS)
 _BASE64 = {"contentEncoding": "base64"}
 
@@ -122,7 +120,7 @@ class Scalars(Kind):
         for _ in range(depth):
             self.schema = {"type": "array", "items": self.schema}
         self._convert: Any = python
-        self._dtype, self._types, self._letters = element.dtype, element.types, element.letters
+        self._dtype, self._types = element.dtype, element.types
 
     def decode(self, array: Any) -> Any:
         if self._dtype is np.object_:
@@ -141,37 +139,17 @@ class Scalars(Kind):
             raise self.mismatch(item) from None
 
     def encode(self, value: Any) -> Any:
-        if not self.depth:
-            array = np.empty([1], self._dtype)
-            array[0] = self._element(value)
-            return array
-        if self._dtype is np.object_:
-            return self._objects(value)
-        try:
-            array = np.array(value)
-        except ValueError:  # rows of different lengths
-            raise self.mismatch(value) from None
-        if not array.size and 0 < array.ndim <= self.depth:
-            return array.astype(self._dtype).reshape(array.shape + (0,) * (self.depth - array.ndim))
-        has_kind = array.ndim == self.depth and array.dtype.kind in self._letters
-        if not has_kind or (array.dtype == np.uint64 and self._dtype is np.int64):
-            raise self.mismatch(value)
-        return array.astype(self._dtype, copy=False)
-
-    def _objects(self, value: Any) -> Any:
         shape: List[int] = []
         level: List[Any] = [value]
         for _ in range(self.depth):
-            sizes = {
-                len(each) if isinstance(each, (list, tuple, np.ndarray)) else -1 for each in level
-            }
+            sizes = {len(each) if isinstance(each, _LISTS) else -1 for each in level}
             if len(sizes) > 1 or -1 in sizes:
                 raise self.mismatch(value)
             shape += sizes or {0}
             level = [item for each in level for item in each]
-        array = np.empty(len(level), np.object_)
+        array = np.empty(len(level), self._dtype)
         array[:] = [self._element(item) for item in level]
-        return array.reshape(shape)
+        return array.reshape(shape or [1])
 
     def _element(self, value: Any) -> Any:
         element: Any = value

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import types
-from typing import Any, Dict, List, Tuple
+from typing import Any, AsyncIterator, Dict, List, Tuple
 
 import triton_python_backend_utils as pb_utils
 
@@ -30,86 +30,59 @@ class TritonPythonModel:
     def initialize(self, args: Dict[str, str]) -> None:
         marked, self._signature = _find(json.loads(args["model_config"]))
         self._function = marked() if isinstance(marked, type) else marked
-        has_batches = self._signature.settings.batch > 0
-        name = "stream" if self._signature.is_stream else "batch" if has_batches else "call"
-        self.execute = getattr(self, f"_{name}_async" if self._signature.is_async else f"_{name}")
+        # without coroutines of its own a function needs no event loop
+        self.execute = self._execute if self._signature.is_async else self._execute_now
 
-    def finalize(self) -> None:
-        close = getattr(self._function, "close", None)
-        if isinstance(self._function, types.FunctionType) or close is None:
-            return
-        close()
-
-    # ------------------------------------------------------- one call a request
-
-    def _call(self, requests: List[Any]) -> List[Any]:
-        return [self._answer(request) for request in requests]
-
-    def _answer(self, request: Any) -> Any:
+    def _execute_now(self, requests: List[Any]) -> Any:
         try:
-            answer = self._function(**calls.arguments(self._signature, request))
+            self._execute(requests).send(None)
+        except StopIteration as end:
+            return end.value
+        raise RuntimeError("a function that is no coroutine has waited")
+
+    async def _execute(self, requests: List[Any]) -> Any:
+        signature, overlap = self._signature, self._signature.is_async
+        if signature.settings.batch:
+            return await calls.Batch(signature, requests).run(self._call, overlap=overlap)
+        if signature.is_stream:
+            await calls.each_of([*map(self._send, requests)], overlap=overlap)
+            return None
+        return await calls.each_of([*map(self._answer, requests)], overlap=overlap)
+
+    async def _call(self, **arguments: Any) -> Any:
+        answer = self._function(**arguments)
+        return await answer if self._signature.is_async else answer
+
+    async def _answer(self, request: Any) -> Any:
+        try:
+            answer = await self._call(**calls.arguments(self._signature, request))
             return calls.response(self._signature, answer)
         except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
             return calls.failure(error)
 
-    async def _call_async(self, requests: List[Any]) -> List[Any]:
-        import asyncio  # most functions do without it
-
-        return list(await asyncio.gather(*map(self._answer_async, requests)))
-
-    async def _answer_async(self, request: Any) -> Any:
-        try:
-            answer = await self._function(**calls.arguments(self._signature, request))
-            return calls.response(self._signature, answer)
-        except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
-            return calls.failure(error)
-
-    # ----------------------------------------------------------------- batches
-
-    def _batch(self, requests: List[Any]) -> List[Any]:
-        return calls.Batch(self._signature, requests).run(self._function)
-
-    async def _batch_async(self, requests: List[Any]) -> List[Any]:
-        return await calls.Batch(self._signature, requests).run_async(self._function)
-
-    # ----------------------------------------------------------------- streams
-
-    def _stream(self, requests: List[Any]) -> None:
-        for request in requests:
-            sender = request.get_response_sender()
-            try:
-                answers = iter(self._function(**calls.arguments(self._signature, request)))
-                for answer in answers:
-                    if sender.is_cancelled():
-                        _close(answers)
-                        break
-                    sender.send(calls.response(self._signature, answer))
-            except Exception as error:  # noqa: BLE001 - the requester is told
-                sender.send(calls.failure(error))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-    async def _stream_async(self, requests: List[Any]) -> None:
-        import asyncio  # most functions do without it
-
-        await asyncio.gather(*map(self._send_async, requests))
-
-    async def _send_async(self, request: Any) -> None:
+    async def _send(self, request: Any) -> None:
         sender = request.get_response_sender()
         try:
             answers = self._function(**calls.arguments(self._signature, request))
-            async for answer in answers:
+            stream: Any = answers if self._signature.is_async else _iterate(answers)
+            async for answer in stream:
                 if sender.is_cancelled():
-                    await answers.aclose()
+                    await stream.aclose()
                     break
                 sender.send(calls.response(self._signature, answer))
-        except Exception as error:  # noqa: BLE001 - the requester is told
+        except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
             sender.send(calls.failure(error))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
-def _close(answers: Any) -> None:
-    if hasattr(answers, "close"):
-        answers.close()
+async def _iterate(answers: Any) -> AsyncIterator[Any]:
+    """Iterate over the answers of a generator, which ends when nobody waits for more."""
+    try:
+        for answer in answers:
+            yield answer
+    finally:
+        if hasattr(answers, "close"):
+            answers.close()
 
 
 # ------------------------------------------------------------------ the file
