@@ -18,7 +18,10 @@ ADDON = AddOn(
     backends={"functions": Backend(".backend", models_in=".sources:models_in")},
     public={
         "Array": ".backend.api:Array",
+        "Audio": ".backend.api:Audio",
         "Failed": ".backend.api:Failed",
+        "File": ".backend.api:File",
+        "Image": ".backend.api:Image",
         "model": ".backend.api:model",
     },
 )

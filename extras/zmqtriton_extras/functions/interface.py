@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from zmqtriton_extras.functions.backend.kinds import Kind, MismatchError, Place, kind_of_schema
+from zmqtriton_extras.functions.backend.documents import kind_of_schema
+from zmqtriton_extras.functions.backend.kinds import Kind, MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
 from zmqtriton_extras.routes.backend.multipart import read_form
 from zmqtriton_floor.errors import InvalidArgument
@@ -72,7 +73,7 @@ class Interface:
     def _kind(self, name: str) -> Kind:
         if name not in self._parameters:
             names = ", ".join(self._parameters) or "none"
-            raise MismatchError(f"{name}: there is no such argument; there are: {names}")
+            raise MismatchError(f"there is no such argument; there are: {names}", name)
         return self._parameters[name]
 
     def _value(self, name: str, document: Any) -> Any:
@@ -84,7 +85,7 @@ class Interface:
         for name in self.input["required"]:
             if name not in values:
                 expected = self._parameters[name].expected
-                raise MismatchError(f"{name}: expected {expected}, got nothing")
+                raise MismatchError(f"expected {expected}, got nothing", name)
         arrays = {}
         for name, value in values.items():
             with Place(name):

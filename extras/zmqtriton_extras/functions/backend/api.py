@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, NamedTuple
 
-__all__ = ["Array", "Failed", "model"]
+from zmqtriton_extras.functions.backend.media import Audio, File, Image
+
+__all__ = ["Array", "Audio", "Failed", "File", "Image", "model"]
 
 #: The attribute of a marked function or class.
 MARK = "__zmqtriton_model__"

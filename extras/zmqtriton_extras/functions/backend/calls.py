@@ -35,7 +35,7 @@ def _arrays(signature: Signature, request: Any) -> List[Any]:
     tensors = {tensor.name(): tensor for tensor in request.inputs()}
     for each in signature.parameters:
         if each.name not in tensors and not each.is_optional:
-            raise MismatchError(f"{each.name}: expected {each.kind.expected}, got nothing")
+            raise MismatchError(f"expected {each.kind.expected}, got nothing", each.name)
     return [
         tensors[each.name].as_numpy() if each.name in tensors else None
         for each in signature.parameters
@@ -84,7 +84,7 @@ def _error(text: str, code: Any) -> Any:
 
 
 async def each_of(coroutines: Sequence[Coroutine[Any, Any, Any]], *, overlap: bool) -> List[Any]:
-    """Return what coroutines return; without overlap one after the other, and without a loop."""
+    """Return the results of coroutines; without overlap they need no event loop."""
     if not overlap or len(coroutines) < 2:
         return [await each for each in coroutines]
     import asyncio  # most functions do without it

@@ -1,4 +1,4 @@
-"""The kind of values that a hint names."""
+"""The kinds of plain values that hints name: numbers, texts, lists and arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from zmqtriton_extras.functions.backend.api import Array
 from zmqtriton_extras.functions.backend.kinds import (
-    SCALARS,
+    ELEMENTS,
     Arrays,
     Choice,
     HintError,
@@ -22,15 +22,15 @@ from zmqtriton_extras.functions.backend.kinds import (
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 
 
-def kind_of(hint: Any) -> Kind:
+def plain_kind(hint: Any) -> Kind:
     """Return the kind that a hint names. Raises HintError."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, type) and hint in SCALARS:
+    if isinstance(hint, type) and hint in ELEMENTS:
         return Scalars(hint)
     if origin is typing.Literal:
         return Choice(arguments)
     if origin is list and arguments:
-        inner = kind_of(arguments[0])
+        inner = plain_kind(arguments[0])
         if type(inner) is Scalars:
             return Scalars(inner.python, inner.depth + 1)
     if isinstance(hint, type) and issubclass(hint, Array):

@@ -17,26 +17,37 @@ _INT64 = np.iinfo(np.int64)
 DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
 
 
-class MismatchError(Exception):
+class PlacedError(Exception):
+    """Raised with the names of the place, from the outermost."""
+
+    def __init__(self, text: str, *place: Any) -> None:
+        super().__init__(text)
+        self.place = [*map(str, place)]
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.place)}: {self.args[0]}" if self.place else str(self.args[0])
+
+
+class MismatchError(PlacedError):
     """Raised for a value that is not what its hint says."""
 
 
-class HintError(Exception):
+class HintError(PlacedError):
     """Raised for a hint that names no kind of tensor."""
 
 
 class Place:
     """Names the place of the hint or the value in errors that are raised within."""
 
-    def __init__(self, place: str) -> None:
-        self._place = place
+    def __init__(self, name: Any) -> None:
+        self._name = str(name)
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, (HintError, MismatchError)):
-            raise type(error)(f"{self._place}: {error}") from None
+        if isinstance(error, PlacedError):
+            error.place.insert(0, self._name)
 
 
 class Kind:
@@ -94,7 +105,7 @@ class _Element(NamedTuple):
 
 
 _NUMBERS = (float, int, np.floating, np.integer)
-_ELEMENTS: Dict[type, _Element] = {
+ELEMENTS: Dict[type, _Element] = {
     bool: _Element("TYPE_BOOL", np.bool_, (bool, np.bool_), "boolean"),
     int: _Element("TYPE_INT64", np.int64, (int, np.integer), "integer"),
     float: _Element("TYPE_FP64", np.float64, _NUMBERS, "number"),
@@ -102,7 +113,6 @@ _ELEMENTS: Dict[type, _Element] = {
     bytes: _Element("TYPE_STRING", np.object_, (bytes,), "string"),
 }
 _LISTS = (list, tuple, np.ndarray)
-SCALARS = frozenset(_ELEMENTS)
 _BASE64 = {"contentEncoding": "base64"}
 
 
@@ -110,7 +120,7 @@ class Scalars(Kind):
     """Values of `int`, `float`, `bool`, `str` or `bytes`, or lists of lists of them."""
 
     def __init__(self, python: type, depth: int = 0) -> None:
-        element = _ELEMENTS[python]
+        element = ELEMENTS[python]
         self.python = python
         self.depth = depth
         self.datatype = element.datatype
@@ -271,22 +281,6 @@ class Arrays(Kind):
         if self._dtype == np.object_:
             return Scalars(str, len(self.dims)).decode(value)
         return value.tolist()[0] if self.is_number else value.tolist()
-
-
-def kind_of_schema(schema: Dict[str, Any]) -> Kind:
-    """Return the kind of values that a schema describes, without the hint's own classes."""
-    if DATATYPE in schema:
-        return Arrays(schema[DATATYPE], schema[DIMS], is_number=schema["type"] == "number")
-    if "enum" in schema:
-        return Choice(schema["enum"])
-    depth, inner = 0, schema
-    while inner.get("type") == "array":
-        depth, inner = depth + 1, inner["items"]
-    for python, element in _ELEMENTS.items():
-        is_bytes = "contentEncoding" in inner
-        if inner.get("type") == element.json_type and is_bytes is (python is bytes):
-            return Scalars(python, depth)
-    raise HintError(f"there is no kind for {schema}")
 
 
 def as_bytes(item: Any) -> Any:

@@ -76,7 +76,7 @@ class TritonPythonModel:
 
 
 async def _iterate(answers: Any) -> AsyncIterator[Any]:
-    """Iterate over the answers of a generator, which ends when nobody waits for more."""
+    """Iterate over the answers of a generator, and close it at the end."""
     try:
         for answer in answers:
             yield answer

@@ -9,7 +9,8 @@ import typing
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.api import MARK, Settings
-from zmqtriton_extras.functions.backend.hints import kind_of, without_none
+from zmqtriton_extras.functions.backend.documents import kind_of
+from zmqtriton_extras.functions.backend.hints import without_none
 from zmqtriton_extras.functions.backend.kinds import Arrays, HintError, Kind, Place
 
 _STREAMS = (
