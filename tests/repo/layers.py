@@ -333,6 +333,19 @@ LAYERS = (
         "makes arguments of plain JSON",
     ),
     Layer(
+        "zmqtriton_extras.functions.exporting",
+        (
+            _FLOOR,
+            "zmqtriton.config",
+            "zmqtriton.repository",
+            "zmqtriton_extras.functions.backend",
+            "zmqtriton_extras.functions.sources",
+            "zmqtriton_stub",
+        ),
+        (),
+        "writes models that need nothing of it",
+    ),
+    Layer(
         "zmqtriton_extras.functions.sources",
         ("zmqtriton_extras.functions.backend.api",),
         (),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Backend, Parameter
+from zmqtriton.sdk import AddOn, Backend, Command, Parameter
 
 ADDON = AddOn(
     "functions",
     title="Functions",
+    commands={
+        "export": Command(
+            ".exporting:run_export",
+            "export file.py directory        write functions as models that Triton serves",
+        ),
+    },
     parameters={
         "FUNCTION": Parameter(
             "JSON", "made of the hints", "Describes the function to the server; do not write it."

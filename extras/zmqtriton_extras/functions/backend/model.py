@@ -18,17 +18,14 @@ from zmqtriton_extras.functions.backend.kinds import HintError
 _imported: Dict[str, Tuple[int, Any]] = {}
 
 
-class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config: Any) -> Any:
-        _, interface = _find(config.as_dict())
-        try:
-            return signature.complete(config, interface)
-        except ValueError as error:
-            raise pb_utils.TritonModelException(str(error)) from None
+class FunctionModel:
+    """A model whose configuration is complete, such as one that was exported."""
+
+    #: Path of the file with the function; "" for that of the configuration.
+    file = ""
 
     def initialize(self, args: Dict[str, str]) -> None:
-        marked, self._signature = _find(json.loads(args["model_config"]))
+        marked, self._signature = _find(json.loads(args["model_config"]), self.file)
         self._function = marked() if isinstance(marked, type) else marked
         # without coroutines of its own a function needs no event loop
         self.execute = self._execute if self._signature.is_async else self._execute_now
@@ -75,6 +72,16 @@ class TritonPythonModel:
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
+class TritonPythonModel(FunctionModel):
+    @classmethod
+    def auto_complete_config(cls, config: Any) -> Any:
+        _, interface = _find(config.as_dict(), cls.file)
+        try:
+            return signature.complete(config, interface)
+        except ValueError as error:
+            raise pb_utils.TritonModelException(str(error)) from None
+
+
 async def _iterate(answers: Any) -> AsyncIterator[Any]:
     """Iterate over the answers of a generator, and close it at the end."""
     try:
@@ -88,9 +95,9 @@ async def _iterate(answers: Any) -> AsyncIterator[Any]:
 # ------------------------------------------------------------------ the file
 
 
-def _find(config: Dict[str, Any]) -> Tuple[Any, signature.Signature]:
-    """Return the function of a model, or class, and its signature."""
-    path = _path(config)
+def _find(config: Dict[str, Any], file: str) -> Tuple[Any, signature.Signature]:
+    """Return the function or class of a model, and its signature."""
+    path = file or _path(config)
     functions = list(dict.fromkeys(signature.functions_of(import_file(path))))
     by_name = {getattr(each, api.MARK).name: each for each in functions}
     name = config["name"]
