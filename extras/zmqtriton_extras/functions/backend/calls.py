@@ -14,7 +14,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function
-from zmqtriton_extras.functions.backend.kinds import Arrays, MismatchError, Place
+from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import Parameter, Signature
 
 Values = Dict[str, Any]
@@ -118,7 +118,7 @@ class Call:
 
     def _joined(self, parameter: Parameter) -> Any:
         values = [entry.values[parameter.name] for entry in self.entries]
-        if not isinstance(parameter.kind, Arrays):
+        if not parameter.kind.is_row:
             return values
         return values[0] if len(values) == 1 else np.concatenate(values)
 
@@ -164,7 +164,7 @@ class Batch:
         for row in range(rows):
             single, values, key = [], {}, []  # type: List[Any], Values, List[Any]
             for each, array in pairs:
-                if each.has_entries and isinstance(each.kind, Arrays):
+                if each.has_entries and each.kind.is_row:
                     values[each.name] = _numbers(each, array[row : row + 1])
                     key.append(array.shape[1:])
                 elif each.has_entries:

@@ -59,7 +59,9 @@ class Kind:
     dims: List[int] = [1]  # noqa: RUF012 - nobody changes it
     #: The expected value, in errors.
     expected = ""
-    #: True for the entries of an array of numbers: their tensors have a dimension, they have none.
+    #: True for the rows of one array, in which a batch has its entries.
+    is_row = False
+    #: True for the rows of an array of numbers: their tensors have a dimension, they have none.
     is_number = False
     schema: Dict[str, Any] = {}  # noqa: RUF012 - likewise
 
@@ -244,7 +246,9 @@ class Arrays(Kind):
     def entry(self) -> Arrays:
         """Return the kind of the entries of a batch."""
         name = self.schema[DATATYPE]
-        return Arrays(name, self.dims[1:] or [1], is_number=len(self.dims) == 1)
+        entry = Arrays(name, self.dims[1:] or [1], is_number=len(self.dims) == 1)
+        entry.is_row = True
+        return entry
 
     def decode(self, array: Any) -> Any:
         return array
@@ -267,7 +271,9 @@ class Arrays(Kind):
         try:
             array = np.array([document] if self.is_number else document)
             if not array.size:
-                return array.astype(self._dtype)
+                # empty lists say nothing of the dimensions below
+                sizes = [max(dim, 0) for dim in self.dims[array.ndim :]]
+                return array.astype(self._dtype).reshape([*array.shape, *sizes])
             converted = array.astype(self._dtype)
             is_same = array.dtype.kind in "fb" or bool((converted == array).all())
         except (ValueError, TypeError, OverflowError):
