@@ -13,7 +13,7 @@ from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
 from zmqtriton_extras.functions.interface import Interface, interface_of
 from zmqtriton_extras.routes.backend.multipart import RefusedError
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
@@ -30,6 +30,8 @@ from zmqtriton_standard.generate.response import Events, as_event
 
 #: Any path that no other route has: those of routes.py have the same.
 _PATH = "/{path:path}"
+#: The errors for a name that no model has.
+_UNKNOWN = (InvalidArgument.number, NotFound.number)
 _METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
 
 
@@ -37,7 +39,6 @@ class Functions:
     """The responder."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self._catalogue = gateway.catalogue
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
 
@@ -49,9 +50,15 @@ class Functions:
 
     async def try_call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> bool:
         """Call the function; return whether there is one."""
-        if path not in self._catalogue.versions():
+        deadline_ns = req.deadline_ns
+        if "/" in path:
             return False
-        model = await self._entrance.find(path, grant=req.grant, deadline_ns=req.deadline_ns)
+        try:
+            model = await self._entrance.find(path, grant=req.grant, deadline_ns=deadline_ns)
+        except ZmqTritonError as error:
+            if error.number in _UNKNOWN:
+                return False
+            raise
         interface = interface_of(model.config)
         if interface is None:
             return False

@@ -160,6 +160,17 @@ def test_openapi_describes_each_function(server: Server) -> None:
     assert "/add_sub" not in document["paths"]
 
 
+def test_a_function_is_loaded_on_demand(tmp_path: Path) -> None:
+    options = ("--model-control-mode=explicit", "--load-on-demand")
+    server = Server(tmp_path / "server", options=options, frontends=())
+    version = server.repository / "size" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(TALK)
+    with server:
+        assert (200, {"output": 3}) == server.request_json("/size", {"image": "AAAA"})
+        assert 404 == server.request_json("/nothing", {"image": "AAAA"})[0]
+
+
 def test_run_serves_every_function_of_a_file_and_loads_saves(tmp_path: Path) -> None:
     file = tmp_path / "app.py"
     file.write_text(TALK)
