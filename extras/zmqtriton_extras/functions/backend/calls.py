@@ -8,7 +8,7 @@ function names, fails that request alone.
 from __future__ import annotations
 
 import traceback
-from typing import Any, Coroutine, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Coroutine, Dict, Iterable, List, NamedTuple, Sequence
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -22,24 +22,25 @@ Values = Dict[str, Any]
 
 def arguments(signature: Signature, request: Any) -> Values:
     """Return the arguments of the call that a request is. Raises MismatchError."""
-    arrays = _arrays(signature, request)
-    return {
-        each.name: None if array is None else _decode(each, array)
-        for each, array in zip(signature.parameters, arrays)
-        if array is not None or not each.has_default
-    }
+    return _decoded(signature.parameters, _arrays(signature, request))
 
 
-def _arrays(signature: Signature, request: Any) -> List[Any]:
-    """Return the array of each parameter, None without one. Raises MismatchError."""
-    tensors = {tensor.name(): tensor for tensor in request.inputs()}
+def _arrays(signature: Signature, request: Any) -> Values:
+    """Return the arrays of a request by parameter. Raises MismatchError."""
+    arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
     for each in signature.parameters:
-        if each.name not in tensors and not each.is_optional:
+        if each.name not in arrays and not each.is_optional:
             raise MismatchError(f"expected {each.kind.expected}, got nothing", each.name)
-    return [
-        tensors[each.name].as_numpy() if each.name in tensors else None
-        for each in signature.parameters
-    ]
+    return arrays
+
+
+def _decoded(parameters: Iterable[Parameter], arrays: Values) -> Values:
+    """Return the values of arrays; None for one that is not there, unless there is a default."""
+    return {
+        each.name: _decode(each, arrays[each.name]) if each.name in arrays else None
+        for each in parameters
+        if each.name in arrays or not each.has_default
+    }
 
 
 def _decode(parameter: Parameter, array: Any) -> Any:
@@ -99,42 +100,15 @@ class _Entry(NamedTuple):
     #: The request's place in what execute() was given, and the row in it.
     request: int
     row: int
-    values: Values
+    #: Its values of the parameters that have entries, in their order.
+    values: List[Any]
 
 
-class Call:
-    """A call for entries with equal single values; it is repeated without those that it fails."""
+class _Call(NamedTuple):
+    """A call for entries with equal single values."""
 
-    def __init__(self, signature: Signature, single: Values) -> None:
-        self.entries: List[_Entry] = []
-        self._signature = signature
-        self._single = single
-
-    def arguments(self) -> Values:
-        lists = {
-            each.name: self._joined(each) for each in self._signature.parameters if each.has_entries
-        }
-        return {**self._single, **lists}
-
-    def _joined(self, parameter: Parameter) -> Any:
-        values = [entry.values[parameter.name] for entry in self.entries]
-        if not parameter.kind.is_row:
-            return values
-        return values[0] if len(values) == 1 else np.concatenate(values)
-
-    def results(self, answer: Any) -> Iterator[Tuple[_Entry, Values]]:
-        """Return the arrays of each entry, or the Failed in its place. Raises TypeError."""
-        columns = self._signature.values(answer)
-        for each in self._signature.outputs:
-            column = columns.get(each.name)
-            size = len(column) if isinstance(column, (list, tuple, np.ndarray)) else -1
-            if size != len(self.entries):
-                what = f"{size} entries" if size >= 0 else repr(column)
-                text = f"output '{each.name}': expected {len(self.entries)} entries, got {what}"
-                raise TypeError(text)
-        for place, entry in enumerate(self.entries):
-            row = {each.name: columns[each.name][place] for each in self._signature.outputs}
-            yield entry, row
+    single: Values
+    entries: List[_Entry]
 
 
 class Batch:
@@ -142,99 +116,108 @@ class Batch:
 
     def __init__(self, signature: Signature, requests: List[Any]) -> None:
         self._signature = signature
+        self._lists = [each for each in signature.parameters if each.has_entries]
+        self._singles = [each for each in signature.parameters if not each.has_entries]
         self._failures: Dict[int, BaseException] = {}
         #: The arrays of each request's rows, by row.
-        self._rows: List[Dict[int, Values]] = [{} for _ in requests]
-        calls: Dict[Any, Call] = {}
+        self._rows: List[Dict[int, Sequence[Any]]] = [{} for _ in requests]
+        self._calls: Dict[Any, _Call] = {}
         for place, request in enumerate(requests):
             try:
-                for key, single, entry in self._entries(place, _arrays(signature, request)):
-                    if key not in calls:
-                        calls[key] = Call(signature, self._decoded(single))
-                    calls[key].entries.append(entry)
+                self._add(place, _arrays(signature, request))
             except MismatchError as error:
                 self._failures[place] = error
-        self._calls = list(calls.values())
 
-    def _entries(
-        self, request: int, arrays: List[Any]
-    ) -> Iterator[Tuple[Any, List[Tuple[Parameter, Any]], _Entry]]:
-        pairs: List[Tuple[Parameter, Any]] = [*zip(self._signature.parameters, arrays)]
-        rows = next(len(array) for each, array in pairs if each.has_entries)
-        for row in range(rows):
-            single, values, key = [], {}, []  # type: List[Any], Values, List[Any]
-            for each, array in pairs:
-                if each.has_entries and each.kind.is_row:
-                    values[each.name] = _numbers(each, array[row : row + 1])
-                    key.append(array.shape[1:])
-                elif each.has_entries:
-                    values[each.name] = _decode(each, array[row])
-                else:
-                    single.append((each, None if array is None else array[row]))
-                    key.append(None if array is None else _key(array[row]))
-            yield tuple(key), single, _Entry(request, row, values)
-
-    def _decoded(self, single: List[Tuple[Parameter, Any]]) -> Values:
-        return {
-            each.name: None if array is None else _decode(each, array)
-            for each, array in single
-            if array is not None or not each.has_default
-        }
+    def _add(self, place: int, arrays: Values) -> None:
+        shapes = [arrays[each.name].shape[1:] for each in self._lists if each.kind.is_row]
+        for row in range(len(arrays[self._lists[0].name])):
+            values = [_entry(each, arrays[each.name], row) for each in self._lists]
+            names = [each.name for each in self._singles if each.name in arrays]
+            single = {name: arrays[name][row] for name in names}
+            key = (*shapes, *names, *map(_key, single.values()))
+            if key not in self._calls:
+                self._calls[key] = _Call(_decoded(self._singles, single), [])
+            self._calls[key].entries.append(_Entry(place, row, values))
 
     async def run(self, function: Function, *, overlap: bool) -> List[Any]:
         """Return the responses of a coroutine function's calls."""
-        await each_of([self._finish(call, function) for call in self._calls], overlap=overlap)
+        calls = [self._finish(call, function) for call in self._calls.values()]
+        await each_of(calls, overlap=overlap)
         return [self._response(place) for place in range(len(self._rows))]
 
-    async def _finish(self, call: Call, function: Function) -> None:
-        is_done = False
-        while not is_done and self._prune(call):
+    async def _finish(self, call: _Call, function: Function) -> None:
+        """Make a call, and again without the requests that it fails by name."""
+        entries = self._unfailed(call.entries)
+        while entries:
             try:
-                self._take(call, await function(**call.arguments()))
-                is_done = True
+                answer = await function(**call.single, **self._joined(entries))
+                self._take(entries, self._signature.values(answer))
+                return
             except Exception as error:  # noqa: BLE001 - requesters are told what it raises
-                is_done = self._fail(call, error)
+                named = entries
+                if isinstance(error, Failed) and 0 <= error.entry < len(entries):
+                    named = [entries[error.entry]]
+                self._failures.update({entry.request: error for entry in named})
+                entries = self._unfailed(entries)
 
-    def _prune(self, call: Call) -> bool:
-        """Leave out requests that have failed; return whether others are left."""
-        call.entries = [entry for entry in call.entries if entry.request not in self._failures]
-        return bool(call.entries)
+    def _unfailed(self, entries: List[_Entry]) -> List[_Entry]:
+        return [entry for entry in entries if entry.request not in self._failures]
 
-    def _take(self, call: Call, answer: Any) -> None:
-        for entry, row in call.results(answer):
-            failed = [value for value in row.values() if isinstance(value, Failed)]
+    def _joined(self, entries: List[_Entry]) -> Values:
+        columns = zip(*(entry.values for entry in entries))
+        return {
+            each.name: _rows(column) if each.kind.is_row else list(column)
+            for each, column in zip(self._lists, columns)
+        }
+
+    def _take(self, entries: List[_Entry], answer: Values) -> None:
+        columns = [_column(each, answer, len(entries)) for each in self._signature.outputs]
+        for entry, arrays in zip(entries, zip(*columns)):
+            failed = [each for each in arrays if type(each) is Failed]
             if failed:
                 self._failures[entry.request] = failed[0]
-                continue
-            self._rows[entry.request][entry.row] = {
-                each.name: _encode(each, _as_entry(each, row[each.name]))
-                for each in self._signature.outputs
-            }
-
-    def _fail(self, call: Call, error: BaseException) -> bool:
-        """Fail the request of the entry that the error names, or all; return whether it was all."""
-        if isinstance(error, Failed) and 0 <= error.entry < len(call.entries):
-            self._failures[call.entries[error.entry].request] = error
-            return False
-        self._failures.update({entry.request: error for entry in call.entries})
-        return True
+            else:
+                self._rows[entry.request][entry.row] = arrays
 
     def _response(self, place: int) -> Any:
         if place in self._failures:
             return failure(self._failures[place])
-        rows = [row for _, row in sorted(self._rows[place].items())]
+        columns = zip(*(arrays for _, arrays in sorted(self._rows[place].items())))
         try:
             tensors = [
-                pb_utils.Tensor(each.name, _joined([row[each.name] for row in rows]))
-                for each in self._signature.outputs
+                pb_utils.Tensor(each.name, _rows(column))
+                for each, column in zip(self._signature.outputs, columns)
             ]
         except ValueError as error:  # arrays of different shapes
             return failure(error)
         return pb_utils.InferenceResponse(tensors)
 
 
-def _joined(arrays: List[Any]) -> Any:
-    return np.stack(arrays) if len(arrays) != 1 else arrays[0][np.newaxis]
+def _entry(parameter: Parameter, array: Any, row: int) -> Any:
+    """Return the value of an entry; one of an array of rows keeps the dimension of the batch."""
+    if not parameter.kind.is_row:
+        return _decode(parameter, array[row])
+    return array[row] if parameter.kind.is_number else array[row : row + 1]
+
+
+def _column(output: Any, answer: Values, count: int) -> List[Any]:
+    """Return the rows of an output, or the Failed in the place of one. Raises TypeError."""
+    column = answer.get(output.name)
+    size = len(column) if isinstance(column, (list, tuple, np.ndarray)) else -1
+    if column is None or size != count:
+        what = f"{size} entries" if size >= 0 else repr(column)
+        raise TypeError(f"output '{output.name}': expected {count} entries, got {what}")
+    is_number = output.kind.is_number
+    return [
+        each
+        if type(each) is Failed
+        else _encode(output, np.reshape(each, [1]) if is_number else each)[np.newaxis]
+        for each in column
+    ]
+
+
+def _rows(arrays: Sequence[Any]) -> Any:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _key(array: Any) -> Any:
@@ -242,12 +225,3 @@ def _key(array: Any) -> Any:
     if array.dtype == np.object_:
         return (array.shape, *array.flat)
     return array.shape, array.tobytes()
-
-
-def _numbers(parameter: Parameter, array: Any) -> Any:
-    """Return entries as the function's hint has them: a number of each has no own dimension."""
-    return array.reshape(-1) if parameter.kind.is_number else array
-
-
-def _as_entry(output: Any, value: Any) -> Any:
-    return np.reshape(value, [1]) if output.kind.is_number else value

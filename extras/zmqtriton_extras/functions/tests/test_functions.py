@@ -209,6 +209,26 @@ def test_arrays_of_a_batch_are_joined_and_divided(tmp_path: Path) -> None:
     ]
 
 
+NUMBERS = """
+import numpy as np
+from zmqtriton import Failed, model
+
+@model(batch=4)
+def caption(number: np.ndarray) -> np.ndarray:
+    assert number.ndim == 1
+    return [each if each > 0 else Failed(0, "too small") for each in number]
+"""
+
+
+def test_entries_of_an_array_of_numbers_have_no_dimension(tmp_path: Path) -> None:
+    with loaded(tmp_path, NUMBERS) as model:
+        requests = [{"number": np.array([[n]], np.float32)} for n in (1, -1, 2)]
+        responses = model.execute(requests)
+
+    assert ["", "too small", ""] == [each.error.text if each.error else "" for each in responses]
+    assert [[2.0]] == responses[2].outputs["output"].tolist()
+
+
 STREAM = """
 from typing import {hint}
 from zmqtriton import model
