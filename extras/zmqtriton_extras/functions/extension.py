@@ -139,8 +139,7 @@ _DESCRIPTIONS = RouteDescriptions(
 
 
 async def _describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]) -> None:
-    """Put each function in the place of the route that stands for all."""
-    document["paths"].pop("/{path}", None)
+    """Add each function, which the route of all names stands for."""
     for model in gateway.catalogue.newest():
         interface = interface_of(model.config) if DESCRIPTION in model.config_text else None
         if interface is not None and may_see(req.grant, model.name):
