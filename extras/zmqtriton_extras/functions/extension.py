@@ -32,7 +32,6 @@ from zmqtriton_standard.generate.response import Events, as_event
 _PATH = "/{path:path}"
 #: The errors for a name that no model has.
 _UNKNOWN = (InvalidArgument.number, NotFound.number)
-_METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
 
 
 class Functions:
@@ -44,7 +43,7 @@ class Functions:
 
     async def call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
         """Call the function that has the name of the path."""
-        if req.method != "POST" or not await self.try_call(req, resp, path):
+        if not await self.try_call(req, resp, path):
             await req.drop_body()
             raise falcon.HTTPNotFound
 
@@ -128,7 +127,7 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
             functions.around(route) if (route.method, route.path) == ("POST", _PATH) else route
             for route in table
         ]
-    return [*table, *(Route(method, _PATH, "inference", functions.call) for method in _METHODS)]
+    return [*table, Route("POST", _PATH, "inference", functions.call)]
 
 
 _DESCRIPTIONS = RouteDescriptions(
