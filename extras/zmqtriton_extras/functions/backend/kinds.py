@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -222,6 +222,16 @@ class Choice(Scalars):
         return value
 
 
+#: The types of elements in JSON, by numpy's letter for the type of the array.
+_JSON_TYPES: Dict[str, Set[type]] = {
+    "b": {bool},
+    "i": {int},
+    "u": {int},
+    "f": {int, float},
+    "O": {str},
+}
+
+
 class Arrays(Kind):
     """Arrays of numpy."""
 
@@ -267,19 +277,20 @@ class Arrays(Kind):
         )
 
     def from_json(self, document: Any) -> Any:
-        """Return the array of nested lists; integers that a type cannot hold are refused."""
+        """Return the array of nested lists, unless an element would become another."""
+        array = np.array([document] if self.is_number else document, np.object_)
+        if not array.size:
+            # empty lists say nothing of the dimensions below
+            sizes = [max(dim, 0) for dim in self.dims[array.ndim :]]
+            return array.astype(self._dtype).reshape([*array.shape, *sizes])
+        types = _JSON_TYPES[self._dtype.kind]
+        if not all(type(element) in types for element in array.flat):
+            raise self.mismatch(document)
         try:
-            array = np.array([document] if self.is_number else document)
-            if not array.size:
-                # empty lists say nothing of the dimensions below
-                sizes = [max(dim, 0) for dim in self.dims[array.ndim :]]
-                return array.astype(self._dtype).reshape([*array.shape, *sizes])
             converted = array.astype(self._dtype)
-            is_same = array.dtype.kind in "fb" or bool((converted == array).all())
-        except (ValueError, TypeError, OverflowError):
+        except OverflowError:
             raise self.mismatch(document) from None
-        kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b", "O": "U"}
-        if array.dtype.kind not in kinds[self._dtype.kind] or not is_same:
+        if self._dtype.kind in "iu" and not (converted == array).all():  # of an older numpy
             raise self.mismatch(document)
         return converted
 

@@ -57,8 +57,10 @@ def _arrays(draw: st.DrawFn) -> Hint:
 
 
 @st.composite
-def hints(draw: st.DrawFn) -> Hint:
-    kind = draw(st.sampled_from(["scalar", "list", "grid", "array", "choice", "json"]))
+def hints(draw: st.DrawFn, is_single: bool) -> Hint:
+    """Draw a hint; in a batch lists and arrays would have entries, and are no single values."""
+    others = [] if is_single else ["list", "grid", "array"]
+    kind = draw(st.sampled_from(["scalar", "choice", "json", *others]))
     name = draw(st.sampled_from(sorted(_SCALARS)))
     if kind == "scalar":
         return Hint(name, _SCALARS[name])
@@ -98,9 +100,7 @@ class _Row(NamedTuple):
 
 @st.composite
 def _parameters(draw: st.DrawFn, name: str, is_entry: bool, has_batches: bool) -> _Row:
-    hint = draw(hints())
-    if has_batches and not is_entry:  # lists and arrays would have entries
-        hint = draw(hints().filter(lambda each: each.text[:4] not in ("List", "Arra")))
+    hint = draw(hints(has_batches and not is_entry))
     is_rows = is_entry and bool(hint.rows) and draw(st.booleans())
     text = hint.rows if is_rows else f"List[{hint.text}]" if is_entry else hint.text
     is_optional = not is_entry and draw(st.booleans())

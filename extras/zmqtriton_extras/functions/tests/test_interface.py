@@ -76,6 +76,8 @@ def test_json_is_a_call(tmp_path: Path) -> None:
         ({"rows": [[1, 300]]}, "rows: expected array of INT8 .*, got .*300"),
         ({"rows": [[1, 2.5]]}, "rows: expected array of INT8"),
         ({"rows": "a"}, "rows: expected array of INT8"),
+        ({"rows": [[1, True]]}, "rows: expected array of INT8"),
+        ({"rows": [[1, 2], [3]]}, "rows: expected array of INT8"),
         ({"style": "odd"}, "style: expected one of 'short', 'long', got 'odd'"),
         ({"style": None}, "style: expected one of 'short', 'long', got None"),
         ({"loud": 1}, "loud: expected bool, got 1"),
