@@ -100,7 +100,7 @@ class _Entry(NamedTuple):
     #: The request's place in what execute() was given, and the row in it.
     request: int
     row: int
-    #: Its values of the parameters that have entries, in their order.
+    #: Values of the parameters with entries, in the order of the signature.
     values: List[Any]
 
 

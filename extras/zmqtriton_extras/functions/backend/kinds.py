@@ -59,7 +59,7 @@ class Kind:
     dims: List[int] = [1]  # noqa: RUF012 - nobody changes it
     #: The expected value, in errors.
     expected = ""
-    #: True for the rows of one array, in which a batch has its entries.
+    #: True for the rows of an array with the entries of a batch.
     is_row = False
     #: True for the rows of an array of numbers: their tensors have a dimension, they have none.
     is_number = False

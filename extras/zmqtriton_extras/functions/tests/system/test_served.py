@@ -64,6 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.smoke
 def test_plain_json_is_a_call(server: Server) -> None:
     assert (200, {"output": "a b short 1"}) == server.request_json("/caption", {"text": "a b"})
     full = {"text": "a b", "words": 1, "style": "long"}
