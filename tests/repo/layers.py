@@ -347,7 +347,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_extras.functions.sources",
-        ("zmqtriton_extras.functions.backend.api",),
+        ("zmqtriton_extras.functions.backend.names",),
         (),
         "tells what a file has without importing it",
     ),

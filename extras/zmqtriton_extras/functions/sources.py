@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from zmqtriton_extras.functions.backend.api import model_name
+from zmqtriton_extras.functions.backend.names import model_name
 
 _PACKAGE = "zmqtriton"
 _DECORATOR = "model"

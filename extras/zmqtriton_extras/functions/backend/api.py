@@ -6,10 +6,10 @@ def score(text: list[str], limit: int = 20) -> list[float]: ...
 
 from __future__ import annotations
 
-import re
 from typing import Any, Callable, NamedTuple
 
 from zmqtriton_extras.functions.backend.media import Audio, File, Image
+from zmqtriton_extras.functions.backend.names import model_name
 
 __all__ = ["Array", "Audio", "Failed", "File", "Image", "model"]
 
@@ -45,11 +45,6 @@ def model(
         return marked
 
     return mark if function is None else mark(function)
-
-
-def model_name(name: str) -> str:
-    """Return the name of the model that a function or a class is: `TextScore` is `text_score`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 class Failed(Exception):

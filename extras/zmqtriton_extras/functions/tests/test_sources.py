@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.needs import ROOT
 from zmqtriton_extras.functions.sources import models_in
+
+
+def test_a_reader_of_repositories_needs_no_numpy() -> None:
+    code = (
+        "import sys; from zmqtriton_extras.functions import sources; "
+        "print(sorted({'numpy', 'ast'} & sys.modules.keys()))"
+    )
+    paths = os.pathsep.join(str(ROOT / root) for root in (".", "stub", "frontends", "extras"))
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+    assert "['ast']\n" == answer.stdout
+
 
 NAMED = "@zmqtriton.model(name='b')\ndef c(): ..."
 
