@@ -38,6 +38,7 @@ class Functions:
     """The responder."""
 
     def __init__(self, gateway: Gateway) -> None:
+        self._catalogue = gateway.catalogue
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
 
@@ -55,7 +56,8 @@ class Functions:
         try:
             model = await self._entrance.find(path, grant=req.grant, deadline_ns=deadline_ns)
         except ZmqTritonError as error:
-            if error.number in _UNKNOWN:
+            # a token may not know names that no model has: such a path may be a route's
+            if error.number in _UNKNOWN or path not in self._catalogue.versions():
                 return False
             raise
         interface = interface_of(model.config)

@@ -18,6 +18,8 @@ from tests.standard.tools.run.test_run import run, save
 from tests.support.needs import find_tool
 from tests.support.server import Server, exchange, tensor
 from tests.support.waiting import eventually
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
 
@@ -192,3 +194,51 @@ def _post(url: str, document: Any) -> Any:
     import urllib.request
 
     return urllib.request.Request(url, json.dumps(document).encode())
+
+
+ROUTES = """
+from zmqtriton.routes import route
+
+@route("POST /")
+def hello(request, infer):
+    return {"text": "hello"}
+"""
+
+
+def test_a_token_is_good_for_functions_that_it_names_also_beside_routes(tmp_path: Path) -> None:
+    secrets = {name: f"zmqt_a-secret-of-{name}-0123456789" for name in ("size", "other")}
+    scopes = token_file.parse_scopes("infer")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(
+        "".join(
+            Grant(name, token_file.digest(secret), scopes, (name,)).line() + "\n"
+            for name, secret in secrets.items()
+        )
+    )
+    tokens.chmod(0o600)
+    options = ("--routes", f"--tokens={tokens}")
+    server = Server(tmp_path / "server", options=options, frontends=())
+    parameter = '{ key: "ROUTES_PATH" value { string_value: "/api" } }'
+    for name in ("size", "other"):
+        version = server.repository / name / "1"
+        version.mkdir(parents=True)
+        (version / "model.py").write_text(TALK.replace("def talk", "def other"))
+    (server.repository / "other" / "config.pbtxt").write_text(f"parameters {parameter}")
+    (server.repository / "other" / "1" / "routes.py").write_text(ROUTES)
+    with server:
+
+        def ask(path: str, name: str = "") -> int:
+            headers = {"Authorization": f"Bearer {secrets[name]}"} if name else {}
+            return server.exchange(path, b'{"image": "AAAA"}', headers).status
+
+        assert (200, 403, 401) == (ask("/size", "size"), ask("/size", "other"), ask("/size"))
+        assert (404, 401) == (ask("/nothing", "size"), ask("/nothing"))
+        eventually(lambda: ask("/api", "other") == 200, 30, "the routes")
+        described = {
+            name: "/size"
+            in server.exchange(
+                "/openapi.json", headers={"Authorization": f"Bearer {secret}"}
+            ).document["paths"]
+            for name, secret in secrets.items()
+        }
+        assert {"size": True, "other": False} == described
