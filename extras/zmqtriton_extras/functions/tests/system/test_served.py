@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 
 from tests.standard.tools.run.test_run import run, save
+from tests.stub import interpreters
 from tests.support.needs import find_tool
 from tests.support.server import Server, exchange, tensor
 from tests.support.waiting import eventually
@@ -242,3 +244,37 @@ def test_a_token_is_good_for_functions_that_it_names_also_beside_routes(tmp_path
             for name, secret in secrets.items()
         }
         assert {"size": True, "other": False} == described
+
+
+WHERE = """
+import os
+import sys
+from typing import List
+from zmqtriton import model
+
+@model(batch=4, instances=2)
+class Where:
+    def __init__(self) -> None:
+        self.python = "%d.%d" % sys.version_info[:2]
+
+    def __call__(self, text: List[str]) -> List[str]:
+        return [f"{each} {self.python}" for each in text]
+"""
+
+
+def test_functions_run_wherever_models_do(tmp_path: Path) -> None:
+    parameters = {
+        "forks": ("INSTANCES", "forks"),
+        "threads": ("INSTANCES", "threads"),
+        "old": ("PYTHON_EXECUTABLE", interpreters.python_or_skip("3.8")),
+    }
+    server = Server(tmp_path / "server", frontends=())
+    for name, (key, value) in parameters.items():
+        config = f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}'
+        server.write_model(name, config, WHERE)
+    with server:
+        own = ".".join(map(str, sys.version_info[:2]))
+        for name, version in (("forks", own), ("threads", own), ("old", "3.8")):
+            for _ in range(4):
+                answer = server.request_json(f"/{name}", {"text": "a"})
+                assert (200, {"output": f"a {version}"}) == answer, name
