@@ -157,7 +157,7 @@ report: .venv/test.stamp
 	$(bin)/python -m tools.report $(ARGS)
 
 docs: .venv/docs.stamp
-	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict
 
 # A package for this release of Debian or Ubuntu; needs python3-venv.
 deb: $(uv)

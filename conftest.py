@@ -178,7 +178,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     lacking = os.environ.get("ZT_WITHOUT_EXTRAS", "").split()
     needed = [name for mark in item.iter_markers("extra") for name in mark.args]
     if missing := sorted({*needed} & {*lacking}):
-        pytest.skip(f"this copy has no {', '.join(missing)}")
+        raise LeftOut(f"this copy has no {', '.join(missing)}")
 
 
 @pytest.hookimpl(wrapper=True)

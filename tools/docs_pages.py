@@ -1,4 +1,4 @@
-"""MkDocs hook: pages that lie outside of docs/, links to and from them, and public names."""
+"""MkDocs hook: pages outside of docs/, links to and from them, version, and public names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+from jinja2 import ChoiceLoader, DictLoader, Environment
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,6 +18,7 @@ PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
     "deploy/README.md": "deployment/index.md",
     **{
         path.relative_to(ROOT).as_posix(): f"deployment/{path.parent.name}.md"
@@ -32,6 +34,9 @@ _STYLE = (
     "[data-md-color-scheme] { --grey: #595959 }\n"
     "[data-md-color-scheme=slate] { --grey: #b0b4c8; --md-code-bg-color: #1d1f27 }\n"
     ".md-copyright { color: #a0a0a0 }\n"
+    ".md-tabs__link { opacity: 1 }\n"
+    ".md-tabs__item--active { font-weight: bold }\n"
+    ".md-banner a { color: inherit; text-decoration: underline }\n"
     "[data-md-color-scheme] { --md-code-hl-comment-color: var(--grey);"
     " --md-code-hl-operator-color: var(--grey); --md-code-hl-variable-color: var(--grey);"
     " --md-code-hl-generic-color: var(--grey); --md-code-hl-punctuation-color: var(--grey) }\n"
@@ -48,6 +53,12 @@ document$.subscribe(() => setTimeout(() => {
 """
 #: The search leaves these out: they name everything, and answer no question of a user.
 UNSEARCHED = {"conformance.md", "decisions.md", "kept.md", "protocol.md", "recorded-differences.md"}
+#: Pages whose headings of the third level are found by the search, and too many for a menu.
+LONG = {"reference/errors.md"}
+#: The note of a page that a tool writes, and nobody edits.
+_WRITTEN = re.compile("(Written|Generated) by `python -m ")
+#: A template of the theme with a bar on top of each page.
+_TEMPLATE = '{{% extends "base.html" %}}{{% block announce %}}{}{{% endblock %}}'
 _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
 
 
@@ -65,8 +76,31 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def version_bar(changelog: str, version: str) -> str:
+    """Return the line on the version that the pages describe, as a part of a template."""
+    unreleased = changelog.partition("## [Unreleased]\n")[2].partition("\n## [")[0]
+    if not re.search("^- ", unreleased, re.MULTILINE):
+        return f"zmqtriton {version}"
+    link = "{{ 'changelog/#unreleased' | url }}"
+    return (
+        f"This is the documentation of zmqtriton {version} with"
+        f' <a href="{link}">changes that are not released yet</a>.'
+    )
+
+
+def on_env(env: Environment, config: Any, files: Files) -> Environment:
+    """Put the version on top of each page."""
+    version = runpy.run_path(str(ROOT / "stub/zmqtriton_floor/__init__.py"))["__version__"]
+    bar = version_bar((ROOT / "CHANGELOG.md").read_text("utf-8"), version)
+    env.loader = ChoiceLoader([DictLoader({"main.html": _TEMPLATE.format(bar)}), env.loader])
+    return env
+
+
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
     """Make empty heads of columns plain cells: a head without a name is read aloud for nothing."""
+    if page.file.src_uri in LONG:
+        for group in page.toc.items[0].children:
+            group.children.clear()
     return html.replace("<th></th>", "<td></td>")
 
 
@@ -76,6 +110,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     if path in UNSEARCHED:
         page.meta["search"] = {"exclude": True}
     source = next((name for name, made in PAGES.items() if made == path), f"docs/{path}")
+    is_edited = config.repo_url and not _WRITTEN.search(markdown)
+    page.edit_url = f"{config.repo_url.rstrip('/')}/edit/main/{source}" if is_edited else None
 
     def rewritten(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))

@@ -218,10 +218,9 @@ def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
         whom = "server that has answered" if any(one.is_unknown for one in clients) else "server"
         return f"no {whom} is called '{name}'; running: {running}"
     if name:
-        return (
-            f"{meant} servers are called '{name}', so name a pid or port, as pid:N or :N; "
-            f"running: {running}"
-        )
+        # a server that was replaced has its port until it has ended
+        how = "its pid, as pid:N" if name.startswith(":") else "a pid or port, as pid:N or :N"
+        return f"{meant} servers are called '{name}', so name {how}; running: {running}"
     return (
         f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {running}"
     )

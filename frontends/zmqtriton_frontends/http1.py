@@ -19,26 +19,28 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple
 
-#: The request line, and each line of a field, with their ends.
+#: Limits of a head: bytes of the request line, and of each line of a field, with their ends;
+#: number of fields; bytes in all.
 MAX_LINE_BYTES = 8192
 MAX_FIELDS = 100
 MAX_HEAD_BYTES = 64 << 10
-#: The most that a body may announce: what gRPC carries in one message, too.
+#: Largest body that may be announced, in bytes: what gRPC carries in one message, too.
 MAX_BODY_BYTES = 2**31 - 1
 
 TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z0-9!$%&'*+.^_`|~-]{2,19}) ([\x21-\x7e]+) HTTP/1\.([01])")
 _FIELDS = re.compile(rb"(?:" + TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*")
 _URI = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
-#: What a method begins with, or the end of an empty line before it.
+#: Bytes that a request may begin with: the letters of methods, and the CR of an empty line before
+#: it.
 _BEGINNINGS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\r")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
-#: Who sends one of these twice leaves open which of them counts.
+#: Fields that may be given once only; if one came twice, it would be open which of them counts.
 _SINGLE = frozenset((b"host", b"content-type", b"content-length", b"transfer-encoding"))
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 CLOSE = b"Connection: close\r\n"
-#: For clients of HTTP/1.0, who would not expect it.
+#: Field for clients of HTTP/1.0 that asked to keep the connection; without it they expect its end.
 KEEP_ALIVE = b"Connection: keep-alive\r\n"
 
 #: The status lines of all statuses that have a phrase.
@@ -48,11 +50,12 @@ STATUS_LINES = {
 _date: tuple[int, bytes] = (0, b"")
 
 _END = b"\r\n\r\n"
-#: The line before a chunk; extensions are read over.
+#: Limits of the line before a chunk, whose extensions are read over, and of all trailers, in
+#: bytes.
 _MAX_SIZE_LINE_BYTES = 256
 _MAX_TRAILER_BYTES = 8192
-#: So many chunks may be as small as they like; with more, they have to have so many bytes each on
-#: average, because each costs more to read than its bytes.
+#: Chunks that a body may have, besides one for each _MIN_CHUNK_BYTES of it: a small chunk costs
+#: more to read than its bytes.
 _FREE_CHUNKS = 65_536
 _MIN_CHUNK_BYTES = 256
 
@@ -60,7 +63,8 @@ _QUOTED = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*
 _EXTENSION = rb"[ \t]*;[ \t]*" + TOKEN + rb"(?:[ \t]*=[ \t]*(?:" + TOKEN + rb"|" + _QUOTED + rb"))?"
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]+)(?:" + _EXTENSION + rb")*")
 _TRAILER = re.compile(rb"(" + TOKEN + rb"):[\t\x20-\x7e\x80-\xff]*")
-#: What decides how a message is framed or routed must stand before its body.
+#: Fields that are refused in trailers, because they say how a message is framed, routed or read,
+#: or who sends it, and must come before its body.
 _NO_TRAILERS = frozenset(
     (
         b"transfer-encoding",
@@ -91,9 +95,9 @@ class Head(NamedTuple):
     method: str
     #: Path and query, not decoded.
     target: bytes
-    #: 0 for HTTP/1.0.
+    #: Minor version of HTTP/1: 0 or 1.
     minor_version: int
-    #: The names in lower case, in the order in which they came.
+    #: Names in lower case and values, in the order of the request.
     fields: Sequence[tuple[bytes, bytes]]
     #: The size of the body; None if it comes in chunks.
     body_bytes: int | None
@@ -101,7 +105,7 @@ class Head(NamedTuple):
     chunked_bytes: int | None
     keeps_alive: bool
     expects_continue: bool
-    #: All of it as it came.
+    #: Bytes of the whole head as they came.
     raw: bytes
 
     def spelled_fields(self) -> Iterator[tuple[str, bytes]]:
@@ -276,7 +280,7 @@ class ChunkedBody:
 
     def __init__(self) -> None:
         self.is_whole = False
-        #: Of the chunk that has begun.
+        #: Bytes of the current chunk that have not come; 0 between chunks.
         self._left_bytes = 0
         self._needs_end = False
         self._is_last = False
@@ -368,18 +372,19 @@ class RequestReader:
     def __init__(self) -> None:
         #: The request that is being read or answered.
         self.head: Head | None = None
-        #: All of it was read.
+        #: Set once all of the request was read.
         self.is_whole = True
-        #: What has come and was not read; whoever receives more appends it.
+        #: Bytes that have been received and not read; the connection appends more.
         self.held = b""
-        #: Up to here no head ends.
+        #: Bytes at the beginning of `held` that are known not to have the end of a head.
         self._searched = 0
-        #: Clients repeat themselves, so the last head is often the next one.
+        #: The last head: clients repeat themselves, so it is often the next one, too.
         self._last: Head | None = None
-        #: What the body lacks; of chunks it is not known.
+        #: Bytes of the body that have not been read; 0 for chunks, whose size is not known.
         self._missing = 0
         self._chunked: ChunkedBody | None = None
-        #: What the chunks and their lines lack, if their head says it.
+        #: Bytes of the chunks and their lines that have not been read; None if the head has no
+        #: length.
         self._unread: int | None = None
 
     @property
@@ -413,7 +418,7 @@ class RequestReader:
         return head
 
     def read_body(self) -> bytes:
-        """Return what more has come of the body. Raises Refused."""
+        """Return the part of the body that has come since the last call. Raises Refused."""
         held = self.held
         if self._chunked is not None:
             if not held:
@@ -431,12 +436,12 @@ class RequestReader:
         return body
 
     def skip(self, size: int) -> None:
-        """Note that so much of the body was received by somebody else, straight to its place."""
+        """Count bytes of the body that were received directly into the memory that they are for."""
         self._missing -= size
         self.is_whole = not self._missing
 
     def end(self) -> None:
-        """Note that the request is answered: the next bytes are another one."""
+        """Forget the answered request; the bytes that follow belong to the next one."""
         self.head = self._chunked = None
         self.is_whole = True
         self._missing = 0

@@ -310,7 +310,10 @@ def sending() -> SendingWorld:
     return SendingWorld()
 
 
-def test_a_release_waits_for_something_else_that_goes_to_the_owner(sending: SendingWorld) -> None:
+def test_a_release_waits_for_something_else_that_goes_to_the_owner(
+    sending: SendingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zmqtriton.broker.sending.time", SimpleNamespace(monotonic_ns=lambda: 1))
     sending.outbox.releases[OWNER] = [BLOCK]
 
     assert [] == sending.flush()

@@ -660,11 +660,15 @@ def test_reflection_is_for_loopback_unless_told(words: list[str], is_on: bool) -
 @pytest.mark.parametrize(
     "option", ["client-memory-byte-size", "max-model-segment-bytes", "max-model-memory-bytes"]
 )
-def test_sizes_may_be_above_2_gib_and_not_below_0(option: str) -> None:
-    repository = "--model-repository=/models"
+def test_sizes_have_a_unit_or_are_bytes_and_are_nothing_else(option: str) -> None:
+    def read(value: str) -> int:
+        options = parse(["--model-repository=/models", f"--{option}={value}"])
+        size: int = getattr(options, option.replace("-", "_"))
+        return size
 
-    assert 1 << 40 == getattr(
-        parse([repository, f"--{option}={1 << 40}"]), option.replace("-", "_")
-    )
-    with pytest.raises(OptionError, match=r"Must not be negative. Got -1$"):
-        parse([repository, f"--{option}=-1"])
+    assert 1 << 40 == read(str(1 << 40)) == read("1024g")
+    for value in ("-1", "4x", "1G=1", ""):
+        with pytest.raises(OptionError, match=rf"It is no number of bytes, .* Got {value}$"):
+            read(value)
+    with pytest.raises(OptionError, match=r"It is too large. Got 8388608T$"):
+        read("8388608T")

@@ -17,9 +17,9 @@ from tools.report import packages, sizes, statements
 CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
-STATEMENTS = {"core and standard": 58_035, "tests": 83_432}
+STATEMENTS = {"core and standard": 58_000, "tests": 83_514}
 #: The modules of core and standard.
-FILES = 662
+FILES = 663
 #: So far above what is there a budget may stand.
 SLACK = 100
 

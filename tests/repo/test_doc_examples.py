@@ -14,7 +14,6 @@ from tests.system.docs.pages import PAGES
 #: Pages of which no block is run by `tests/system/docs`, and why.
 NOT_RUN = {
     "ARCHITECTURE.md": "drawings",
-    "docs/how-it-works.md": "a drawing",
     "docs/install.md": "changes the environment, and the machine",
     "docs/protocol.md": "generated from wire.py",
     "docs/reference/command-lines.md": "generated from what --help prints",

@@ -53,23 +53,38 @@ def test_refusals_that_are_named_are_those_of_the_server() -> None:
     assert len(named) > 8
 
 
-def _tables(page: str) -> list[list[str]]:
-    """The first cells of the rows of each table, if they are texts."""
-    parts = (DIRECTORY / page).read_text("utf-8").split("\n## ")
-    return [re.findall(r"^\| `(.+?)` \|", part, re.MULTILINE) for part in parts]
+def _errors() -> list[list[tuple[str, str]]]:
+    """Return the headings of each group of errors, and the paragraph below each heading."""
+    groups = re.split("^## ", (DIRECTORY / "errors.md").read_text("utf-8"), flags=re.MULTILINE)
+    return [re.findall(r"^### (.*)\n\n((?:.+\n)*)", group, re.MULTILINE) for group in groups]
+
+
+def _text_of(heading: str) -> str:
+    """Return the text of an error without the backquotes around it."""
+    match = re.fullmatch("`(.+)`", heading)
+    assert match is not None, heading
+    return match[1]
 
 
 def test_each_error_is_one_of_the_source() -> None:
-    texts = [text for table in _tables("errors.md") for text in table]
+    texts = [_text_of(heading) for group in _errors() for heading, _ in group]
 
     assert [] == [text for text in texts if not is_in_the_source(text)]
-    assert 60 < len(set(texts)) == len(texts)
+    assert 90 < len(set(texts)) == len(texts)
 
 
 def test_errors_are_found_by_their_first_words() -> None:
-    for table in _tables("errors.md"):
-        words = [re.sub("[^a-z ]", "", text.lower()) for text in table]
+    for group in _errors():
+        words = [re.sub("[^a-z ]", "", _text_of(heading).lower()) for heading, _ in group]
         assert sorted(words) == words
+
+
+def test_each_error_has_a_status_but_those_of_the_start_and_says_what_to_do() -> None:
+    *groups, starts = filter(None, _errors())
+    status = re.compile(r"\*\*(\d{3}|gRPC [A-Z_]+|Raised in the model)\b.*\.")
+
+    assert [] == [one for group in groups for one in group if not status.match(one[1])]
+    assert [] == [one for one in starts if one[1].count(". ") < 1]
 
 
 def test_no_parameter_that_the_server_reads_is_left_out() -> None:

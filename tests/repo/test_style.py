@@ -13,63 +13,37 @@ from tools.style_sheet import COMMENT, DOCSTRING, PAGE, RULES, TEXT, Text
 SLACK = 10
 #: The number of places by rule and room.
 LIMITS = {
-    "1 a comment begins with a noun": {
-        "zmqtriton/supervisor": 4,
-        "frontends": 146,
-        "standard": 86,
-        "extras": 18,
-    },
-    "2 a number has a name and a unit": {
-        "frontends": 79,
-        "standard": 16,
-        "extras": 1,
-    },
-    "3 a pronoun is no head": {
-        "zmqtriton/supervisor": 15,
-        "frontends": 16,
-        "standard": 16,
-        "extras": 20,
-    },
+    "1 a comment begins with a noun": {},
+    "2 a number has a name and a unit": {},
+    "3 a pronoun is no head": {},
     "3 a pronoun is no object": {
-        "zmqtriton/supervisor": 55,
+        "zmqtriton/supervisor": 21,
         "stub": 9,
-        "frontends": 80,
-        "standard": 33,
-        "extras": 53,
+        "frontends": 1,
+        "standard": 9,
+        "extras": 11,
     },
     "4 return a noun": {
         "stub": 1,
-        "frontends": 52,
-        "standard": 36,
-        "extras": 6,
     },
     "5 name who acts": {
-        "zmqtriton/supervisor": 44,
         "stub": 6,
-        "frontends": 56,
-        "standard": 42,
-        "extras": 35,
+        "frontends": 1,
         "docs": 5,
     },
     "8 facts are logged, reported, sent": {
-        "zmqtriton/supervisor": 61,
+        "zmqtriton/supervisor": 1,
         "stub": 2,
-        "frontends": 61,
-        "standard": 15,
-        "extras": 37,
     },
     "9 no preposition before which": {
-        "zmqtriton/supervisor": 56,
+        "zmqtriton/supervisor": 2,
         "stub": 4,
-        "frontends": 57,
-        "standard": 43,
-        "extras": 49,
+        "frontends": 1,
+        "standard": 2,
         "docs": 1,
     },
-    "13 no sentence runs through code": {
-    },
-    "14 a table has a head": {
-    },
+    "13 no sentence runs through code": {},
+    "14 a table has a head": {},
     "18 a heading names its content": {
         "README.md": 1,
         "docs": 1,

@@ -376,10 +376,11 @@ class BrokerCore(BrokerState):
         if self._retirement.is_last_call or self.blocks.dead.changed:
             self._tell_of_ends()
         self.due_ns = None
-        for part in (self._timers, self.recovery, self.deadlocks, self.waiting_for_load):
-            at_ns = part.next_due_ns() if part.timed else None
-            if at_ns is not None and (self.due_ns is None or at_ns < self.due_ns):
-                self.due_ns = at_ns
+        parts = self._timers, self.recovery, self.deadlocks, self.waiting_for_load
+        if parts[0].timed or parts[1].timed or parts[2].timed or parts[3].timed:
+            self.due_ns = min(
+                filter(None, (part.next_due_ns() for part in parts if part.timed)), default=None
+            )
 
     def _tell_of_ends(self) -> None:
         """Tell the supervisor of ended sequences and of ended leases of dead processes."""

@@ -198,15 +198,10 @@ class BrokerService:
         return bool(poller.poll(_DEATH_WITHIN_MS))
 
     def _wait(self) -> None:
-        routers, turns = (self._stubs, self._requests), self._turns
-        times = [
-            self._core.due_ns,
-            self._idle_checks.due_ns,
-            self._sending.release_at_ns,
-        ]
-        for router in routers:
-            if router.has_duties:
-                times.append(router.next_due_ns())
+        stubs, requests, turns = self._stubs, self._requests, self._turns
+        times = [self._core.due_ns, self._idle_checks.due_ns, self._sending.release_at_ns]
+        if stubs.has_duties or requests.has_duties:
+            times += [each.next_due_ns() for each in (stubs, requests) if each.has_duties]
         timer_ns = min(filter(None, times), default=None)
         timeout_s = -1.0
         # as turns.end() and turns.begin() do, without the calls
@@ -225,11 +220,9 @@ class BrokerService:
         ready = self._epoll.poll(timeout_s)
         turns.begun_ns = time.monotonic_ns()
         for descriptor, events in ready:
-            for router in routers:
-                hear = router.hears.get(descriptor)
-                if hear is not None:
-                    hear(events)
-                    break
+            hear = stubs.hears.get(descriptor) or requests.hears.get(descriptor)
+            if hear is not None:
+                hear(events)
             else:
                 self._lifeline.flush()
                 self._epoll.modify(self._lifeline, select.EPOLLIN)

@@ -7,7 +7,6 @@ known_parameters.py.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from zmqtriton import addons
 from zmqtriton.config import instances
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton_floor import lazy_names
+from zmqtriton_floor.byte_sizes import parse_size
 from zmqtriton_floor.errors import Unsupported
 
 #: Limits a load, in seconds.
@@ -229,8 +229,8 @@ def quota_of(config: Any, usual: Quota) -> Quota:
     """Return the limits of a model; `usual` holds for unset ones, or if anything is wrong."""
     if any(quota_problems(config)):
         return usual
-    segments = _size(parameter_text(config, MAX_SEGMENT_BYTES))
-    memory = _size(parameter_text(config, MAX_MEMORY_BYTES))
+    segments = parse_size(parameter_text(config, MAX_SEGMENT_BYTES).strip())
+    memory = parse_size(parameter_text(config, MAX_MEMORY_BYTES).strip())
     return Quota(
         config.name,
         usual.max_segment_bytes if segments is None else segments,
@@ -254,7 +254,7 @@ def quota_problems(config: Any) -> Iterator[Problem]:
 
 
 def _size_problem(value: str) -> str:
-    is_size = _size(value) is not None
+    is_size = parse_size(value.strip()) is not None
     return "" if is_size else "which is no number of bytes, such as 1048576, 512M or 2G"
 
 
@@ -271,9 +271,3 @@ _CHECKS = {
     CPU_WEIGHT: lambda value: whole_number_problem(value, MAX_CPU_WEIGHT),
     MAX_EXECUTIONS_PER_SECOND: _rate_problem,
 }
-
-
-def _size(text: str) -> int | None:
-    """Return the bytes that a text such as 512M means; None if it means none."""
-    match = re.fullmatch(r"([0-9]{1,18})([KMGT]?)", text.strip().upper())
-    return int(match[1]) << 10 * ("", *"KMGT").index(match[2]) if match else None

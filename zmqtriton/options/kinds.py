@@ -80,6 +80,7 @@ integer = _option_factory("integer", values.integer)
 long_integer = _option_factory("integer", values.long_integer)
 count = _option_factory("integer", values.count)
 port = _option_factory("integer", values.port)
+memory = _option_factory("size", values.memory)
 number = _option_factory("float", values.number)
 
 

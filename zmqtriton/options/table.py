@@ -11,7 +11,7 @@ from __future__ import annotations
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
 from zmqtriton.options.declared import with_declared
-from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
+from zmqtriton.options.kinds import KnownOption, OptionSupport
 from zmqtriton.options.values import (
     DEPRECATED_TRACE_OPTIONS,
     HTTP_CATEGORIES,
@@ -45,27 +45,24 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
             "max-requests",
             "Limit on unanswered inference requests; beyond it requests get 503. 0 means 100000.",
         ),
-        a.long_integer(
+        a.memory(
             "client-memory-byte-size",
             "Memory limit, per protocol, for incomplete requests and unread responses of clients "
             "together. 0 means 1/8 of the memory that is available at the start.",
-            read=read.long_count,
         ),
         a.count(
             "max-model-requests",
             "--max-requests for each model without the parameter max_requests; 0 means no limit.",
         ),
-        a.long_integer(
+        a.memory(
             "max-model-segment-bytes",
             "Bytes of shared memory for large tensors that each model without the parameter "
             "max_segment_bytes may have; 0 means no limit.",
-            read=read.long_count,
         ),
-        a.long_integer(
+        a.memory(
             "max-model-memory-bytes",
             "Bytes of memory that each instance of a model without the parameter "
             "max_memory_bytes may have; 0 means no limit.",
-            read=read.long_count,
         ),
         a.switch("early-liveness", "Open the ports before the models are loaded, to be live."),
         a.text(
@@ -147,12 +144,12 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
             "unload-idle-after",
             "Idle seconds after which models loaded on demand are unloaded; 0 means never.",
         ),
-        a.custom("size", read.size, shape=Arity.LAST_WINS)(
+        a.memory(
             "model-memory-budget",
             "Memory of all model processes, such as 32G, beyond which models loaded on demand "
             "sleep or are evicted; 0 means no limit.",
         ),
-        a.custom("gpu:size", read.pair(read.count, read.size, ":"))(
+        a.custom("gpu:size", read.pair(read.count, read.memory, ":"))(
             "gpu-memory-budget",
             "Memory of all models on one GPU, such as 0:70G, beyond which models loaded on demand "
             "sleep or are evicted. May be repeated.",

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from zmqtriton import addons
+from zmqtriton_floor.byte_sizes import parse_size
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.metrics import read_labels
 from zmqtriton_floor.settings.broker import RateLimitResource as RateLimitResource
@@ -32,7 +33,6 @@ _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
 _NEGATIVE = "Must not be negative. Got {value}"
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
-_SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt]?)")
 _LEADING_FLOAT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
 CATEGORIES = (
     "health",
@@ -128,11 +128,11 @@ def long_integer(value: str) -> int:
     return _leading_integer(value, _LONG_LIMIT)
 
 
-def size(value: str) -> int:
+def _size(value: str) -> int:
     """Return the bytes that a text such as 512M means."""
-    if not (match := _SIZE.fullmatch(value)):
+    if (number := parse_size(value)) is None:
         raise BadValue(f"It is no number of bytes, such as 1048576, 512M or 70G. Got {value}")
-    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
+    return number
 
 
 def integer_or_bool(value: str) -> int:
@@ -177,7 +177,7 @@ def integer_between(
 
 port = integer_between(0, 65535, "Port must be in the range 0 to 65535. Got {value}")
 count = integer_between(0, _INT_LIMIT - 1, _NEGATIVE)
-long_count = integer_between(0, _LONG_LIMIT - 1, _NEGATIVE, long_integer)
+memory = integer_between(0, _LONG_LIMIT - 1, "It is too large. Got {value}", _size)
 
 
 def one_of(words: tuple[str, ...], message: str) -> Callable[[str], str]:

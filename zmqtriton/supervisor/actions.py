@@ -40,7 +40,7 @@ class RepositoriesInUse(NamedTuple):
     """The result of ChangeRepositories."""
 
     paths: tuple[str, ...]
-    #: Why nothing has changed.
+    #: Reason why the repositories were not changed; None if they were.
     error: ZmqTritonError | None = None
 
 
@@ -65,7 +65,7 @@ class EndTemplate(NamedTuple):
     """End a template, if there is one; its forks live on, and it with its last thread."""
 
     serial: int
-    #: Its threads end, too.
+    #: True to end the threads of a template at once, with it.
     at_once: bool = False
 
 
@@ -111,7 +111,7 @@ class Send(NamedTuple):
 
 
 class KeepSegments(NamedTuple):
-    """Keep these segments of a dead process, which others still read, and free its others."""
+    """Keep segments of a dead process that other processes still read, and free the rest."""
 
     owner: int
     segments: Sequence[int] = ()
@@ -138,8 +138,7 @@ class LoadOverride(NamedTuple):
     directory: str = ""
     #: The guest that runs the model; None if the server does.
     host: GuestHost | None = None
-    #: Directory of these files at the server before, from which they are copied; "" if they are
-    #: here.
+    #: Directory of these files at the predecessor, which is their source; "" if they are here.
     source: str = ""
 
 
@@ -181,7 +180,7 @@ class KeepDecisions(NamedTuple):
     #: The model's files.
     directory: str
     decisions: tuple[Decision, ...] = ()
-    #: Versions of which nothing is decided any more.
+    #: Versions whose decisions are removed.
     undecided: tuple[int, ...] = ()
 
 
@@ -243,14 +242,14 @@ class OpenRegion(NamedTuple):
     size: int
     #: User id of the client that registers it; negative if it is unknown.
     user: int
-    #: Handle of memory on a GPU, by which processes of models open it; such memory has no file.
+    #: Handle of memory on a GPU: processes of models open it with this, as it has no file.
     handle: bytes = b""
 
 
 class CloseRegion(NamedTuple):
     """Close a client's shared memory, so that no other process gets its descriptor.
 
-    The answer, if there is a ticket, has the processes of models that had it open: they are told.
+    Processes of models that have it open are informed. With a ticket, the answer lists them.
     """
 
     number: int
@@ -304,7 +303,7 @@ class Log(NamedTuple):
 
     level: str
     text: str
-    #: The source file in which it was decided.
+    #: Source file with the code that logs the record.
     file: str = ""
     line: int = 0
     #: Text that is printed after the line without quotes, as Triton prints configurations.

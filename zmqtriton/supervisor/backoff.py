@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_S = 60.0
-#: More deaths than this, with no working process between them, are a crash loop.
+#: Maximum number of deaths in a row, without a working process between; more are a crash loop.
 MAX_DEATHS = 5
 #: Maximum number of restarts per minute without a pause; they cost less than a tenth of a core.
 MAX_QUICK_RESTARTS = 30
-#: Number of deaths within a minute from which status and log mention them.
+#: Minimum number of deaths within a minute that status and log mention.
 MANY_DEATHS = 3
-#: A process that has lived this long has worked, even if nobody asked it anything.
+#: Seconds of life after which a process counts as working, even without any request.
 PROVEN_AFTER_S = 1.0
 #: The pause before the second restart, and the longest pause.
 FIRST_PAUSE_S = 0.2
@@ -33,7 +33,7 @@ class Backoff:
         #: Deaths of processes that had not worked, in a row and however long ago: a few pauses are
         #: longer than the window. A process that lives for a whole window ends the row.
         self._fruitless = 0
-        #: When a process that dies has lived for a window.
+        #: Time when the next process will have lived for a window; its death ends the row.
         self._proven_s = 0.0
 
     def record_death(self, now_s: float, *, had_worked: bool = False) -> None:

@@ -104,7 +104,7 @@ class SupervisorCore:
         self._connect(info, helpers, pid)
 
     def _connect(self, info: ServerInfo, helpers: Sequence[HelperOwner], pid: int) -> None:
-        """Connect the parts that hear of processes and calls, and those that describe them."""
+        """Connect the parts that handle events of processes and calls, and those for the status."""
         plan, policy = self.plan, self._policy
         self.readiness = ReadinessChecks(plan, self.generations)
         self.staged_files = StagedFiles(plan, info.directory)
@@ -300,7 +300,7 @@ class SupervisorCore:
         return next(filter(None, self._features.ask(lambda each: each.start_problem(ready))), "")
 
     def accept_clients(self) -> None:
-        """Let clients connect, once this server has what the one before was told."""
+        """Let clients connect, once this server has repeated the calls to its predecessor."""
         if not self.is_stopping:
             tell(self._open())
 

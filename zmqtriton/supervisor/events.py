@@ -29,7 +29,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: A dying process closes its connections before its death is seen.
 _DEATH_WITHIN_S = 0.2
-#: Seconds in which a living process answers, on a busy machine as well.
+#: Seconds that a living process may take to answer; they are enough on a busy machine.
 _ANSWER_WITHIN_S = 10.0
 _LOST = "its connection to the broker has ended"
 #: A stub in another state has closed the connection itself, or is about to end.
@@ -259,7 +259,7 @@ class LostConnections:
         self._find_instance = find_instance
         self._tell_stub = tell_stub
         self._confirm = confirm
-        #: Serials of processes of which it is not known yet whether they live.
+        #: Serials of processes without a connection that may be dead or alive.
         self._open: set[int] = set()
         #: Living processes that wait until all others are known.
         self._torn: list[ServerProcess] = []

@@ -1,8 +1,8 @@
-"""The order in which instances finalize, so that each has the time that its finalizer may take.
+"""The order of instances' finalizers, so that each has all the time that it may take.
 
-At the stop of a server with many models all of them would share the cores, and reach the limit of
-their time together, none at its end. So as many begin as can compute at once. One that only waits,
-for a disk or another machine, keeps nobody from beginning. Does no I/O.
+When a server with many models stops, all finalizers at once would share the cores, and reach their
+time limit together before any has finished. So only as many start as can compute at the same time.
+A finalizer that only waits, for a disk or another machine, does not count. Does no I/O.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FinalizeTurns:
             self._plan.call_later(_LOOK_S, self._look)
 
     def _look(self) -> None:
-        """Count those as computing that want a processor, or have had one since the last look."""
+        """Find the finalizers that compute: their processes want a processor or have had one."""
         self._is_looking = False
         for serial, (pid, before) in self._begun.items():
             use = self._find_use(pid)

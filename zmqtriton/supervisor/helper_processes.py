@@ -10,13 +10,13 @@ from zmqtriton_floor.reasons import Reason
 
 
 class HelperOwner:
-    """Hears of the death of any process, and knows its own; by default it has none."""
+    """A part of the server that handles the starts and deaths of processes, its own among them."""
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """Take note of any process but the broker and frontends."""
+        """Handle the start of a process that is not the broker or a frontend."""
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
-        """Take note of the end of such a process."""
+        """Handle the end of such a process; `last_words` is its last line of output."""
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         """Take a result; False if it is not of one of the owner's processes."""

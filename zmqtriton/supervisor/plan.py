@@ -1,7 +1,7 @@
 """The core's shared plan: the current time, the actions to perform now, and the timers.
 
-A part adds its actions here and need not return them through all the others. Whoever drives the
-core sets the time, so that a test can let hours pass.
+A part adds its actions here and need not return them through all the others. The caller of the core
+sets the time, so that a test can let hours pass.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The settings of a server, made once of the options: the core's policy, and those of processes.
 
-Each role is told its part: secrets reach the processes that check them, and no other. Does no I/O.
+Each role gets its part only: secrets reach the processes that check them, and no other. Does no
+I/O.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def bytecode_directory(runtime: str, generation: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The parts for each kind of process, without what only one role is told, and that."""
+    """The settings for each kind of process; secrets are kept apart, by the role that gets them."""
 
     stub: StubSettings
     broker: BrokerSettings
@@ -103,7 +104,7 @@ class Policy:
     #: Models are loaded again when their files change.
     reload: bool = False
     load_slots: int = 4
-    #: A load that takes longer does not hold up others.
+    #: Seconds after which a load gives its slot to another one, and continues without it.
     load_slot_timeout_s: float = 30.0
     load_retries: int = 0
     exit_on_error: bool = True
@@ -113,16 +114,16 @@ class Policy:
     early_liveness: bool = False
     #: Other servers may have the ports of this one.
     shares_ports: bool = False
-    #: Each client of gRPC is told to go on its own, when its sequences have ended.
+    #: True if each gRPC client is asked to leave by itself, when its sequences have ended.
     tells_each_grpc_client: bool = True
     allow_client_shm: bool = False
     #: Interval of the messages to the service manager that the server is alive; None without one.
     watchdog_interval_s: float | None = None
     #: Paths of the repositories, for the answers that show them.
     repositories: tuple[str, ...] = ()
-    #: Holds copies of models in object stores.
+    #: Directory for copies of models from object stores.
     storage_directory: str = ""
-    #: One role for each frontend process.
+    #: Roles of the frontends, one entry for each process.
     frontend_roles: tuple[str, ...] = ()
     #: Stubs may be forked by a process that has loaded what they need.
     has_fork_server: bool = False

@@ -100,7 +100,7 @@ class KillRequested(Event):
     """The process hangs or is frozen, and is killed for this reason."""
 
     reason: Reason
-    #: It runs, so that Python can write its stack.
+    #: True if the process runs, so that Python can write its stack.
     can_dump_stack: bool = False
 
 
@@ -111,7 +111,7 @@ class ProcessExited(Event):
     last_output_line: str = ""
     #: Python's report of its own crash, and the place in the model.
     crash: str = ""
-    #: It had begun to execute something, once at least.
+    #: True if the process has begun to execute at least one batch.
     had_begun: bool = False
 
 
@@ -124,7 +124,7 @@ class RestartsExhausted(Event):
 
 
 class DrainRequested(Event):
-    """The broker was told to give it nothing new."""
+    """The broker gives the instance no new requests."""
 
 
 class DrainFinished(Event):
@@ -173,7 +173,7 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.FAILED, StopRequested): _I.STOPPED,
 }
 
-#: There is a process, or one was requested.
+#: States of an instance that has a process, or has requested one.
 ALIVE_STATES = frozenset({_I.STARTING, _I.LOADING, _I.READY, _I.DRAINING, _I.STOPPING})
 
 
@@ -240,7 +240,7 @@ class GenerationGivenUp(Event):
 
 
 class UnloadStarted(Event):
-    """Nobody may ask for it any more."""
+    """The version is unloaded: new requests for it are refused."""
 
 
 class UnloadFinished(Event):

@@ -1,6 +1,6 @@
 """Decisions that take time, as coroutines: a story reads from its begin to its end.
 
-A story goes on in the moment in which what it awaits is there, inside the call that brings it. So
+A story continues as soon as the awaited value is there, inside the call that delivers the value. So
 actions come in the order of the events, and the same events lead to the same actions. There is no
 loop, no thread and no I/O: the plan has the time.
 """
@@ -39,7 +39,7 @@ class Promise(Generic[Value]):
         return bool(self._values)
 
     def then(self, call: Callable[[Value], object]) -> None:
-        """Call this with the value: now, or when it is there."""
+        """Call a function with the value: now, or when it is there."""
         if self._values:
             call(self._values[0])
         else:
@@ -51,7 +51,7 @@ class Promise(Generic[Value]):
             self._waiting.remove(call)
 
 
-#: None, or why it has failed.
+#: Outcome of something that can fail: None for success, or the error.
 Result = Promise[ZmqTritonError | None]
 
 
@@ -80,7 +80,7 @@ class Change:
         self._outcome = Promise[None]()
 
     def __call__(self) -> None:
-        """Say that something has changed."""
+        """Check the awaited condition again, as something has changed."""
         if self._is_so is not None and self._is_so():
             self._is_so = None  # a story that waits for other things is not asked
             self._outcome()
@@ -92,9 +92,9 @@ class Change:
 
 
 class Story(Promise[Value]):
-    """Runs one coroutine: at once, until that awaits something that is not there.
+    """A running coroutine: `begin` runs it until it awaits a value that is not there yet.
 
-    Its value is what the coroutine returns.
+    The story's value is the return value of the coroutine.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Story(Promise[Value]):
             awaited.then(self._go_on)
 
     def cancel(self) -> None:
-        """End it where it waits; while it runs, where it waits next."""
+        """End the coroutine at its current wait; if it is running, at its next one."""
         self._is_cancelled = True
         if self._is_waiting:
             self._steps.close()

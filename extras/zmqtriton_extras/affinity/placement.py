@@ -50,14 +50,14 @@ def _most_at_once(config: dict[str, object]) -> int:
 
 
 class SharedQueue(Queue):
-    """The queue of a model, of which an instance may get another batch than the next one."""
+    """The queue of a model with affinity: an instance can get requests out of their order."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self.levels = queue.levels
         self.due_ns = 0
         self.counts = {HITS: 0, MISSES: 0}
-        #: The next batch; None: that of the queue itself, for the only instance.
+        #: Requests of the next batch; None for the queue's own order, if there is one instance.
         self.share: list[InflightRequest] | None = None
 
     def is_ready(self, now_ns: int) -> bool:

@@ -82,7 +82,7 @@ def _bytes(tensor: Tensor, size: int) -> Any:
 
 
 def number_of(value: Any) -> int:
-    """Return the number by which bytes travel to the broker; it is never 0."""
+    """Return a hash of the value's bytes, which the broker gets in their place; it is never 0."""
     return int.from_bytes(blake2b(value, digest_size=8).digest(), "big") >> 1 or 1
 
 

@@ -72,10 +72,10 @@ def threads(config: dict[str, Any], name: str = "intra_op_thread_count") -> int:
 
 
 def limit_spinning() -> None:
-    """Have threads of GNU's OpenMP that wait give their core away soon, unless the user says how.
+    """Shorten the spinning of waiting threads of GNU's OpenMP, unless the user has set it.
 
-    They spin for milliseconds, and here somebody else has use for the core. To be called before
-    the framework is imported.
+    They spin for milliseconds, and other processes need the core here. Call this before the
+    framework is imported.
     """
     if not any(name in os.environ for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")):
         # what it takes itself where there are more threads than cores

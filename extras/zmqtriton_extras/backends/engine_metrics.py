@@ -26,7 +26,7 @@ class EngineMetrics:
         self._registry = registry
         self._prefix = prefix
         self._labels = dict(labels)
-        #: None for one that the server has refused.
+        #: Families of the server by the engine's name; None for one that the server has refused.
         self._families: Dict[str, Optional[Any]] = {}
         self._series: Dict[Tuple[str, _Labels], Any] = {}
         #: The engine's values at the last look.

@@ -13,7 +13,8 @@ import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.backends.signature import Signature
 
-#: Input name to array, and the names of outputs that somebody wants; returns output name to array.
+#: Executes a model: takes arrays by input name and the requested outputs; returns arrays by output
+#: name.
 Run = Callable[[Dict[str, Any], "list[str]"], Dict[str, Any]]
 
 
@@ -31,7 +32,7 @@ class Arrays(NamedTuple):
 
 
 class Batch:
-    """Requests that are executed as one, by their places in what execute() was given."""
+    """Requests that are executed together, by their places in the argument of execute()."""
 
     def __init__(self, join: Callable[[list[Any]], Any], outputs: Iterable[str]) -> None:
         self.places: List[int] = []

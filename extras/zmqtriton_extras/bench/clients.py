@@ -19,8 +19,8 @@ State = TypeVar("State")
 #: To a process, in place of a plan: end the one that runs.
 STOP = "stop"
 _END_WITHIN_S = 5.0
-#: Before each measurement, so that it has no opening of connections in it, nor a server's first
-#: requests.
+#: Warm-up before each measurement, as a share of its duration and at most so many seconds. It keeps
+#: new connections and a server's first requests out of the measurement.
 _WARM_UP_SHARE, _MAX_WARM_UP_S = 0.2, 1.0
 
 

@@ -201,7 +201,7 @@ class ServerStatistics:
         self._steps = steps
 
     def read(self) -> Reading | None:
-        """Return them; None where they are not for everybody, and where the server has gone."""
+        """Return the current counts; None if the client may not read them, or without a server."""
         try:
             steps = {step: self._read(f"/v2/models/{quote(step)}") for step in self._steps}
             return Reading(self._read(self._path), steps)

@@ -1,7 +1,7 @@
-"""Connections that ask one prepared request again and again, at little cost of their own.
+"""Connections that send one prepared request again and again, at little cost of their own.
 
-They block, since a client is a thread: both HTTP and gRPC cost less so than with asyncio, and
-anything that asks by a call can be a connection.
+They block, since each client is a thread: HTTP and gRPC cost less than with asyncio, and a
+connection can be any object with a blocking call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
 _ROOM = "zmqtriton_extras.bench"
-#: Their classes; any other kind of a plan is the place of a class, such as `package.module:Name`.
+#: Class of each kind of connection; another kind is a class by itself, as `package.module:Name`.
 KINDS = {
     "http": f"{_ROOM}.connections:HttpConnection",
     "grpc": f"{_ROOM}.grpc_connections:GrpcCalls",
@@ -37,7 +37,7 @@ class Connection(Protocol):
     """A client's connection. All but `interrupt` is for the client's thread alone."""
 
     def open(self) -> None:
-        """Open it, so that no request has to. Raises RequestFailed."""
+        """Connect to the server before the first request. Raises RequestFailed."""
 
     def ask(self) -> list[float]:
         """Ask once, and open it if need be; return when each response of a stream came.
@@ -49,7 +49,7 @@ class Connection(Protocol):
         """Let the request under way fail; from another thread."""
 
     def close(self) -> None:
-        """Close it; the next ask() opens it anew."""
+        """Close the connection; the next ask() opens a new one."""
 
 
 def make_connection(plan: Mapping[str, Any]) -> Connection:

@@ -78,7 +78,7 @@ class GrpcStream(_GrpcConnection):
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         super().__init__(plan)
-        #: Whether a request may have several responses, of which the last says so.
+        #: True if a request can have several responses; the last one is marked.
         self._is_decoupled = plan["is_decoupled"]
         self._requests: queue.SimpleQueue[bytes] | None = None
         self._responses: Any = iter(())

@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 #: A client process that is so busy may be what limits the rate.
 _BUSY_CORES = 0.85
-#: A rate that grows less with more clients does not grow.
+#: Minimum factor between two rates that counts as growth.
 _GROWTH = 1.1
 
 
@@ -235,7 +235,7 @@ def _try_for_compute(best: Row, rows: Sequence[Row]) -> str:
 
 
 def _more_clients(best: Row, rows: Sequence[Row]) -> str:
-    """Advise more clients if the rate still grows with them; "" if not."""
+    """Return the advice to use more clients if the rate still grows with them, or ""."""
     if best["rate"]:
         return ""  # it is what was asked for
     widest = max(rows, key=lambda row: row["concurrency"])

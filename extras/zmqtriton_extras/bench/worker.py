@@ -22,13 +22,13 @@ from zmqtriton_extras.bench.clients import STOP
 from zmqtriton_extras.bench.connections import Connection, RequestFailed, make_connection
 from zmqtriton_floor import prctl
 
-#: How soon a stop is noticed, and an answer that does not come.
+#: Seconds between two looks for a stop, and for a response that is too late.
 _LOOK_EVERY_S = 0.2
 #: Seconds for clients to end after a stop; the others end with the process.
 _END_WITHIN_S = 2.0
-#: Fields in which two plans over the same connections may differ.
+#: Fields of a plan that may change while its connections are kept.
 _OF_ONE_RUN = ("seconds", "rate")
-#: After a failure, so that a server that refuses at once is not flooded.
+#: Pause in seconds after a failure, so that a server that refuses at once is not flooded.
 _PAUSE_S = 0.01
 
 
@@ -81,7 +81,7 @@ class Client:
         self.first: list[int] = []
         self.between: list[int] = []
         self.failures: Counter[str] = Counter()
-        #: It cannot go on.
+        #: True once the client has failed with an exception; it takes part in no more runs.
         self.is_broken = False
         self._timeout_s = timeout_s
         #: When the request under way was sent.

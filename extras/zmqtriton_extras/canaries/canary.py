@@ -45,7 +45,7 @@ def stable_beside(model: ServedModel, version: object) -> int:
 
 
 def take_over(canary: Canary, model: ServedModel) -> None:
-    """Take note of what the serving versions were loaded from."""
+    """Record the files that the serving versions were loaded from."""
     for number in serving_versions(model):
         generation = model.versions[number].generation
         if generation is not None:
@@ -243,7 +243,7 @@ class Comparisons:
 
 
 def _printable(text: str) -> str:
-    """Return one line without control characters: ids are clients' words, shown on terminals."""
+    """Return the text in one line without control characters: a client's id, for a terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -307,7 +307,7 @@ class Canary:
         self.contents: dict[int, str] = {}
         #: The directory that they were loaded from, and the version policy then.
         self.directory, self.policy = "", ""
-        #: Its requests are streams, whose execution is no measure.
+        #: True for a model of streams: the time of their execution is not compared.
         self.is_decoupled = False
         self.phase = Phase.LOADING
         self.since_s = now_s
@@ -345,7 +345,7 @@ class Canary:
         self.phase, self.since_s = phase, now_s
 
     def take_over(self, blueprint: Blueprint, versions: Iterable[int]) -> None:
-        """Take note of what these versions are loaded from."""
+        """Record the files that these versions are loaded from."""
         self.contents |= {number: blueprint.versions[number].contents for number in versions}
         self.directory, self.policy = blueprint.directory, blueprint.version_policy
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from zmqtriton_extras.canaries.settings import CanarySettings, LatencyMeasure
 
 _MS, _S = 1e6, 1e9
-#: An execution hangs only if it takes so many times the mean request of the stable version.
+#: Minimum duration of an execution that hangs, as a multiple of the stable version's mean.
 _MUCH_LONGER = 10
 
 #: The ages of the oldest and the newest execution of each instance; 0 of idle ones.
@@ -187,7 +187,7 @@ class Judge:
         )
 
     def _longest_ns(self, settings: CanarySettings, *, is_decoupled: bool) -> float:
-        """Return the age from which on an execution hangs."""
+        """Return the maximum age in ns of an execution; an older one counts as hanging."""
         mean_ns = self.total.stable.mean_ns
         if settings.abort_hang_s is None or (is_decoupled and not mean_ns):
             return float("inf")  # a stream may take as long as it likes

@@ -1,9 +1,9 @@
-"""The canaries of all models: begins, changes and ends them, and tells the others how to divide.
+"""The canaries of all models: starts, changes and ends them, and publishes how requests divide.
 
-An operator's call or a model's configuration begins one; the broker's counts, the time or an
-operator ends it. Everybody hears of a division before the new version serves, and of its end before
-a version goes, so that no request meets a version that has gone. Called after each event. Does no
-I/O.
+An operator's call or a model's configuration starts one; the broker's counts, the time or an
+operator ends it. Broker and frontends get a division before the new version serves, and its end
+before a version is unloaded, so that no request is sent to a missing version. Called after each
+event. Does no I/O.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class CanaryRegistry(Feature):
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
-        #: The story of each current canary, and by what it is told that something has changed.
+        #: Story of each current canary, by model, and the change that lets it continue.
         self._stories: dict[str, Story[None]] = {}
         self._changes: dict[str, Change] = {}
         #: The server ends, so nothing more is decided.
@@ -175,7 +175,7 @@ class CanaryRegistry(Feature):
         return [self._canaries[each].describe(self._plan.now_s) for each in names]
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the canaries that nobody has decided; decisions are kept on disk."""
+        """Return the calls that start undecided canaries; decisions are kept on disk."""
         for name, canary in self._canaries.items():
             if canary.is_undecided:
                 document = canary.describe(self._plan.now_s)
@@ -363,7 +363,7 @@ class CanaryRegistry(Feature):
     # ------------------------------------------------------------ the others
 
     def _divide(self, canary: Canary) -> None:
-        """Tell everybody how requests are divided now."""
+        """Send the present division of requests to the broker and the frontends."""
         message = canary.split()
         self._audience.tell_broker(message)
         self._audience.tell_frontends(message)
@@ -543,5 +543,5 @@ def _values(call: ControlCall) -> dict[str, Any]:
 
 
 def _stable(call: ControlCall) -> int:
-    """Return the version that serves at the server before; 0 if nobody takes over."""
+    """Return the version that serves at the predecessor; 0 without a take-over."""
     return int(call.arguments.get("stable", 0)) if call.caller == OWN_CALLER else 0

@@ -1,4 +1,4 @@
-"""Chooses the requests that go to a version that is tried, and those of which it gets copies.
+"""Chooses the requests that a canary gets, and the requests that are copied to it.
 
 Steps only while the requests to some model are divided.
 """
@@ -95,11 +95,11 @@ class CopySender(Sender, Protocol):
 
 
 class Shadows:
-    """Copies of requests to a canary, whose answers are compared with the stable version's.
+    """Copies of requests to a canary; its responses are compared with the stable version's.
 
-    A copy is a request of its own, sent after the first; nobody waits for it, and its client never
-    hears of it. What copies hold is bounded: beyond that they are skipped. What came of them is
-    told to the supervisor from time to time.
+    A copy is a request of its own, sent after the first; its client does not wait for it, and
+    never gets its response. The memory of copies is bounded: beyond the limit they are skipped.
+    Their results are sent to the supervisor from time to time.
     """
 
     def __init__(self, gateway: CopySender) -> None:
@@ -109,7 +109,7 @@ class Shadows:
         self._results: dict[tuple[str, int], _Results] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_report_due = False
-        #: One after the other: of those that would hold up the loop.
+        #: Lock of large comparisons: they run in a thread, one after the other.
         self._comparing = asyncio.Lock()
 
     def copy(self, request: CheckedRequest, canary: Trial) -> Copy:
@@ -193,7 +193,7 @@ class _Copy(PendingRequest):
         self._answer: ResponseBody | None = None
 
     def send(self) -> None:
-        """Send it, unless too much is under way."""
+        """Send the copy, unless there are too many copies, or they hold too much memory."""
         request, self._request = self._request, None
         if request is None or self._is_over:
             return
@@ -237,7 +237,7 @@ class _Copy(PendingRequest):
             self.drop()
 
     def drop(self) -> None:
-        """Cancel it: there is nothing to compare with."""
+        """Cancel the copy: there is no response of the stable version to compare with."""
         if self._is_over:
             return
         if self._request is not None:

@@ -66,21 +66,22 @@ class CanarySettings(NamedTuple):
     shadow: float = 0.0
     #: Difference that numbers in the responses to a copied request may have.
     tolerance: float = 0.0
-    #: It ends if more than this percentage fails in addition to what fails of the stable version.
+    #: Maximum percentage of failures beyond that of the stable version; above it the canary ends.
     abort_failures: float | None = 5.0
-    #: It ends if its latency is more than this times that of the stable version.
+    #: Maximum ratio of its latency to that of the stable version; above it the canary ends.
     abort_latency: float | None = None
     #: Requests that it must have had before it is judged.
     min_requests: int = 50
-    #: When it becomes the version that serves, if nothing has ended it; None if an operator says.
+    #: Seconds after which a canary that has not ended is promoted; None to wait for an operator.
     promote_after_s: float | None = None
     #: Requests with the same value of this header, or for "id" with the same id, get the same
     #: version. "": by chance.
     sticky: str = ""
     latency: LatencyMeasure = LatencyMeasure()
-    #: An execution that lasts longer has failed; the canary ends if all its instances hang.
+    #: Minimum seconds of an execution that hangs, and counts as failed; the canary ends if all its
+    #: instances hang. None for no limit.
     abort_hang_s: float | None = 30.0
-    #: Once it is aborted, its executions may go on for so long; None: as long as they take.
+    #: Seconds for its executions to end after an abort; None for no limit.
     abort_within_s: float | None = 30.0
 
     def changed(self, values: Mapping[str, Any]) -> CanarySettings:

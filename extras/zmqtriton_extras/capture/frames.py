@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 
 
 def encode(frames: Iterable[Frame]) -> bytes:
-    """Return one message with them, which is a copy: the tensors' memory may change at once."""
+    """Return the frames as a message of copied bytes: the tensors' memory may change at once."""
     heads = []
     parts: list[bytes | memoryview] = [b""]
     for kind, number, details, tensors, _ in frames:

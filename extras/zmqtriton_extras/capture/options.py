@@ -19,7 +19,7 @@ class CaptureOptions(NamedTuple):
     capture_byte_size: int = 1 << 30
 
 
-#: Addresses to which records are posted, as events.
+#: Prefixes of addresses that get records as events, by POST.
 EVENTS = ("http://", "https://")
 
 

@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     model: str = ""
     version: str = ""
     tolerance: float = 0.0
-    #: Factor by which requests are sent faster than captured; 0 is as fast as responses come.
+    #: Speed as a multiple of that of the capture; 0 sends as fast as responses come.
     speed: float = 0.0
     clients: int = 4
 

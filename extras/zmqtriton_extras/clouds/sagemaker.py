@@ -29,7 +29,7 @@ BINARY_TYPE = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 _INVOKE = re.compile(r"/models/([^/]+)/invoke")
 _MODELS = re.compile(r"/models(?:/[^/]*)?")
 _METHODS = frozenset({"GET", "HEAD", "POST", "DELETE"})
-#: Status by which the platform knows that it has to unload another model.
+#: Status that makes the platform unload another model.
 _OUT_OF_MEMORY = 507
 _KEPT = (401, 404, 409, 429)
 _MEMORY_WORDS = tuple(

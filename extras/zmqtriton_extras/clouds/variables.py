@@ -1,4 +1,4 @@
-"""The variables by which the platforms configure a server, as in Triton. Does no I/O."""
+"""The environment variables of the platforms that configure a server, as in Triton. No I/O."""
 
 from __future__ import annotations
 

@@ -93,9 +93,9 @@ def open_server(
 ) -> tuple[Socket, Socket]:
     """Open the ROUTER over a listening socket, which is closed with it.
 
-    Of each client it keeps up to so many messages that the client does not read, and so many that
-    nobody takes here. A larger frame than that ends its connection. The other socket tells of all
-    connections.
+    `waiting` has two limits for each client: messages that the client has not read, and messages
+    of it that this process has not taken. A frame of more than `max_bytes` ends a connection. The
+    other socket reports all connections.
     """
     socket = open_socket(context, zmq.ROUTER)
     socket.setsockopt(zmq.SNDHWM, waiting[0])
@@ -153,7 +153,7 @@ def await_frames(socket: Socket) -> list[Any]:
 def descriptor_of(frame: Any) -> int:
     """Return the descriptor of the connection that a frame came by.
 
-    -1 for one of a protocol older than ZMTP 3, of which libzmq does not tell.
+    -1 for a protocol older than ZMTP 3: libzmq does not report it there.
     """
     try:
         return int(frame.get(zmq.SRCFD))
@@ -162,7 +162,7 @@ def descriptor_of(frame: Any) -> int:
 
 
 def send_frames(socket: Socket, frames: Sequence[Any], copied_bytes: int) -> None:
-    """Queue one message of buffers, of which larger ones are not copied. Raises as send() does."""
+    """Queue a message of buffers; larger ones are not copied. Raises the errors of send()."""
     last = len(frames) - 1
     for i, frame in enumerate(frames):
         flags = _LAST if i == last else _SNDMORE

@@ -18,11 +18,11 @@ from zmqtriton_frontends.inference import utilization
 
 _log = logging.getLogger(__name__)
 
-#: The load is looked at so often, and its mean is over about so long.
+#: Seconds between two readings of the load, and seconds that its mean is about.
 LOOK_EVERY_S = 0.2
 SMOOTHED_OVER_S = 3.0
 MAX_CONNECTIONS = 256
-#: An answer is a line, for which every connection has room.
+#: Seconds for the answer, which is a short line that any connection takes at once.
 _ANSWER_WITHIN_S = 5.0
 
 

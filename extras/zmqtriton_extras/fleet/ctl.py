@@ -339,7 +339,7 @@ def _exit(replies: Sequence[Reply[Any]]) -> None:
 
 
 def _ask(service: NodeService, path: str, request: PreparedRequest) -> dict[str, Any]:
-    """Ask one server; the outputs are shown by a digest."""
+    """Send a request to a server; return its time and a digest of the outputs."""
     body, headers = request.encode()
     began_s = time.perf_counter()
     answer = service.infer(path, body, headers)

@@ -82,11 +82,11 @@ class Channel:
 
     @classmethod
     def of(cls, gateway: Gateway) -> Channel:
-        """Return one for a process."""
+        """Return a channel from a process with this gateway to the process of jobs."""
         return cls(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
 
     def keep(self, connection: _Connection) -> None:
-        """Take a connection back on which nothing is under way."""
+        """Take back an idle connection, for the next question; close it if there are enough."""
         reader, writer = connection
         if len(self._idle) < _MAX_IDLE and not (reader.at_eof() or writer.is_closing()):
             self._idle.append(connection)

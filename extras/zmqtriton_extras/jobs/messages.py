@@ -69,7 +69,7 @@ class Body:
         self.left = 0 if self._is_in_frames else size
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Read them, or the rest. Raises IncompleteReadError."""
+        """Yield the bytes that are left, in parts as they come. Raises IncompleteReadError."""
         while self.left or self._is_in_frames:
             if not self.left:
                 [self.left] = _FRAME.unpack(await self._reader.readexactly(_FRAME.size))
@@ -98,7 +98,7 @@ Message = tuple[Document, Contents | bytes]
 
 
 def frame(part: bytes) -> bytes:
-    """Return one of the pieces in which bytes come whose number is not known."""
+    """Return a part with its length before it, for a body of unknown length."""
     return _FRAME.pack(len(part)) + part
 
 

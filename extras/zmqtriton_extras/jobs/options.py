@@ -1,4 +1,4 @@
-"""The options of jobs, as the processes of the server are told them."""
+"""The options of jobs in the form that the server's processes get."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _TYPE = "application/openmetrics-text"
 _PLAIN_TYPES = ("text/plain", "text/*", "*/*")
 #: An empty version is that of the media type's registration.
 _VERSIONS = ("1.0.0", "")
-#: A page without exemplars is better than none.
+#: Seconds for the exemplars; a page without them is better than no page.
 _WITHIN_S = 1.0
 #: The samples that have exemplars.
 _TIMES = "zmqtriton_request_duration_seconds_bucket"
@@ -34,7 +34,7 @@ _HELP, _KIND = "# HELP ", "# TYPE "
 _BOUND = re.compile(r'((?:le|quantile)=")([^"]+)("\} \S+)$')
 _MODEL = re.compile(r'[{,]model="((?:[^"\\]|\\.)*)"')
 _VERSION = re.compile(r'[{,]version="([^"]*)"')
-#: Digits before the point, from which on Go writes an exponent.
+#: Maximum number of digits before the point; Go writes larger numbers with an exponent.
 _LONG = 6
 
 #: A model, its version, seconds, the ids of trace and span, and when that was.

@@ -22,9 +22,9 @@ _MAX_BLANKS = 1024
 _ARGUMENTS = ("arguments", "parameters")
 _OUTSIDE = re.compile(r'["{}\[\],:]')
 _INSIDE = re.compile(r'["\\]')
-#: Keys and the name of a call are no longer than this together.
+#: Maximum characters of a call's keys and name together.
 _MAX_NAMES = 4096
-#: Within the object of the call itself.
+#: Depth of braces and brackets inside the object of a call.
 _TOP = 1
 
 
@@ -38,7 +38,7 @@ class CallScanner:
         """Set up; with a name the object has the arguments alone."""
         self.name = name
         self.is_over = False
-        #: It is no call.
+        #: True once the text cannot be a call any more.
         self.is_broken = False
         #: The arguments have begun.
         self.has_arguments = bool(name)
@@ -53,7 +53,7 @@ class CallScanner:
         self._pieces: list[str] = []
         #: The arguments are a text with JSON in it: they are taken as a whole.
         self._is_text = False
-        #: Others that follow are not theirs.
+        #: True once the arguments are complete; later ones of the object do not count.
         self._has_all = False
 
     def feed(self, text: str, at: int) -> int:
@@ -171,7 +171,7 @@ class CallPart(NamedTuple):
 
 
 class Form(NamedTuple):
-    """The form in which a model writes calls."""
+    """The form of calls in a model's text: the marks around them, and their names."""
 
     #: Before calls; "" if they need nothing.
     begin: str
@@ -181,7 +181,7 @@ class Form(NamedTuple):
     is_whole: bool = False
     #: A name may stand before its arguments, outside of their object.
     has_names: bool = False
-    #: Its marks are tokens that an engine leaves out of texts, unless it is told to keep them.
+    #: True if the marks are special tokens, which an engine leaves out of texts by default.
     has_special_marks: bool = False
     id_form: str = "call_{:.24}"
 
@@ -193,7 +193,7 @@ FORMS = {
     "llama3": Form("<|python_tag|>", is_whole=True),
     "mistral": Form("[TOOL_CALLS]", has_names=True, has_special_marks=True, id_form="{:.9}"),
 }
-#: A list that an engine was told to make.
+#: Form of a list of calls that an engine was forced to make by a schema.
 FORCED_LIST = Form("", is_whole=True)
 
 _BLANKS = re.compile(r"\s+")
@@ -288,7 +288,7 @@ class CallText:
         return True
 
     def _plain(self) -> bool:
-        """Take text in which there are no calls any more."""
+        """Take the rest as plain text without calls."""
         self._say_until(len(self._rest))
         return False
 

@@ -199,7 +199,7 @@ class Choice:
         self._pieces = [beginning]
         #: Number of bytes received.
         self.size = 0
-        #: Kept as texts are.
+        #: Calls of tools so far; they are kept if the texts are.
         self.calls: list[Call] = []
         self.logprobs: list[TokenLogprob] = []
         self._call_count = 0
@@ -211,7 +211,7 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """Why it has ended."""
+        """The finish reason of the choice, such as "stop", "length" or "tool_calls"."""
         is_by_calls = self._call_count and self._rules.are_calls_a_reason
         return _CALLS if is_by_calls and self._reason == _STOP else self._reason
 
@@ -303,7 +303,7 @@ class Choices:
         return sum(choice.estimated_tokens for choice in self.all)
 
     def take(self, body: ResponseBody) -> list[Addition]:
-        """Take a response; return what it adds to which choices.
+        """Take a response; return its additions to the choices.
 
         Raises InternalError for outputs that cannot be what their names say.
         """

@@ -65,7 +65,7 @@ def read(document: Any) -> EmbeddingRequest:
 
 
 class Batch:
-    """Texts that one inference takes, and its outcome."""
+    """The texts of a single inference, and its outcome."""
 
     def __init__(self, names: TensorNames, own_texts: Sequence[str]) -> None:
         self._names = names

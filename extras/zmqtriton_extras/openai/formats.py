@@ -67,7 +67,7 @@ _FORMATS = (_PLAIN_TEXT, _JSON_OBJECT, _JSON_SCHEMA)
 
 
 class UnusableSchemaError(Exception):
-    """Raised for a schema by which nothing can be checked."""
+    """Raised for a schema that cannot be used: it is invalid, unsupported or too large."""
 
 
 class _Misfit(Exception):
@@ -91,7 +91,7 @@ def _refuse_constant(name: str) -> None:
 
 
 class Schema:
-    """A schema by which texts are checked."""
+    """A JSON schema that checks texts."""
 
     def __init__(self, document: Any) -> None:
         """Read a schema. Raises UnusableSchemaError."""
@@ -129,7 +129,7 @@ class Schema:
                 self._read(inner, depth + 1)
 
     def _read_keyword(self, keyword: str, argument: Any) -> Iterator[Any]:
-        """Read one keyword; return the schemas in its argument."""
+        """Check a keyword of a schema and its argument; return the schemas in the argument."""
         kind = KEYWORDS.get(keyword)
         if kind is None:
             raise UnusableSchemaError(f"the keyword '{keyword[:64]}' is not supported")
@@ -395,7 +395,7 @@ def read_format(fields: dict[str, Any], field: str = FIELD) -> Format:
 
 
 def read_flat_format(fields: dict[str, Any], field: str) -> Format:
-    """Read the same as a request for a response has it, without an object of its own."""
+    """Read the form from a request of the Responses API, where the schema is in `field` itself."""
     document = member(fields, field.rpartition(".")[2], field)
     if document is not None and document.get("type") == _JSON_SCHEMA:
         return _of_schema(document, field, field)

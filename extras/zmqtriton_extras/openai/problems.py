@@ -54,7 +54,7 @@ def describe(error: ZmqTritonError) -> dict[str, Any]:
 
 
 def refusal(status: int, text: str) -> tuple[int, bytes]:
-    """Return the same for a request that was refused before a responder saw it."""
+    """Return status and body for a request that was refused before any responder got it."""
     if status == _RESTRICTED:
         return _UNAUTHORIZED, _document(_description(_UNAUTHORIZED, text))
     return status, _document(_description(status, text))

@@ -103,7 +103,7 @@ class RealtimeResponse(Response):
         #: The items that are over.
         self.items: list[dict[str, Any]] = []
         self._has_begun = False
-        #: Its last event was told.
+        #: True once the last event of the response was made.
         self.is_over = False
 
     def begin(self, index: int) -> bytes:

@@ -62,7 +62,7 @@ class _Need(NamedTuple):
     field: str
     is_there: Callable[[TextRequest], bool]
     is_met: Callable[[TensorNames], bool]
-    #: Why it is not, and what would be needed.
+    #: Reason of the refusal, which names the missing ability of the model.
     why: str
 
 
@@ -128,7 +128,7 @@ def is_forced_by_format(request: TextRequest, names: TensorNames) -> bool:
 
 
 def call_form(request: TextRequest, names: TensorNames) -> Form | None:
-    """Return the form in which the model writes calls, None if its text has none.
+    """Return the form of calls in the model's text; None if its text has no calls.
 
     Raises InternalError if the model's parameter names no form.
     """

@@ -17,7 +17,7 @@ from zmqtriton_extras.openai.problems import RefusedField
 #: Choices of one request, for all of its prompts together.
 MAX_CHOICES = 128
 
-#: They change what an answer is, so they are refused and not ignored: all values but these.
+#: Fields that change the response: all values but these are refused, instead of being ignored.
 _REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": (None, []),
     "function_call": (None, "none", "auto"),
@@ -45,7 +45,7 @@ class Tools(NamedTuple):
 
     #: Documents of a chat in the form that templates expect.
     documents: Sequence[dict[str, Any]] = ()
-    #: Whether it may call them, must, or must call a certain one.
+    #: Choice of the client: the model may call functions, must call some, or must call `name`.
     choice: str = NONE
     #: The certain one.
     name: str = ""

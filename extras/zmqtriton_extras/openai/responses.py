@@ -31,10 +31,10 @@ from zmqtriton_extras.openai.requests import (
 )
 from zmqtriton_floor.errors import ZmqTritonError
 
-#: Reasons of incomplete responses, by the reason for which the text has ended.
+#: Reasons of incomplete responses, by the finish reason of the text.
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _IN_PROGRESS, _COMPLETED, _PARTIAL = "in_progress", "completed", "incomplete"
-#: They change what an answer is, or need what is kept: all values but these are refused.
+#: Fields that change the response, or need stored responses: all values but these are refused.
 _REFUSED: dict[str, tuple[Any, ...]] = {
     "previous_response_id": (None,),
     "conversation": (None,),

@@ -1,8 +1,8 @@
-"""The inputs and outputs by which a model makes text: by default those of Triton's vLLM backend.
+"""The inputs and outputs of models that make text: by default those of Triton's vLLM backend.
 
-Parameters of the model's configuration name others, and adapters such as LoRA's: names of their own
-in the list of models, of which the model gets one with each request. Knows configurations only, and
-no request.
+Parameters of the model's configuration name others, and adapters such as LoRA's: these are entries
+of their own in the list of models, and the model gets an adapter's name with a request. Knows
+configurations only, and no request.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ VALUES = (
     "openai_lora_adapters",
     "openai_lora_separator",
 )
-#: The inputs by which models of TensorRT-LLM take the form of a text.
+#: Inputs of TensorRT-LLM's models for the form of a text: the kind of form, and its schema.
 _GUIDES = ("guided_decoding_guide_type", "guided_decoding_guide")
 #: An output of this name behind it may have to be asked for, by an input of type BOOL.
 _WISH = "return_"
@@ -105,7 +105,7 @@ class TensorNames:
 
     @property
     def tool_call_parser(self) -> str:
-        """The form in which it writes calls of tools."""
+        """Name of the form of tool calls in the model's text, or ""."""
         return self.value(TOOL_CALL_PARSER)
 
     @property
@@ -173,7 +173,7 @@ def adapters_of(names: TensorNames) -> list[str]:
 
 
 def ids_of(model: ModelVersion) -> list[str]:
-    """Return the names by which clients ask for a model and for its adapters."""
+    """Return the names of a model and of its adapters in requests of clients."""
     names = names_of(model)
     separator = _separator(names)
     return [model.name, *(f"{model.name}{separator}{one}" for one in adapters_of(names))]

@@ -46,7 +46,7 @@ Documents = Sequence[dict[str, Any]]
 
 #: A long chat delays other chats only.
 _lane = ThreadPoolExecutor(1, "chat-prompts")
-#: Without a template they need no thread.
+#: Maximum number of messages of a chat without a template that is rendered on the loop.
 _FEW_MESSAGES = 256
 _VARIABLES = "openai_chat_template_variables"
 #: The user that a model chooses for its processes.
@@ -142,7 +142,7 @@ class _Exchange(NamedTuple):
 
     req: HttpRequest
     request: TextRequest
-    #: Without the adapter that the client may name with it.
+    #: Name of the model, without the adapter that the client may have named with it.
     model: str
     prompts: list[str]
     form: Completion

@@ -42,7 +42,7 @@ _SAMPLED = 1
 
 
 def encode(lines: Iterable[Mapping[str, Any]], resource: Mapping[str, str]) -> bytes:
-    """Encode one message with these lines, which are those of LogRing."""
+    """Encode one OTLP message with lines of the log as LogRing has them."""
     request = _Request()
     of_resource = request.resource_logs.add()
     of_scope = of_resource.scope_logs.add()

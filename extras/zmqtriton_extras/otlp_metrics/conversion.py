@@ -1,9 +1,9 @@
 """Families of the page of metrics as messages of OpenTelemetry, by its rules for Prometheus.
 
 Counters become cumulative monotonic sums, gauges stay gauges, and so do histograms and summaries;
-names are not altered, but for OpenTelemetry's own. Each series has a start time: that of the last
-page without it, or with a higher value; that of the first page is not known, and its own time
-stands for it. A series that is gone is told once. Does no I/O.
+names are not altered, but for OpenTelemetry's own. Each series has a start time: the time of the
+last page without the series, or with a higher value. On the first page no start is known, so the
+time of this page is sent. The end of a series is sent once. Does no I/O.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCOPE = "zmqtriton"
 _CUMULATIVE = 2
 #: No value is recorded any more.
 _ENDED = 1
-#: OpenTelemetry's own metrics, of which the page has Prometheus' form, and their units.
+#: Names and units of OpenTelemetry's own metrics, by the names that they have on the page.
 _OF_GEN_AI = {
     "gen_ai_client_token_usage": ("gen_ai.client.token.usage", "{token}"),
     "gen_ai_server_time_to_first_token_seconds": ("gen_ai.server.time_to_first_token", "s"),
@@ -30,7 +30,8 @@ _OF_GEN_AI = {
 }
 #: Collectors take messages of 20 MiB, and a point of a histogram may have 6 KiB.
 _MAX_POINTS = 3000
-#: In the order of the text; a label with an empty value is none, as for Prometheus.
+#: Labels as pairs, in the order of the text. One with an empty value is left out: it means the
+#: same as a missing one for Prometheus.
 Labels = tuple[tuple[str, str], ...]
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
@@ -43,7 +44,7 @@ _SUFFIXES = {
 
 
 class Sample(NamedTuple):
-    #: Behind the name of the family: "", "_bucket", "_sum" or "_count".
+    #: Suffix of the sample's name after the family's: "", "_bucket", "_sum" or "_count".
     suffix: str
     labels: Labels
     value: float
@@ -52,7 +53,7 @@ class Sample(NamedTuple):
 @dataclass
 class Family:
     name: str
-    #: As the text says it; "unknown" if it does not.
+    #: Type of the `# TYPE` line, such as "counter"; "unknown" without one.
     kind: str
     help: str
     samples: list[Sample] = field(default_factory=list)
@@ -156,7 +157,7 @@ class MetricsConverter:
         yield from request.take(1)
 
     def accepted(self) -> None:
-        """Take note that the collector has all messages of the last page."""
+        """Record that the collector has accepted all messages of the last page."""
         self._accepted = self._present
 
 
@@ -171,7 +172,7 @@ class _Messages:
         self._request = _Request()
         self._points = 0
         self._metric: Any = None
-        #: Its name on the page.
+        #: Name of the current metric on the page.
         self._name = ""
         of_resource = self._request.resource_metrics.add()
         self._scope = of_resource.scope_metrics.add()

@@ -22,7 +22,7 @@ INTERVAL = "otlp_metrics_interval_secs"
 #: The kind of what is sent, as paths and variables have it, and the option with its URL.
 METRICS = "metrics", "--otlp-metrics"
 _PATH = "/v1/metrics"
-#: In milliseconds.
+#: OpenTelemetry's variable for the seconds between pushes; its value is in milliseconds.
 _VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
 _DEFAULT_INTERVAL_S = 60.0
 

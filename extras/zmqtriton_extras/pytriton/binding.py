@@ -203,7 +203,7 @@ class BoundModel:
             raise TritonModelException(self._failure(error)) from None
 
     async def _send_all(self, requests: Sequence[Any]) -> None:
-        """Send what the callable yields until it ends, or nobody waits for it any more."""
+        """Send the results of the callable until it ends, or all requests are cancelled."""
         inputs = [self._request(request) for request in requests]
         senders = [request.get_response_sender() for request in requests]
         last: InferenceResponse | None = None
@@ -368,7 +368,7 @@ class Binding:
         context: TritonContext,
         on_unrecoverable: Callable[[str], object],
     ) -> None:
-        """Serve it, once each callable is warm. Raises why it cannot be served."""
+        """Warm up each callable, then bind the model. Raises the reason if that fails."""
         for infer_func in self.infer_functions:
             set_triton_context(context, infer_func, self._config)
         self._warm_up()

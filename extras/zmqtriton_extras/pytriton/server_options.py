@@ -147,7 +147,7 @@ class TritonConfig:
         return cls.from_dict(config | indexed)
 
     def over_environment(self) -> TritonConfig:
-        """Return this configuration, with fields that it leaves open as the environment says."""
+        """Return the configuration with fields that are not set taken from the environment."""
         own_fields = {name: value for name, value in self.to_dict().items() if value is not None}
         return TritonConfig(**{**TritonConfig.from_env().to_dict(), **own_fields})
 
@@ -224,9 +224,9 @@ def server_options(
     """Return the options for `zmqtriton.Server`; a list has an option's values.
 
     The server begins with the models of its repository, `model_repository` unless the configuration
-    has one, and loads others on request. `token_file` is for the access token, since everybody on a
-    machine can read command lines; the caller writes it. Raises PyTritonValidationError for what
-    the server would refuse.
+    has one, and loads others on request. `token_file` is for the access token, since all users of a
+    machine can read command lines; the caller writes it. Raises PyTritonValidationError for
+    options that the server would refuse.
     """
     options = {
         "model_repository": model_repository,

@@ -346,7 +346,7 @@ class Triton(TritonBase):
 
 
 class RemoteTriton(TritonBase):
-    """A server of this machine that somebody else has started."""
+    """A server of this machine that another program has started."""
 
     def __init__(
         self,

@@ -194,7 +194,7 @@ class Forwarding:
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
         self._paths = Paths(gateway.catalogue)
-        #: Whether models have routes, as far as somebody has asked, with the generation.
+        #: Generation and presence of routes for each model that was requested, by its name.
         self._has_routes: dict[str, tuple[int, bool]] = {}
         #: The descriptions by models of routes, likewise.
         self._described: dict[str, tuple[int, dict[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""The names by which the parts know each other."""
+"""The names that the processes of routes have in common: models, files, parameters and keys."""
 
 from __future__ import annotations
 

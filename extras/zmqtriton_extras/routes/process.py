@@ -65,7 +65,7 @@ class _Attempt(NamedTuple):
 
     code: Code
     generation: int
-    #: Why its routes cannot be served; "" if they can.
+    #: Reason why its routes cannot be served; "" if they can.
     refusal: str
 
 

@@ -88,9 +88,9 @@ if TYPE_CHECKING:
 
 #: Opens a repository by its URL, or raises ZmqTritonError.
 OpenStore = Callable[[str], Awaitable["Store"]]
-#: What was changed this recently may be half of an upload.
+#: Age in seconds below which an object's change may be part of an unfinished upload.
 _RECENT_CHANGE_S = 60.0
-#: How long nothing may change before an upload counts as complete.
+#: Seconds without a change after which an upload counts as complete.
 _QUIET_S = 2.0
 _MAX_LOOKS = 60
 _MAX_ATTEMPTS = 5
@@ -218,7 +218,7 @@ def _paths(directory: str) -> set[str]:
 async def _wait_until_unchanged(
     place: _ModelSource, model: str, objects: list[StoredObject]
 ) -> list[StoredObject]:
-    """Return its objects once nobody adds to them."""
+    """Return the objects of a model once no upload changes them. Raises InternalError."""
     for _ in range(_MAX_LOOKS):
         now = datetime.now(timezone.utc)
         youngest = max((entry.modified_at for entry in objects), default=now)

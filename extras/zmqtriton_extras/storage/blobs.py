@@ -28,7 +28,7 @@ from zmqtriton_floor.errors import Cancelled, InternalError
 SHA256, GIT = "sha256", "git"
 _CHUNK_BYTES = 1 << 20
 _MODE = 0o444
-#: Left free on the disk.
+#: Bytes that stay free on the disk of the cache.
 _ROOM = 64 << 20
 _ATTEMPTS = 5
 _LOCK_PAUSE_S = 0.1
@@ -78,7 +78,7 @@ class BlobCache:
         add: AddBytes,
         stop: threading.Event,
     ) -> Path:
-        """Return the content, of here or fetched; `add` hears of all its bytes.
+        """Return the file of a content, fetched if it is not here; `add` counts all its bytes.
 
         Raises InternalError, also for a content of another digest, and Cancelled after `stop`.
         """
@@ -141,7 +141,10 @@ class BlobCache:
             raise InternalError(f"its content is not that of its digest, {digest}")
 
     def adopt(self, path: Path, digest: str, size: int) -> Path | None:
-        """Take over a content that somebody else has fetched, if it has the digest."""
+        """Link a content that another program has fetched into the cache, if it has the digest.
+
+        Return its path, which is `path` itself if a link is not possible; None with another digest.
+        """
         kind, _, expected = digest.partition(":")
         hashed = new_hash(kind, size)
         with open(path, "rb") as file:

@@ -122,7 +122,7 @@ def _s3_keys(entry: Mapping[str, str], variables: EnvironmentVariables) -> dict[
 
 
 def _s3_profile(name: str, variables: EnvironmentVariables) -> dict[str, Any]:
-    """Return what `aws configure` has written, for this profile or the default one."""
+    """Return keys and region of a profile of `aws configure`; "" is the default profile."""
     home = os.path.join(variables.get("HOME", "/"), ".aws")
     keys = _section(variables.get("AWS_SHARED_CREDENTIALS_FILE", f"{home}/credentials"), name)
     merged = {**_section(variables.get("AWS_CONFIG_FILE", f"{home}/config"), name), **keys}
@@ -149,7 +149,8 @@ def _section(path: str, name: str) -> dict[str, str]:
 # ------------------------------------------------------------- the others
 
 
-#: For a server of one's own: without a key the client would ask Google for a token to write.
+#: Key without content for an emulator or a server of the user's own. Without any key the client
+#: would ask Google for a token that allows to write.
 _NOBODY = json.dumps(
     {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
 )

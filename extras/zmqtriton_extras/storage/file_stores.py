@@ -1,7 +1,7 @@
-"""A repository at a revision that never changes, of which whole files are fetched.
+"""A repository at a revision that never changes; its files are fetched whole.
 
-A subclass asks the server, in threads. It decides nothing that a later question would find to be
-different: a tag or branch is resolved once, and the files of a revision are what they are.
+A subclass asks the server, in threads. It resolves a tag or branch only once, so that later
+questions are about the same files.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ class RemoteFile(NamedTuple):
     size: int
     #: "" for an empty folder, which may be a version.
     digest: str
-    #: As the server has it.
+    #: Path of the file on the server; of a link in an image, the path of its target.
     source: str
     #: Why it cannot be used, or "".
     problem: str = ""
 
 
 class FileStore(ABC):
-    """Every method raises an error that names the repository and the failure."""
+    """The files of one repository; errors of all methods name the repository and the failure."""
 
-    #: Folders of which the first that is there has the models; without any, the whole has.
+    #: Folders that may contain the models: the first that exists counts. If none does, the whole
+    #: repository contains them.
     FOLDERS: tuple[str, ...] = ()
 
     def __init__(self, place: HubPath | ArtifactPath, cache: BlobCache) -> None:
@@ -74,7 +75,7 @@ class FileStore(ABC):
 
     @abstractmethod
     def _fetch(self, file: RemoteFile, add: AddBytes, stop: threading.Event) -> Path:
-        """Return where the content of the file is in the cache."""
+        """Return the path of the file's content in the cache; fetch it if it is missing."""
 
     # ------------------------------------------------------ what stores can do
 

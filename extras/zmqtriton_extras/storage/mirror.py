@@ -27,19 +27,20 @@ if TYPE_CHECKING:
     Store = ObjectStore | FileStore
 
 _LIST = "list.json"
-#: For whoever may enter the directory of all copies: stubs of other users may.
+#: Mode of copied directories: stubs of other users read them, if they may enter the root.
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _CHUNK_BYTES = 8 << 20
 _MAX_OPEN_FILES = 16
-#: They are in memory, with what the library has read ahead of them.
+#: Maximum number of chunks that are read at the same time. They are in memory, together with
+#: the bytes that the library reads ahead.
 _MAX_CHUNKS_IN_FLIGHT = 8
 _PROGRAMS = (b"\x7fELF", b"#!")
-#: Left free on the disk.
+#: Bytes that stay free on the disk of the copies.
 _ROOM = 64 << 20
 
 T = TypeVar("T")
-#: Gets the number and the model of a copy, and makes what hears of it.
+#: Makes the object that reports a copy's progress, given the copy's number and model.
 MakeReporter = Callable[[int, str], Reporter]
 
 
@@ -52,7 +53,8 @@ class _StoredFile(NamedTuple):
 
     size: int
     etag: str
-    #: As it was written; a model may have changed it since.
+    #: Time of the file's last change, in ns, when it was copied; a later one means that the model
+    #: has changed the file.
     modified_ns: int
 
 
@@ -82,7 +84,7 @@ class Mirror:
         return [path for path in copies if (path / model).is_dir()]
 
     def remove(self, path: str) -> None:
-        """Remove a copy that nobody uses; it is gone at once, and its files soon."""
+        """Remove an unused copy: it is renamed at once, and a thread deletes its files."""
         copy = Path(path)
         gone = copy.with_suffix(".gone")
         if copy.parent == self._root and copy.name.isdecimal() and copy.is_dir():
@@ -233,7 +235,7 @@ def _write_list(draft: Path, model: str, url: str, tree: ModelTree) -> None:
 
 
 def _document(copy: Path) -> dict[str, Any]:
-    """Return what `_write_list` has written; empty if the copy is being removed."""
+    """Return the list of a copy's files from `_write_list`; empty if the copy is being removed."""
     try:
         document: dict[str, Any] = json.loads((copy / _LIST).read_text())
     except (OSError, ValueError):

@@ -32,9 +32,10 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Reason
 
 ROLE = "storage"
-#: For a request for all names, a listing of this age is as good as a new one.
+#: Maximum age in seconds of a listing that answers a question for all models.
 _FRESH_S = 1.0
-#: For a single model of a poll, which has just listed all names, one of this age is.
+#: Maximum age in seconds of a listing that answers a poll's question about a single model: the
+#: poll has just listed all.
 _POLLED_S = 10.0
 #: The problem of a model whose store could not be reached: another try may find it.
 _UNREACHABLE = "unreachable"
@@ -47,21 +48,22 @@ class ObjectStores(Feature, HelperOwner):
         self._claim_storage = core.info.claim_storage
         self._urls = [path for path in core.policy.repositories if is_remote(path)]
         self._directory = core.policy.storage_directory
-        #: Until the first listing that must not fail.
+        #: True if a store may be missing; always true after the first successful listing.
         self._may_start_without = not core.policy.exit_on_error
         #: The serial of the process; 0 if there is none.
         self._serial = 0
         self._process: dict[str, Any] = {}
-        #: Its answers, by the number of the question, which for a copy is the ticket.
+        #: Promised answers of the process, by the number of the question; of a copy, its ticket.
         self._pending_calls: dict[int, Promise[Any]] = {}
         #: The models that are being copied, by ticket.
         self._copying: dict[int, str] = {}
-        #: How far they are, once something is fetched.
+        #: Progress of each copy, by ticket, once something was fetched.
         self._copy_status: dict[int, PreparationStatus] = {}
         #: The listing that is under way.
         self._listing: Story[None] | None = None
         self._listed_s = float("-inf")
-        #: By repository, as last seen: names with digests, and names that cannot be used.
+        #: Models of each repository at the last listing: names with digests. Names that cannot be
+        #: used have their problems.
         self._models: dict[str, dict[str, str]] = {}
         self._unusable_models: dict[str, dict[str, str]] = {}
         self._errors: dict[str, str] = {}
@@ -142,7 +144,7 @@ class ObjectStores(Feature, HelperOwner):
         return self._known_names()
 
     def _known_copy(self, model: str) -> LocalCopy | None:
-        """Return what a poll would find, if that is known without asking."""
+        """Return the answer to a poll from the last listing; None if the stores must be asked."""
         if self._plan.now_s - self._listed_s > _POLLED_S:
             return None
         for url, odd in self._unusable_models.items():
@@ -217,13 +219,13 @@ class ObjectStores(Feature, HelperOwner):
         self._plan.enqueue(Send(self._serial, wire.Call(number, verb, json.dumps(arguments))))
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """Take note of a started process, which may be the one that asks stores."""
+        """Record the pid of a started process, if it is the one that asks stores."""
         if serial == self._serial:
             tell(self._introductions.guard_process_group(serial, ROLE, ROLE, pid))
             self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
 
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
-        """Take note of how far a copy is."""
+        """Record the progress of a copy."""
         if serial == self._serial and message.call in self._copying:
             begun = PreparationStatus(self._copying[message.call], self._plan.now_s)
             self._copy_status.setdefault(message.call, begun).update(message)
@@ -253,7 +255,7 @@ class ObjectStores(Feature, HelperOwner):
                 self._plan.log("I", f"{url} is {revision}, as long as this server runs")
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
-        """Take note of a death. The next question starts another process."""
+        """Fail all questions to a dead process. The next question starts another one."""
         if serial != self._serial:
             return
         self._serial, self._process = 0, {}

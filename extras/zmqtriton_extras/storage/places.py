@@ -51,7 +51,7 @@ _FOLDERS = {
     REGISTRY: CACHE_VARIABLE,
 }
 _LIBRARIES = {S3: "obstore", GS: "obstore", AZURE: "obstore", HUB: "huggingface_hub"}
-#: What identifies the server to a store that has a repository of it.
+#: Environment variables with credentials, by the kind of store; the server keeps them from models.
 _CREDENTIALS = {
     S3: (
         "AWS_ACCESS_KEY_ID",
@@ -83,13 +83,13 @@ class BucketPath(NamedTuple):
     kind: str
     #: The bucket, or Azure's container.
     bucket: str
-    #: Within the bucket, without slashes around it; "" for all of it.
+    #: Prefix of the names in the bucket, without slashes around it; "" for the whole bucket.
     prefix: str
-    #: As a URL; "" for the provider's own.
+    #: URL of the server; "" for the provider's own.
     endpoint: str = ""
-    #: Azure's.
+    #: Account, or host, of an Azure store; "" for other kinds.
     account: str = ""
-    #: As it was given.
+    #: Address of the repository as the user has given it.
     url: str = ""
 
 
@@ -98,7 +98,7 @@ class HubPath(NamedTuple):
 
     repository: str
     revision: str
-    #: "" for all of it.
+    #: Folder in the repository; "" for the whole repository.
     folder: str
     url: str
     kind: str = HUB
@@ -107,7 +107,7 @@ class HubPath(NamedTuple):
 class ArtifactPath(NamedTuple):
     """The address of an artifact, or an image, in a registry."""
 
-    #: With the scheme.
+    #: URL of the registry: scheme, host and port.
     endpoint: str
     host: str
     name: str
@@ -221,7 +221,7 @@ def claim_parent(urls: Iterable[str], variables: Mapping[str, str] = os.environ)
 
 
 def local_directory(kinds: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
-    """Return where the user wants copies of these kinds to be, or ""."""
+    """Return the user's directory for copies from these kinds of stores; "" if none is set."""
     chosen = set(kinds)
     folders = (variables.get(name, "") for kind, name in _FOLDERS.items() if kind in chosen)
     return next(filter(None, folders), "")

@@ -41,7 +41,7 @@ _MAX_MANIFEST_BYTES = 4 << 20
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TITLE = "org.opencontainers.image.title"
 _UNPACK = "io.deis.oras.content.unpack"
-#: KServe's images of models have them there.
+#: Folder of the models in KServe's images.
 _FOLDER = "models"
 _DOCKER, _DOCKERS_NAME = "docker.io", "https://index.docker.io/v1/"
 _HELPER_WAIT_S = 30.0
@@ -249,7 +249,7 @@ def _of_this_machine(manifests: list[dict[str, Any]]) -> str:
 
 
 class RegistryClient:
-    """Asks one registry about one repository, with a token as it wants one."""
+    """Client of one repository in a registry; it gets a token if the registry wants one."""
 
     def __init__(self, place: ArtifactPath) -> None:
         self._place = place
@@ -281,7 +281,7 @@ class RegistryClient:
             raise Unreachable(f"{self._place.host} does not answer: {error.text}") from None
 
     def _answer(self, headers: Any) -> str:
-        """Return what the registry wants to read as authorization."""
+        """Return the `Authorization` that answers the registry's challenge; "" without one."""
         login = _login(self._place.host)
         for challenge in headers.get_all("WWW-Authenticate") or ():
             scheme, _, rest = challenge.partition(" ")

@@ -20,13 +20,13 @@ from zmqtriton_extras.storage.places import AZURE, GS, S3, BucketPath
 from zmqtriton_extras.storage.trees import InvalidObjectName, StoredObject
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
-#: For one answer with all of its body; parts are small enough for a slow line.
+#: Limit for a response with its whole body; parts are small enough for a slow line.
 _ANSWER_WITHIN = timedelta(seconds=120)
 _CLIENTS: Mapping[str, Callable[..., Any]] = {AZURE: AzureStore, GS: GCSStore, S3: S3Store}
 _CONNECT_WITHIN = timedelta(seconds=5)
 _RETRIES = 3
 _RETRY_WITHIN = timedelta(seconds=30)
-#: More than any model repository has; it would fill the memory.
+#: Maximum number of objects in a listing: no model repository has more, and they take memory.
 _MAX_OBJECTS = 1_000_000
 _PAGE = 1000
 

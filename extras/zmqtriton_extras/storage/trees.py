@@ -1,7 +1,7 @@
 """Objects as models: their names, whether these can be files, and changes.
 
-An object's name is anything that somebody could upload: nothing is made of it that was not checked
-here. Does no I/O.
+A user can upload objects with any name, so no name becomes a path before it is checked here. Does
+no I/O.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class InvalidObjectName(InvalidArgument):
 class StoredObject(NamedTuple):
     """One object in a folder of a store."""
 
-    #: Below the folder.
+    #: Path of the object below the folder.
     path: str
     size: int
-    #: Changes with the content; "" if the store has none.
+    #: Entity tag, which changes with the content; "" if the store has none.
     etag: str
     modified_at: datetime
 
@@ -37,7 +37,7 @@ class ModelTree(NamedTuple):
     """The files and folders of one model's objects."""
 
     files: dict[str, StoredObject]
-    #: Empty ones, which in a store are objects without content.
+    #: Paths of empty folders, which are objects without content in a store.
     directories: tuple[str, ...]
     objects_digest: str
     #: The model's own directory, whose files are not fetched, and the mark of these.

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 from zmqtriton_floor.errors import InternalError
 
-#: For each answer of a server, not for a whole body.
+#: Seconds without a byte from the server after which a request fails; a body may take longer.
 _WAIT_S = 30.0
 _RETRIES = 3
 _FIRST_PAUSE_S = 0.5
-#: They may be other ones a moment later.
+#: Status codes that can be temporary: the request is repeated.
 _PASSING = (408, 429, 500, 502, 503, 504)
 _AGENT = "zmqtriton"
 

@@ -33,7 +33,7 @@ from zmqtriton_extras.tritonserver.responses import (
 from zmqtriton_floor.errors import Unavailable
 
 _LOOK_S = 0.01
-#: Beyond the exit timeout, in which requests are answered, its processes may take so long to end.
+#: Seconds for the server's processes to end after the exit timeout for requests.
 _END_S = 60.0
 #: The callback may be slow.
 _LOG_END_S = 5.0
@@ -43,9 +43,9 @@ class RunningServer:
     """Owns a server, which ends when a program drops it without a stop."""
 
     def __init__(self, log_callback: LogCallback | None = None, **options: Any) -> None:
-        """Start it, and wait until it has tried all that it loads at the start.
+        """Start a server, and wait until it has tried to load all models of its start.
 
-        Raises InternalError if it ends instead.
+        Raises InternalError if the server ends instead.
         """
         self.connection = OwnedServer(**options)
         within_s = options["exit_timeout_secs"] + _END_S

@@ -1,8 +1,7 @@
 """Tensor: datatype, shape and memory; made of arrays, lists and DLPack, and given as these.
 
 Memory of the host is read and given by numpy, that of a GPU by the driver that models have. Outputs
-of models lie in memory that cannot be written to: consumers of DLPack that cannot be told get a
-copy.
+of models are in read-only memory: consumers of an older DLPack, which cannot know that, get a copy.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _MAX_REQUEST_BYTES = 64 << 20
 _LENGTH_BYTES = 4
 #: A message to cancel is no longer.
 _MAX_CANCEL_BYTES = 1 << 10
-#: When the client goes, these many end in one turn of the loop.
+#: Maximum number of requests of a lost client that are cancelled in one turn of the loop.
 _CANCELLED_AT_ONCE = 16
 #: Silence of a client after which a server that leaves ends its connection.
 _QUIET_S = 1.0

@@ -77,9 +77,9 @@ class WebSocket:
         self._hold = hold
         self._held = 0
         self._turn = turn
-        #: Nothing more is sent: a closing frame was, or the client has left.
+        #: True once nothing more is sent: a closing frame was sent, or the client has left.
         self._is_closing = False
-        #: When something has come last.
+        #: Time when the client has last sent something.
         self.heard_at = asyncio.get_running_loop().time()
 
     async def receive(self) -> Message | None:

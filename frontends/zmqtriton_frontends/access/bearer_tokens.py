@@ -8,8 +8,8 @@ Wrong tokens are limited for each address by a bucket that every failure fills a
 addresses are remembered up to a number, and the one that was silent for longest is forgotten first,
 so that clients cannot fill the memory by coming from ever new ones.
 
-The holder of a token for some models may know the files of these, and not in which directories they
-are.
+The holder of a token for some models sees the paths of their files from the model's directory on,
+but not the directories above it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 HEADER = "authorization"
 _LOOK_EVERY_S = 1.0
 _SCHEME = "bearer"
-#: What is about all of the server where no model is named.
+#: Scopes whose calls concern the whole server if they name no model.
 _OF_SERVER = frozenset({CONTROL, METRICS})
 _MISSING = "This server needs a token, expecting header 'Authorization: Bearer TOKEN'"
 _UNKNOWN = "The token is not known to this server"
@@ -53,9 +53,10 @@ Mark = tuple[int, ...]
 _Content = tuple[Grant, ...] | TokenFileError
 #: The file as it is now, and what it has if that is new.
 _Look = tuple[Mark, _Content | None]
-#: No token: balancers ask whether the server lives and is ready, and the pages show nothing of it.
+#: Need of a call without a token: balancers ask whether the server lives and is ready, and the
+#: pages show nothing of it.
 OPEN = ""
-#: A token, of whatever scope.
+#: Need of a call with any token, whatever its scopes.
 ANY = "any"
 
 _BY_CATEGORY = {
@@ -67,11 +68,12 @@ _BY_CATEGORY = {
     "inference": INFER,
     "shared-memory": INFER,
 }
-#: So many may come at once, and one more each time this has passed.
+#: Wrong tokens that an address may present in a burst; after each SECONDS_FOR_ONE it may present
+#: one more. MAX_ADDRESSES are remembered.
 MAX_AT_ONCE = 20
 SECONDS_FOR_ONE = 3.0
 MAX_ADDRESSES = 4096
-#: An address of IPv6 is one of a network's, whose holder has all others, too.
+#: Bits of an IPv6 network, which counts as one address: its holder has all others of it, too.
 _OWN_BITS = 64
 _NAME = r"[^\s/'\"`,;:()<>]"
 #: An absolute path, but not the end of another, of an address or of a fraction.
@@ -81,15 +83,17 @@ _PATH = re.compile(rf"(?<![\w.:/~-])/(?:{_NAME}+/)*{_NAME}+")
 class Failure(NamedTuple):
     """The judgement of one failure."""
 
-    #: The first after a silence.
+    #: Set for the first failure after a silence.
     begins_burst: bool
-    #: How long the address has to wait before a failure is answered as such again; or 0.
+    #: Seconds until another wrong token of this address gets 401 again; 0 if this one does,
+    #: otherwise it gets 429.
     wait_s: int
 
 
 class FailureLimit:
     def __init__(self) -> None:
-        #: By address: how full its bucket was, and when. The one that failed last is the last.
+        #: Wrong tokens in the bucket of each address (of IPv6: of its network), and the time of
+        #: the last one; the address that failed last comes last.
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def add(self, address: str, now_s: float) -> Failure:
@@ -131,7 +135,7 @@ def need_of(category: str, *, names_model: bool = False, is_index: bool = False)
 
 class BearerTokens:
     def __init__(self, path: str, *, counts_text: bool = True) -> None:
-        """Set up with what the file has now; if it cannot be used, nobody gets in until it can.
+        """Read the token file. While it is unusable, all tokens are refused.
 
         Without `counts_text` a file that limits tokens of text cannot be used.
         """
@@ -143,10 +147,10 @@ class BearerTokens:
         #: Names of all tokens that the file has had, by digest: a stream outlives its token.
         self._names: dict[bytes, str] = {}
         self._failures = FailureLimit()
-        #: Called when other tokens are valid than before.
+        #: Functions that are called when the set of valid tokens has changed.
         self.on_change: list[Callable[[], None]] = []
         self._day = _today()
-        #: Of the file: as it was read, and as it was seen last.
+        #: Marks of the token file: at the last reading, and at the last look.
         self._read_mark = self._seen_mark = mark_of(path)
         self._take_content(self._read())
 
@@ -222,7 +226,7 @@ class BearerTokens:
             self._take_look(*looking.result())
 
     def look(self) -> None:
-        """Take note of the changes since the last look."""
+        """Apply the changes of the token file since the last look."""
         self._take_look(*self._examine())
 
     def _examine(self) -> _Look:
@@ -266,7 +270,7 @@ class BearerTokens:
 
 
 def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:
-    """Return those of a process, watched by the running loop; None if no token is needed."""
+    """Return the tokens of a process, watched by the running loop; None if it needs none."""
     if not settings.access.tokens:
         return None
     tokens = BearerTokens(
@@ -292,7 +296,7 @@ def check_model(grant: Grant | None, model: str) -> None:
 
 
 def check_unload(grant: Grant | None, *, has_dependents: bool) -> None:
-    """Raise Forbidden if others than the named model would go, for which the grant may not be."""
+    """Raise Forbidden if dependents would go, too, and the grant is for some models alone."""
     if has_dependents and grant is not None and not grant.is_for_all_models:
         raise Forbidden("The token is for some models alone, which dependents need not be")
 
@@ -309,7 +313,7 @@ def may_see(grant: Grant | None, model: str) -> bool:
 
 
 def authorization_in(header: Callable[[bytes], str | None]) -> list[str]:
-    """Return the values by which a client of HTTP says who it is, by its headers.
+    """Return the authorization of a client of HTTP: its header, or what its WebSocket offers.
 
     A page in a browser can name subprotocols of a WebSocket, and set no other header of it.
     """
@@ -358,7 +362,7 @@ def _shorten(path: str, model: str) -> str:
 
 
 def visible_entries(index: Iterable[dict[str, Any]], grant: Grant | None) -> list[dict[str, Any]]:
-    """Return the entries of the index that the holder of a token may see, and what of them."""
+    """Return the entries of the index that a token's holder may see, with or without paths."""
     entries = [entry for entry in index if may_see(grant, entry["name"])]
     if may_see_places(grant):
         return entries

@@ -10,10 +10,10 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 Headers = tuple[tuple[str, str], ...]
 
-#: How many there were in this process, by reason.
+#: Refusals of this process so far, by reason.
 counts: Counter[str] = Counter()
 MISSING, UNKNOWN, EXPIRED, SEVERAL = "missing", "unknown", "expired", "several"
-#: A restricted API was called without its key, or with a wrong one.
+#: Reason of a refusal if a restricted API was called without its key, or with a wrong one.
 KEY = "key"
 _FORBIDDEN, _TOO_MANY = "forbidden", "too_many_failures"
 #: The code of a refusal that is no AccessRefused: a missing key, a foreign page or host name.
@@ -69,7 +69,7 @@ class AccessRefused(ZmqTritonError):
     headers: Headers = ()
     #: The name of the client's token, if that is valid.
     token = ""
-    #: The listeners have it; several places may report an error on its way to the client.
+    #: Set once the listeners have it; several places may report an error on its way to the client.
     is_reported = False
 
     def __init__(self, text: str, reason: str) -> None:

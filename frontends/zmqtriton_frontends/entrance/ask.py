@@ -59,11 +59,11 @@ class Ask(NamedTuple):
     header: HeaderLookup | None = None
     #: Returns all of them as the client wrote them; None if models get none.
     spelled_headers: Callable[[], Iterable[tuple[str, str | bytes]]] | None = None
-    #: That of the client's token, where one is needed.
+    #: The rights of the client's token; None where the server needs no tokens.
     grant: Grant | None = None
-    #: When the client stops waiting, on CLOCK_MONOTONIC; 0 is never.
+    #: Time on CLOCK_MONOTONIC at which the client stops waiting; 0 is never.
     deadline_ns: int = 0
-    #: When the request began to arrive.
+    #: Time on CLOCK_MONOTONIC at which the request began to arrive.
     begun_ns: int = 0
     #: Steps of this request alone: its client asks for what they add.
     steps: tuple[Step, ...] = ()

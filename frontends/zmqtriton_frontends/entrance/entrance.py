@@ -1,4 +1,4 @@
-"""The entrance: the steps of every request, in the order in which they happen.
+"""The entrance: the steps of every request, in their order, until it is ready to be sent.
 
 Each protocol has one. A feature of requests is a step of its own, which `Entrance` calls and does
 not know: one of the core's (`forwarding`, `reports`) or of an add-on.
@@ -39,9 +39,10 @@ class _Shared(NamedTuple):
 
     #: Divides the requests to a model between two versions; None without the add-on.
     division: Division | None
-    #: Those that packages declare.
+    #: Steps of add-ons, made from the references in the settings, in that order.
     steps: tuple[Step, ...]
-    #: Methods of these that are told of requests that do not enter.
+    #: Methods `refused` of those steps, called with each request that does not enter, and its
+    #: error.
     refusals: tuple[Callable[[Ask, ZmqTritonError], None], ...]
 
     @classmethod
@@ -126,7 +127,7 @@ class Entrance:
         return checked
 
     def _mark_with_token(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
-        """Mark a request with the token of its client, by whose limits the broker admits it."""
+        """Mark a request with its client's token, whose limits the broker applies."""
         return checked if ask.grant is None else self.gateway.token_marks.mark(checked, ask.grant)
 
     def _trace(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
@@ -192,5 +193,5 @@ class Entrance:
 
 
 def _with(ask: Ask, content: Content) -> Ask:
-    """Return the same, whose body has been read."""
+    """Return the ask with the content of its body, which was read aside."""
     return ask._replace(read=lambda _: content)

@@ -29,12 +29,12 @@ _RESERVED = frozenset(
 )
 #: The header that bearer tokens come in.
 _HIDDEN = frozenset({"authorization"})
-#: How Triton's regular expressions say that case counts.
+#: Beginning of a pattern that says, in Triton's regular expressions, that case counts.
 _CASE_COUNTS = "(?-i)"
 
 
 class Forwarding:
-    """Which headers are forwarded."""
+    """A step that copies headers of a request into its parameters."""
 
     def __init__(self, pattern: str, *, hides_tokens: bool = False) -> None:
         flags = "" if pattern.startswith(_CASE_COUNTS) else "(?i)"

@@ -1,6 +1,6 @@
 """Reports beside an answer: the stages of its request, and the load of its model.
 
-They are for requests whose headers, or metadata, ask for them.
+Requests get them whose headers, or metadata, ask for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.restrictions import by_category
 
 _STAGES, _LOAD = stage_times.WISH.encode(), load_metrics.FORMAT.encode()
-#: The headers that ask.
+#: Headers of requests that ask for a report.
 REPORT_HEADERS = frozenset((_STAGES, _LOAD))
 
 
@@ -28,7 +28,7 @@ def are_wanted(header: HeaderLookup) -> bool:
 
 class Reports:
     def __init__(self, gateway: Gateway, coding: str) -> None:
-        """Set up; `coding` is that by which the protocol reads headers."""
+        """Set up; `coding` is the text encoding that the protocol reads headers with."""
         self._gateway = gateway
         self._coding = coding
         self._restriction = by_category(gateway.settings.access.restrictions).get("statistics")

@@ -21,7 +21,7 @@ from zmqtriton_frontends.tensors.references import Releases
 
 _log = logging.getLogger(__name__)
 
-#: How long messages are passed on before others have their turn: an answer may be copied.
+#: Seconds that messages are passed on before other work has its turn: an answer may be copied.
 _TURN_S = 0.005
 #: The pause before a connection that ended before the broker's welcome is made again.
 _RECONNECT_AFTER_S = 0.1
@@ -41,14 +41,14 @@ class Unanswered:
         return len(self._requests)
 
     def sent(self, rows: list[wire.Request], bodies: list[bytes]) -> None:
-        """Note that a broker may know of these from now on."""
+        """Keep requests that are being sent: from now on a broker may know them."""
         for row, body in zip(rows, bodies, strict=True):
             self._requests[row.id] = (row, body)
 
     def cancelled(self, own_id: int) -> None:
-        """Note that nobody waits for it any more.
+        """Keep the cancellation of a request, whose caller has left.
 
-        It will still be answered, and may yet be sent.
+        The request will still be answered, and may yet be sent.
         """
         self._cancelled.add(own_id)
 
@@ -78,29 +78,30 @@ class BrokerLink:
     ) -> None:
         """Set up; `on_message` gets frames, and may leave a part of a message to steps.
 
-        `introduce` returns what the broker of an epoch hears before and after the requests that an
-        earlier one left unanswered.
+        `introduce` returns the messages to the broker of an epoch, those before and those after the
+        requests that an earlier one left unanswered.
         """
         self._on_message = on_message
         self._introduce = introduce
         self._loop: asyncio.AbstractEventLoop
         self._directory: str
-        #: Sent along with anything else, once there are any.
+        #: Releases of blocks, sent along with other messages; None before the first broker.
         self._releases: Releases | None = None
-        #: Of the broker to connect to, 0 while there is none; and of the last that has welcomed us.
+        #: Epoch of the broker to connect to, 0 while there is none; and of the last one that has
+        #: welcomed this process.
         self._epoch = self._welcome_epoch = 0
-        #: None while there is no broker.
+        #: Connection to the broker; None while there is none.
         self._dealer: Dealer | None = None
         self._is_writing = False
         self._requests: list[wire.Request] = []
-        #: Of the requests, one for each.
+        #: Bodies of `_requests`, in the same order.
         self._bodies: list[bytes] = []
         self._cancels: list[int] = []
         self._grants: list[wire.StreamAck] = []
-        #: Is told of final replies, so that the next broker is not asked again.
+        #: Requests without a final reply, which the next broker gets again.
         self.unanswered = Unanswered()
         self._is_flush_due = False
-        #: Of the message before those of the dealer.
+        #: Rest of the last message, which is taken before the dealer's other messages.
         self._steps: Steps | None = None
         #: The rest is read in the next turn.
         self._is_read_due = False
@@ -232,7 +233,7 @@ class BrokerLink:
             self._loop.call_soon(self._connect, epoch)
 
     def welcomed(self, epoch: int) -> None:
-        """Note that the broker of this epoch knows this process."""
+        """Record the epoch of a broker that has welcomed this process."""
         self._welcome_epoch = epoch
 
     def _connect(self, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""Calls of supervisor and broker whose answers are awaited."""
+"""Calls to the supervisor and the broker, each awaited until it is answered."""
 
 from __future__ import annotations
 

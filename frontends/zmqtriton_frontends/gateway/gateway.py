@@ -38,9 +38,11 @@ from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 
 _log = logging.getLogger(__name__)
 
-#: How long after the word to stop sequences may be begun, where no other server has the port.
+#: Seconds after the order to stop during which sequences may still begin, if no other server has
+#: the port.
 NEW_SEQUENCES_S = 2.0
-#: More of one message are taken one by one, so that others have their turns between them.
+#: Replies of one message that are taken in one go; more are taken one by one, so that others have
+#: their turns between them.
 _FEW_REPLIES = 8
 
 
@@ -75,7 +77,7 @@ class Gateway:
 
     #: Another server has the sockets, and serves them.
     has_successor = False
-    #: What the entrances of the process share; made by the first.
+    #: State that the entrances of the process share; the first of them makes it.
     entrances: Any = None
 
     def __init__(self, lifeline: Lifeline, on_lost: Callable[[], None] = _exit) -> None:
@@ -85,9 +87,10 @@ class Gateway:
         self._bootstrap: wire.Bootstrap
         self._next_id = self.serial = 0
         self._welcomed: asyncio.Future[None]
-        #: The receivers of replies; None if nobody waits any more.
+        #: Receivers of replies by request id; None if it was cancelled, or the broker abandoned it.
         self._replies: dict[int, PendingRequest | ResponseStream | None] = {}
-        #: Those of them whose responses are still read, and the sending of those without memory.
+        #: Streams that are still read; and futures of requests whose large tensors are being
+        #: placed, done when they are sent.
         self._streams, self._placing = set[ResponseStream](), set[asyncio.Future[None]]()
         self._broker = BrokerLink(self._take_from_broker, self._introduce)
         self._control_calls = ControlCalls(self._supervisor.send, self._broker.send)
@@ -100,10 +103,7 @@ class Gateway:
         send = self._supervisor.send
         self.catalogue.regions.on_left = lambda number: send(wire.RegionReleased(number))
         self.streams = Streams(
-            self._replies,
-            self._broker.grant,
-            self.cancel,
-            lambda body: self.payload.discard(body),
+            self._replies, self._broker.grant, self.cancel, lambda body: self.payload.discard(body)
         )
         #: The server stops; and later, no sequence is open any more.
         self.is_stopping = self.is_ending = False
@@ -117,14 +117,14 @@ class Gateway:
         self.on_stop: Callable[[int], None] = lambda within_ms: None
         #: Answers what the supervisor asks of this process.
         self.on_call: Callable[[wire.Call], wire.CallResult] = _refuse_call
-        #: What takes each message of the broker but replies.
+        #: Handlers of the broker's messages by type, but for Replies.
         self._of_broker: dict[type, Callable[[Any], object]] = {
             wire.Statistics: self._control_calls.settle,
             **dict.fromkeys((wire.StageTimes, wire.Progress), self._take_stages),
             wire.Welcome: self._take_welcome,
             **dict.fromkeys(BLOCK_MESSAGES, lambda message: self.payload.hear_of_blocks(message)),
         }
-        #: What takes each message of the supervisor that comes without descriptors.
+        #: Handlers of the supervisor's messages by type, but for those that come with descriptors.
         self._of_supervisor: dict[type, Callable[[Any], object]] = {
             **dict.fromkeys(CATALOGUE_MESSAGES, self.catalogue.apply),
             wire.RemoveRegion: lambda message: self.catalogue.regions.remove(message.number),
@@ -179,7 +179,7 @@ class Gateway:
         return own_id
 
     async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
-        """Begin likewise when there is memory; until it is sent, cancelling this cancels it."""
+        """Begin a request when there is memory; until it is sent, cancelling this cancels it."""
         own_id = await self._send(request, wire.KEEPS_INPUTS)
         self._replies[own_id] = reply
         return own_id
@@ -307,7 +307,7 @@ class Gateway:
                 reply.set_exception(Unavailable(CUT))
 
     def _acknowledge(self, number: int) -> None:
-        """Confirm a Sync, in the turn after it, in which tasks have begun that were made before.
+        """Confirm a Sync one turn later, when tasks that were made before it have begun.
 
         Requests that were checked against older states go first: their versions may end then.
         """
@@ -445,5 +445,5 @@ class Gateway:
 
 
 def is_followed(gateway: Gateway) -> bool:
-    """Return whether the server stops, and another one takes those who connect from now on."""
+    """Return whether the server stops, and another one takes clients that connect from now on."""
     return gateway.is_stopping and gateway.begins_sequences_s == math.inf

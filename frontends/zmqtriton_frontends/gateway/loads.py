@@ -1,7 +1,8 @@
-"""Loads that clients request, with the files that they bring along.
+"""Model loads that clients request, with the files that they bring along.
 
 A thread writes the files, since they may be large, into the server's private directory; the
-supervisor takes them over with the call. What nobody calls for any more is removed here.
+supervisor takes them over with the call. The files of a client that has left meanwhile are removed
+here.
 """
 
 from __future__ import annotations

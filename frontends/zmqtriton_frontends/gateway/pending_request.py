@@ -34,7 +34,7 @@ class Sender(Protocol):
         """Begin a request; None if memory has to be made first."""
 
     async def begin_late(self, request: CheckedRequest, reply: PendingRequest, /) -> int:
-        """Begin it when there is memory."""
+        """Begin a request when there is memory for its tensors; return its id."""
 
     def cancel(self, own_id: int, /) -> None:
         """Cancel a request."""
@@ -54,7 +54,7 @@ class PendingRequest:
         self._id = 0
         #: Clients' shared memory for the outputs.
         self._claim: Claim | None = None
-        #: What its answer is compared with.
+        #: Copy of the request to a version on trial; its answer is compared with this request's.
         self._copy: Copy | None = None
         self._task: asyncio.Task[Any] | None = None
         #: The task maps what its response refers to.
@@ -87,7 +87,7 @@ class PendingRequest:
         self._task.add_done_callback(partial(self._awaited, then))
 
     def cancel(self) -> None:
-        """Cancel it: nobody waits for it any more. Does nothing if it is answered."""
+        """Cancel the request, whose caller has left. Does nothing if it is answered."""
         self._end_observed(Cancelled("request was cancelled"))
         task, self._task = self._task, None
         if self._id:
@@ -136,7 +136,7 @@ class PendingRequest:
         # Otherwise asyncio complains of an unseen error.
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or task is not self._task:
-            return  # nobody waits for it any more
+            return  # the request was cancelled
         self._task = None
         # Not raised here: it would know this frame, and the task in it, which knows the error. With
         # what its other frames have, such as a body, all of that would stay until a collection.

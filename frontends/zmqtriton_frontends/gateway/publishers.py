@@ -45,7 +45,7 @@ class Publishers:
             self._subscriber = None
 
     def follow(self, source: int) -> None:
-        """Take what a stub publishes from now on, if that is not done already."""
+        """Take the responses that a stub publishes from now on, unless that is done already."""
         if source in self._sources:
             return
         if self._subscriber is None:

@@ -12,7 +12,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.model_version import ModelVersion
 
-#: So many models are named, with so much of their reasons.
+#: Models that the text names, and characters of the reason of each; the others are counted.
 _MAX_NAMES, _MAX_REASON = 3, 200
 
 

@@ -29,15 +29,16 @@ from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
 from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.tensors.references import has_references, read_response, size_of
 
-#: How long a response may be missing, after the final one has come and before. Nothing is lost
-#: between living processes, but a busy machine keeps libzmq's threads waiting.
+#: Seconds that a missing response is awaited, after the final one has come and before. Nothing is
+#: lost between living processes, but a busy machine keeps libzmq's threads waiting.
 LATE_S = 5.0
 GAP_S = 5.0
-#: The stub is told how far its reader is each time that this much of the window is used, and more
-#: often if the reader is slow and as far behind: who sends waits for it.
+#: Parts of the window, in responses and bytes: when so much is used, the stub gets a grant with
+#: its reader's progress. If a slow reader is as far behind, its progress is sent each
+#: _TELL_EVERY_S, because the stub waits for it.
 _STEP, _STEP_BYTES = wire.STREAM_WINDOW // 2, wire.STREAM_WINDOW_BYTES // 4
 _TELL_EVERY_S = 0.1
-#: How often streams are looked at that are told nothing though much of them has come.
+#: Seconds between two looks at streams with many unread bytes, which get no grants meanwhile.
 _LOOK_EVERY_S = 0.5
 
 
@@ -84,16 +85,17 @@ class Reader:
         """Set up; `arrivals` counts messages that were not taken yet."""
         self._clock = clock
         self.arrivals = arrivals or Arrivals()
-        #: In order, for pop().
+        #: Responses for pop(), in the order of the stream.
         self.ready: deque[_Response] = deque()
-        #: When what is missing is given up; None if nothing is.
+        #: Time at which missing responses are given up; None without any.
         self.deadline: float | None = None
         #: The final response is in `ready`, or was.
         self.was_final = False
-        #: How many were popped, and how many of those the stub knows of.
+        #: Number of responses that were popped, and the number of them that the stub knows of.
         self.taken = 0
         self._stub_count = 0
-        #: The bytes of those that it does not know of, and of those that it was told of last.
+        #: Bytes of popped responses that no grant has reported yet, and bytes that the last grant
+        #: reported.
         self._untold_bytes = self.told_bytes = 0
         self._told_s = clock()
         self._next = 0
@@ -154,7 +156,7 @@ class Reader:
         return response
 
     def left(self) -> list[bytes]:
-        """Return the bodies that nobody has popped or will pop."""
+        """Return the bodies of the responses that were not popped, and of dropped ones."""
         rest = [*self.ready, *self._ahead.values()]
         return [*self._dropped, *(body for _, _, body, _ in rest)]
 
@@ -169,9 +171,9 @@ class Reader:
         return bodies
 
     def untold(self) -> int:
-        """Return how far the reader is, if the stub should know now; else 0.
+        """Return the number of taken responses, if the stub should get it now; else 0.
 
-        What was popped last is taken.
+        The response that was popped last counts as taken.
         """
         arrivals = self.arrivals
         arrivals.unread -= arrivals.delivered
@@ -214,7 +216,7 @@ class Reader:
 
 
 class ResponseStream:
-    """A request with any number of responses, until its final one has come or nobody waits."""
+    """A request with any number of responses, until its final one has come or its reader leaves."""
 
     def __init__(
         self,
@@ -230,7 +232,7 @@ class ResponseStream:
         self.reader = Reader(arrivals=arrivals)
         #: The last response was popped.
         self.has_ended = False
-        #: How much of what its reader has taken the stub was told of.
+        #: Number of taken responses that the last grant has reported to the stub.
         self.granted = 0
         self._loop = loop
         self._waiting: asyncio.Future[None] | None = None
@@ -317,13 +319,15 @@ class Streams:
         #: Streams whose final response has come through the broker, until their reader has it:
         #: others before it may still come straight.
         self._ending: dict[int, ResponseStream] = {}
-        #: Streams older than the broker, which may not have known what an earlier one was told of
-        #: them.
+        #: Streams that are older than the broker: their last grants may have been lost with the
+        #: one before, and are sent again.
         self._old: list[ResponseStream] = []
-        #: Streams of which much has come, and how many bytes of their grants are withheld.
+        #: Streams that hold room for unread responses, and the bytes of their grants that are
+        #: withheld.
         self._watched: dict[ResponseStream, int] = {}
         self._look_due: asyncio.TimerHandle | None = None
-        #: Responses of streams by the way that they came.
+        #: Number of responses of streams by the way that they came: from the stub, or through the
+        #: broker.
         self.direct = 0
         self.brokered = 0
 
@@ -363,12 +367,12 @@ class Streams:
             self._admit(stream)
 
     def left(self, stream: ResponseStream) -> None:
-        """Forget a stream that nobody reads any more."""
+        """Forget a stream whose reader has all of it, or has left."""
         self._ending.pop(stream.own_id, None)
         self._watched.pop(stream, None)
 
     def taken(self, stream: ResponseStream) -> None:
-        """Note that the reader of a stream has taken a response."""
+        """After its reader took a response, grant the stub more if that is due and has room."""
         reader = stream.reader
         if not reader.untold():
             return
@@ -401,14 +405,14 @@ class Streams:
             self._discard(body)
 
     def _look(self) -> None:
-        """Grant what there is room for now, and tell stubs of readers that go on."""
+        """Send withheld grants that have room now, and repeat those of readers that go on."""
         for stream, withheld in list(self._watched.items()):
             arrivals = stream.reader.arrivals
             if withheld and arrivals.has_room(withheld):
                 self._watched[stream] = 0
                 self._grant(stream, stream.reader.taken)
             elif withheld or arrivals.unread >= _STEP_BYTES:
-                # also where it is told nothing: the next look compares
+                # compared by the next look, also if no grant is sent
                 if arrivals.is_moving() and not stream.reader.was_final:
                     self._grant(stream, stream.granted)
             elif not arrivals.held:
@@ -420,7 +424,7 @@ class Streams:
     # ------------------------------------------------------- the broker's death
 
     def renew(self) -> None:
-        """Tell another broker what the last one may never have heard."""
+        """Send another broker the grants that the last one may never have passed on."""
         self._old = [s for s in self._replies.values() if isinstance(s, ResponseStream)]
         self._tell_again()
 

@@ -82,7 +82,7 @@ class SupervisorLine:
         self._on_message = on_message
         self._loop: asyncio.AbstractEventLoop
         self._on_end = on_end
-        #: None as long as nobody waits for the loop.
+        #: Watch of the loop's turns; None until clients wait for the loop.
         self._loop_watch: LoopWatch | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,6 +1,6 @@
-"""Marks requests with the token of their client, by whose limits the broker admits them.
+"""Marks requests with the token of their client; the broker admits them within its limits.
 
-The broker of each epoch is told of a token before its first request.
+The broker of each epoch gets a token's name and limits before the first request with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERB = "token"
 class TokenMarks:
     def __init__(self, ask_broker: Callable[[Any], None]) -> None:
         self._ask_broker = ask_broker
-        #: By name and limits: a token whose limits change gets another number.
+        #: Numbers of tokens by name and limits: a token whose limits change gets another number.
         self._numbers: dict[tuple[str, float, int], int] = {}
 
     def mark(self, request: CheckedRequest, grant: Grant) -> CheckedRequest:
@@ -32,7 +32,7 @@ class TokenMarks:
         return request._replace(options=options)
 
     def for_next_broker(self) -> Iterable[wire.Call]:
-        """Return what the next broker has to know."""
+        """Return the calls that introduce all tokens to the next broker."""
         return [_call(number, key) for key, number in self._numbers.items()]
 
     def _number_of(self, grant: Grant) -> int:

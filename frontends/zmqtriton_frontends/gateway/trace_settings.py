@@ -19,14 +19,14 @@ NUMBERS = {
     "log_frequency": (0, 2**32 - 1),
 }
 _LEVELS = ("TIMESTAMPS", "TENSORS")
-#: as C reads it: what follows the digits is ignored
+#: Number at the beginning of a text, as C reads it: what follows the digits is ignored.
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)")
-#: Longer than any limit.
+#: Characters of a number that is beyond every limit.
 _MANY_DIGITS = 30
 
 
 async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply these changes for a model or, without a name, for all; return the settings."""
+    """Change the settings of a model or, without a name, of all; return the settings."""
     check_model(gateway, model)
     arguments = {"model": model, "changes": changes}
     settings: dict[str, Any] = await gateway.call("trace.settings", arguments)

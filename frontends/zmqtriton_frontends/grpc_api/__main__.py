@@ -1,7 +1,7 @@
 """The gRPC process: `python -m zmqtriton_frontends.grpc_api --lifeline FD [--socket FD …]`.
 
-Started by the supervisor, which tells it over the lifeline who it is, when to listen and when to
-stop. Ends with status 0 once it was told to stop; the end of the lifeline ends it at once.
+Started by the supervisor, which sends it over the lifeline who it is, and the orders to listen and
+to stop. Ends with status 0 after the order to stop; the end of the lifeline ends it at once.
 """
 
 from __future__ import annotations

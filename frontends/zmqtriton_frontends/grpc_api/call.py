@@ -57,7 +57,7 @@ class NoRequestRoomError(ZmqTritonError):
 
 
 def client_error(method: str, error: Exception) -> ZmqTritonError:
-    """Return what the client is told of an exception; the log has what it is not told."""
+    """Return the error that a client gets for an exception; the log has what that leaves out."""
     if isinstance(error, ZmqTritonError):
         return error
     shortage = shortage_of(error)
@@ -67,9 +67,9 @@ def client_error(method: str, error: Exception) -> ZmqTritonError:
 
 
 def kept_bytes(body: RequestBody, size: int) -> int:
-    """Return how much of a message of that size is kept until it is answered.
+    """Return the bytes of a message of that size that are kept until it is answered.
 
-    That is all but the tensors that lie in shared memory.
+    Those are all but the tensors that lie in shared memory.
     """
     for tensor in body.inputs:
         if len(tensor.data) > INLINE_BYTES:
@@ -80,7 +80,7 @@ def kept_bytes(body: RequestBody, size: int) -> int:
 class RpcCall(Protocol):
     """Made for each RPC by the transport; nothing is read before a handler asks."""
 
-    #: What the client's token is good for, once that was checked; None where no tokens are needed.
+    #: Rights of the client's token, once that was checked; None where no tokens are needed.
     grant: Grant | None
 
     @property
@@ -107,14 +107,14 @@ class RpcCall(Protocol):
         """Return the room of a request's parts before it is passed on."""
 
     async def turn(self, begun: float) -> None:
-        """Wait for the client's turn, after something was done for it since then."""
+        """Wait for the client's turn, after work for it that began at `begun`."""
 
     def work(self, step: Callable[[], bool]) -> None:
         """Have steps done in the client's turns, until one returns False."""
 
     @property
     def sequences(self) -> OpenSequences:
-        """Return those that have begun on the connection."""
+        """Return the sequences that have begun on the connection."""
 
     @property
     def ends(self) -> tuple[Endpoint, Endpoint]:
@@ -122,7 +122,7 @@ class RpcCall(Protocol):
 
     @property
     def authorization(self) -> Sequence[str]:
-        """The values of the metadata by which a client says who it is."""
+        """The `authorization` values of the metadata."""
 
 
 def source_of(call: RpcCall, method: str) -> Source:
@@ -152,7 +152,7 @@ class PendingRpc(Protocol):
     """An RPC that is being answered."""
 
     def cancel(self) -> None:
-        """Cancel it: nobody waits for its answer any more."""
+        """Cancel the RPC: its answer will not be read."""
 
 
 #: Begins to answer, perhaps before it returns. Raises the errors of the request.
@@ -166,7 +166,7 @@ def by_task(handle: Handle) -> Begin:
 
 
 class _Task:
-    """Gives an answer what a coroutine returns or raises."""
+    """Passes the result of a coroutine, or its error, to an Answer."""
 
     def __init__(self, work: Coroutine[Any, Any, bytes], answer: Answer) -> None:
         self._answer: Answer | None = answer
@@ -192,7 +192,7 @@ class _Task:
 
 
 async def answered(begin: Begin, data: bytes, call: RpcCall) -> bytes:
-    """Return the answer, for which room is held. Cancelling this cancels the RPC."""
+    """Return the answer, with room held for it. Cancelling this cancels the RPC."""
     awaited = _Awaited()
     pending = begin(data, call, awaited)
     try:

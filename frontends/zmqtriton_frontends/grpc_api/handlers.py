@@ -46,7 +46,7 @@ class RpcResponses(Protocol):
     def __aiter__(self) -> AsyncIterator[bytes | Pieces]: ...
 
     async def aclose(self) -> None:
-        """End them: nobody wants more."""
+        """End the responses: no more of them will be read."""
 
 
 Stream = Callable[[bytes, RpcCall], AsyncIterator[bytes]]
@@ -54,7 +54,7 @@ Exchange = Callable[[AsyncIterator[bytes], RpcCall], RpcResponses]
 
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"
-#: Clients ask for the first, older ones for the second; the messages are the same.
+#: Names of the reflection service, for current and for older clients; the messages are the same.
 _REFLECTION = (
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
@@ -72,12 +72,12 @@ class Rpc(NamedTuple):
     stream: Stream | None = None
     #: Many requests, many responses; the transport closes what it returns.
     exchange: Exchange | None = None
-    #: Its handler keeps the request until it has answered.
+    #: The handler keeps the request until it has answered.
     keeps_request: bool = False
-    #: Its messages name models, and its handler checks whether the client's token is for them.
+    #: The messages name models, and the handler checks whether the client's token is for them.
     names_model: bool = False
-    #: Raises if the client may not ask, which the handler does, too: for transports that receive a
-    #: large request and would rather not.
+    #: Raises if the client may not call this. The handler does so, too; a transport may ask before
+    #: it receives a large request.
     check: Callable[[RpcCall], RpcCall] | None = None
     #: Called when the server stops: ends what may go on for as long as a client likes.
     drain: Callable[[], None] = lambda: None
@@ -128,7 +128,7 @@ def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
 
 
 def _checked(rpc: Rpc, check: Callable[[RpcCall], RpcCall]) -> Rpc:
-    """Return the same with a check before each call, whose handler gets what the check returns."""
+    """Return the RPC with a check before each call; its handler gets the result of the check."""
 
     def checked(call: RpcCall) -> RpcCall:
         try:
@@ -221,7 +221,7 @@ def _by_task(
 
 
 def _named(handle: Handle) -> Handle:
-    """Return the handler of a change, for which the log names the client."""
+    """Wrap the handler of a change, so that the log names the client."""
 
     async def named(data: bytes, call: RpcCall) -> bytes:
         with on_behalf_of(describe_client(call.grant, call.ends[0].host)):

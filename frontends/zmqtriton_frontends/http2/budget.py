@@ -24,7 +24,7 @@ class Budget:
         self._seen = clock()
 
     def spend(self, amount: int = 1) -> bool:
-        """Spend so much; False if there was less left."""
+        """Spend the amount; False if less was left."""
         if self._left < amount:
             now = self._clock()
             self._left += (now - self._seen) * self._per_second
@@ -39,15 +39,15 @@ class Budget:
 class PingRules(NamedTuple):
     """Triton's options for the pings of clients."""
 
-    #: The time between two pings that come without data from us, in seconds.
+    #: Seconds between two pings that come without data from the server.
     interval_s: float = 300.0
-    #: How many that come too soon are forgiven; 0 is all.
+    #: Early pings that a client may send before its connection is ended; 0 is no limit.
     strikes: int = 2
-    #: They may come like that even if there is no call.
+    #: Pings may come at this interval even if no call is in progress; otherwise every two hours.
     without_calls: bool = False
 
 
-#: The interval between pings without a call.
+#: Seconds between two pings that come without a call.
 _WITHOUT_CALLS_S = 7200.0
 
 
@@ -63,7 +63,7 @@ class Pings:
         self._rules = rules
         self._clock = clock
         self._last: float | None = None
-        #: How often headers or data had been sent before the last one.
+        #: Value of `sent_count` at the last ping: a ping after new headers or data is no strike.
         self._sent_count = 0
         self._strikes = 0
 

@@ -26,10 +26,11 @@ from zmqtriton_frontends.http2.header_blocks import (
 from zmqtriton_frontends.http2.reading import FRAME_BYTES, ConnectionFault, FrameReader
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream
 
-#: How much all streams of a connection together may send before they hear from us.
+#: Flow-control window of a connection: bytes that a client may send on all streams before the
+#: server raises it again.
 CONNECTION_WINDOW_BYTES = 16 << 20
-#: What an open stream takes, whether anything comes on it or not; and each of its headers besides
-#: its text, which handlers get as text of their own.
+#: Bytes booked for an open stream, whether anything comes on it or not; and for each of its
+#: headers besides its text, which handlers get as text of their own.
 STREAM_BYTES = 8 << 10
 FIELD_BYTES = 256
 
@@ -41,12 +42,12 @@ Begin = Callable[["Http2Connection", int], Http2Stream]
 #: Names are lower-case tokens; values have no line ends.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _VALUE = re.compile(rb"[^\0\r\n]*")
-#: Nor white space around them; other values may have it, as with gRPC's own servers: their clients
-#: send it in metadata.
+#: Values of pseudo-headers, which have no white space around them, either; other values may have
+#: it, as with gRPC's own servers: their clients send it in metadata.
 _PSEUDO_VALUE = re.compile(rb"(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?")
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 _REQUIRED = (b":method", b":scheme", b":path")
-#: They are about an HTTP/1.1 connection.
+#: Fields about an HTTP/1.1 connection, which HTTP/2 forbids (RFC 9113, 8.2.2).
 _OF_CONNECTION = frozenset(
     (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade")
 )
@@ -88,12 +89,12 @@ def content_length(fields: Headers) -> int | None:
 class _Block(NamedTuple):
     """A header block, read."""
 
-    #: None if no stream can begin with it.
+    #: Makes a stream that begins with this block; None if no stream can.
     begin: Begin | None
     fields: Headers
-    #: -1 if the client does not say.
+    #: Announced bytes of the body; -1 if the client does not say.
     content_length: int
-    #: What a stream takes that begins with it.
+    #: Bytes that are booked for a stream that begins with this block.
     kept_bytes: int = STREAM_BYTES
 
 
@@ -130,7 +131,7 @@ class Http2Connection(ControlFrames):
         """
         super().__init__(wake, rules.pings, clock)
         self._admits = admits
-        #: What open streams may take without asking.
+        #: Bytes that open streams may take before `admits` is asked.
         self.room_bytes = 0
         self._max_streams = rules.max_streams
         self._blocks: HeaderBlocks[_Block] = HeaderBlocks(
@@ -143,7 +144,7 @@ class Http2Connection(ControlFrames):
         self._credit = CONNECTION_WINDOW_BYTES
         #: Nothing more is read or answered.
         self.is_over = False
-        #: What the client has done to be told to go, if it was.
+        #: The fault of the client that has ended the connection, until it is logged; or None.
         self.fault: ConnectionFault | None = None
         own = {
             frames.MAX_CONCURRENT_STREAMS: rules.max_streams,
@@ -180,14 +181,14 @@ class Http2Connection(ControlFrames):
         return self._last_stream > 0
 
     def room(self) -> memoryview:
-        """Return where the next bytes may be written in place of receive(); empty if nowhere."""
+        """Return memory for the next bytes, for filled(); an empty view if receive() takes them."""
         stream = self._data_stream
         if stream is None or not stream.is_open:
             return _NOWHERE
         return stream.room()[: self.reading.data_left]
 
     def filled(self, size: int) -> None:
-        """Take note that so many bytes were written there."""
+        """Pass bytes that were written into room() on to their stream."""
         stream = self._data_stream
         assert stream is not None
         stream.on_filled(size)
@@ -221,7 +222,7 @@ class Http2Connection(ControlFrames):
             self._end_of(stream)
 
     def _is_announced(self, stream: Http2Stream, size: int) -> bool:
-        """True if so much data fits into the announced length; else the stream is refused."""
+        """True if `size` bytes fit into the announced length; else the stream is refused."""
         stream.announced -= size
         if stream.announced < 0:
             self.refuse(stream, frames.PROTOCOL_ERROR)
@@ -337,7 +338,7 @@ class Http2Connection(ControlFrames):
         return self.is_closing and not self.streams
 
     def leave(self) -> None:
-        """Tell the client to go; what it asks before it has read that is still answered."""
+        """Send a GOAWAY; calls that the client begins before it has read it are answered."""
         if not self.is_over and not self._is_leaving:
             self._is_leaving = True
             self.write(frames.goaway(frames.LAST_STREAM, frames.NO_ERROR) + frames.ping(FAREWELL))
@@ -356,7 +357,7 @@ class Http2Connection(ControlFrames):
         self.lose()
 
     def lose(self) -> None:
-        """Take note that the connection is gone."""
+        """Forget all streams, because the connection is gone."""
         self.is_over = self.is_closing = True
         for stream in list(self.streams.values()):
             self.forget(stream)

@@ -37,7 +37,7 @@ class ControlFrames(Sending):
         self._last_stream = 0
         #: The client's preface and settings have come.
         self.has_begun = False
-        #: The client is told that it should go, but may not have read that.
+        #: A GOAWAY was sent to end the connection gently, but the client may not have read it yet.
         self._is_leaving = False
         #: New streams are refused.
         self.is_closing = False
@@ -74,12 +74,12 @@ class ControlFrames(Sending):
             raise ConnectionFault(frames.PROTOCOL_ERROR, "frame on an idle stream")
 
     def _check_left_early(self, number: int) -> None:
-        """Check that a closed stream was not closed by the client. Raises ConnectionFault."""
+        """Raise ConnectionFault unless a closed stream was ended here, before its client's end."""
         if number not in self.left_early:
             raise ConnectionFault(frames.STREAM_CLOSED, "frame on a closed stream")
 
     def refuse(self, stream: Http2Stream, code: int) -> None:
-        """Refuse a stream on which the client has broken a rule, at the client's cost."""
+        """Refuse a stream after a fault of its client; it counts as one of the client's resets."""
         self._spend_reset()
         self.reset(stream, code)
         stream.on_reset()

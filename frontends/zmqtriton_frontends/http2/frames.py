@@ -48,7 +48,7 @@ MAX_FRAME_SIZE = 5
 MAX_HEADER_LIST_SIZE = 6
 
 HEADER_BYTES = 9
-#: What each side may assume until the other one says otherwise.
+#: Values that hold for each side until its SETTINGS change them, and the largest that are allowed.
 DEFAULT_WINDOW = 65_535
 DEFAULT_FRAME_SIZE = 16_384
 LARGEST_FRAME_SIZE = 2**24 - 1

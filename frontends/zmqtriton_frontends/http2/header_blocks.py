@@ -20,28 +20,29 @@ Field = tuple[bytes, bytes]
 Read = TypeVar("Read")
 Headers = tuple[Field, ...]
 
-#: The most that the names and values of one block may take, table overhead included (RFC 9113).
+#: Bytes that the names and values of one block may have, table overhead included (RFC 9113).
 MAX_LIST_BYTES = 64 * 1024
-#: The most fields of one block: gRPC's clients send ten and their metadata.
+#: Fields that one block may have: gRPC's clients send ten and their metadata.
 MAX_FIELDS = 128
-#: How often a block may change the size of the table, before its first field (RFC 7541, 4.2).
+#: Changes of the table's size that one block may make, before its first field (RFC 7541, 4.2).
 _MAX_RESIZES = 2
-#: Of one connection.
+#: Blocks whose meaning is kept for one connection; before one more is kept, all are forgotten.
 _MAX_KEPT = 32
-#: Longer blocks are not kept, nor those that mean more.
+#: Longest block that is kept, and longest text of its names and values, in bytes.
 _LONGEST_KEPT = 512
 _MAX_SAID = 4096
-#: What each field of a block takes that is kept, besides its text.
+#: Bytes booked for each field of a kept block, besides its text.
 _KEPT_FIELD_BYTES = 96
 #: Bytes of a number after the first one; more would only be zeros.
 _NUMBER_BYTES = 5
 
 #: The size of a client's table, as both sides have it unless they say otherwise.
 TABLE_BYTES = 4096
-#: What a field takes besides its name and value.
+#: Bytes that a field counts for in the table and in a list, besides its name and value (RFC 7541,
+#: 4.1).
 FIELD_BYTES = 32
 
-#: From 1 on (RFC 7541, appendix A).
+#: The static table, whose fields have the numbers from 1 on (RFC 7541, appendix A).
 _COMMON: tuple[Field, ...] = (
     (b":authority", b""),
     (b":method", b"GET"),
@@ -135,9 +136,9 @@ _BY_LENGTH = {
     30: b"\n\r\x16",
 }
 _END = 256
-#: Where a code has led that there is not; every step from there leads there.
+#: State after bits that no string may have; every further step stays in it.
 _NOWHERE = 256
-#: Padding are the first bits of the end, fewer than these.
+#: Bits that padding is shorter than; it is the beginning of the end symbol's code.
 _PADDING_BITS = 8
 
 
@@ -183,7 +184,7 @@ def _tree() -> list[list[int]]:
 
 
 def _steps(nodes: list[list[int]]) -> list[tuple[int, bytes]]:
-    """Return where four bits lead from each node, and the symbol that they complete, or b""."""
+    """Return the state after four bits from each node, and the completed symbol or b""."""
     steps = []
     for start in range(len(nodes)):
         for bits in range(16):
@@ -199,7 +200,7 @@ def _steps(nodes: list[list[int]]) -> list[tuple[int, bytes]]:
 
 
 def _final(nodes: list[list[int]]) -> frozenset[int]:
-    """Return the states in which a string may end."""
+    """Return the states that a string may end in: none of its codes is open, only padding."""
     path = [0]
     while len(path) < _PADDING_BITS:
         path.append(nodes[path[-1]][1])
@@ -217,11 +218,11 @@ class HeaderTable:
     __slots__ = ("_bytes", "_own", "_size", "changes")
 
     def __init__(self) -> None:
-        #: The newest last.
+        #: Fields that the client has added, the newest last.
         self._own: deque[Field] = deque()
         self._bytes = 0
         self._size = TABLE_BYTES
-        #: How often it has changed.
+        #: Number of changes so far; the blocks that are kept hold until the next change.
         self.changes = 0
 
     def get(self, number: int) -> Field:
@@ -257,7 +258,7 @@ def _field_size(field: Field) -> int:
 
 
 class HeaderBlocks(Generic[Read]):
-    """The blocks of one connection, in the order in which they come."""
+    """Decodes the blocks of one connection, in the order of their arrival."""
 
     def __init__(
         self, read: Callable[[Headers], Read], keeps: Callable[[int], bool] = lambda size: True
@@ -265,7 +266,8 @@ class HeaderBlocks(Generic[Read]):
         """Set up.
 
         `read` turns headers into what decode() returns, which is kept with the block. `keeps`
-        returns whether there is room for so many bytes more; it is told of fewer, too.
+        returns whether there is room for so many more bytes; when bytes are freed, it is called
+        with their negative number.
         """
         self._read = read
         self._keeps = keeps
@@ -376,7 +378,7 @@ def literal(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     return bytes(out)
 
 
-#: `:status` of the table that everybody has.
+#: Encoded `:status: 200`: its number in the static table.
 STATUS_200 = b"\x88"
 
 

@@ -1,7 +1,7 @@
 """Splits bytes into frames, assembles blocks of headers, and passes data on as they come.
 
-The receiving half of connection.py, which hears of each frame. Checks only what can be checked
-without knowing the connection's streams. Keeps no more than one frame and one block.
+The receiving half of a connection: connection.py gets each frame from it. Checks only what can be
+checked without knowing the connection's streams. Keeps no more than one frame and one block.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import Clock
 from zmqtriton_frontends.http2.header_blocks import MAX_LIST_BYTES
 
-#: Of data, which are passed on as they come; other frames are smaller.
+#: Size of the largest DATA frame, in bytes; its data are passed on as they come. Other frames are
+#: smaller.
 FRAME_BYTES = 1 << 20
 _HEADER_BYTES = frames.HEADER_BYTES
-#: How many frames a block of headers may be cut into.
+#: Frames that one block of headers may be cut into: HEADERS and its CONTINUATIONs.
 _BLOCK_FRAMES = 32
 
 _NOTHING = memoryview(b"")
@@ -37,7 +38,7 @@ class ConnectionFault(Exception):
 
 
 class Taker(Protocol):
-    """Hears of arrived frames; raises ConnectionFault."""
+    """Gets the frames as they arrive; raises ConnectionFault."""
 
     def take_whole(self, number: int, flags: int, data: memoryview) -> None:
         """Take a complete DATA frame without padding; for others the following three are called."""
@@ -67,8 +68,8 @@ class FrameReader:
         #: The beginning of a frame whose rest has not come, and how much of it is needed.
         self._early = bytearray()
         self._needed = 0
-        #: Of the DATA frame that is coming: what is missing of data, which comes next and is
-        #: nothing else, and then of padding.
+        #: The DATA frame that is coming: whether there is one, then the missing bytes of its data,
+        #: which come next and are nothing else, and of the padding after them.
         self._is_in_data = False
         self.data_left = 0
         self._padding_left = 0
@@ -79,7 +80,7 @@ class FrameReader:
         self._block = bytearray()
 
     def skip_data(self, size: int) -> None:
-        """Take note that so many bytes of data went elsewhere."""
+        """Count bytes of data that were received directly into the memory that they are for."""
         self.data_left -= size
         self._read_data(_NOTHING, 0)
         self.is_amid_frame = self._is_in_data
@@ -127,7 +128,7 @@ class FrameReader:
         return 0
 
     def _with_early(self, data: memoryview) -> memoryview:
-        """Return the bytes after those that were kept, or keep them, too, and return nothing."""
+        """Return the kept bytes and these as one view; if more are needed, keep all of them."""
         self._early += data
         if len(self._early) < self._needed:
             return _NOTHING
@@ -136,7 +137,7 @@ class FrameReader:
         return whole
 
     def _read_preface(self, data: memoryview) -> int:
-        """Return where the first frame begins; if too little has come, that is kept."""
+        """Return the position of the first frame; an incomplete preface is kept."""
         size = len(frames.PREFACE)
         if data[:size] != frames.PREFACE[: len(data)]:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "not an HTTP/2 connection preface")

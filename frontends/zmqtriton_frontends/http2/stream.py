@@ -16,24 +16,25 @@ from typing import Any
 
 from zmqtriton_frontends.http2 import frames
 
-#: How much a client may send on a stream before it hears from us. What fits costs no round trip,
-#: and gRPC's own library sends it as one frame.
+#: Flow-control window of a stream: bytes that a client may send before the server raises it again.
+#: A request that fits costs no round trip, and gRPC's own library sends it as one frame.
 WINDOW_BYTES = 1 << 20
 
 _NOWHERE = memoryview(b"")
-#: How much is prepared at once; more would only lie in the transport.
+#: Bytes of frames that are prepared at once; more would only wait in the transport.
 _MAX_READY = 1 << 20
-#: How much a stream may send before it is another one's turn.
+#: Bytes that a stream may send before another one has its turn.
 _TURN_BYTES = 256 * 1024
-#: Larger pieces are sent from where they lie.
+#: Largest piece, in bytes, that is copied; a larger one is sent from where it lies.
 _COPIED_BYTES = 4 * 1024
-#: Larger answers are not joined.
+#: Largest answer, in bytes, that is joined into one piece.
 _JOINED_BYTES = 64 * 1024
 
 #: Pieces that are sent one after the other.
 Pieces = Sequence[bytes | memoryview]
 
-#: A client that has more on its way than so many streams that were refused is told to go.
+#: Streams that are remembered after an early end. If a client has more of them on its way, a frame
+#: on a forgotten one ends its connection.
 _MAX_LEFT_EARLY = 1024
 _HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 
@@ -63,11 +64,12 @@ class Http2Stream:
     def __init__(self, connection: Any, number: int) -> None:
         self.connection = connection
         self.id = number
-        #: What we may send. Below 0 if the client has reduced the window.
+        #: Bytes that the server may send on this stream; below 0 if the client has reduced the
+        #: window.
         self.window = connection.first_window
-        #: What the client may send, and what that is to be raised to.
+        #: Bytes that the client may send, and the value that this window is raised to.
         self.credit = self.window_target = WINDOW_BYTES
-        #: What the client has announced and not sent; 0 if unknown.
+        #: Bytes that the client has announced and not sent; 0 if unknown.
         self.expected = 0
         #: Bytes still expected by content-length; -1 without the header.
         self.announced = -1
@@ -77,11 +79,11 @@ class Http2Stream:
         self.was_ended = False
         #: We have given everything, though some of it may still wait here.
         self.has_ended = False
-        #: Neither reset nor ended by both sides.
+        #: Set until the stream is reset, or ended by both sides.
         self.is_open = True
-        #: What it takes while it is open, its headers among it.
+        #: Bytes that are booked while the stream is open, for its headers, too.
         self.kept_bytes = 0
-        #: Among those that may send now.
+        #: Set while the stream is among those that may send.
         self.has_turn = False
         self.outgoing: deque[memoryview] = deque()
         self.outgoing_bytes = 0
@@ -90,7 +92,7 @@ class Http2Stream:
 
     @property
     def authorization(self) -> tuple[str, ...]:
-        """Return the values by which its client says who it is."""
+        """Return the `authorization` values of the stream's request."""
         return ()
 
     @property
@@ -104,7 +106,7 @@ class Http2Stream:
         return False
 
     def expire(self) -> None:
-        """Take note that nothing has come for long; end a stream that cannot go on so."""
+        """End the stream if it cannot go on after a long silence of its client."""
 
     # Events of the client; none of these may raise.
 
@@ -115,14 +117,14 @@ class Http2Stream:
         """Data, to be copied or used before this returns."""
 
     def room(self) -> memoryview:
-        """Return where the next data may be written in place of on_data(); empty if nowhere."""
+        """Return memory for the next data; an empty view if on_data() takes them."""
         return _NOWHERE
 
     def on_filled(self, size: int) -> None:
-        """So many bytes were written there."""
+        """Data was written into room()."""
 
     def on_end(self) -> None:
-        """No more will come."""
+        """The end of the client's data, after which nothing comes."""
 
     def on_reset(self) -> None:
         """The client has gone, or wants no answer; nothing more can be sent."""
@@ -133,34 +135,34 @@ class Http2Stream:
 
 class Sending:
     def __init__(self, wake: Callable[[], None]) -> None:
-        #: Called when there is something in `out` that nobody is about to send.
+        #: Called when the first bytes get into an empty `out`, so that its owner sends them.
         self._wake = wake
         self.streams: dict[int, Http2Stream] = {}
         #: Numbers of streams that have ended here before the client had sent all, oldest first.
         self.left_early: dict[int, None] = {}
-        #: What is ready to be sent, and its size.
+        #: Frames that are ready to be sent, and their size in bytes.
         self.out: list[bytes | memoryview] = []
         self.out_bytes = 0
-        #: What open streams take.
+        #: Bytes that are booked for all open streams.
         self.kept_bytes = 0
-        #: What waits in streams, for room or for their turn.
+        #: Bytes of data that wait in streams, for window or for their turn.
         self.waiting_bytes = 0
-        #: How often headers or data were sent.
+        #: Number of times that headers or data were sent; a ping after new ones is no strike.
         self.sent_count = 0
-        #: How much was ever prepared to be sent.
+        #: Bytes of data that have waited in streams and since become frames.
         self.prepared_bytes = 0
         #: The client does not read what has been sent.
         self.is_paused = False
         #: The initial window of streams towards the client, and how large its frames may be.
         self.first_window = frames.DEFAULT_WINDOW
         self.frame_size = frames.DEFAULT_FRAME_SIZE
-        #: What all streams together may send.
+        #: Bytes that the server may send on all streams together: the connection's window.
         self.window = frames.DEFAULT_WINDOW
         #: Streams with data and room for some.
         self.turns: deque[Http2Stream] = deque()
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return what to send, in this order; then go_on() must be called if there are turns."""
+        """Return the frames to send, in order; then call go_on() if there are turns."""
         out, self.out, self.out_bytes = self.out, [], 0
         return out
 
@@ -212,7 +214,7 @@ class Sending:
         self.write(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block)
 
     def send(self, stream: Http2Stream, pieces: Pieces) -> None:
-        """Send more of its data. Unsent data waits in `outgoing` until on_sent()."""
+        """Send data of a stream; unsent data waits in `outgoing` until on_sent()."""
         if stream.has_ended:
             return
         size = sum(map(len, pieces))
@@ -266,7 +268,7 @@ class Sending:
             self.forget(stream)
 
     def leave_early(self, number: int) -> None:
-        """Note that the client may send more on a stream that has ended here."""
+        """Remember a stream that has ended here though the client may send more on it."""
         self.left_early[number] = None
         if len(self.left_early) > _MAX_LEFT_EARLY:
             del self.left_early[next(iter(self.left_early))]
@@ -287,7 +289,7 @@ class Sending:
     # ------------------------------------------------------------------- turns
 
     def has_room(self, stream: Http2Stream) -> None:
-        """Note that the client takes more of it, or there is more."""
+        """Give a stream its turn if it has data and the client takes some, and send."""
         if stream.outgoing and stream.window > 0 and not stream.has_turn:
             stream.has_turn = True
             self.turns.append(stream)
@@ -326,7 +328,7 @@ class Sending:
             self.window -= size
 
     def _move(self, waiting: deque[memoryview], size: int) -> None:
-        """Move so many waiting bytes, however they were cut, into the data of one frame."""
+        """Move `size` waiting bytes, however they were cut, into the data of one frame."""
         self.out_bytes += size
         while size:
             data = waiting.popleft()

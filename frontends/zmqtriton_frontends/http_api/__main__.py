@@ -19,8 +19,8 @@ from zmqtriton_frontends.serving.process import begin
 
 _log = logging.getLogger(__name__)
 
-#: With these variables gunicorn would take over another's sockets, or tell systemd that all
-#: processes are ready.
+#: Environment variables that are kept from gunicorn: with them it would take over another's
+#: sockets, or tell systemd that all processes are ready.
 _NOT_FOR_GUNICORN = (
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",

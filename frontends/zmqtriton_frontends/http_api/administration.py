@@ -26,7 +26,7 @@ from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.process.peer_user import user_of
 
-#: So many characters of base64 are decoded at a time.
+#: Characters of base64 that are decoded at a time.
 _STEP = 1 << 20
 _TEXTS = {
     bool: "attempt to access JSON non-boolean as boolean",
@@ -41,14 +41,15 @@ _LOG = {
     "log_verbose_level": int,
     "log_format": str,
 }
-#: The size of a cudaIpcMemHandle_t.
+#: Size of a cudaIpcMemHandle_t in bytes.
 _HANDLE_BYTES = 64
-#: The text of such a handle; a longer one is not decoded, which would keep all clients waiting.
+#: Characters of such a handle in base64; a longer text is not decoded, which would keep all
+#: clients waiting.
 _MAX_HANDLE_BYTES = 88
 
 
 class RepositoryResponders:
-    """Responders that return when the supervisor has done the work."""
+    """Responders for the model repository, which return when the supervisor has done the work."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

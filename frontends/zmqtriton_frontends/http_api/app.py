@@ -1,8 +1,7 @@
 """The table of routes, and the Falcon application made of it.
 
-Every route names the category by which an operator may restrict it; the pages have none. All errors
-leave here as `{"error": text}`. No middleware and no media handlers: they would cost each
-inference.
+Every route has a category, which an operator may restrict; the pages have none. All errors leave
+here as `{"error": text}`. No middleware and no media handlers: they would cost each inference.
 """
 
 from __future__ import annotations
@@ -163,7 +162,8 @@ class _Errors:
     """The answers to what responders raise, in the form that the client of a path reads."""
 
     def __init__(self, extensions: Iterable[HttpExtension], table: Sequence[Route]) -> None:
-        #: By the beginning of their paths, of the extensions that have routes on this server.
+        #: Forms of errors by the beginning of their paths, of the extensions that have routes on
+        #: this server.
         self._forms = {
             extension.prefix: extension.error_form
             for extension in extensions
@@ -183,7 +183,7 @@ class _Errors:
     async def answer_http_error(
         self, req: HttpRequest, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
     ) -> None:
-        """Answer what Falcon itself or access.py refuses.
+        """Answer requests that Falcon itself or access.py refuses.
 
         An unknown path, a wrong method, a missing key.
         """

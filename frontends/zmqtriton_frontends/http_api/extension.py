@@ -44,22 +44,23 @@ Example = Callable[[ModelVersion], dict[str, Any] | None]
 
 class Operation(NamedTuple):
     summary: str
-    #: Names of schemas.
+    #: Names of the schemas of the two bodies.
     request: str = ""
     response: str = ""
-    #: Of the answer; empty if that has no body.
+    #: Media type of the answer; empty if that has no body.
     media: str = ""
     is_body_required: bool = True
-    #: Its parameters behind the path, with their schemas.
+    #: Parameters of the operation behind the path, with their schemas.
     query: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
 
 class RouteDescriptions(NamedTuple):
     """The description of the routes of an extension."""
 
-    #: By the qualified names of their responders.
+    #: Operations by the qualified names of their responders.
     operations: Mapping[str, Operation] = MappingProxyType({})
-    #: Likewise; they decide by themselves about models that answer any number of times.
+    #: Examples of bodies by the same names; they decide by themselves about models that answer any
+    #: number of times.
     examples: Mapping[str, Example] = MappingProxyType({})
     schemas: Mapping[str, Any] = MappingProxyType({})
     #: The schema of errors.
@@ -75,7 +76,7 @@ class ErrorForm(Protocol):
 
 
 class EndpointParts(NamedTuple):
-    """The parts of the server of which an add-on makes the endpoint of its own port."""
+    """The parts of the server that an add-on builds the endpoint of its own port with."""
 
     gateway: Gateway
     #: The application of the main endpoint.
@@ -94,16 +95,17 @@ class HttpExtension(NamedTuple):
     #: The beginning of the paths whose errors have a form of their own.
     prefix: str = ""
     error_form: ErrorForm | None = None
-    #: What /openapi.json says of the routes that this server has.
+    #: Makes the parts of /openapi.json about the routes that this server has.
     descriptions: Callable[[Gateway], RouteDescriptions] = lambda _: RouteDescriptions()
     #: Returns the routes so far with other responders in them, or nothing for the same.
     around: Callable[[Gateway, list[Route]], Sequence[Route]] = _nothing
-    #: Inferences with one of these headers, in lower case, have the responder of that table.
+    #: Names of headers in lower case: an inference with one of them has the responder of that
+    #: table.
     headers: Callable[[Gateway], tuple[bytes, ...]] = _nothing
     #: Changes what /openapi.json says to the client of a request.
     describe: Callable[[Gateway, HttpRequest, dict[str, Any]], Awaitable[None]] | None = None
 
 
 def extensions(gateway: Gateway) -> list[HttpExtension]:
-    """Return those of all add-ons that this server has, in their order."""
+    """Return the extensions of all add-ons that this server has, in their order."""
     return [lazy_names.load_reference(reference) for reference in gateway.settings.http.addons]

@@ -18,7 +18,7 @@ from zmqtriton_frontends.inference.load_on_demand import attempt
 
 
 class Metadata:
-    """Responders that read what the gateway knows.
+    """Responders for health, metadata, statistics and load, which the gateway has.
 
     Only statistics, the load, and the readiness of models that have an is_ready, go further than
     this process.

@@ -35,19 +35,19 @@ from zmqtriton_frontends.process.arrivals import Arrivals
 
 #: Headers of an answer; those with bytes are gRPC's alone.
 Pairs = Sequence[tuple[str, str | bytes]]
-#: Returns what its client is told beside an answer that is ready.
+#: Makes the headers that a client gets beside its answer, once that is ready.
 Report = Callable[[], Coroutine[Any, Any, Pairs]]
 #: The limit for names that clients give.
 MAX_NAME = 1024
 
 
 async def reported(reports: Sequence[Report]) -> Pairs:
-    """Return all that is told beside an answer, once that is ready."""
+    """Return the headers of all reports on an answer, once that is ready."""
     return [pair for report in reports for pair in await report()]
 
 
 def texts_of(pairs: Pairs) -> tuple[tuple[str, str], ...]:
-    """Return those that HTTP can carry."""
+    """Return the headers that HTTP can carry: those with a text as their value."""
     return tuple((name, value) for name, value in pairs if isinstance(value, str))
 
 
@@ -67,11 +67,11 @@ class SchedulingOptions(NamedTuple):
     correlation: int | str = 0
     #: The number of the client's token, see gateway.token_marks; 0: none.
     token: int = 0
-    #: Equal ones are for the same instance; 0: any.
+    #: Placement of the request: those with equal ones go to the same instance; 0 for any.
     placement: int = 0
 
 
-#: Those of a client without any.
+#: Options of a client that has no wishes.
 NO_OPTIONS = SchedulingOptions()
 
 
@@ -79,7 +79,7 @@ class Copy(Protocol):
     """The copy of a request, whose answer is compared with the request's."""
 
     def send(self) -> None:
-        """Send it; the request was sent."""
+        """Send the copy; the request was sent."""
 
     def skip(self) -> None:
         """Take no copy; the request is about to be sent."""
@@ -88,7 +88,7 @@ class Copy(Protocol):
         """Take the answer that the client gets."""
 
     def drop(self) -> None:
-        """Cancel it: there is nothing to compare with."""
+        """Cancel the copy: the request has no answer to compare with."""
 
 
 class CheckedRequest(NamedTuple):
@@ -103,33 +103,33 @@ class CheckedRequest(NamedTuple):
     #: Called when it has its place in the order of requests to the broker; room for large tensors
     #: may have to be awaited before.
     on_asked: Callable[[], None] | None = None
-    #: Outputs of which the client wants classes only.
+    #: Number of classes by output, for outputs that the client wants as classes only.
     classes: Classes = NO_CLASSES
-    #: Its key in the response cache.
+    #: Key of the answer in the response cache; b"" if it is not kept there.
     cache_key: bytes = b""
     #: Sees its responses and its end: its trace, a record of it.
     observer: Observer | None = None
     #: Takes the times of its stages, if its client wants them.
     stages: Stages | None = None
-    #: Its copy to a version that is tried, whose answer is compared.
+    #: Copy of the request to a version on trial; its answer is compared with this request's.
     copy: Copy | None = None
     #: The room of responses of a stream that wait for its client; None: as many as come.
     arrivals: Arrivals | None = None
-    #: What is told beside its answer.
+    #: Reports that make the headers beside its answer.
     reports: tuple[Report, ...] = ()
     #: The regions that its stub may write outputs to itself. The last field, for with_claim().
     claim: Claim | None = None
 
     def without_places(self) -> CheckedRequest:
-        """Return the same request for a frontend that writes outputs to clients' memory itself."""
+        """Return the request without places: the frontend writes to clients' memory itself."""
         return self._replace(places=NO_PLACES)
 
     def with_claim(self, claim: Claim, *, lends_files: bool = True) -> CheckedRequest:
-        """Return the same request, whose stub writes outputs to clients' memory where it can.
+        """Return the request with its claim: the stub writes outputs to clients' memory if it can.
 
-        Not to files if it may be answered while its stub executes it, since nobody writes there
-        after the answer, or if others want its answer, too. To a GPU in any case, and then its
-        answer is nobody else's.
+        Files are not lent if the request may be answered while its stub executes it, since nothing
+        may be written there after the answer, nor if its answer has other uses, too. Memory of a
+        GPU is lent in any case, and then its answer has no other use.
         """
         is_early = self.options.deadline_ns or self.copy is not None or self.model.is_hashed
         claim.lends_files = lends_files and not is_early
@@ -142,22 +142,22 @@ class CheckedRequest(NamedTuple):
         return make(CheckedRequest, (*self[:-1], claim))  # as _replace(), by fewer calls
 
     def with_stages(self, stages: Stages) -> CheckedRequest:
-        """Return the same request, which asks the broker for its stages."""
+        """Return the request with a wish for its stages, which the broker then reports."""
         options = self.options._replace(flags=self.options.flags | WANT_STAGES)
         return self._replace(options=options, stages=stages)
 
     def with_observer(self, observer: Observer) -> CheckedRequest:
-        """Return the same request, which one more observer sees."""
+        """Return the request with one more observer."""
         if self.observer is not None:
             observer = Observers(self.observer, observer)
         return self._replace(observer=observer)
 
     def with_report(self, report: Report) -> CheckedRequest:
-        """Return the same request, whose client gets one more report beside the answer."""
+        """Return the request with one more report, which makes headers beside its answer."""
         return self._replace(reports=(*self.reports, report))
 
     def with_arrivals(self, arrivals: Arrivals) -> CheckedRequest:
-        """Return the same request, whose model makes as many responses as there is room for."""
+        """Return the request with `arrivals`: its model makes no more responses than fit."""
         options = self.options._replace(flags=self.options.flags | BYTE_WINDOW)
         return self._replace(options=options, arrivals=arrivals)
 
@@ -219,14 +219,14 @@ def _fill(
     return body, options._replace(flags=options.flags | flags) if flags else options
 
 
-#: What a request gets after its checks, if anything: the fields of a CheckedRequest with a default.
+#: Default values of the fields that a request gets after its checks, if it gets them at all.
 _LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._fields[5:])
 
 
 def _describe(
     model: ModelVersion, body: RequestBody, admission: Admission, options: SchedulingOptions
 ) -> str:
-    """Return what a request asks for, as Triton describes it but for addresses."""
+    """Return the description of a request that Triton would log, but without addresses."""
     inputs = [
         f"input: {tensor.name}, type: {BY_NUMBER[tensor.datatype].name}, "
         f"shape: [{','.join(map(str, tensor.shape))}]"

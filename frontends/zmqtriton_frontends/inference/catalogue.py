@@ -34,13 +34,13 @@ from zmqtriton_frontends.inference.model_version import ModelVersion, has_sequen
 #: The answers to requests under way when the time to stop is up, and to those that come then.
 CUT = "Server stops, and this was not complete in time: ask again"
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
-#: What the supervisor tells of models, and of the server as far as models depend on it.
+#: Messages of the supervisor about models, and about the server as far as models depend on it.
 CATALOGUE_MESSAGES = (VersionInfo, TrafficSplit, ForgetModel, RepositoryState, ServerDraining)
 
 
 #: A guess is not worth the time to compare a name with more than these, or a longer one.
 _MAX_NAMES, _MAX_SIGNS = 50, 64
-#: Behind the text of Triton, which is also what clients look for: what is to be done.
+#: Sentences behind Triton's text, which clients look for, by the version's state: how to go on.
 _WHY_NOT_LOADED = {
     "LOADING": ". It is being loaded, so retry later",
     "UNLOADING": ". It is being unloaded",
@@ -65,7 +65,7 @@ class Catalogue:
         self.has_broker = True
         #: Nothing can be served, because the server waits for its repository.
         self.is_repository_missing = False
-        #: Models move from another server to this one; requests wait for them.
+        #: True while models move from another server to this one; requests wait for them.
         self.is_moving = False
         #: The server drains: it is not ready, though requests are answered; called when it begins
         #: to, or ends.
@@ -77,10 +77,10 @@ class Catalogue:
         self.regions = Regions()
         #: Returns the steps of requests to one version.
         self.steps_of: Callable[[ModelVersion], tuple[Any, ...]] = lambda version: ()
-        #: How often any of this has changed, for those who keep what they have made of it.
+        #: Number of changes of the catalogue. A copy made of it is stale once the number differs.
         self.changes = 0
         self._models: dict[str, dict[int, ModelVersion]] = {}
-        #: Those of these that are ensembles, by name and version.
+        #: The ensembles among them, by name and version.
         self._ensembles: dict[tuple[str, int], ModelVersion] = {}
         #: The models whose requests are divided between two versions.
         self.divisions = Divisions()
@@ -160,7 +160,7 @@ class Catalogue:
         }
 
     def newest(self) -> list[ModelVersion]:
-        """Return what requests without a version go to, by the models' names."""
+        """Return the version of each model that requests without a version get, by name."""
         return [self._newest[name] for name in sorted(self._newest)]
 
     def config_of(self, name: str, version: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.inference.model_version import ModelVersion
 
-#: By output, how many classes a client wants of it.
+#: Number of classes that a client wants of an output, by its name.
 Classes = Mapping[str, int]
 NO_CLASSES: Classes = MappingProxyType({})
 

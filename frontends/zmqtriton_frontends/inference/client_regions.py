@@ -1,11 +1,11 @@
 """Clients' shared memory in a frontend: lent to stubs where that is safe, else read and written.
 
-The supervisor has opened and checked each region; the gateway adds and removes them as it is told.
-Nothing here is mapped, so that a client that truncates its memory gets an error and cannot crash
-the process. A stub maps a region that is lent to it: its inputs are read there, and its outputs
-written there, without a copy in between. All else is read when there is a place for it, and written
-when the answer has come. A region stays open as long as a request holds a claim on it.
-Memory of a GPU is always lent: nobody but the process of a model can read or write it.
+The supervisor has opened and checked each region; the gateway adds and removes them by its
+messages. Nothing here is mapped, so that a client that truncates its memory gets an error and
+cannot crash the process. A stub maps a region that is lent to it: its inputs are read there, and
+its outputs written there, without a copy in between. All else is read when there is a place for it,
+and written when the answer has come. A region stays open as long as a request holds a claim on it.
+Memory of a GPU is always lent: only the process of a model can read or write it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from zmqtriton_floor.wire import (
     make,
 )
 
-#: The largest element, and what processors copy at a time.
+#: Alignment of inputs that are lent, in bytes: the largest element, and what processors copy at a
+#: time.
 _ALIGNMENT = 64
-#: Otherwise a small request could have any amount of memory filled.
+#: Bytes of inputs in shared memory that one request may have; otherwise a small request could have
+#: any amount of memory filled.
 MAX_READ_BYTES = 2**31 - 1
 
 
@@ -44,7 +46,7 @@ class RegionSlice(NamedTuple):
     size: int
 
 
-#: For requests without outputs in shared memory.
+#: Places of a request without outputs in shared memory.
 NO_PLACES: Mapping[str, RegionSlice] = {}
 
 
@@ -61,7 +63,7 @@ class Region:
     close_unused: Callable[[Region], None]
     claims: int = 0
     is_leaving: bool = False
-    #: How many references to it were made.
+    #: Number of references to it that were made.
     lent: int = 0
     is_closed: bool = False
     is_on_gpu: ClassVar[bool] = False
@@ -166,7 +168,7 @@ class Regions:
         #: Called with the number of a removed region when the last claim on it ends.
         self.on_left: Callable[[int], None] = lambda number: None
 
-    # ---------------------------------------------------------- told by the gateway
+    # ---------------------------------------------------------- called by the gateway
 
     def add(self, message: wire.AddRegion, descriptor: int) -> None:
         """Add a region and take over its descriptor; one on a GPU has none."""
@@ -234,7 +236,7 @@ class Regions:
         return make(Tensor, (name, datatype, shape, data))
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
-        """Hold what outputs will be written to. Raises as `fill` does. To be used with `with`."""
+        """Claim the regions for outputs. Raises as `fill` does. To be used with `with`."""
         targets = {}
         for output, place in places.items():
             region = self._by_name.get(place.region)
@@ -250,7 +252,7 @@ def _not_found(name: str) -> NotFound:
 
 
 def flags_of_inputs(body: RequestBody) -> int:
-    """Return the flags of a request with these inputs, for those that nobody here can read."""
+    """Return the flags of a request with these inputs: whether the frontend cannot read some."""
     for tensor in body.inputs:
         if type(tensor.data) is RegionContents and tensor.data.region.is_on_gpu:
             return UNREAD_STRINGS
@@ -330,15 +332,15 @@ Loan = tuple[Region, Reference | Place]
 
 
 class Claim:
-    """Regions that one request writes its outputs to."""
+    """A request's hold on the regions for its outputs, which stay open until it ends."""
 
     def __init__(self, places: dict[str, tuple[Region, RegionSlice]]) -> None:
         self._places = places
         #: The outputs that the stub writes itself, if it can.
         self._lent: set[str] = set()
-        #: Files are lent, too: nobody writes there after the answer.
+        #: Files are lent, too: the stub writes to none after the answer.
         self.lends_files = True
-        #: An output is written to a GPU, which nobody but its stub can do.
+        #: An output is written to a GPU, which only its stub can do.
         self.is_on_gpu = False
         for region, _ in places.values():
             region.claims += 1

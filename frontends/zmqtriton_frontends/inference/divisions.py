@@ -43,10 +43,9 @@ class Divisions:
         split = self._splits.get(name)
         if split is None:
             return None
-        stable, tried = versions.get(split.stable), versions.get(split.tried)
-        if tried is not None and not tried.is_loaded:
-            tried = None
-        if stable is None or not stable.is_loaded:
+        loaded = {number: version for number, version in versions.items() if version.is_loaded}
+        stable, tried = loaded.get(split.stable), loaded.get(split.tried)
+        if stable is None:
             return tried
         divided = copy(stable)
         if tried is not None:

@@ -1,7 +1,7 @@
-"""The load of a model or of the server, as clients and balancers are told.
+"""The load of a model or of the server, as clients and balancers get it.
 
-Made of the broker's answer; asks nobody. Beside an answer it has the forms of ORCA (Open Request
-Cost Aggregation).
+Made of the broker's answer alone. Beside an answer it has the forms of ORCA (Open Request Cost
+Aggregation).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _describe(total: Mapping[str, Any], limit: int) -> dict[str, Any]:
 
 
 def write(form: str, load: Mapping[str, Any]) -> str:
-    """Return the value of the header for a model's load; "" for a form that nobody knows."""
+    """Return the value of the header for a model's load; "" for an unknown form."""
     utilization, named = load["utilization"], _named(load)
     if form == "json":
         document = {"application_utilization": utilization, "named_metrics": named}

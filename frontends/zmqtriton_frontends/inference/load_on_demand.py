@@ -1,7 +1,8 @@
-"""Requests that wait in the frontend while the server loads their model on demand.
+"""Loading on demand: requests wait in the frontend while the server loads their model.
 
-The catalogue raises NotLoaded, and whoever serves a client catches it and tries again. One call to
-the supervisor is shared by all who wait for a model, and goes on without those who leave.
+The catalogue raises NotLoaded, and the code that serves a client, such as the entrance, catches it
+and tries again. One call to the supervisor is shared by all requests that wait for a model, and
+goes on without those whose clients leave.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 
 _VERB = "demand"
 _T = TypeVar("_T")
-#: The gateway's.
+#: Calls the supervisor: Gateway.call().
 Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
@@ -43,7 +44,7 @@ class NotLoaded(ZmqTritonError):
 
 
 async def attempt(step: Callable[[], _T], deadline_ns: int = 0) -> _T:
-    """Return its result, if necessary after a model was loaded."""
+    """Return the result of a step, if necessary after a model was loaded."""
     try:
         return step()
     except NotLoaded as missing:
@@ -87,4 +88,4 @@ class OnDemandLoader:
     def _ended(self, model: str, loading: asyncio.Future[Any]) -> None:
         del self._loads[model]
         if not loading.cancelled():
-            loading.exception()  # perhaps nobody waits any more
+            loading.exception()  # else asyncio complains if all waiters have left

@@ -12,7 +12,8 @@ from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.signature import Signature
 from zmqtriton_floor.wire import TrafficSplit, VersionInfo
 
-#: What is made of a configuration at its first use: it may be large, and all clients wait for it.
+#: Attributes that are made of a configuration at their first use: it may be large, and all clients
+#: wait for it.
 _READ_LATE = ("config", "signature")
 
 
@@ -25,25 +26,25 @@ class ModelVersion:
         self.version = news.version
         self.generation = news.generation
         self.state = news.state
-        #: Why it is not ready, or a newer one is not.
+        #: Reason why it is not ready, or a newer one is not.
         self.reason = news.reason
         self.ready_instances = news.ready_instances
-        #: Its model has an is_ready.
+        #: The model has an is_ready, which is asked for its readiness.
         self.is_asked = bool(news.has_is_ready)
-        #: It is loaded on demand, so it need not be loaded.
+        #: The version is loaded on demand, so it need not be loaded for the server to be ready.
         self.is_on_demand = bool(news.is_on_demand)
         self.config_text = news.config
         self.config_proto = news.config_proto
         if before is not None and before.config_text == news.config:
             read = {name: vars(before)[name] for name in _READ_LATE if name in vars(before)}
             vars(self).update(read)
-        #: By output, the names of its classes.
+        #: Names of classes by output.
         self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
-        #: Clients are to avoid it, though it answers.
+        #: Clients should ask elsewhere, though the version still answers.
         self.is_draining = bool(news.is_draining)
-        #: Makes a prompt of a chat; "" if it has none.
+        #: Template that makes a prompt of a chat; "" without one.
         self.chat_template = news.chat_template
-        #: Its answers are kept for equal requests.
+        #: Answers are kept in the response cache, for equal requests.
         self.is_cached = self._mentions("response_cache") and is_cached(self.config)
         #: Inputs of requests to it may be looked up: in its own cache, or for a member.
         self.is_hashed = self.is_cached

@@ -11,7 +11,7 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import SEQUENCE_END
 from zmqtriton_frontends.inference.admission import CheckedRequest
 
-#: More are not noted: who begins so many and ends none is no reason to wait.
+#: Open sequences that are noted for a connection; a server that leaves does not wait for more.
 _MAX_NOTED = 1024
 
 
@@ -29,7 +29,7 @@ class OpenSequences:
         self._on_last_end = on_last_end
         #: The client has had sequences here, so it may be between two.
         self.had_any = False
-        #: The client has been told to go: its next request comes to another server.
+        #: Another server takes the client's next requests, so no sequence may begin here.
         self.is_over = False
 
     def __bool__(self) -> bool:

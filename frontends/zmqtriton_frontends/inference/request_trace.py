@@ -1,6 +1,6 @@
-"""The observers of a request, of which its trace is one: when it came and when it was answered.
+"""The observers of a request, such as its trace: when it came and when it was answered.
 
-Made by trace_sampling.py and by steps, carried by the checked request, and ended by whoever
+Made by trace_sampling.py and by steps, carried by the checked request, and ended by the code that
 answers it.
 """
 
@@ -79,16 +79,16 @@ class Trace:
         self._marks: list[tuple[str, int]] = span["marks"]
 
     def take(self, _: ResponseBody | None = None) -> None:
-        """Note that it is complete, now."""
+        """Mark the time at which the response is complete, unless that has a mark."""
         if all(name != _COMPLETE for name, _ in self._marks):
             self._marks.append((_COMPLETE, now_ns()))
 
     def fail(self, error: Exception) -> None:
-        """Note that its answer is this error."""
+        """Record an error, which is the answer."""
         self._span["error"] = str(error)
 
     def end(self, sending: str) -> None:
-        """End it: its answer is on its way; only the first end counts."""
+        """End the trace and send it: the answer is on its way. Only the first end counts."""
         sender, span = self._sender, self._span
         if "ended" not in span:
             span["ended"] = True
@@ -99,7 +99,7 @@ class Trace:
 
 @contextmanager
 def ending(observer: Observer | None, sending: str) -> Iterator[None]:
-    """End the observer after this block, in which the answer is made, whatever becomes of it."""
+    """End the observer after this block, which makes the answer, whatever becomes of that."""
     if observer is None:
         yield
         return
@@ -115,9 +115,9 @@ def ending(observer: Observer | None, sending: str) -> Iterator[None]:
 def followed(
     items: AsyncGenerator[_T, None], observer: Observer | None, sending: str
 ) -> AsyncGenerator[_T, None]:
-    """Return the same responses.
+    """Return the responses; the observer sees each before the client has it.
 
-    The observer sees the last of them, or when nobody wants more.
+    The observer ends after the last of them, or when their reader leaves.
     """
     return items if observer is None else _followed(items, observer, sending)
 

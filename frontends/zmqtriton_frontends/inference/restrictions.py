@@ -16,7 +16,7 @@ class RequiredHeader:
     __slots__ = ("_value", "header", "name")
 
     def __init__(self, header: str, value: str) -> None:
-        #: As the operator wrote it, and as it arrives.
+        #: Name of the header as the operator wrote it, and as it arrives.
         self.header = header
         self.name = header.lower()
         self._value = value.encode()

@@ -1,6 +1,7 @@
-"""The stages of a request, told to a client that asks for them, in the form of `Server-Timing`.
+"""The stages of a request, for a client that asks for them, in the form of `Server-Timing`.
 
-Carried by the checked request; the gateway fills in what the broker tells. Others cost nothing.
+Carried by the checked request; the gateway fills in the times of the broker. Other requests cost
+nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ class Stages:
     def __init__(self, begun_ns: int) -> None:
         self._begun_ns = begun_ns
         self._times: StageTimes | None = None
-        #: The part that the model says to have done, of 1000.
+        #: Part of the work that the model reports as done, in thousandths; None without a report.
         self.done: int | None = None
 
     def take(self, message: StageTimes | Progress) -> None:
-        """Take what the broker tells before each reply, and what the model tells."""
+        """Take the times that the broker sends before each reply, or the progress of the model."""
         if isinstance(message, Progress):
             self.done = message.done
         else:

@@ -17,14 +17,15 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
-#: glibc takes no more. Larger pieces still come from the kernel and go back to it at once.
+#: Largest piece that comes from the heap, in bytes; glibc allows no more. Larger pieces still come
+#: from the kernel and go back to it at once.
 _FROM_HEAP_BYTES = 32 << 20
-#: How much free memory at the end of the heap stays; the copies of a message of 16 MiB fit.
+#: Bytes of free memory that stay at the end of the heap; the copies of a message of 16 MiB fit.
 _KEPT_BYTES = 64 << 20
 #: Bytes in use for nothing, times seconds: more is worth giving back.
 _MAX_WASTE = 32 << 20
-#: Of the C library's report: `uordblks` and `hblkhd` are the bytes that it has lent, from the heap
-#: and from the kernel.
+#: Fields of the C library's report: `uordblks` and `hblkhd` are the bytes that it has lent, from
+#: the heap and from the kernel.
 _USAGE = (
     "arena",
     "ordblks",
@@ -66,7 +67,7 @@ def give_back_memory() -> None:
 
 @lru_cache(1)
 def _usage_report() -> Any:
-    """Return the function by which the C library tells of its memory, None if it does not."""
+    """Return the C library's function that reports on its memory; None if it has none."""
     # the numbers of the older one begin again at 4 GiB
     for name, number in (("mallinfo2", ctypes.c_ssize_t), ("mallinfo", ctypes.c_int)):
         report = getattr(ctypes.CDLL(None), name, None)
@@ -78,7 +79,7 @@ def _usage_report() -> Any:
 
 
 def unused_of(size: int) -> int:
-    """Return how much of this memory of this process the C library has lent to nobody.
+    """Return the part of `size` bytes of this process that the C library has not lent.
 
     What is not the C library's is counted, too, such as Python's small objects, so only a growth
     means something. 0 without glibc.
@@ -113,11 +114,12 @@ class UnusedMemory:
     ) -> None:
         self._measure = measure
         self._give_back = give_back
-        #: The interpreter has the one, and the other is worth keeping.
+        #: Unused bytes that are left alone: those of the interpreter, and those that are worth
+        #: keeping.
         self._least = measure() + _KEPT_BYTES
-        #: What could not be given back the last time, as far as it has not been used since.
+        #: Unused bytes that could not be given back the last time; fewer if some were used since.
         self._left = 0
-        #: What was in use for nothing, times the seconds that it was.
+        #: Bytes in use for nothing, times the seconds that they were.
         self._waste = 0
 
     def check(self) -> None:

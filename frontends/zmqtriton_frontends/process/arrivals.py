@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from zmqtriton_frontends.process.ledger import Share
 
-#: What a stream that keeps up takes is part of what it costs to have one.
+#: Bytes of unread responses that are not booked: they are part of what an open stream costs.
 FREE_BYTES = 16 << 10
-#: Room is taken in steps.
+#: Bytes of room that are taken in one step.
 _STEP_BYTES = 32 << 10
-#: A client that has moved so much since the last look goes on.
+#: Bytes that a client has to move between two looks to count as going on.
 _MOVING_BYTES = 8 << 10
 _ENDLESS = 1 << 62
 
 
 class Arrivals:
-    """Of one request; without a share there is room for everything."""
+    """The unread responses of one request; without a share there is room for all of them."""
 
     __slots__ = ("_borrowed", "_moved", "_share", "delivered", "room", "unread")
 
@@ -27,16 +27,16 @@ class Arrivals:
         #: The bytes that have come and were not taken, those that the reader was given last among
         #: them.
         self.unread = self.delivered = 0
-        #: For how many of them there is room.
+        #: Bytes of unread responses that there is room for.
         self.room = FREE_BYTES if share is not None else _ENDLESS
-        #: How many of these had none.
+        #: Bytes of this room that were borrowed, because the share could not take them.
         self._borrowed = 0
-        #: How much the client had moved at the last look.
+        #: Bytes that the client had moved at the last look.
         self._moved = 0
 
     @property
     def held(self) -> int:
-        """The bytes for which room was taken."""
+        """Return the bytes that were taken or borrowed from the share."""
         return self.room - FREE_BYTES if self._share is not None else 0
 
     def admit(self) -> bool:
@@ -52,11 +52,11 @@ class Arrivals:
         return True
 
     def has_room(self, size: int) -> bool:
-        """Return whether there is room for so much more."""
+        """Return whether there is room for `size` more bytes."""
         return self._share is None or self._share.has_room(size)
 
     def take(self) -> None:
-        """Note that the reader has taken what it was given."""
+        """Give back the room of the responses that the reader was given, and has taken."""
         self.unread -= self.delivered
         self.delivered = 0
         less = self.held - _in_steps(self.unread - FREE_BYTES)
@@ -82,7 +82,7 @@ class Arrivals:
         return self._share.held < before
 
     def release(self) -> None:
-        """Forget everything: nobody reads it."""
+        """Give back all room: the reader has left."""
         self.unread = self.delivered = 0
         self.take()
 

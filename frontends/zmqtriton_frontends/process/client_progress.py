@@ -9,25 +9,25 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-#: The time in which so much has to move.
+#: Time limit in seconds for a client to move MIN_BYTES; one that moves less has stalled.
 STALL_S = 30.0
 MIN_BYTES = 30 * 1024
-#: Or this part of what is held, if that is more: who makes the server hold 64 MiB has to move
-#: 70 KB a second.
+#: Part of what is held (a 32nd) that has to move instead, if that is more: a client that makes the
+#: server hold 64 MiB has to move 70 KB a second.
 PART = 32
-#: A client that reads what is made bit by bit may pause so long while no more than this waits for
-#: it: a person at a debugger, a consumer that is slower than its stream. Where others lack the
-#: room, the ledger ends it earlier.
+#: Longest pause, in seconds, of a client that reads what is made bit by bit, while no more than
+#: PAUSE_BYTES wait for it: a person at a debugger, a consumer that is slower than its stream.
+#: Where others lack the room, the ledger ends it earlier.
 PAUSE_S = 600.0
 PAUSE_BYTES = 1 << 20
-#: How much the kernel keeps that it cannot send yet. Whoever writes is woken at half of it.
+#: Bytes that the kernel keeps of what it cannot send yet. The writer is woken at half of it.
 UNSENT_BYTES = 64 << 10
 
 
 class ClientProgress:
     def __init__(self) -> None:
         self._doing = ""
-        #: How many bytes had gone or come when it moved last.
+        #: Bytes that had gone or come, in all, when enough had moved for the last time.
         self._done = 0
         self._moved_at = 0.0
 
@@ -50,7 +50,7 @@ def limit_unsent_bytes(connection: Any) -> None:
     """Limit the kernel's unsent bytes, so that the socket is writable at the reader's pace.
 
     Otherwise it keeps megabytes, and is writable when it is rid of a third of them: a slow reader
-    would seem to stand still for seconds, and a model would be told that it has stopped.
+    would seem to stand still for seconds, and its model would take it for stopped.
     """
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return

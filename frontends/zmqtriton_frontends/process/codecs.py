@@ -23,23 +23,23 @@ _LEVEL = 1
 CODINGS = frozenset(_WINDOW)
 
 
-#: How much of the data zlib is given at a time: it copies what it does not use.
+#: Bytes that zlib is given at a time: it copies those that it does not use.
 _INPUT_BYTES = 64 << 10
 #: Bytes that a connection may inflate: the burst, and the refill per second.
 MAX_BYTES = 256 << 20
 BYTES_PER_S = 64 << 20
-#: So little is not counted.
+#: Largest step, in bytes, that is not counted.
 _FREE_BYTES = 1 << 20
-#: How much is inflated on the loop, and then at a time in a thread.
+#: Bytes that are inflated at once on the loop, and then at a time in a thread.
 _FIRST_BYTES = 256 << 10
 _STEP_BYTES = 4 << 20
-#: Steps are joined from that size on, which the kernel moves when it grows: what grows below it
-#: leaves a hole in the heap with each step.
+#: Size in bytes at which steps are joined into a buffer, which the kernel moves when it grows: a
+#: smaller one would leave a hole in the heap with each step.
 _JOINED_BYTES = 32 << 20
 
 
 class Inflating:
-    """Data that are inflated step by step."""
+    """Compressed data, inflated step by step."""
 
     def __init__(self, data: bytes | bytearray | memoryview, coding: str) -> None:
         self._stream = zlib.decompressobj(_WINDOW[coding])
@@ -53,7 +53,7 @@ class Inflating:
         return self._stream.eof and not self._stream.unused_data and not self._left
 
     def step(self, max_bytes: int) -> bytes:
-        """Return the next bytes, so many or all that come. May run in a thread."""
+        """Return the next `max_bytes` bytes, or all that come. May run in a thread."""
         stream, parts = self._stream, list[bytes]()
         while max_bytes and not self.is_over:
             data: Any = stream.unconsumed_tail
@@ -99,17 +99,17 @@ class InflatingBudgets:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        #: What each has left, and when that was so.
+        #: Bytes that each connection had left, and the time of that.
         self._left: WeakKeyDictionary[object, tuple[float, float]] = WeakKeyDictionary()
 
     def spend(self, connection: object, size: int) -> None:
-        """Take note that so many bytes were inflated for it."""
+        """Count bytes that were inflated for a connection; small amounts are free."""
         if size > _FREE_BYTES:
             now = self._clock()
             self._left[connection] = (self._now_left(connection, now) - size, now)
 
     def wait_s(self, connection: object) -> float:
-        """Return how long its next body has to wait."""
+        """Return the seconds that the connection's next body has to wait."""
         return max(0.0, -self._now_left(connection, self._clock()) / BYTES_PER_S)
 
     async def wait(self, connection: object) -> None:
@@ -121,7 +121,7 @@ class InflatingBudgets:
         return min(MAX_BYTES, left + (now - since) * BYTES_PER_S)
 
 
-#: Of this process.
+#: Budgets of the connections of this process.
 budgets = InflatingBudgets()
 
 
@@ -136,9 +136,10 @@ async def inflate(
 ) -> bytes | bytearray | None:
     """Inflate data; None if they are not exactly one stream of the coding.
 
-    More than `max_bytes` if they hold more than that: the rest is not looked at. `hold` is told of
-    each step before it is made, and raises if there is no room for it; it is told of less when the
-    step came to less. `aside` calls a function in a thread.
+    More than `max_bytes` if they hold more than that: the rest is not looked at. `hold` gets the
+    bytes of each step before it is made, and raises if there is no room for them; when the step
+    came to less, it gets the difference, as a negative number. `aside` calls a function in a
+    thread.
     """
     await budgets.wait(client)
     inflating = Inflating(data, coding)
@@ -164,7 +165,7 @@ async def inflate(
             budgets.spend(client, len(part))
             await budgets.wait(client)
     except BaseException:
-        # whoever keeps the error keeps this frame, and nothing of it has room any more
+        # an error that is kept keeps this frame, and nothing in it has room any more
         whole.clear()
         parts.clear()
         part = b""

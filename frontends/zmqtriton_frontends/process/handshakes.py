@@ -1,7 +1,7 @@
 """Encryption of connections: TLS 1.2 at least, its handshakes, and clients without TLS.
 
-The loop could do the handshakes itself, but hides what it has not sent yet, by which HTTP's
-connection.py knows who reads and who stalls; and who speaks without TLS would hear nothing.
+The loop could do the handshakes itself, but hides what it has not sent yet, so HTTP's connection.py
+could not know which clients read and which stall; and clients without TLS would get no answer.
 
 Certificates may change. With a root certificate clients must present one that it has signed.
 grpcio, which has its own TLS, uses the files alone.
@@ -24,9 +24,9 @@ from zmqtriton_frontends.process.futures import wake
 
 _log = logging.getLogger(__name__)
 
-#: The limit for a client's handshake, and for what a client without TLS says.
+#: Seconds that a client has for its handshake, or to begin a request without TLS.
 _HANDSHAKE_WITHIN_S = 9.0
-#: How long clients without TLS have to read what they are told.
+#: Seconds that clients without TLS have to read their refusal.
 _FAREWELL_S = 1.0
 
 #: Makes a connection whose transport is to encrypt for the one that is given.
@@ -58,12 +58,12 @@ class Certificates:
 
     def __init__(self, tls: Tls, service: str) -> None:
         self.cert, self.key = tls.server_cert, tls.server_key
-        #: Signs clients' certificates; "" if they need none.
+        #: File of the authority that signs clients' certificates; "" if they need none.
         self.root = tls.root_cert
         self._service = service
         self._seen = self._look()
         self._warn_of_its_end()
-        #: Why the newest files cannot be used; "" if they are in use.
+        #: Reason why the newest files cannot be used; "" if they are in use.
         self._problem = ""
 
     def make_context(self) -> ssl.SSLContext:
@@ -121,7 +121,7 @@ class Certificates:
 
 
 def not_after_s(path: str) -> float:
-    """Return when a certificate ends, by the wall clock; infinity if that cannot be read."""
+    """Return the end of a certificate, by the wall clock; infinity if that cannot be read."""
     try:
         # the one function of the standard library that reads the dates of a file
         document = ssl._ssl._test_decode_cert(path)  # type: ignore[attr-defined]
@@ -131,14 +131,14 @@ def not_after_s(path: str) -> float:
 
 
 class TlsRefusal(Protocol):
-    """Tells one client in its own protocol that the port speaks TLS. Does no I/O."""
+    """The answers to one client without TLS, in its own protocol. Does no I/O."""
 
     @property
     def is_complete(self) -> bool:
         """True if nothing more is to be said."""
 
     def answer(self, data: bytes, /) -> bytes:
-        """Return what the client is told when it has sent this."""
+        """Return the bytes to answer after the client has sent `data`."""
 
 
 class Handshakes:
@@ -164,7 +164,7 @@ class Handshakes:
                 _log.warning("the files of TLS cannot be looked at: %s", error)
 
     def before(self, make: Make) -> Callable[[], asyncio.Protocol]:
-        """Return what a listener makes in place of connections."""
+        """Return a listener's factory of protocols, which make connections after the handshake."""
         return lambda: _Opening(partial(self._begin, make))
 
     def close(self) -> None:
@@ -253,7 +253,7 @@ async def _refuse(opening: _Opening, refusal: TlsRefusal, within_s: float) -> No
 
 
 def _feed(protocol: Any, data: bytearray) -> None:
-    """Give a protocol what somebody else has read."""
+    """Pass bytes that were read early on to a protocol."""
     while data:
         room = protocol.get_buffer(len(data))
         size = min(len(room), len(data))
@@ -263,7 +263,7 @@ def _feed(protocol: Any, data: bytearray) -> None:
 
 
 class _Opening(asyncio.Protocol):
-    """A connection of which nobody knows yet whether it speaks TLS, or that does not."""
+    """A connection that has not shown yet whether it speaks TLS, or that does not."""
 
     def __init__(self, begin: Callable[[_Opening], None]) -> None:
         self._begin = begin
@@ -271,7 +271,7 @@ class _Opening(asyncio.Protocol):
         self.transport: Any = None
         #: Done when there is something in `unread`, or never will be.
         self.first: asyncio.Future[None] = loop.create_future()
-        #: Done when the client was told everything.
+        #: Done when the whole refusal was written, or the client has sent its end or gone.
         self.answer_sent: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[None] = loop.create_future()
         self.unread = bytearray()

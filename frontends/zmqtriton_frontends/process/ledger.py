@@ -26,19 +26,21 @@ from zmqtriton_frontends.process.futures import wake
 SHARE = "zmqtriton.request_share"
 CLIENT = "zmqtriton.client"
 
-#: Who holds no more has a part of all to himself: this one.
+#: Bytes that a small client may hold, and the part of the budget, an eighth, that is kept for
+#: small clients.
 SMALL_BYTES = 256 << 10
 SMALL_PART = 8
-#: How long something waits for room.
+#: Seconds that something waits for room.
 WAIT_S = 30.0
-#: While room is short, a client that has not moved for so many checks is ended.
+#: Checks in a row without progress after which a client is ended, while room is short.
 _STILL_CHECKS = 2
-#: No more room is made than this part of all.
+#: Part of the budget, a quarter, that one check makes free at most.
 _MAX_MADE = 4
-#: Or only this part of what it holds at each.
+#: Part of what a client holds; if it moves no more than that between two checks, it makes no
+#: progress.
 _MOVING_PART = 512
-#: So much more may be held of what is there already and would be lost, half of it by an address; or
-#: one thing of any size.
+#: Bytes that may be held beyond the budget, if they are there already and would be lost: half of
+#: them by an address, or one thing of any size.
 BORROWED_BYTES = 64 << 20
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -50,15 +52,15 @@ class HeldBytes:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
-        #: Beyond that.
+        #: Bytes that are borrowed, beyond those.
         self.borrowed = 0
-        #: The most that there was no room for since the last check.
+        #: Largest size that was refused since the last check, in bytes.
         self.missing = 0
-        #: Those that wait until less is held.
+        #: Futures that wait until less is held.
         self.waiting: deque[asyncio.Future[None]] = deque()
 
     def wake(self) -> None:
-        """Let those look again that wait for room."""
+        """Wake all that wait for room, to try again."""
         waiting, self.waiting = self.waiting, deque()
         for future in waiting:
             wake(future)
@@ -84,7 +86,7 @@ class Book:
         self._is_bounded = is_bounded
         self._is_shared = is_shared
         self.held = 0
-        #: How often there was no room.
+        #: Number of times that there was no room.
         self.refused = 0
 
     @property
@@ -92,7 +94,7 @@ class Book:
         return self.budget.limit
 
     def admits(self, more: int, own: int, of_address: int) -> bool:
-        """Return whether somebody who holds `own` bytes may hold more.
+        """Return whether a client that holds `own` bytes may hold more.
 
         `of_address` is held by all clients of the same address.
         """
@@ -173,11 +175,11 @@ class ClientAccount:
         self.owes = owes or bool
         self.end = end
         self._was_at = 0
-        #: For how many checks it has not moved.
+        #: Number of checks in a row at which it had hardly moved.
         self._still = 0
 
     def look(self) -> bool:
-        """Return whether it has hardly moved for long. To be called once a second."""
+        """Return whether the client has hardly moved for long. To be called once a second."""
         at = self.moved()
         is_still = at - self._was_at <= self.held // _MOVING_PART and self.owes()
         self._still = self._still + 1 if is_still else 0
@@ -185,9 +187,9 @@ class ClientAccount:
         return self._still >= _STILL_CHECKS
 
     def leave(self) -> None:
-        """Forget it; its shares must have been released."""
+        """Leave the ledger; the client's shares must have been released."""
         self._ledger.leave(self._place, self)
-        # whose methods these are has this, too: neither is to wait for a garbage collection
+        # the owner of these methods refers to this: neither should wait for a garbage collection
         self.moved, self.owes, self.end = int, bool, None
 
 
@@ -206,12 +208,12 @@ class Share:
         return Share(self._book, self.client)
 
     def has_room(self, size: int) -> bool:
-        """Return whether there is room for so many bytes more."""
+        """Return whether there is room for `size` more bytes."""
         client = self.client
         return self._book.admits(size, client.held, client.address.held)
 
     def take(self, size: int) -> bool:
-        """Hold so many bytes more; False if there is no room for them."""
+        """Hold `size` more bytes; False if there is no room for them."""
         book, client = self._book, self.client
         if not book.admits(size, client.held, client.address.held):
             return False
@@ -225,7 +227,7 @@ class Share:
         return True
 
     async def wait(self, size: int, within_s: float = 0.0) -> bool:
-        """Hold so many bytes more as soon as there is room; False if no room came in time.
+        """Hold `size` more bytes as soon as there is room; False if no room came in time.
 
         That is WAIT_S unless the caller says so.
         """
@@ -242,7 +244,7 @@ class Share:
         return True
 
     def borrow(self, size: int) -> bool:
-        """Hold what there is no room for and is there already; False if that is too much.
+        """Hold bytes beyond the limit, which are there already; False if that is too much.
 
         To be given back by borrowing less than nothing.
         """
@@ -256,7 +258,7 @@ class Share:
         return True
 
     def add(self, size: int) -> None:
-        """Hold more, or less, whatever room there is."""
+        """Add bytes to the share, or remove some if `size` is negative, whatever room there is."""
         self.held += size
         book, client = self._book, self.client
         book.held += size
@@ -268,14 +270,14 @@ class Share:
             budget.wake()
 
     def change(self, size: int) -> bool:
-        """Hold this much more, False if there is no room for it; or less."""
+        """Add bytes to the share, False if there is no room for them; or remove some."""
         if size > 0:
             return self.take(size)
         self.add(size)
         return True
 
     def hold(self, size: int) -> None:
-        """Hold exactly so many bytes, whatever room there is."""
+        """Hold exactly `size` bytes, whatever room there is."""
         if size != self.held:
             self.add(size - self.held)
 
@@ -295,20 +297,20 @@ class Share:
 
 class Ledger:
     def __init__(self, limit: int) -> None:
-        """Set up; everything together may hold so many bytes."""
+        """Set up; all clients together may hold `limit` bytes."""
         self.budget = HeldBytes(limit)
         self.requests = Book(budget=self.budget)
-        #: Streams that are open, of which nothing may ever come.
+        #: Bytes that open streams take, though nothing may ever come on them.
         self.streams = Book(is_shared=True, budget=self.budget)
         # an answer is there already, and there are models with large ones
         self.answers = Book(is_bounded=False, is_shared=True, budget=self.budget)
         self._clients: dict[ClientAccount, None] = {}
         self._addresses: dict[str, Address] = {}
-        #: How often there had been no room at the last check.
+        #: Number of refusals at the last check.
         self._refused = 0
 
     def enter(self, place: str, client: ClientAccount) -> Address:
-        """Note a client of an address; return what all of those hold."""
+        """Enter a client of an address; return the account of that address."""
         self._clients[client] = None
         address = self._addresses.setdefault(place, Address())
         address.clients += 1
@@ -330,7 +332,7 @@ class Ledger:
         }
 
     def check(self) -> None:
-        """End those who hold most and do not go on, while there is no room for others.
+        """End the clients that hold most and do not go on, while there is no room for others.
 
         To be called once a second.
         """

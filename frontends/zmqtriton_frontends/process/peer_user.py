@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 from zmqtriton_floor.hosts import ip_of
 
-#: In place of a user: the client is elsewhere, or its user has no number here.
+#: Stands for a user that is not known: the client is elsewhere, or its user has no number here.
 UNKNOWN = -1
 
 _PROC = Path("/proc")
 _MAPPED_PREFIX = bytes(10) + b"\xff\xff"
 #: All users, by their own numbers.
 _ALL_USERS = "0 0 4294967295"
-#: A row may be passed over while others come and go.
+#: Looks at a table: a row may be passed over while others come and go.
 _LOOKS = 3
 #: linux/netlink.h, sock_diag.h and inet_diag.h: the head of a message, the question about a socket
 #: with two ends, and what is read of the answer: a state, a user and an inode.
@@ -33,7 +33,7 @@ _NETLINK_SOCK_DIAG, _BY_FAMILY, _REQUEST = 4, 20, 1
 _HEAD, _QUESTION = struct.Struct("=IHH8x"), struct.Struct("=BB6x2s2s16s16sIII")
 _ANSWER, _ROOM = struct.Struct("=xB2x48x12xII"), 4096
 _NO_COOKIE, _LISTENS = 0xFFFFFFFF, 10
-#: The numbers of interfaces: any, and that of the machine itself, to which a client may be bound.
+#: Numbers of the interfaces that a client may be bound to: any, and that of the machine itself.
 _INTERFACES = 0, 1
 
 
@@ -45,7 +45,7 @@ class Endpoint(NamedTuple):
 
 
 async def user_of(client: Endpoint, server: Endpoint) -> int:
-    """Return the user of a client that is connected to this server; UNKNOWN if nobody knows.
+    """Return the user of a client that is connected to this server; UNKNOWN if not found.
 
     A thread looks: with many connections the tables are long.
     """

@@ -23,7 +23,7 @@ _UNKNOWN = 16
 
 #: Verbose lines are written.
 is_on = False
-#: What holds for this process, by its Bootstrap and every change since.
+#: Options of the process's log, by its Bootstrap and every change since.
 _options = logs.LogOptions()
 
 
@@ -65,7 +65,7 @@ def log_refusal(own_id: str, text: str) -> None:
 
 
 def with_request_log(app: Any) -> Any:
-    """Return the same ASGI application, with a line for each request."""
+    """Wrap an ASGI application, so that each request is logged while verbose lines are on."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         if is_on and scope["type"] == "http":

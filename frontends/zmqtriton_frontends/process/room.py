@@ -14,22 +14,26 @@ from typing import Generic, Protocol, TypeVar
 
 from zmqtriton_frontends.process.ledger import ClientAccount
 
-#: A connection that is not idle makes room when its client has hardly gone on for so long.
+#: Seconds with hardly any progress of its client after which a connection that is not idle makes
+#: room.
 STILL_S = 5.0
-#: If it was never answered, for so long.
+#: Seconds after which one makes room that was never answered.
 NEW_S = 0.5
-#: Or, if it waits for the server, for so long: it may be a stream that is forgotten.
+#: Seconds after which one makes room that waits for the server: it may be a stream that is
+#: forgotten.
 WAITING_S = 300.0
-#: A client that sends less between two checks does not go on.
+#: Bytes that a client has to move between two checks to count as going on.
 _LEAST_BYTES = 1024
-#: This part of all makes room at once, so that not all are looked at for each new one.
+#: Part of all connections, a 64th, that makes room at once, so that not all are looked at for each
+#: new one.
 _PART = 64
-#: For segments of shared memory, files, and connections that have yet to be accepted.
+#: Descriptors that are kept for segments of shared memory, files, and connections that have yet to
+#: be accepted.
 _RESERVED = 96
 
 
 def max_connections() -> int:
-    """Return how many; with more there would soon be no descriptors for anything else."""
+    """Return the most connections that leave descriptors for everything else."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, limit - _RESERVED)
 
@@ -45,7 +49,7 @@ class Occupant(Protocol):
 
     @property
     def answered_at(self) -> float:
-        """Return when it was answered last, or any time before that; 0 if never."""
+        """Return the time of its last answer, or any time before that; 0 before the first one."""
 
 
 T = TypeVar("T", bound=Occupant)
@@ -59,9 +63,10 @@ class Room(Generic[T]):
         self.limit = limit
         self._now = now
         self._looks_always = looks_always
-        #: How much each client had moved when it went on last, and when that was.
+        #: Bytes that the client of each connection had moved when it went on last, and when that
+        #: was.
         self._open: dict[T, tuple[int, float]] = {}
-        #: How many there have been.
+        #: Number of connections that have ever been added.
         self.added = 0
 
     def __len__(self) -> int:
@@ -82,7 +87,7 @@ class Room(Generic[T]):
         return len(self._open) >= self.limit
 
     def check(self) -> None:
-        """Note who has gone on. To be called once a second."""
+        """Record which clients have gone on. To be called once a second."""
         if len(self._open) * 2 < self.limit and not self._looks_always:
             return
         now = self._now()
@@ -92,10 +97,11 @@ class Room(Generic[T]):
                 self._open[connection] = (at, now)
 
     def take_still(self) -> list[T]:
-        """Remove those that make room, and return them to be closed; none if all go on."""
+        """Remove connections to make room, and return them to be closed; none if all go on."""
         now = self._now()
-        #: Those that ask nothing, that stop amid the first request, that do not go on, that have
-        #: come and not yet asked, and are idle.
+        #: Connections that may make room, the first kind before the others: those that ask
+        #: nothing, that stop amid the first request, that do not go on, that have come and not
+        #: yet asked, and are idle.
         kinds = tuple[list[tuple[float, T]], ...](([], [], [], [], []))
         are_new = False
         for connection, (moved, since) in self._open.items():

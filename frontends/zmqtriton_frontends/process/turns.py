@@ -4,16 +4,16 @@ The loop works for all clients together for some milliseconds; then it does ever
 what has come meanwhile waits for the next round. A round begins with those that have cost little
 lately, each for a millisecond, and has turns for the others, of one address after the other. The
 cheapest of each kind come first, as if they had come earlier, and an address that has many behind
-one that has few: hundreds of new connections, of which nothing is known, are behind those that have
-been modest. One that is alone is never kept waiting:
-nothing is refused, and no time is left unused.
+one that has few: hundreds of new connections, whose cost is unknown, are behind those that have
+been modest. One that is alone is never kept waiting: nothing is refused, and no time is left
+unused.
 
 What has a turn is a function that works until a time (`Turns.wait`), work that is done at once
 (`WorkTurn`), or a task, which works when the round is over (`TaskTurn`): a round lets as many of
 them go on as are expected to fill one.
 
-A client does not pay for the time in which the kernel let others have the core: on a busy machine
-the modest would soon seem to cost much.
+A client does not pay for time that the kernel gave to other processes: on a busy machine the modest
+would soon seem to cost much.
 """
 
 from __future__ import annotations
@@ -32,28 +32,29 @@ from zmqtriton_frontends.process.futures import wake
 
 _log = logging.getLogger(__name__)
 
-#: A round, and so the longest turn.
+#: Seconds of a round, and so of the longest turn.
 ROUND_S = 0.005
-#: What a client may cost at once, and what part of each second for ever, and still count as one
-#: that costs little.
+#: Seconds that a client may cost at once, and the part of each second that it may cost for ever,
+#: and still count as one that costs little.
 LITTLE_S = 0.005
 LITTLE_PART = 0.05
-#: More is not held against a client: a second later it costs little again.
+#: Seconds of cost that are held against a client at most: a second later it costs little again.
 _MAX_S = 0.05
-#: The turn of one that costs little where others wait, and of those that cost much if the others
-#: have used the round up.
+#: Seconds of a turn: of a client that costs little where others wait, and of those that cost much
+#: if the others have used the round up.
 _TURN_S = 0.001
-#: What a new client seems to have cost.
+#: Seconds that a new client is taken to have cost.
 _NEW_S = 0.002
-#: So much earlier is the turn of one that has cost a second less; of those that cost little, for
-#: each that waits of its address.
+#: Delay of a turn, in seconds, for each second that the client has cost lately; of a client that
+#: costs little, times the number of turns that wait for its address.
 _EARLIER_S = 50.0
-#: What it can cost to read something, and each byte of it: more is time that went elsewhere.
+#: Seconds that it can cost to read something, and each byte of it: more is time that went
+#: elsewhere.
 READ_S, BYTE_S = 0.0005, 8e-6
-#: While requests of all clients of a process reach this number, nothing more is read of clients
-#: with more than their share: a collection of garbage, during which all wait, visits each request.
+#: Requests of all clients of a process at which nothing more is read of clients with more than
+#: their share: a collection of garbage, during which all wait, visits each request.
 MAX_REQUESTS = 2048
-#: The part of the last turn of a task in the length that is expected of one.
+#: Weight of a task's last turn in the length that is expected of one.
 _WEIGHT = 0.1
 
 T = TypeVar("T")
@@ -62,7 +63,8 @@ T = TypeVar("T")
 GoOn = Callable[[float], bool]
 
 
-#: When it is due, as if it had come earlier; its number, the client's cost, and what waits.
+#: Work that waits: when it is due, as if it had come earlier; its number, the client's cost, and
+#: the function that does it.
 _Waiting = tuple[float, int, "Cost", GoOn]
 
 
@@ -73,7 +75,7 @@ class Cost:
 
     def __init__(self, address: str = "", now: float = 0.0) -> None:
         self.address = address
-        #: So much, at that time.
+        #: Seconds that the client has cost, as of the time `at`.
         self.seconds, self.at = _NEW_S, now
 
     def recent_s(self, now: float) -> float:
@@ -93,14 +95,14 @@ class Turns:
         self.clock = clock
         self._processor_clock = processor_clock
         self._later = later
-        #: Somebody waits, or the round is over.
+        #: Set while clients wait for their turns, or the time of the round is over.
         self.is_crowded = False
-        #: How long this round has worked, and when that was.
+        #: Seconds that this round has worked, and the time of the last work.
         self._read_s = self._read_at = 0.0
         #: Heaps of those that wait: clients that cost little, and the others by their addresses.
         self._few: list[_Waiting] = []
         self._many: dict[str, list[_Waiting]] = {}
-        #: How many of the first wait, by address.
+        #: Number of entries in `_few` by address.
         self._of_address: Counter[str] = Counter()
         self._next_number = 0
         #: The time that a task is expected to work, that of all that this round lets go on, and the
@@ -109,14 +111,14 @@ class Turns:
         self._due_s = self._tasks_s = 0.0
 
     def end_of_turn(self, cost: Cost, now: float) -> float:
-        """Return until when a client may have its turn now; 0 if it has to wait()."""
+        """Return the end of the turn that a client may have now; 0 if it has to wait()."""
         left = ROUND_S - self._read_s
         if self.is_crowded and (left <= 0 or cost.recent_s(now) > LITTLE_S):
             return 0.0
         return now + (_TURN_S if self.is_crowded else ROUND_S)
 
     def spend(self, cost: Cost, begun: float, limit_s: float = math.inf) -> None:
-        """Note that something was done for a client since then; the limit is what it can cost."""
+        """Charge a client for work since `begun`; the limit is the most that it can cost."""
         now = self.clock()
         took = now - begun
         before = cost.seconds - (begun - cost.at) * LITTLE_PART
@@ -131,11 +133,11 @@ class Turns:
             self._crowd()
 
     def task_s(self) -> float:
-        """Return how long a task may work whose turn it is."""
+        """Return the seconds that a task may work in its turn."""
         return _TURN_S if self.is_crowded else max(ROUND_S - self._read_s, _TURN_S)
 
     def spend_task(self, cost: Cost, begun: float) -> None:
-        """Note that a task has worked since then."""
+        """Charge a client for the work of a task since `begun`."""
         self.spend(cost, begun)
         took = self._read_at - begun
         self._tasks_s += took
@@ -161,7 +163,7 @@ class Turns:
         self._crowd()
 
     def turn_of_task(self, cost: Cost) -> asyncio.Future[None]:
-        """Return what a task has to wait for."""
+        """Return a future that is done when it is the client's turn to have a task go on."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def go_on(_until: float) -> bool:

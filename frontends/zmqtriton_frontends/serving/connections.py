@@ -35,9 +35,9 @@ class OpenConnection(Protocol):
         """Return the number of bytes that have come over it."""
 
     def authorizations(self) -> Iterable[Sequence[str]]:
-        """Return the values by which the client says who it is.
+        """Return the `authorization` values that the client has sent.
 
-        They are those of each request in progress, or of the last one.
+        One sequence of values for each request in progress, or that of the last request.
         """
 
     def throw_out(self, is_meant: IsMeant) -> None:

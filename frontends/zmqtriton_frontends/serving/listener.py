@@ -1,8 +1,8 @@
-"""A bound socket on which a process accepts connections, except while it has no room for more.
+"""A bound socket, where a process accepts connections, except while it has no room for more.
 
 What is not accepted waits in the kernel's queue, where other processes of the server may take it.
-The loop cannot be told to leave a socket alone, and without a descriptor it accepts connections
-only to close them; so it is given a duplicate, which is closed for the pause.
+The loop has no way to leave a socket alone, and without a descriptor it accepts connections only to
+close them; so it is given a duplicate, which is closed for the pause.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Listener:
         self._stop()
 
     async def end(self) -> None:
-        """Accept those who have connected, and refuse others from now on, in all processes."""
+        """Accept clients that have connected, and refuse others from now on, in all processes."""
         self.leave()
         loop, listening = asyncio.get_running_loop(), self._bound
         listening.setblocking(False)
@@ -88,7 +88,7 @@ class Listener:
                 except OSError:
                     connection.close()
         with suppress(OSError):
-            # closed it would still be another process's, for which the kernel accepts, too
+            # if it were closed alone, the kernel would still accept for the other processes
             listening.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:

@@ -30,24 +30,24 @@ from zmqtriton_frontends.serving.connections import OpenConnection
 
 _log = logging.getLogger(__name__)
 
-#: How often the work of each second is done.
+#: Seconds between two calls of Service.check().
 _CHECK_EVERY_S = 1.0
-#: How often a process that leaves looks whether its clients have gone.
+#: Seconds between two looks whether the clients of a process that leaves have gone.
 _LEAVE_STEP_S = 0.02
-#: For sending what those are told who were not answered in time.
+#: Seconds for sending errors to the clients that were not answered in time.
 _LAST_WORDS_S = 0.2
 
 
 class Service:
     """The service of a process, in hooks: by itself each does nothing."""
 
-    #: Of its report on clients; "" without one.
+    #: Name of the service in its report on clients; "" without a report.
     role = ""
     #: The memory that its clients make the process hold.
     ledger: Ledger | None = None
-    #: Another server takes clients that connect when this one has left.
+    #: Set if another server takes clients that connect when this one has left.
     shares_port = False
-    #: Those of its clients; None if they need none.
+    #: Bearer tokens of its clients; None if they need none.
     tokens: Any = None
 
     async def open(self) -> Sequence[tuple[str, str]]:
@@ -103,7 +103,7 @@ class ServingProcess:
         self._make = make
         self._on_stop = on_stop
         self._is_stopped = asyncio.Event()
-        #: When it has ended at the latest.
+        #: Time at which it ends at the latest, on the loop's clock.
         self._end_s = math.inf
 
     def stop(self, within_s: float) -> None:
@@ -199,7 +199,7 @@ async def check(service: Service, report: ClientReport | None) -> None:
 async def end(service: Service, end_s: Callable[[], float], give_up: Callable[[], None]) -> None:
     """End a service when its clients have gone, or at a time that may still become earlier.
 
-    Then `give_up` tells those who are left.
+    Then `give_up` answers the requests that are left with errors.
     """
     now = asyncio.get_running_loop().time
     await service.end(max(0.0, end_s() - now()))

@@ -15,19 +15,20 @@ from typing import Any, Protocol
 from zmqtriton_floor.arena import INLINE_BYTES, Arena
 from zmqtriton_floor.errors import Unavailable
 
-#: Of a process, whose clients have announced them and not yet sent.
+#: Bytes of memory that a process makes for messages that are announced and not yet sent; the ledger
+#: does not count them.
 MAX_ANNOUNCED_BYTES = 32 << 20
 
 
 class ByteBudget:
-    """Memory that a process gives for one purpose beside the ledger."""
+    """A budget of memory that a process gives for one purpose, beside the ledger."""
 
     def __init__(self, limit: int = MAX_ANNOUNCED_BYTES) -> None:
         """Set up, unless said otherwise for bytes that are announced and not yet sent."""
         self._left = limit
 
     def reserve(self, size: int) -> int:
-        """Return the size, if there is so much left, to be released some time; or 0."""
+        """Reserve the size, to be released some time, and return it; 0 if less is left."""
         if size > self._left:
             return 0
         self._left -= size
@@ -37,17 +38,17 @@ class ByteBudget:
         self._left += size
 
 
-#: Smaller messages are not worth it.
+#: Size in bytes of the smallest message that is received into the arena.
 MIN_BYTES = INLINE_BYTES
-#: How much memory is made at once, which keeps a loop for a millisecond.
+#: Bytes of memory that are made at once, which keeps a loop for a millisecond.
 STEP_BYTES = 4 << 20
-#: A client without a reservation must have sent this fraction of the first step: 1/16.
+#: Fraction of the first step (a 16th) that a client without a reservation must have sent.
 SENT_PART = 16
-#: The next step is due when less than this is left: what comes at once finds room.
+#: Bytes of room at which the next step is due: what comes at once finds room.
 _AHEAD_BYTES = 256 << 10
-#: If the place of the tensors can be told at all, these bytes are enough.
+#: Bytes at the beginning of a message that show where its tensors begin, if any do.
 _HEAD_BYTES = 4096
-#: Within this time a client with a reservation must have sent that fraction, too.
+#: Time limit in seconds for a client with a reservation to have sent that fraction, too.
 PATIENCE_S = 3.0
 
 _NOTHING = memoryview(b"")
@@ -66,7 +67,7 @@ class Rooms(Protocol):
         """Return room in the arena, which may grow; None if memory is short."""
 
     def abandon(self, room: ArenaBuffer) -> None:
-        """Take back room in which no message has become whole."""
+        """Take back room whose message has not become whole."""
 
 
 class ArenaBody:
@@ -80,23 +81,23 @@ class ArenaBody:
         self._tensors_at = tensors_at
         self._reserved_bytes = 0
         self._loop = asyncio.get_running_loop()
-        #: What came before there was room, or if there is none, in pieces of about a step.
+        #: Bytes that came before there was room, or if there is none, in pieces of about a step.
         self._early: list[bytearray] = []
         self._early_bytes = 0
         #: Room that is not in use before all of that is moved to it.
         self._next_room: ArenaBuffer | None = None
         self._room: ArenaBuffer | None = None
         self._position = 0
-        #: How much of the room is to have memory, and how much has it.
+        #: Ends of the parts of the room that are to have memory, and that have it.
         self._due = self._made = 0
-        #: Its memory, and what it is going to get next, less what is reserved for it.
+        #: Bytes of its memory, and of what it is going to get next, less those reserved for it.
         self.held_bytes = 0
         self._has_asked = False
         self._timer: asyncio.TimerHandle | None = None
         self._is_dropped = False
 
     def add(self, part: memoryview) -> None:
-        """Raises MemoryError if the machine has none left for it."""
+        """Add the next bytes. Raises MemoryError if the machine has no memory for them."""
         if self._room is None and not self._has_asked:
             if self._early:
                 self._collect(part)
@@ -148,7 +149,7 @@ class ArenaBody:
         return size * SENT_PART >= self._step
 
     def room(self) -> memoryview:
-        """Return where the next bytes may be written, to be told to filled(); empty if nowhere."""
+        """Return memory for the next bytes, for filled(); an empty view if add() takes them."""
         room = self._room
         if room is None:
             return _NOTHING
@@ -192,7 +193,7 @@ class ArenaBody:
         return ArenaBuffer(early[0] if len(early) == 1 else b"".join(early))
 
     def drop(self) -> None:
-        """Drop it: the rest will not come."""
+        """Drop the message: the rest will not come."""
         self._release_reservation()
         self._is_dropped = True
         for room in (self._room, self._next_room):
@@ -246,7 +247,7 @@ class ArenaBody:
             self._room, self._next_room = room, None
 
     def _end_patience(self) -> None:
-        """Account for all memory, of which a client has made use by now, or take it back."""
+        """End the reservation: count its memory if the client has sent enough, or free it."""
         self._release_reservation()
         room = self._room
         if room is not None and not self._has_shown_itself(self._position):
@@ -279,11 +280,11 @@ class ArenaBuffer:
     def __init__(
         self, data: Any, arena: Arena | None = None, block: int = 0, start: int = 0, made: int = 0
     ) -> None:
-        """Set up; in an arena, data begin so many bytes after their block."""
+        """Set up; in an arena, the data begin `start` bytes after the beginning of their block."""
         self.data = data
-        #: How much of it has memory for certain.
+        #: Bytes of it, from the beginning, that have memory for certain.
         self.made = made
-        #: It lies in the arena.
+        #: The data lie in the arena, where stubs can map them.
         self.is_shared = arena is not None
         self._arena = arena
         self.block = block

@@ -1,8 +1,7 @@
 """Large tensors of a frontend: requests' go into its arena, responses' are read in place.
 
 The gateway brings and takes the messages; this lives on its loop. A tensor of a response is a view
-of shared memory, and its block is released when the last such view is gone, so nobody has to
-remember that.
+of shared memory, and its block is released when the last such view is gone, without a call.
 
 Of a request's tensors those that lie in a client's region that may be mapped are lent to the stub.
 A placement sends nothing, and waits for nothing itself; memory is made if there is too little.
@@ -40,10 +39,11 @@ from zmqtriton_frontends.tensors.segments import Segments
 
 #: The broker's messages about blocks of this process.
 BLOCK_MESSAGES = (wire.Lease, wire.Release, wire.LeasesReported)
-#: Where a tensor begins within a page, for numpy and what lies after it.
+#: Alignment of a tensor within its page, in bytes, for numpy and what lies after it; and the least
+#: that models expect of arrays.
 _ALIGNMENT = 64
 _WORD_BYTES = 8
-#: What is copied at once: more would keep others waiting.
+#: Bytes that are copied at once: more would keep others waiting.
 COPY_BYTES = 4 << 20
 
 
@@ -60,7 +60,7 @@ class KeptBlocks:
         self.blocks = blocks
 
     def end(self) -> None:
-        """Keep them no longer."""
+        """End the leases of the blocks, which may then be used again."""
         blocks, self.blocks = self.blocks, []
         self._leases.end(blocks)
 
@@ -104,8 +104,8 @@ class StubPayload:
     def place(self, request: CheckedRequest, room: Allocation | None = None) -> Any:
         """Place the tensors that are not placed yet; return None.
 
-        Returns the data for which the arena lacks room, or which take long to copy, if there are
-        any: then it is to be called again with a block of this placement's that holds a copy.
+        If the arena lacks room for some data, or they take long to copy, returns those: then it is
+        to be called again with a block of this placement's that holds a copy.
         """
         request_id, parameters, outputs, inputs, places = request.body
         keys, placed = self._keys, self._inputs
@@ -139,7 +139,7 @@ class StubPayload:
         return None
 
     def take_back(self) -> None:
-        """Take everything back: nobody reads it any more, or will."""
+        """Give back its blocks and its loans, which have no readers any more."""
         if self.blocks:
             self._arena.leases.end(self.blocks)
         for region, _ in self.loans:
@@ -153,7 +153,7 @@ class StubPayload:
 
     def _lend(self, contents: RegionContents) -> Reference | None:
         if contents.region.is_on_gpu:
-            self._keys = None  # nobody here can digest it
+            self._keys = None  # a frontend cannot read the memory of a GPU
         elif self._keys is not None or not self._lends:
             return None  # what gets a key must not be a client's, which may change it
         reference = contents.lend(self._arena.owner, self.loans[-1] if self.loans else None)
@@ -162,7 +162,7 @@ class StubPayload:
         return reference
 
     def _locate(self, data: memoryview) -> Reference | None:
-        """Return where it lies in the arena, if it is aligned as models expect of arrays."""
+        """Return a reference to data that lie in the arena, aligned as models expect; else None."""
         reference = self._arena.locate(data)
         if reference is None or reference.offset % _WORD_BYTES:
             return None
@@ -204,11 +204,11 @@ class Payload:
         self.releases = Releases(release)
         self.mappings = make_mappings(memory, is_private=False, on_release=self.releases.add)
         self.segments = Segments(self.arena, self.mappings, tell)
-        #: What each request without a final reply has placed, by its id.
+        #: Placements of the requests without a final reply, by request id.
         self.placed: dict[int, StubPayload] = {}
         #: The blocks of responses whose segments are being requested.
         self._opening: list[list[Block]] = []
-        #: What makes views of responses is imported.
+        #: The module that makes views of responses is imported.
         self._has_arrays = False
 
     def close(self) -> None:
@@ -233,7 +233,7 @@ class Payload:
         return None
 
     async def place(self, request: CheckedRequest) -> StubPayload:
-        """Place them when there is memory. Raises Unavailable if that is short."""
+        """Place large tensors when there is memory. Raises Unavailable if that is short."""
         placed = self._placement(request)
         with ExitStack() as regions:
             for tensor in request.body.inputs:  # all of them, before anything is waited for
@@ -275,13 +275,13 @@ class Payload:
         return is_users or type(data) is RegionContents
 
     def answered(self, own_id: int) -> None:
-        """Note the final reply: nobody reads the request's tensors any more."""
+        """Take back the request's tensors after the final reply: they have no readers any more."""
         placed = self.placed.pop(own_id, None)
         if placed is not None:
             placed.take_back()
 
     def keep(self, own_id: int) -> KeptBlocks | None:
-        """Note the final reply likewise, which refers to the request's own tensors."""
+        """Keep a request's blocks after its final reply, which refers to them."""
         placed = self.placed.pop(own_id, None)
         return None if placed is None else placed.keep()
 
@@ -297,7 +297,7 @@ class Payload:
         return self._gathered(allocation, size, tensors_at)
 
     def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
-        """Reserve room likewise, of memory that is there already."""
+        """Reserve room for a body, of memory that is there already; None without any."""
         allocation = self.arena.allocate(size + _ALIGNMENT)
         return None if allocation is None else self._gathered(allocation, size, tensors_at)
 
@@ -308,7 +308,7 @@ class Payload:
         return ArenaBuffer(view, self.arena, allocation.reference.block, start, made)
 
     def abandon(self, room: ArenaBuffer) -> None:
-        """Take back room in which no body has become whole."""
+        """Take back room whose body has not become whole."""
         self.segments.abandon(room.block)
 
     async def gather(
@@ -320,9 +320,9 @@ class Payload:
     ) -> ArenaBuffer:
         """Return a request's body in one piece, and keep none of the others.
 
-        A small one, or one without room, lies elsewhere. `hold` is told of the copy before it is
-        made, which is not held any more when all of it is in the arena, and raises if there is no
-        room for it.
+        A small one, or one without room, lies elsewhere. `hold` gets the bytes of a copy before it
+        is made, and raises if there is no room for them. When all is in the arena, it gets those of
+        the copy and of the pieces, as a negative number: they are held no more.
         """
         has_large = size - tensors_at > INLINE_BYTES
         if has_large:
@@ -390,13 +390,13 @@ class Payload:
         return wire.make(ResponseBody, (response.parameters, outputs))
 
     def discard(self, data: bytes) -> None:
-        """Release the response in this body, which nobody wants."""
+        """Release the memory that the response in this body refers to; it will not be read."""
         blocks = blocks_of(data)
         if blocks:
             self.releases.add(blocks)
 
     def _let_go(self, references: list[Reference], kept: KeptBlocks | None) -> None:
-        """Release what a response refers to, as it cannot be opened."""
+        """Release the blocks of a response that cannot be opened."""
         if kept is None:
             self.releases.add([block_of(reference) for reference in references])
         else:
@@ -421,10 +421,10 @@ class Payload:
     # ------------------------------------------------------------- the broker
 
     def change_broker(self, unread: Iterable[bytes]) -> list[wire.HeldBlocks]:
-        """Return what the next broker must know of others' blocks.
+        """Return the blocks of other processes that this one holds, for the next broker.
 
-        That includes those in unread responses. Blocks of ours that it is not told of in time will
-        be free.
+        They include those in unread responses. Blocks of this process that no other one reports to
+        the next broker in time will be free.
         """
         # a step of an ensemble may read them long after the request was refused
         self.arena.leases.lend(block for one in self.placed.values() for block in one.blocks)
@@ -435,7 +435,7 @@ class Payload:
         return held(blocks)
 
     def hear_of_blocks(self, message: wire.Lease | wire.Release | wire.LeasesReported) -> None:
-        """Take one of BLOCK_MESSAGES, which are about our blocks."""
+        """Apply a message about the blocks of this process, of a type in BLOCK_MESSAGES."""
         leases = self.arena.leases
         if isinstance(message, wire.Lease):
             leases.take_leases([block.block for block in message.blocks])

@@ -17,7 +17,8 @@ from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
 from zmqtriton_frontends.inference.client_regions import RegionContents
 
-#: A release waits this long for a message to travel with, unless many wait.
+#: Seconds that a release waits for a message to travel with, unless more blocks wait than this
+#: number.
 _SEND_AFTER_S = 0.003
 _MAX_WAITING = 8
 
@@ -77,8 +78,8 @@ class Releases:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        #: Those that wait. Filled from any thread: arrays end wherever the garbage collector runs,
-        #: in one of gRPC's too.
+        #: Blocks that wait to be released. Filled from any thread: arrays end wherever the garbage
+        #: collector runs, in one of gRPC's too.
         self.blocks: deque[Block] = deque()
         self._timer: asyncio.Handle | None = None
         self._has_ended = False
@@ -110,7 +111,7 @@ class Releases:
             self._send(wire.Release(blocks))
 
     def take(self) -> list[list[Block]]:
-        """Return what to release now, for a message each.
+        """Return the blocks to release now, in a list for each message.
 
         The timer stays: for the next ones, since it costs more than finding nothing.
         """

@@ -1,4 +1,4 @@
-"""Segments that the supervisor makes for a frontend's arena, and those of others that it opens."""
+"""Shared memory by way of the supervisor: segments for a frontend's arena, and those of others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 #: The messages that receive() takes.
 MESSAGES = (wire.SegmentCreated, wire.SegmentOpened)
 
-#: The longest wait for the supervisor, which takes milliseconds where the machine has time for it.
+#: Seconds to wait for the supervisor at most; it takes milliseconds where the machine has time for
+#: it.
 _ANSWER_TIMEOUT_S = 5.0
 _NO_ANSWER = "The supervisor did not answer in time."
 
@@ -110,7 +111,7 @@ class Segments:
         self._trim_timer = self._loop.call_later(IDLE_S, self._trim) if self._arena.bytes else None
 
     def abandon(self, block: int) -> None:
-        """Free a block that nobody will use, and the memory that was made for it."""
+        """Free a block that will not be used, and the memory that was made for it."""
         self._free(self._arena.abandon(block))
 
     def _free(self, segments: list[wire.FreeSegment]) -> None:
@@ -139,7 +140,7 @@ class Segments:
             raise Unavailable(MEMORY_GONE)
 
     def receive(self, message: Any, descriptors: list[int]) -> None:
-        """Handle one of MESSAGES; takes its descriptor over."""
+        """Take a message about a segment, one of MESSAGES, and its descriptor."""
         descriptor = descriptors.pop() if descriptors else None
         if type(message) is wire.SegmentCreated:
             answer = self._answers.pop((message.segment,), None)

@@ -12,7 +12,7 @@ from typing import Any
 
 #: The name of the service, and of its socket in the runtime directory.
 SERVICE = "access_log"
-#: Sent by the process of metrics alone, over a connection of its own.
+#: Question of the metrics process for the figures, over a connection of its own.
 QUESTION = b"?\n"
 
 

@@ -24,11 +24,11 @@ from zmqtriton_standard.metrics.model_metrics import head
 
 _log = logging.getLogger(__name__)
 
-#: The limit of bytes that wait for the disk.
+#: Maximum bytes of lines that wait for the disk; more are dropped.
 MAX_BYTES = 32 << 20
 _LOOK_EVERY_S = 0.5
 _LOG_EVERY_S = 60.0
-#: In a line of a frontend that has dropped some before.
+#: Key in a frontend's line: the number of lines that it dropped before this one.
 _DROPPED = b'"dropped":'
 _LINES = "zmqtriton_access_log_lines_dropped_total"
 

@@ -24,7 +24,7 @@ from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_standard.access_log.options import QUESTION, SERVICE
 from zmqtriton_standard.metrics.services import Figures, at_socket
 
-#: A client's path may have any length.
+#: Maximum characters of a path in a line, since a client can send any length.
 _MAX_ROUTE = 1000
 #: The time between two lines with the number of a client's refusals that have no line.
 _LEFT_OUT_EVERY_S = 10.0

@@ -37,7 +37,7 @@ _JSON = "application/json"
 _NO_CATEGORY = "pages"
 _FIRST_TAGS = ("inference", "openai", "health", "metadata", "statistics", "status")
 _TOKEN = "token"
-#: An example is there to be read.
+#: Maximum number of elements in an example, so that it can be read.
 _MAX_ELEMENTS = 64
 _TEXT = "a few words of text"
 #: The elements of an example by their place, for kinds of JSON; of others the place itself.
@@ -47,7 +47,7 @@ _ELEMENTS: Mapping[str, Callable[[int], Any]] = {
 }
 #: Returns an example of a text input, or "", by the model's configuration and the input's name.
 _TextOf = Callable[[Mapping[str, Any], str], str]
-#: They answer any number of times; each other responder needs exactly one response.
+#: Responders that send any number of responses; each other one sends exactly one.
 _STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream"})
 
 _TIMEOUT = {
@@ -68,7 +68,7 @@ class Description:
         example = gateway.settings.http.example
         text_of: _TextOf = load_reference(example) if example else lambda config, name: ""
         infer, generate = partial(_infer_example, text_of), partial(_generate_example, text_of)
-        #: What makes an example of a responder's body.
+        #: Function that makes an example body, by the responder's qualified name.
         self._examples_of: dict[str, Example] = {
             "AsgiInferences.infer": infer,
             "Generate.generate": generate,
@@ -113,14 +113,14 @@ class Description:
         }
 
     def _grpc(self) -> dict[str, Any]:
-        """Return where gRPC is, for examples; nothing where it is off."""
+        """Return the port of gRPC and its use of TLS, for examples; empty if gRPC is off."""
         settings = self._gateway.settings
         if not settings.grpc.is_served:
             return {}
         return {"x-grpc": {"port": settings.grpc.port, "tls": settings.grpc.use_ssl}}
 
     def _tags(self) -> list[str]:
-        """Return the tags in the order in which people look for them."""
+        """Return the tags of the table: usual ones first, the others in the order of routes."""
         used = dict.fromkeys(map(_tag, self._table))
         first = [tag for tag in _FIRST_TAGS if tag in used]
         return first + [tag for tag in used if tag not in first]
@@ -216,7 +216,10 @@ def _reference(name: str) -> dict[str, str]:
 
 
 def _infer_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | None:
-    """Return the JSON of an inference; None if JSON could not carry it or nobody would read it."""
+    """Return an example of an inference as JSON.
+
+    None if JSON cannot carry an input, or the example would be too large to read.
+    """
     inputs = _presentable_inputs(model)
     if inputs is None:
         return None

@@ -26,7 +26,7 @@ def _answers(summary: str, response: str, request: str = "", **more: Any) -> Ope
 _HTML = "text/html"
 _NUMBER = {"type": "number"}
 
-#: By the qualified name of the responder.
+#: Descriptions of the HTTP operations, by the qualified name of their responder.
 OPERATIONS = {
     "Metadata.live": Operation("Whether the server is alive: 200, or no answer"),
     "Metadata.ready": Operation("Whether all models can execute: 200, else 400"),

@@ -18,7 +18,8 @@ from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import by_category
 
 CATEGORY = "steering"
-#: What restricts it, too: whoever may not load a model shall not steer one.
+#: Category of Triton whose key also guards steering: a client without the right to load models
+#: must not scale or restart them.
 _GENERAL_CATEGORY = "model-repository"
 _REFUSAL = (
     "clients may steer models with --model-control-mode=explicit, or if a key or a token guards "
@@ -42,12 +43,13 @@ def is_open(settings: FrontendSettings) -> bool:
 
 
 class Operations:
-    """Responders that return when the supervisor has done the work."""
+    """Responders that steer models; each returns when the supervisor has done the work."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._is_open = is_open(gateway.settings)
-        #: The server as a whole is nobody's to drain who only may load models.
+        #: A key or a token guards steering. Without one, explicit mode lets clients steer models,
+        #: but not drain the whole server.
         self._is_guarded = is_guarded(gateway.settings)
         self._max_input_size: int = gateway.settings.http.max_input_size
 

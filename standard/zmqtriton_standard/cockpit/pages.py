@@ -40,7 +40,7 @@ _HEADERS = {
 
 
 _TEXT_TYPE = "text/plain; charset=utf-8"
-#: For people whose client is no browser.
+#: Home page as plain text, for users of curl and other clients that do not ask for HTML.
 _SIGNPOST = b"""\
 This is zmqtriton, an inference server that speaks NVIDIA Triton's protocol.
 
@@ -95,7 +95,7 @@ class Pages:
 
 
 def _wants_html(accept: str) -> bool:
-    """True if HTML is listed by name, as browsers do; `*/*` is what everybody else sends."""
+    """True if HTML is listed by name, as browsers do; other clients send `*/*`."""
     return any(part.partition(";")[0].strip().lower() == "text/html" for part in accept.split(","))
 
 

@@ -41,13 +41,13 @@ _REFUSAL_OF_LOGS = (
 )
 _ALL_LINES = 1 << 30
 _LARGEST = 10**15
-#: The tables of a status whose rows say of which model they are. All else that names models is for
-#: who may see all of them.
+#: Tables of a status with a model's name in each row. A token for some models sees their rows;
+#: all other tables that name models are only shown to clients that may see all models.
 _OF_MODELS = ("processes", "environments", "counts", "quotas", "drains", "troubles")
 _OF_SERVER = ("server", "malformed")
-#: What a token for some models shows of the server: nothing of its machine.
+#: Fields of the server that a token for some models may read; none is about its machine.
 _OF_IDENTITY = ("id", "version", "commit")
-#: The rates of a version that had no requests lately, and of one of which that is not known.
+#: Rates of a version that has had no requests lately; _UNKNOWN has those of an unmeasured one.
 _IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0, "queue_ms": None}
 _UNMEASURED = {"cpu_percent": None, "memory_bytes": None}
 _UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
@@ -112,9 +112,9 @@ class Status:
         resp.data = json_documents.write(document)
 
     async def _latest(self, model: str) -> dict[str, Any]:
-        """Return the last measurement, or nothing where nobody measures.
+        """Return the last measurement; an empty one if the server does not measure.
 
-        The next ones have what of the memory of this model's processes is shared.
+        The following measurements include the shared memory of this model's processes.
         """
         try:
             latest: dict[str, Any] = await self._gateway.call("latest", {"memory_of": model})
@@ -276,11 +276,11 @@ _LONG_S = 5.0
 #: An execution that takes so long, and far longer than others, hangs.
 _HANGS_S = 60.0
 _LONG_WAIT_MS = 500.0
-#: A line has room for so many.
+#: Maximum number of troubles in a model's line.
 _MOST = 2
 _MIB = 1 << 20
 _PACE = "max_executions_per_second"
-#: Deaths that somebody has asked for.
+#: Reasons of restarts that a user or a drain has asked for; they are no trouble.
 _ON_PURPOSE = frozenset((Kind.RESTARTED, Kind.REPLACED_LATE))
 
 Row = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""`zmqtriton completion SHELL`: the script by which a shell completes commands and options."""
+"""`zmqtriton completion SHELL`: a script that lets a shell complete commands and options."""
 
 from __future__ import annotations
 

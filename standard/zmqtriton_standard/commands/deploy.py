@@ -46,7 +46,7 @@ def _write(arguments: argparse.Namespace) -> str:
     written = write_files(source, directory, overwrites=arguments.force)
     names = "".join(f"  {directory / name}\n" for name in written)
     guide = terminal_text(opening((source / _README).read_text("utf-8")))
-    return f"Written:\n{names}\n{guide}\nThis directory is {directory}.\n"
+    return f"Written:\n{names}\n{guide}\nThis directory is {directory.absolute()}.\n"
 
 
 def _parser() -> argparse.ArgumentParser:

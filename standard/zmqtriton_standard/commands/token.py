@@ -18,7 +18,7 @@ from zmqtriton.console import table
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import Grant, TokenFileError
 
-#: By which scanners of source code find tokens that somebody has left there.
+#: Prefix of tokens. It lets secret scanners recognize a token that was committed by accident.
 _PREFIX = "zmqt_"
 _RANDOM_BYTES = 32
 _MODE = 0o600
@@ -174,7 +174,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _replace(path: str, lines: list[str]) -> None:
-    """Put a whole file in place of the old one, so that nobody ever reads half of it."""
+    """Replace the token file by a rename, so that the server never reads half of the new one."""
     before = os.stat(path)
     new = f"{path}.{secrets.token_hex(4)}"
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)

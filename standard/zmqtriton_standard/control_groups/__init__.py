@@ -1,4 +1,4 @@
-"""Control groups, by which the kernel keeps models to their limits."""
+"""Control groups: the kernel enforces the memory and processor limits of models."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _mount(mounts: str) -> tuple[str, str]:
 
 
 def check_own_group(own: Path, pid: int) -> None:
-    """Check that this process may make groups below its own. Raises NoControlGroups."""
+    """Check that process `pid` may make groups below `own`, its group. Raises NoControlGroups."""
     if not (own / "cgroup.events").exists():
         raise NoControlGroups("the server runs in the root of all control groups")
     if "memory" not in _words(own / "cgroup.controllers"):
@@ -86,9 +86,10 @@ _log = logging.getLogger(__name__)
 
 _SERVER = "zmqtriton-server"
 _MODEL = "zmqtriton-model-"
-#: Of a server that takes over; with its groups in it.
+#: Prefix of the group of a server that a reload has started to take over. Its pid follows; the
+#: groups of its models are inside.
 _NEXT = "zmqtriton-next-"
-#: In which systemd runs the commands of ExecReload=, if the service's group is delegated.
+#: Group of the commands of ExecReload=, made by systemd if the service's group is delegated.
 _OF_RELOADS = ".control"
 #: Broker and frontends serve all models, and must not wait for any.
 _SERVER_CPU_WEIGHT = 10 * USUAL_CPU_WEIGHT
@@ -100,9 +101,9 @@ _KILLED = re.compile(r"^oom_kill [1-9]", re.MULTILINE)
 
 
 def prepare_control_groups(proc: Path = Path("/proc")) -> ControlGroups:
-    """Move this process into a group of its own, to make others beside it.
+    """Move the server into a group of its own, so that models get groups next to it.
 
-    To be called before it has children. Raises NoControlGroups.
+    Call this before the process has children. Raises NoControlGroups.
     """
     try:
         own, pid = find_own_group(proc), os.getpid()
@@ -117,9 +118,9 @@ def prepare_control_groups(proc: Path = Path("/proc")) -> ControlGroups:
 
 
 def leave_reload(service: Path, pid: int) -> Path:
-    """Move the process from the group in which systemd reloads a service into one beside it.
+    """Move the process from systemd's group for reloads into a new group next to it.
 
-    The server that it takes over from has its groups there, too. Raises OSError.
+    The running server, from which it takes over, has its groups in the same place. Raises OSError.
     """
     for left in (*service.glob(f"{_NEXT}*/*/"), *service.glob(f"{_NEXT}*/")):
         with suppress(OSError):  # a server is in it
@@ -135,9 +136,9 @@ class ControlGroups:
         self.own = own
         self._pid = pid
         self._numbers = itertools.count(1)
-        #: By model.
+        #: Directory of each model's group, by the model's name.
         self._models: dict[str, Path] = {}
-        #: By serial.
+        #: Directory of each instance's group, by the serial of its process.
         self._instances: dict[int, Path] = {}
         #: Groups that are to go as soon as their last processes have.
         self._leaving: set[Path] = set()
@@ -240,7 +241,7 @@ class ControlGroups:
         self._end()
 
     def _end(self) -> None:
-        """Return to the group in which this process was started."""
+        """Move this process back to `own`, and remove the server's group."""
         try:
             for controller in ("memory", "cpu"):
                 with suppress(OSError):  # it was not there

@@ -99,7 +99,7 @@ def rates(
 
 
 def _sums(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row for each client of a protocol: several processes serve it."""
+    """Return one row for each client and protocol, the sum of its rows of all frontends."""
     sums: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
         total = sums.setdefault(_key(row), dict.fromkeys(row, 0))

@@ -20,7 +20,7 @@ from zmqtriton_standard.ctl import (
     with_format,
 )
 
-#: How often the server is asked how far it is.
+#: Seconds between two questions about the progress of a drain.
 _LOOK_EVERY_S = 0.3
 #: States after which something follows.
 _UNDER_WAY = frozenset({"draining", "ending"})

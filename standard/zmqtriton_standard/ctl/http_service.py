@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from zmqtriton.control_client import Client, NoServerError
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, NotFound, ZmqTritonError
 
-#: Where a server listens everywhere, it listens on loopback.
+#: Loopback address to connect to, by the address of a server that listens on all.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
 
@@ -24,7 +24,7 @@ _DATA = b"data:"
 _USUAL_PORTS = {"http": 80, "https": 443}
 _SHOWN_BYTES = 60
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-#: Others are encoded in one way here and in another there, or not at all.
+#: Allowed characters of a header's value. Programs encode others in different ways, or not at all.
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
@@ -64,9 +64,9 @@ class HttpService:
     def request(
         self, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Ask by GET, or by POST with a body.
+        """Send a GET request, or a POST request with a body.
 
-        Raises the server's refusal, DeadlineExceeded, and NoServerError if nobody answers there.
+        Raises the server's refusal, DeadlineExceeded, and NoServerError if no server answers.
         """
         with self._errors(), self._open(path, body, headers or {}) as answer:
             return Answer(
@@ -154,7 +154,10 @@ def find_url(client: Client) -> str:
 
 
 def find_address(client: Client, service: str) -> str:
-    """Return where this machine reaches `http` or `grpc`. Raises NotFound if it has none."""
+    """Return `host:port` of the server's `http` or `grpc` as this machine reaches it.
+
+    Raises NotFound if the server has no such port.
+    """
     address = client.identity.addresses.get(service)
     if not address:
         name = {"http": "HTTP", "grpc": "gRPC"}[service]

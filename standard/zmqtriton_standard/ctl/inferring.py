@@ -33,7 +33,7 @@ from zmqtriton_standard.ctl.http_service import (
 )
 
 _USUAL_WIDTH = 100
-#: Refusals that say themselves what is missing.
+#: Status codes of refusals with a text that names the missing right.
 _ABOUT_ACCESS = (401, 403)
 _FAILED = 500
 _PARAMETERS = (
@@ -145,7 +145,7 @@ class RequestOptions(NamedTuple):
     model: str
     inputs: tuple[str, ...]
     version: int | None
-    #: With the inputs as JSON; None for none.
+    #: Path of a JSON file with a request or inputs; None if the user has given none.
     file: str | None
     #: Other inputs are filled with "zeros" or "random" values; "" leaves them out.
     fill: str | None
@@ -163,7 +163,10 @@ class RequestOptions(NamedTuple):
         return parse_headers(self.header)
 
     def service(self, client: Client) -> HttpService:
-        """Return where to ask. Raises InvalidArgument, and NotFound if the server has no port."""
+        """Return the HTTP service of `--url`, or else of the server.
+
+        Raises InvalidArgument, and NotFound if the server has no port.
+        """
         return HttpService(self.url or find_url(client), self.headers, self.timeout)
 
     def prepare(self, service: HttpService) -> PreparedRequest:
@@ -250,7 +253,7 @@ def _shown(answer: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> di
 
 
 def _ignore(answer: dict[str, Any]) -> None:
-    """Print it later, with the others."""
+    """Do nothing: a JSON document prints all responses at the end."""
 
 
 def _ask(service: HttpService, path: str, request: PreparedRequest) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from zmqtriton_standard.ctl import (
     with_format,
 )
 
-#: How often a server is asked for new lines.
+#: Seconds between two questions for new lines with `--follow`.
 _FOLLOW_EVERY_S = 0.3
 _ALL_LINES = 1 << 30
 _DEFAULT_LINES = 100
@@ -44,7 +44,7 @@ class _Selection:
     model: str
     instance: str
     since_s: float
-    #: At most so many, the last ones.
+    #: Maximum number of lines; the last ones are shown.
     lines: int
 
     def has(self, line: dict[str, Any]) -> bool:
@@ -227,7 +227,8 @@ class PreviousProcess:
 
     instance: str
     pid: int
-    #: Why it died, as the server says; "" if another one has died since, or its instance is gone.
+    #: Reason of its death, from the server; "" if another one has died since, or its instance is
+    #: gone.
     reason: str
     lines: Sequence[dict[str, Any]]
 

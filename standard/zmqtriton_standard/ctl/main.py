@@ -1,4 +1,4 @@
-"""The commands of `zmqtriton-ctl`, and the script by which a shell completes them.
+"""The commands of `zmqtriton-ctl`, and the script that lets a shell complete them.
 
 Exit status: 0 done, 1 refused by the server, 2 no server or wrong usage.
 """
@@ -20,9 +20,9 @@ _PROGRAM = "zmqtriton-ctl"
 
 
 class _Commands(CommandGroup):
-    """The commands of the table, each of which is imported when it is typed.
+    """The commands of all add-ons; a command's module is imported only when a user types it.
 
-    Each takes the choice of a server behind its name, too.
+    The options that choose a server may stand before or after a command's name.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

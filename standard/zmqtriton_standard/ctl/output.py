@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FORMS = ("table", "json", "yaml")
 
 
-#: In the context of the command, where errors find the form, too.
+#: Key of the output form in click's context, where the printing of errors finds it, too.
 _KEY = "zmqtriton.form"
 _PERCENTAGE = re.compile(r"(\d+) %")
 _BAR_WIDTH = 20

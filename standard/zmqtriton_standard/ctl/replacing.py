@@ -33,7 +33,7 @@ from zmqtriton_standard.ctl import (
 )
 
 _LOOK_EVERY_S = 0.2
-#: A server that was told to stop before it serves ends in this time, or is killed.
+#: Seconds for an old server to appear again, or for a stopped new one to end before it is killed.
 _END_WITHIN_S = 30.0
 _MAX_LINES = 5
 _GOES_ON = "the running server goes on"
@@ -152,7 +152,7 @@ def _replace(
 
 
 def _forecast(client: Client) -> str:
-    """Return how long requests wait at most, by what the running server has measured."""
+    """Return the longest wait of requests in words, estimated from the last loads of models."""
     rows = client.call("options", {}, QUICK_TIMEOUT_S)
     rest_s = next(float(r["value"]) for r in rows if r["option"] == "exit-timeout-secs")
     loads = client.call("status", {}, QUICK_TIMEOUT_S)["loads"]

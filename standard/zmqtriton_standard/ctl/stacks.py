@@ -13,7 +13,7 @@ from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_standard.ctl import MODEL, check_name, print_result, run_with_client, with_format
 
-#: The form in which Python writes them.
+#: Lines of Python's stack dumps (faulthandler), and those that name a thread's instance.
 _STACK_LINE = re.compile(
     r"(Current thread|Thread|Stack) .*most recent call first|  (File |\.\.\.|<)|"
     r"Thread 0x\w+ is instance "
@@ -25,7 +25,7 @@ _WHICH = re.compile(r"(?:Current thread|Thread) (0x\w+) ")
 _TAKES_SIGNALS = re.compile(r'  File ".*process\.py", line \d+ in await_signals')
 _WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.1
-#: After this pause a process has written everything.
+#: Seconds without a new line after which the stacks count as complete.
 _QUIET_S = 0.3
 _ALL_LINES = 1 << 30
 

@@ -53,7 +53,7 @@ _AFFINITY = "Affine %"
 _SPARE = "Spare/s"
 #: The column of models that have memory on GPUs, where NVIDIA's library lists processes.
 _GPU = "GPU"
-#: Of the screen, for other things than models.
+#: Lines of the screen that are not for models: title, table head, and the number of hidden ones.
 _LINES_AROUND = 4
 _MAX_KEYS = 1024
 _CLEAR = "\x1b[H\x1b[2J"
@@ -71,7 +71,7 @@ class Rates(NamedTuple):
     compute_ms: float | None
     batch_size: float | None
     pending: int
-    #: Of its instances: of one core in percent, and what they occupy. None without a process.
+    #: Processor time of its instances in percent of one core; None without a process, as is memory.
     cpu_percent: float | None = None
     memory_bytes: int | None = None
     #: Tokens of text; None for a model that makes none, or without --token-metrics.
@@ -302,7 +302,7 @@ def _made_tokens(directory: Path) -> Mapping[str, int]:
 def _gpu_bytes(
     client: Client, processes: Iterable[Mapping[str, Any]]
 ) -> Mapping[tuple[str, int], int]:
-    """Return what instances have on GPUs, by model and version."""
+    """Return the bytes of instances on GPUs, by model and version; empty if not measured."""
     try:
         figures = client.call("latest", timeout_s=QUICK_TIMEOUT_S)["processes"]
     except ZmqTritonError:

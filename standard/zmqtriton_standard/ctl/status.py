@@ -46,11 +46,11 @@ _PROCESS = (
     "Last reason",
 )
 _STARTED_COLUMN = _PROCESS.index("Started")
-#: An execution that takes longer is shown.
+#: Minimum seconds of an execution to be shown.
 _LONG_EXECUTION_S = 5.0
-#: A terminal of this width has room for all columns.
+#: Width of a terminal with room for the whole table; a narrower one gets no start times.
 _WIDE_COLUMNS = 120
-#: Whoever reads the log may be so slow.
+#: Seconds that the log may wait for its reader before the status mentions this.
 _UNREAD_S = 5.0
 
 
@@ -74,7 +74,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 class Use(NamedTuple):
     #: Pages that several processes share count in each.
     memory_bytes: int = 0
-    #: Since the start of the process.
+    #: Processor time in seconds since the start of each process.
     cpu_s: float = 0.0
 
 

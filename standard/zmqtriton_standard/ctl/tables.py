@@ -48,7 +48,7 @@ def print_table(
 
 
 def _fitting_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
-    """Return how many columns stand beside each other; at least one does."""
+    """Return the number of columns that fit into `width` next to each other, at least 1."""
     widths = _widths(header, rows, width)
     has_lines = any("\n" in row[-1].rstrip() for row in rows)
     count = len(header) - 1 if has_lines else len(header)

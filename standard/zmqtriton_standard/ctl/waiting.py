@@ -15,7 +15,7 @@ from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
 from zmqtriton_standard.ctl.status import needs_attention
 
 _LOOK_EVERY_S = 0.2
-#: Of the versions that are waited for.
+#: Maximum number of model versions that the error names as not ready.
 _MAX_NAMED = 10
 
 
@@ -81,7 +81,7 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
 
 
 def _why_not_open(client: Client) -> str:
-    """Return that ports are not open, with the processes that should open them."""
+    """Return the reason "ports are not open" with the troubles of processes that open them."""
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     silent = [row["text"] for row in status.get("process_troubles", ())]
     return "; ".join(["its ports are not open yet", *silent])

@@ -1,7 +1,7 @@
-"""Drains: models, instances and the server are left alone by clients before something is done.
+"""Drains: clients leave a model, an instance or the server before it is stopped or changed.
 
-A drain is known here alone, so a broker that dies changes nothing about it; frontends that come
-later are told by the core. Does no I/O.
+Only this module knows the drains, so the death of a broker does not change them. The core informs
+frontends that start later. Does no I/O.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from zmqtriton_standard.draining.targets import (
 
 _KEY_SETTINGS = frozenset({"model", "instance"})
 _SETTINGS = _KEY_SETTINGS | {"then", "within_s", "quiet_s", "wait"}
-#: How often the broker is asked what is under way.
+#: Seconds between two questions to the broker about the requests in progress.
 POLL_S = 0.2
 
 #: The model and the instance; "" for all of them.
@@ -60,7 +60,7 @@ class _Drained:
     drain: Drain
     #: The answer to those who wait.
     result: Promise[Any] = field(default_factory=Promise)
-    #: What became of it, once it is over.
+    #: Result of the drain in a word, once it is over.
     outcome: str = ""
 
     def describe(self, now_s: float) -> dict[str, Any]:
@@ -85,13 +85,13 @@ class _Drained:
 class Draining(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
-        #: How long the server is not ready before it stops.
+        #: Seconds between a request to stop and the stop: the server serves, but is not ready.
         self._exit_drain_s = core.policy.exit_drain_s
         self._drained: dict[Key, _Drained] = {}
         #: The outcomes of those that are over.
         self._past: dict[Key, dict[str, Any]] = {}
         self._is_polling = False
-        #: The server drains because it was told to end.
+        #: The server drains because it was asked to stop; this drain cannot be undone.
         self._is_exiting = False
 
     def news(self) -> Iterable[wire.ServerDraining]:

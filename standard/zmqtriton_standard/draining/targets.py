@@ -1,8 +1,8 @@
 """A drain, and the things that can be drained: the server, a model, an instance. Does no I/O.
 
-Each target knows how clients learn to avoid it, which of the broker's counts are its own, and what
-may follow. While it drains, clients are told to go elsewhere, and those that come all the same are
-answered.
+Each target knows how to keep clients away, which of the broker's counts are its own, and which
+steps may follow. While a target drains, the server sends clients elsewhere, but still answers
+those that come.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 
-#: Nobody may have come for so long.
+#: Seconds without a new request after which an idle target counts as drained.
 QUIET_S = 1.0
 _MAX_S = 86_400.0
 
@@ -76,7 +76,7 @@ DRAIN_TRANSITIONS: Mapping[tuple[DrainPhase, DrainEvent], DrainPhase] = {
 
 class DrainWish(NamedTuple):
     follow: Follow = Follow.NOTHING
-    #: None: however long it takes.
+    #: Seconds for the drain; None for no limit.
     within_s: float | None = None
     quiet_s: float = QUIET_S
 
@@ -118,7 +118,8 @@ class Drain:
         self.wish = wish
         self.phase = DrainPhase.DRAINING
         self.began_s = now_s
-        #: Requests and open sequences; None until they were counted, and while nobody can.
+        #: Number of requests in progress and open sequences; None as long as the broker has not
+        #: counted them.
         self.under_way: int | None = None
         #: The time was over before everything had ended.
         self.is_late = False
@@ -208,8 +209,8 @@ Count = Mapping[str, Any]
 #: Why a model is not ready that answers all requests.
 _DRAINING = Reason.of(Kind.DRAINING, "draining")
 _LATE = Reason.of(Kind.REPLACED_LATE, "the time for its drain was over")
-#: What is executed when the time is over may end by itself for so long: clients that never stop
-#: coming are no reason to fail their requests.
+#: Seconds for executions to end by themselves after the time of a drain is over. Clients that
+#: never stop sending may cause a late end, and their last requests should not fail for that.
 GRACE_S = 1.0
 
 
@@ -223,10 +224,10 @@ def _sum(counts: Collection[Count] | None) -> tuple[int | None, float]:
 class ServerTarget:
     """The server; models and instances have the same methods."""
 
-    #: For people.
+    #: Name of the target in logs and errors.
     name = "the server"
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.STOP)
-    #: It does not serve any more, for any reason; the outcome if so.
+    #: True if the target no longer serves, for any reason; the drain's outcome is `ended_as` then.
     has_ended = False
     ended_as = "stopping"
 
@@ -245,7 +246,10 @@ class ServerTarget:
         self._audience.tell_frontends(wire.ServerDraining(0))
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
-        """Return the open requests, None if nobody knows, and the time of the last one."""
+        """Return the number of open requests and the time of the last one.
+
+        The number is None without counts of the broker.
+        """
         return _sum(counts)
 
     def can_follow(self) -> bool:

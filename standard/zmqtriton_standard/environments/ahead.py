@@ -21,11 +21,11 @@ from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 
 class ModelEnvironment(NamedTuple):
-    """One model and what it needs, or why that cannot be told."""
+    """One model with the environment that it needs, or the error of reading it."""
 
     model: str
     result: Environment | EnvironmentSpec | ZmqTritonError
-    #: Its configuration can be read, so that an error is about its Python.
+    #: True if the configuration was read; an error is about the model's Python then.
     has_config: bool = True
 
 

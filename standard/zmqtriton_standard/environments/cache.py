@@ -1,8 +1,9 @@
 """The cache of unpacked and built environments: one entry each, named by content.
 
 An entry is made where it will stay, because environments hold their own path; it counts only once
-its `ready` file exists, which is written last. Whoever makes one holds its lock, so that two loads
-make it once, in whatever process they are; the next one removes what a dead maker has left.
+its `ready` file exists, which is written last. The process that makes an entry holds its lock, so
+two loads in any processes make it only once. If it dies, the next process removes its incomplete
+entry.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class EnvironmentCache:
             yield
 
     def remove_incomplete(self) -> int:
-        """Remove unfinished entries that nobody works on; return how many."""
+        """Remove unfinished entries that no process is making; return their number."""
         unfinished = [home for home in self._homes() if not (home / _READY).exists()]
         return sum(map(_remove_unless_locked, unfinished))
 

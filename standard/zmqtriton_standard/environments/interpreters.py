@@ -1,8 +1,8 @@
 """Interpreters by name and what they report of themselves, and the programs that make environments.
 
-Runs in the child process that prepares environments, or in `zmqtriton-ctl`. The latest line of uv,
-or of the program by which an archive adapts itself, shows how far it is; all lines are in the
-verbose log, the last ones in an error.
+Runs in the child process that prepares environments, or in `zmqtriton-ctl`. The progress of a
+program, uv or an archive's own `conda-unpack`, is its latest line. All lines are in the verbose
+log, the last ones in an error.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _PROBE_PROGRAM = os.path.join(
     os.path.dirname(os.path.dirname(zmqtriton_floor.__file__)), "zmqtriton_stub", "probe.py"
 )
 _OUTPUT_MARK = "zmqtriton-probe "
-#: A cold disk may take long; a program that hangs must end.
+#: Seconds for an interpreter to report itself: enough for a cold disk; one that hangs is killed.
 _TIMEOUT_S = 60
 _MIN_VERSION = (3, 8)
-#: What Python writes behind the reason for which it could not begin.
+#: Lines of a Python that could not start which do not contain the reason.
 _SAYS_NOTHING = re.compile(r"\s*$|Current thread 0x|  <no Python frame>")
 _VERSIONED_NAME = re.compile(r"python(3\.[0-9]+)")
 _LAST_LINES = 12
 #: pip writes it for each attempt; the latest says why.
 _RETRY = "WARNING: Retrying "
-#: How uv and pip say that nobody answers, or that nobody may be asked.
+#: Messages of uv and pip that the package index does not answer, or that they work offline.
 _UNREACHABLE = re.compile(
     r"error sending request|connection broken by|network (?:connectivity is|was) disabled", re.I
 )

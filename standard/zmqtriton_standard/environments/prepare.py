@@ -121,7 +121,7 @@ def _install_requirements(
 _PROJECTS = {"zmq": "pyzmq", "msgpack": "msgpack", "numpy": "numpy"}
 _TIMEOUT_S = 600
 _FREE_THREADED = re.compile(r"cpython-[0-9]+t")
-#: Its pip installs where there is no other.
+#: Interpreter of the server. Its pip installs for interpreters that have none, without uv.
 SERVER_PYTHON = sys.executable
 _QUIETLY = ("--no-warn-script-location", "--disable-pip-version-check", "--no-input")
 
@@ -220,7 +220,7 @@ def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
 def _installers(
     interpreter: Interpreter, tree: Path, reporter: Reporter
 ) -> Iterator[Callable[[], None]]:
-    """Return what installs into a directory, the best first."""
+    """Yield functions that install the support packages into `tree`, the best way first."""
     projects = _projects(interpreter)
     what = f"Installing {', '.join(projects)}"
     more: dict[str, Any] = {"directory": str(tree), "within_s": _TIMEOUT_S}

@@ -74,7 +74,7 @@ _SCRIPT_CHARACTERS = 32 << 20
 
 
 class ArchiveLimits(NamedTuple):
-    """Limits that no environment exceeds."""
+    """Limits of an archive's size; a usual environment is far below them."""
 
     max_members: int = 500_000
     max_bytes: int = 64 << 30
@@ -173,7 +173,7 @@ class _Unpacker:
         #: Made here, so no links.
         self._directories = {""}
         self._links: dict[str, str] = {}
-        #: The directory, and `/`, in which all of it was packed.
+        #: Name of the archive's only top directory, with `/`; "" if it has none.
         self._root_prefix = ""
 
     def _rejection(self, name: str, why: str) -> RejectedArchive:
@@ -317,7 +317,10 @@ class _Unpacker:
 
 
 def environment_root(tree: Path) -> Path:
-    """Return where the environment begins: people also pack the directory around it."""
+    """Return the environment's own directory: `tree`, or the only directory that it contains.
+
+    Users pack the content of an environment, or the directory with it.
+    """
     if (tree / "bin" / "activate").exists():
         return tree
     inside: list[Any] = list(tree.iterdir())

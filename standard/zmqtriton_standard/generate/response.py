@@ -22,15 +22,16 @@ from zmqtriton_frontends.inference import ModelVersion
 from zmqtriton_frontends.process import TaskTurn
 
 _Write = Callable[[dict[str, Any]], Sequence[bytes]]
-#: What stands before a document, and behind it.
+#: The bytes before a JSON document, and those after it.
 _Frame = tuple[bytes, bytes]
 _NO_FRAME, _EVENT = (b"", b""), (b"data: ", b"\n\n")
-#: In milliseconds, as long as Retry-After is.
+#: Field of an event: the client's pause before it reconnects, in milliseconds, as Retry-After.
 _RETRY = b"retry: 1000\n\n"
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 
-#: A chunk has no more events, and hardly more bytes: the model hears of its reader after each.
+#: Maximum number of events in a chunk, and the size of a full one. The progress of the reader is
+#: reported to the model after each chunk.
 _MAX_EVENTS = 256
 _MAX_BYTES = 64 << 10
 
@@ -57,7 +58,7 @@ class Events(Generic[_Item]):
     ) -> None:
         """Set up with the first chunk, the items that follow, and the way to write them.
 
-        `made` is told how large each event became.
+        `made` is called with the size of each event in bytes.
         """
         self._loop = asyncio.get_running_loop()
         self._items = items
@@ -66,7 +67,7 @@ class Events(Generic[_Item]):
         self._ready = [first] if first else []
         self._bytes = len(first)
         self._has_ended = False
-        #: What the reader of chunks waits for, and what the reader of items.
+        #: Futures: __anext__ waits for `_more` events, and _follow for `_room` in the chunk.
         self._more: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._turn = turn
@@ -159,11 +160,11 @@ class Writer:
         return await self._write(item, _NO_FRAME)
 
     async def event(self, item: StreamItem) -> bytes:
-        """Return the same as an event."""
+        """Return a response or an error as a server-sent event."""
         return (await self._write(item, _EVENT))[0]
 
     async def first_event(self, item: StreamItem) -> tuple[bytes, int]:
-        """Return the same, and the HTTP status."""
+        """Return the first response or error as an event, and the HTTP status of the stream."""
         return await self._write(item, _EVENT)
 
     async def _write(self, item: StreamItem, frame: _Frame) -> tuple[bytes, int]:

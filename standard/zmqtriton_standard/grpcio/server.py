@@ -65,8 +65,8 @@ def credentials_of(tls: Tls) -> Any:
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
-#: Calls that are not taken up yet. With more than that grpc cancels some at random, and with twice
-#: as many all; its own thousand would make that the fate of a burst.
+#: Maximum number of calls that wait to be taken up. With more, grpc cancels some at random, and
+#: with twice as many all; its default of a thousand would cancel calls of a burst.
 _SOME_PENDING = 4 * MAX_STREAMS
 
 _COMPRESSION = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
@@ -126,9 +126,9 @@ class GrpcCall:
     def __init__(self, context: Any, ledger: Ledger, port: int = 0) -> None:
         self._context = context
         self._ledger = ledger
-        #: Ours; 0 if nobody asks.
+        #: Port of the server, to find the user of a local connection; 0 if not needed.
         self._port = port
-        #: There if something is encoded that needs room.
+        #: Account of the client in the ledger; made when a message that needs room is encoded.
         self._client: ClientAccount | None = None
         self._answers: Share | None = None
         self._requests: Share | None = None
@@ -212,7 +212,7 @@ class Server(Service):
         self._settings = settings = gateway.settings
         self.shares_port = "grpc" in settings.server.passed_sockets or settings.grpc.reuse_port
         self._answering = RpcLifecycle(gateway)
-        #: Of the answers to inferences, as in Triton, not of others.
+        #: Compression of responses to inferences; as in Triton, other calls have none.
         self._compression: grpc.Compression | None = _COMPRESSION.get(compression_of(settings.grpc))
         self._server: Any = None
         self._ending: asyncio.Future[None]

@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 
 #: A sample that takes longer is left out, so that they stay apart.
 _WITHIN_S = INTERVAL_S - 1
-#: The time after each look at a model in which the memory of its instances is read.
+#: Duration in seconds of reading the memory of a model's instances after each look of a client.
 _WATCHED_S = 3 * INTERVAL_S
 _RATES = ("requests_per_s", "failures_per_s", "queue_ms")
-#: Nobody sets it, and it goes on while the machine sleeps.
+#: Clock that is never set, and continues while the machine sleeps.
 _CLOCK = time.CLOCK_BOOTTIME
 #: A row of the supervisor's answer: the pid, the model or "", the version, its instances there.
 _Process = tuple[int, str, int, int]
@@ -81,7 +81,10 @@ class InstanceCosts:
             _pause(interval_s)
 
     async def look(self, processes: Iterable[tuple[int, str, int, int]], now_s: float) -> None:
-        """Read those of watched models; the rows begin with pid and model."""
+        """Read the shared memory of the processes of watched models.
+
+        Rows of `processes` begin with the pid and the model, "" for processes of the server.
+        """
         self._until_s = {name: s for name, s in self._until_s.items() if s > now_s}
         models = {pid: model for pid, model, *_ in processes if model}
         self._pids = models.keys()
@@ -148,7 +151,8 @@ class Sampler:
         self._processes = Processes()
         self._tokens = TokenRates(gateway)
         self._costs = InstanceCosts()
-        #: Those of the last sample that had requests, None if that is not known.
+        #: Models with requests in the last sample, by `model:version`; None if the broker had no
+        #: readings for it.
         self._busy_models: dict[str, ModelSample] | None = None
 
     async def run(self) -> None:
@@ -264,7 +268,7 @@ def _by_model(processes: list[_Process], usage: Any) -> dict[str, ProcessesSampl
 
 
 def samples_of(answer: Mapping[str, Any]) -> dict[str, ModelSample]:
-    """Return the samples by `model:version`, of which several generations may be there."""
+    """Return the samples by `model:version`; the generations of a version are added up."""
     sums: dict[str, Reading] = {}
     for reading in answer["readings"]:
         name = f"{reading['model']}:{reading['version']}"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 INTERVAL_S = 5.0
 #: One hour of samples.
 LENGTH = 720
-#: Of each model version there are 29 KB.
+#: Maximum number of model versions; the samples of each have 29 KB.
 MAX_MODELS = 500
 #: An answer about all models has the busiest of them.
 MAX_SHOWN = 20
@@ -29,10 +29,11 @@ _DECIMALS = 3
 class ServerSample(NamedTuple):
     """The server's processes together; None for unknown numbers."""
 
-    #: Of one core.
+    #: Processor time in percent of one core.
     cpu_percent: float | None = None
     memory_bytes: float | None = None
-    #: Of the time, and of all processors of the machine (metrics/machine.py).
+    #: Percentage of the time with processes that wait for the resource; of the neighbours, their
+    #: percentage of all processors (metrics/machine.py).
     cpu_waiting_percent: float | None = None
     memory_waiting_percent: float | None = None
     io_waiting_percent: float | None = None
@@ -81,7 +82,7 @@ class History:
         self._times = array("d", [0.0]) * LENGTH
         self._server = Columns((*ServerSample._fields, *TOTALS), LENGTH)
         self._models: dict[str, _Kept] = {}
-        #: How many samples there were.
+        #: Number of samples that were added.
         self._count = 0
 
     def add(
@@ -91,9 +92,9 @@ class History:
         models: Mapping[str, ModelSample] | None,
         processes: Mapping[str, ProcessesSample],
     ) -> None:
-        """Add a sample; its time is of a clock that nobody sets.
+        """Add a sample; its time is of a clock that is never set.
 
-        A model that is not among `models` had no requests; None if that is not known of any.
+        A model that is missing in `models` had no requests. `models` is None if nothing is known.
         """
         place = self._count % LENGTH
         self._count += 1
@@ -158,7 +159,7 @@ class History:
         ]
 
     def _busiest(self, names: list[str], places: Sequence[int]) -> list[str]:
-        """Return those that had most requests, the busiest first."""
+        """Return the MAX_SHOWN models with most requests at these places, the busiest first."""
 
         def busyness(name: str) -> float:
             columns = self._models[name].columns

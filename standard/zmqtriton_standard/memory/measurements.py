@@ -64,7 +64,7 @@ class MemoryQuestion:
     forks: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     def __call__(self) -> MemoryReport:
-        """Answer it, in the thread."""
+        """Measure the memory of the processes; called in a thread, as reading takes time."""
         sums = {name: Sizes() for name in self.model_by_pid.values()}
         models, problem = family(self.model_by_pid), ""
         for pid, name in models.items():

@@ -14,7 +14,7 @@ from zmqtriton_standard.metrics.model_metrics import family
 _CONNECTIONS = "connections"
 #: Not the counter's name without its `_total`, which OpenMetrics has for the same family.
 _OPEN = "open_connections"
-#: By the name of the counter: the family, its help, and the labels of role and value.
+#: Families of metrics by the frontends' counter: name, help, and labels of role and value.
 _COUNTERS = {
     _CONNECTIONS: ("connections_total", "Connections that clients have made", "role", ""),
     "answers": ("http_responses_total", "Answers over HTTP", "", "code"),

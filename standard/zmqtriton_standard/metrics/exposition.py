@@ -12,10 +12,10 @@ from zmqtriton_standard.metrics import latencies
 from zmqtriton_standard.metrics.machine import Machine
 from zmqtriton_standard.metrics.model_metrics import Family, Series, family
 
-#: As Triton sends it; Prometheus takes no version for 0.0.4.
+#: Content type that Triton sends; Prometheus reads one without a version as 0.0.4.
 CONTENT_TYPE = "text/plain; charset=utf-8"
 
-#: All are there from the start, so that a sum over reasons never misses one.
+#: Reasons of failures. Each has a series from the start, so that a sum over them never misses one.
 FAILURE_REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 ModelStat = dict[str, Any]
@@ -91,7 +91,7 @@ _CACHE = (
         True,
     ),
 )
-#: For models with a cache.
+#: Families that only models with a response cache have.
 _CACHE_FAMILIES = tuple(
     Family(
         f"nv_cache_{name}_per_model",

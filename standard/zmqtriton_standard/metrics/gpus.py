@@ -1,8 +1,8 @@
 """The use of GPUs, for the metrics page, from NVIDIA's management library.
 
 It comes with the package nvidia-ml-py (`pip install 'zmqtriton[gpu]'`); without it, without a
-driver or a GPU there are no such metrics. A driver may hang, so it is asked by a thread that nobody
-waits for, and old values are not shown.
+driver or a GPU there are no such metrics. A driver can hang, so a daemon thread reads it: the
+server never waits for this thread, and does not show its old values.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from zmqtriton_standard.metrics.model_metrics import Family
 
 _log = logging.getLogger(__name__)
 
-#: Of nvidia-ml-py.
+#: Module of the package nvidia-ml-py.
 _MODULE = "pynvml"
-#: A driver that fails is asked again after this time.
+#: Seconds between two attempts to read a driver that fails.
 _RETRY_S = 30.0
 #: A reading is shown for so many intervals, but for so long at least.
 _FRESH_INTERVALS = 3
 _FRESH_S = 10.0
 
 
-#: Their values are of the library and a device; they raise the library's error for what a device
-#: does not have.
+#: Families with functions of the library and a device for their values. A function raises the
+#: library's error if the device does not have the figure.
 _FAMILIES = (
     Family(
         "nv_gpu_utilization",

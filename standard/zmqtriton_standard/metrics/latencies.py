@@ -1,7 +1,7 @@
 """Histograms and summaries of latencies as Prometheus text, and of the turns of processes' loops.
 
-The broker keeps them; Triton's if `--metrics-config` asks for them. A version for which it has none
-has no series here.
+The broker keeps them; Triton's if `--metrics-config` asks for them. A version without them in the
+broker's answer has no series here.
 """
 
 from __future__ import annotations

@@ -18,16 +18,17 @@ from typing import Any, NamedTuple
 
 from zmqtriton_standard.metrics.processes import PROC, ProcessStat, read_stat
 
-#: Of the fields of a line of /proc/stat: idle, and waiting for I/O.
+#: Places of the fields `idle` and `iowait` (waiting for I/O) in a line of /proc/stat.
 _IDLE = (3, 4)
 #: A guest's time is included in the others already.
 _FIELDS = 8
-#: Each with the share of the time from which waiting for it is trouble, in percent.
+#: Minimum percentage of the time with waiting processes that is trouble, by resource.
 _TROUBLE = {"cpu": 40.0, "memory": 10.0, "io": 40.0}
 _WAITING = {"memory": "memory is short", "io": "disks are slow or busy"}
-#: The share of the machine's processor time from which neighbours are the cause.
+#: Minimum percentage of the machine's processor time that makes other programs the cause.
 _LARGE_SHARE = 40.0
-#: From here on it is worth reading all processes, if there are not too many.
+#: Minimum percentage of the time with processes waiting for a processor. Above it all processes
+#: of the machine are read, to find the use of other programs; not if they are too many.
 _SHORT = 25.0
 _MAX_PROCESSES = 5000
 #: A minute of looks, and how many of them make a judgement.
@@ -37,7 +38,7 @@ _LOOKS, _LEAST_LOOKS = 12, 3
 class Machine:
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
-        #: From 0 to 1 over all cores, in the last interval.
+        #: Busy share of all cores in the last interval, from 0 to 1.
         self.utilization = 0.0
         self.memory_total = 0
         self.memory_used = 0
@@ -77,7 +78,7 @@ class Look(NamedTuple):
     cpu_waiting_percent: float | None = None
     memory_waiting_percent: float | None = None
     io_waiting_percent: float | None = None
-    #: Of all processors; None while processors are not short.
+    #: Use of other programs in percent of all processors; None while processors are not short.
     neighbours_cpu_percent: float | None = None
 
 
@@ -87,7 +88,8 @@ class MachineLoad:
         self._supervisor = supervisor
         self._machine = Machine(proc)
         self._processes: dict[int, ProcessStat] = {}
-        #: Since the machine was started, by resource; empty where the kernel does not measure it.
+        #: Seconds with waiting processes since the machine's start, by resource; empty if the
+        #: kernel does not measure them.
         self.waited_s = self._read_waits()
         self._at_s: float | None = None
         self._looks: deque[Look] = deque(maxlen=_LOOKS)

@@ -119,7 +119,7 @@ def escape(value: str) -> str:
 class Series:
     def __init__(self, stat: dict[str, Any], config: Mapping[str, Any]) -> None:
         self.stat = stat
-        #: What the statistics protocol has no field for.
+        #: Figures that the protocol of statistics has no field for.
         self.own: dict[str, Any] = stat.get("zmqtriton", {})
         self.labels = model_labels(stat["name"], stat["version"], config)
         self.is_cached = is_cached(dict(config))

@@ -1,7 +1,7 @@
 """Metrics that Triton does not have, under our own names: `zmqtriton_…`.
 
-How busy models' instances are, what processes share, and which were restarted. docs/metrics.md says
-what each is good for.
+How busy models' instances are, what processes share, and which were restarted. docs/metrics.md
+describes the use of each metric.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def render_refusals(all_series: list[Series]) -> str:
 
 
 def render_load(load: MachineLoad) -> str:
-    """Return the text for what processes of the machine wait for; "" if nobody measures it."""
+    """Return the metrics of the machine's pressure; "" if the kernel does not measure it."""
     if not load.waited_s:
         return ""
     share = (load.last.neighbours_cpu_percent or 0.0) / 100

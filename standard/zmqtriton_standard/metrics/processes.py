@@ -1,6 +1,7 @@
 """The processor time and the memory of processes and of models, from /proc.
 
-Of this server's processes, whoever runs them: the kernel shows these figures of all.
+It reads the processes of this server, also those of other users: the kernel shows these figures
+to all users.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
 class Usage(NamedTuple):
     """The use of a process. Pages that several processes share count in each."""
 
-    #: Of one core, since the last look; None at the first.
+    #: Processor time since the last look in percent of one core; None at the first look.
     cpu_percent: float | None
     memory_bytes: int
-    #: Since the last look; since its start at the first.
+    #: Processor time in seconds since the last look; at the first look since the process's start.
     cpu_s: float = 0.0
 
 
@@ -58,7 +59,7 @@ class Processes:
         self._proc = proc
         self._before: dict[int, ProcessStat] = {}
         self._looked_s = 0.0
-        #: By pid, as of the last look.
+        #: Use of each process at the last look, by pid.
         self.usage: Mapping[int, Usage] = {}
 
     def look(self, pids: Iterable[int], now_s: float) -> None:
@@ -77,7 +78,7 @@ class Processes:
 
 
 class Use(NamedTuple):
-    #: Since this process looks, processes that have ended included.
+    #: Processor seconds since the first look, those of processes that have ended included.
     cpu_s: float
     memory_bytes: int
 
@@ -85,7 +86,8 @@ class Use(NamedTuple):
 class ModelUse:
     def __init__(self, processes: Processes | None = None) -> None:
         self._processes = Processes() if processes is None else processes
-        #: Of processes that have ended, too: a counter must not fall when one is replaced.
+        #: Processor seconds by model version. Those of ended processes are included, because a
+        #: counter must not fall when a process is replaced.
         self._cpu_s: dict[Key, float] = {}
 
     def look(self, rows: Iterable[Mapping[str, Any]]) -> dict[Key, Use]:

@@ -27,15 +27,15 @@ from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 
 _log = logging.getLogger(__name__)
 
-#: What is read at once, and read ahead.
+#: Bytes of a read, and the limit of the buffer that asyncio reads ahead into.
 _READ_BYTES = 16 << 10
 MAX_CONNECTIONS = 256
-#: A scraper connects, asks and often stays for the next scrape.
+#: Seconds for the head of a request: a scraper often stays connected for its next scrape.
 HEAD_WITHIN_S = 75.0
 WRITE_WITHIN_S = 30.0
 
 _METHODS = ("GET", "HEAD")
-#: Less fits into a packet anyway.
+#: Minimum bytes of a page that is compressed; a smaller one fits into a packet anyway.
 _LEAST_COMPRESSED_BYTES = 1024
 
 Scrape = Callable[[], Awaitable[str]]
@@ -212,7 +212,7 @@ class _Answers:
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
-        #: Of the request; "" as long as it is not known.
+        #: Method of the current request; "" until its head was read.
         self.method = ""
 
     async def refuse(

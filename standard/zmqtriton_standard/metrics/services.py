@@ -11,7 +11,7 @@ from zmqtriton_frontends.gateway import Gateway
 
 #: Returns the text of one service.
 Figures = Callable[[], Awaitable[str]]
-#: A page without the figures of one is better than none.
+#: Seconds for the figures of a service; a page without them is better than no page.
 _WITHIN_S = 1.0
 
 

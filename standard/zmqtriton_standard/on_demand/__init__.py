@@ -1,4 +1,4 @@
-"""Models that are loaded by the first request for them, and unloaded when they idle."""
+"""Loading on demand: a model's first request loads it, and it is unloaded when it is idle."""
 
 from __future__ import annotations
 

@@ -24,15 +24,15 @@ GRACE_S = 5.0
 TOO_MUCH = "models took more than their memory budget"
 #: The model parameter that limits its idle time, in seconds; 0 is no limit.
 IDLE_PARAMETER = "unload_idle_after_seconds"
-#: One that had requests is not asked again for this time.
+#: Seconds before a model that was busy is asked again to sleep.
 _PAUSE_S = 5.0
 
 
 class ModelUsage:
-    """Which models may be evicted, and in which order: their use, since when, and by whom.
+    """The use of models, and the order of their eviction that follows from it.
 
-    Fed by the loader with the broker's counts; ends nothing itself. Only a model that is loaded
-    on demand is ever named, and never one that is in use or about to be. Does no I/O.
+    The loader feeds it with the broker's counts, and unloads the models that it names. It names
+    only models that are loaded on demand, and none that is in use or about to be. Does no I/O.
     """
 
     def __init__(self, plan: Plan, models: Mapping[str, ServedModel], idle_after_s: float) -> None:
@@ -42,7 +42,7 @@ class ModelUsage:
         self._loaded_s: dict[str, float] = {}
         self._used_s: dict[str, float] = {}
         self._busy: set[str] = set()
-        #: The broker has told what is busy.
+        #: The last question was answered by the broker, so `_busy` is complete.
         self._is_known = False
         self._limits: dict[int, float] = {}
 
@@ -66,7 +66,7 @@ class ModelUsage:
     # ----------------------------------------------------------- what follows
 
     def last_used_s(self, name: str) -> float:
-        """Return when it was used or loaded."""
+        """Return the time of the model's last request or load, the later one."""
         return max(self._used_s.get(name, -math.inf), self._loaded_s.get(name, -math.inf))
 
     def is_busy(self, name: str) -> bool:
@@ -106,7 +106,7 @@ class ModelUsage:
         return names[::-1] if all(map(self._can_be_evicted, names)) else None
 
     def idle_limit_s(self, name: str) -> float:
-        """Return how long it may be idle."""
+        """Return the seconds that a model may be idle: the least of its versions' limits."""
         return min(map(self._limit_s, self._models[name].serving_configs), default=math.inf)
 
     def shortest_idle_limit_s(self) -> float:
@@ -158,7 +158,7 @@ class _ModelHistory:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        #: What happened last, and when.
+        #: Last event in words, and its time.
         self.event, self.at_s = "", 0.0
 
 
@@ -176,7 +176,7 @@ class Evictor:
         self._budgets = budgets_of(policy)
         self.usage = ModelUsage(plan, models, policy.unload_idle_after_s)
         self._asleep_s: dict[str, float] = {}
-        #: Models of which instances may sleep.
+        #: Models with instances that may be asleep.
         self._sleepers: set[str] = set()
         #: When one that did not sleep may be asked again: that a model has no `sleep`, or fails in
         #: it, is known when it was asked, and holds until it is loaded again.
@@ -227,7 +227,7 @@ class Evictor:
         self._reserved[name] = self._sizes.get(name, Sizes())
 
     def load_ended(self, name: str, error: ZmqTritonError | None) -> None:
-        """Note that its load is over."""
+        """Record the end of a model's load, and its error if it has failed."""
         self._reserved.pop(name, None)
         if error is not None:
             self._note(name, "failures", f"load failed: {error.text.strip()}")
@@ -237,7 +237,7 @@ class Evictor:
             self.usage.record_load(each)
 
     def sleep_ended(self, name: str, why: str, error: ZmqTritonError | None) -> None:
-        """Note that it sleeps, or why it does not."""
+        """Record the end of a sleep call: the model sleeps, or has refused with an error."""
         if error is None:
             self._note(name, SLEEPS, f"put to sleep {why}")
         else:
@@ -245,7 +245,7 @@ class Evictor:
             self._not_before_s[name] = self._plan.now_s + (_PAUSE_S if is_busy else math.inf)
 
     def forget_sleep(self, name: str) -> None:
-        """Forget that a model sleeps, or cannot: its instances are new ones, and awake."""
+        """Forget sleep and failed sleep calls of a model with new instances, which are awake."""
         self._asleep_s.pop(name, None)
         self._sleepers.discard(name)
         self._not_before_s.pop(name, None)
@@ -392,7 +392,7 @@ class Evictor:
         return needed, all(n in sizes for n in new)
 
     def _estimate_wake(self, name: str) -> tuple[Sizes, bool]:
-        """Return what a model that sleeps takes when it wakes up, and whether that is known."""
+        """Return the memory that a sleeping model needs to wake up, and whether it is known."""
         none = Sizes()
         now = self._sizes_now.get(name, none) | self._reserved.get(name, none)
         return self._sizes.get(name, none) - now, name in self._sizes

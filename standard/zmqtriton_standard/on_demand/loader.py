@@ -40,7 +40,7 @@ FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 MIN_LISTING_INTERVAL_S = 1.0
 #: A model that does not sleep within this time does not sleep at all.
 SLEEP_WITHIN_S = 30.0
-#: The time in which others must become idle for a model that is loaded or wakes up.
+#: Seconds for other models to become idle and make room for one that is loaded or wakes up.
 IDLE_WITHIN_S = 10.0
 MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
@@ -50,19 +50,19 @@ class _PendingLoad:
 
     def __init__(self, name: str, until_s: float, *, wakes: bool = False) -> None:
         self.name = name
-        #: The number of those who wait for it.
+        #: Number of callers that wait for the model.
         self.waiting = 0
         #: True for a loaded model that waits for room to wake up.
         self.wakes = wakes
-        #: The time by which others must have become idle.
+        #: Time until which the load waits for other models to become idle.
         self.until_s = until_s
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
-        #: Comes to True when the model is loaded, False if there is none to load, or an error.
+        #: Course of the load. Its value is True for a loaded model, False without one, or an error.
         self.story = Story[bool | ZmqTritonError]()
         #: Something has happened that it may wait for.
         self.change = Change()
-        #: It has begun to load, and ends by itself.
+        #: True once the load has begun; a stop of the server leaves it to end by itself then.
         self.is_loading = False
 
 
@@ -79,7 +79,7 @@ class OnDemandLoader(Feature):
         self._is_on = core.policy.load_on_demand
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
-        #: Kept at the next event.
+        #: Promise that is kept at the next event of the core.
         self._next_event = Promise[None]()
         self._names: set[str] = set()
         self._listed_s = float("-inf")
@@ -87,10 +87,10 @@ class OnDemandLoader(Feature):
         self._evictions = Evictor(core.plan, core.server.models, core.policy)
         self._processes = ModelProcesses(core.plan)
         self._gpu_problem = ""
-        #: The models that are asked to sleep, and for how long.
+        #: Timers of the sleep calls in progress, by model.
         self._falling_asleep: dict[str, PlanTimer] = {}
         self._is_refreshing = False
-        #: Kept after the refresh that begins next.
+        #: Promises that are kept after the refresh that begins next.
         self._refreshed: list[Promise[None]] = []
         self._timer: PlanTimer | None = None
 
@@ -376,7 +376,7 @@ class OnDemandLoader(Feature):
     # --------------------------------------------------------------- showing
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """Describe it for the status; empty if loading on demand is off."""
+        """Return loads and evictions for the status; empty if loading on demand is off."""
         if not self._is_on:
             return {}
         waiting = {name: load.waiting for name, load in self._pending_loads.items()}

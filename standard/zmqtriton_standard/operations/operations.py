@@ -27,7 +27,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 #: A signal that is ignored by processes that have not installed a handler yet.
 DUMP_STACKS_SIGNAL = signal.SIGURG
 _REASON = Reason.of(Kind.RESTARTED, "it was restarted by an operator")
-#: In these states an instance has a process that can be ended, or comes back by itself.
+#: States of an instance with a process to end, and of one that will start by itself.
 _LIVING_STATES = frozenset({InstanceState.LOADING, InstanceState.READY})
 _RECOVERING_STATES = frozenset({InstanceState.STARTING, InstanceState.BACKOFF})
 
@@ -89,7 +89,7 @@ class Operations(Feature):
     def _restart_one(
         self, model: str, name: str, instances: Sequence[tuple[Generation, StubPlace]]
     ) -> int:
-        """End one instance, which comes back, and leave the others of its model alone."""
+        """End the process of one instance, which is then replaced; return the number ended."""
         named = [(g, i) for g, i in instances if i.name == name]
         if not named:
             names = ", ".join(sorted({i.name for _, i in instances})) or "none"

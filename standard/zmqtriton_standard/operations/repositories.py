@@ -36,7 +36,7 @@ class RepositoryRegistry(Feature):
         self._is_explicit = core.policy.control_mode == "explicit"
         #: Absolute paths of the directories in use.
         self._paths = self._initial = core.policy.repositories
-        #: What clients call a directory, with its model, by the directory's path.
+        #: Key that a client has given a directory, its folder and its model, by directory.
         self._keys: dict[str, tuple[str, str, str]] = {}
 
     @property
@@ -95,7 +95,7 @@ class RepositoryRegistry(Feature):
         return list(self._paths)
 
     def _forget(self, row: tuple[str, str, str] | None) -> None:
-        """Forget a model that nobody else names, once it is unloaded."""
+        """Let the model of an unregistered key be forgotten once it is unloaded."""
         if row is not None and row[2] in self._models:
             self._models[row[2]].history.is_directory_gone = True
 

@@ -31,9 +31,9 @@ from zmqtriton.supervisor import (
 )
 from zmqtriton_floor.errors import ZmqTritonError
 
-#: Between two looks, and before the one that decides about a change.
+#: Seconds between two looks at the files, and before the look that confirms a change.
 LOOK_S, SETTLE_S = 0.25, 0.1
-#: Looks take no larger share of the time than one in so many.
+#: Minimum pause after a look, as a multiple of the look's duration.
 _SHARE = 20
 
 
@@ -75,7 +75,7 @@ class Reloader(Feature):
 
 
 def _why_not_loaded(model: ServedModel) -> str:
-    """Return why the last load has failed; "" if nobody knows."""
+    """Return the reason of the last load's failure; "" if it is not known."""
     if model.history.read_problem:
         return model.history.read_problem.text
     reasons = [v.reason for v in model.versions.values() if v.reason not in (None, UNLOADED)]

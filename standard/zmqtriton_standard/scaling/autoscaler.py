@@ -54,7 +54,7 @@ class Reading(NamedTuple):
     #: The requests that were answered, and those that are not.
     answered: int
     unanswered: int
-    #: Of those, the ones that wait.
+    #: Number of unanswered requests that wait in the queue.
     waiting: int
     #: The execution time of all instances together.
     busy_s: float
@@ -66,7 +66,7 @@ class Reading(NamedTuple):
 
 
 class Workload:
-    """Requests that arrive and instances that are busy, smoothed over about a second."""
+    """Rates of a version's requests and its busy instances, smoothed over about a second."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -107,20 +107,20 @@ class Workload:
 
     @property
     def offered_instances(self) -> float:
-        """Return how many instances the arriving requests would keep busy."""
+        """Return the number of instances that the arriving requests would keep busy."""
         return max(self.arrival_rate * self.seconds_per_request, 0.0)
 
 
 INTERVAL_S = 0.25
-#: After an attempt to start more instances that failed.
+#: Seconds before the next attempt to start more instances, after one that has failed.
 RETRY_PAUSE_S = 30.0
 #: The share of the available memory that new instances may take.
 _MEMORY_SHARE = 0.8
-#: The share of their time that instances should be busy: new ones are to leave room for chance,
-#: and none goes before the others would still have some.
+#: Share of the time that instances should be busy. New ones leave some reserve, and an instance
+#: only stops if the others then have more of it, so that the number does not swing.
 _BUSY_SHARE = 0.8
 _BUSY_SHARE_WITH_FEWER = 0.65
-#: Requests that wait already are to be executed within so many times what they may wait.
+#: Time to execute the waiting requests after scaling up, as a multiple of the accepted queue time.
 _CATCH_UP_TIMES = 10
 
 
@@ -149,11 +149,11 @@ class _ScaledModel:
     """A model whose instances follow its load."""
 
     growth: _Growth = field(default_factory=_Growth)
-    #: By generation: counters begin anew with each.
+    #: Target by the number of the generation, because each generation counts from zero.
     targets: dict[int, InstanceTarget] = field(default_factory=dict)
     #: The broker was asked and has not answered.
     is_asked: bool = False
-    #: Its instances are being changed, or memory is measured for more.
+    #: True while instances start or stop, or memory is measured before more are started.
     is_changing: bool = False
     retry_at_s: float = -math.inf
     #: Why it has fewer instances than it needs, or "".
@@ -186,7 +186,7 @@ class Autoscaler(Feature):
         return (self._processes,)
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the numbers of instances that somebody has asked for."""
+        """Return the numbers of instances that clients have set."""
         for name, model in self._server.models.items():
             if (scale := model.history.scale) is not None:
                 group = {"group": scale.group} if scale.group else {}
@@ -390,12 +390,12 @@ def limits_of(model: ServedModel) -> AutoscaleLimits | None:
 
 
 class InstanceTarget:
-    """The number of instances that a model should have, by its load.
+    """The target number of instances of a model, calculated from its load.
 
-    More at once, as many as the load needs, when requests would wait for longer than they may.
-    Fewer when fewer have been enough for a while: as many as were needed at the busiest moment
-    of that time. Between the two lies room in which nothing changes, so that a steady load has
-    a steady number.
+    If requests would wait longer than they may, the target rises in one step to the number that
+    the load needs. If fewer instances were enough for a while, it falls to the number that was
+    needed at the busiest moment of that time. Between the two the target does not change, so
+    that a steady load has a steady number.
     """
 
     def __init__(self, limits: AutoscaleLimits) -> None:
@@ -403,15 +403,15 @@ class InstanceTarget:
         self.workload = Workload()
         #: Why the last number was chosen.
         self.reason = ""
-        #: When how many were needed; the most of the time that counts comes first, and after each
-        #: the most of what is later.
+        #: Times with the instances needed then. The first entry has the maximum of the time that
+        #: counts, and each following one the maximum of the time after it.
         self._needs: deque[tuple[float, int]] = deque()
         self._began_s: float | None = None
-        #: Since when requests wait and nothing is known of how long.
+        #: Time since when requests have waited while no execution time is known.
         self._stuck_since_s: float | None = None
 
     def decide(self, reading: Reading, instances: int) -> int:
-        """Return how many there should be, when there are so many."""
+        """Return the target number of instances, given a reading and the present number."""
         self.workload.add(reading)
         now_s = reading.at_s
         self._began_s = now_s if self._began_s is None else self._began_s
@@ -424,7 +424,7 @@ class InstanceTarget:
         return allowed
 
     def _fewer(self, now_s: float, instances: int) -> int:
-        """Return how many are left if some may go."""
+        """Return the number of instances after stopping those that were not needed."""
         if self._began_s is None or now_s - self._began_s < self.limits.down_after_s:
             return instances
         enough = self._needs[0][1]
@@ -433,7 +433,7 @@ class InstanceTarget:
         return min(enough, instances)
 
     def _needed(self, now_s: float, instances: int) -> int:
-        """Return how many are needed now; the present number, or less, if there are enough."""
+        """Return the number of instances needed now; at most `instances` if these are enough."""
         load, allowed_s = self.workload, self.limits.queue_s
         if not load.waiting:
             self._stuck_since_s = None
@@ -453,7 +453,7 @@ class InstanceTarget:
         return max(instances + 1, math.ceil(load.offered_instances / _BUSY_SHARE + backlog))
 
     def _least_to_keep(self) -> int:
-        """Return how many would be enough for the arriving requests, with room for chance."""
+        """Return the least number of instances for the arriving requests, with some reserve."""
         busy = max(self.workload.busy_instances, self.workload.offered_instances)
         return max(1, math.ceil(busy / _BUSY_SHARE_WITH_FEWER))
 

@@ -1,4 +1,4 @@
-"""Autoscaling: the parameters by which a model's instances follow its load."""
+"""Autoscaling: the parameters that let a model's number of instances follow its load."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class AutoscaleLimits(NamedTuple):
 
     minimum: int
     maximum: int
-    #: How long its requests may wait before there are more instances.
+    #: Queue time in seconds that is accepted; more instances start if requests would wait longer.
     queue_s: float = _USUAL_QUEUE_MS / 1000
-    #: How long fewer must be enough before there are fewer.
+    #: Seconds that fewer instances must have been enough before some stop.
     down_after_s: float = _USUAL_DOWN_AFTER_S
 
 

@@ -61,7 +61,7 @@ def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iter
 
 
 def _draft(name: str, config: Mapping[str, Any]) -> Draft:
-    """Return what the configuration of a model says of it."""
+    """Return the facts of a model's configuration that example requests depend on."""
     kind = Kind.PLAIN
     if config.get("model_transaction_policy", {}).get("decoupled"):
         kind = Kind.DECOUPLED

@@ -29,11 +29,12 @@ from zmqtriton_standard.tracing.trace_file import TraceFile
 
 _log = logging.getLogger(__name__)
 
-#: How many spans are taken before complete traces get their turn.
+#: Maximum number of spans that are read before complete traces are written.
 _MAX_SPANS_PER_TURN = 1000
-#: What models send here may name settings as it likes; ours have names of models in theirs.
+#: Maximum characters of a setting's name that is counted. Models can send any name to this
+#: process; a real one contains a model's name.
 _MAX_NAME = 4096
-#: How often a repeated failure is reported.
+#: Minimum seconds between two log lines about the same failure.
 _WARN_INTERVAL_S = 60.0
 _TRACE_CONTEXT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [ -~\t]+)?")
 #: The limit for what is still exported at the end.

@@ -17,7 +17,7 @@ from zmqtriton_standard.tracing.gathering import RequestSpan
 
 #: The name of the socket at which the page of metrics reads exemplars.
 EXEMPLARS = "exemplars"
-#: The limit of versions; the one that was traced first goes.
+#: Maximum number of versions with exemplars; beyond it the one that was traced first is dropped.
 _MAX_VERSIONS = 1000
 #: The limit for a page that does not read.
 _WITHIN_S = 1.0

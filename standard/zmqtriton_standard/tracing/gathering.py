@@ -15,8 +15,9 @@ from typing import Any
 
 from zmqtriton_floor.spans import span_of
 
-#: How long after its end more of a trace may come, and how long missing parts are awaited.
+#: Seconds between two checks whether a trace is complete; the first is so long after its end.
 LINGER_S = 0.3
+#: Maximum seconds after the end of a trace for its missing parts.
 MAX_LINGER_S = 5.0
 #: The number of spans in all unfinished traces.
 MAX_SPANS = 50_000
@@ -41,8 +42,7 @@ class RequestSpan:
     children: list[RequestSpan] = field(default_factory=list)
     #: A stub has had it, and will report when it began and ended.
     was_executed: bool = False
-    #: For a client's request: how long missing parts are awaited; for one in a file, until it has
-    #: all.
+    #: Time until which missing parts of the trace may come; only set for a client's request.
     deadline_s: float = 0.0
     log_frequency: int = 0
     #: The size of all reports.
@@ -126,7 +126,7 @@ class TraceAssembler:
         self._due_traces: list[tuple[float, int, str, str]] = []
         self._tie_breaker = itertools.count()
         self._counts_by_setting: dict[str, int] = {}
-        #: Settings under which more traces were counted since somebody looked.
+        #: Settings with traces that were counted since the last pop_counts().
         self._counted_settings: set[str] = set()
         #: Spans that were dropped, here or on their way.
         self.lost_spans = 0
@@ -170,7 +170,7 @@ class TraceAssembler:
         return True
 
     def pop_counts(self) -> dict[str, int]:
-        """Return how many traces there were under each setting whose count has changed."""
+        """Return the number of traces of each setting that has new ones since the last call."""
         names, self._counted_settings = self._counted_settings, set()
         return {name: self._counts_by_setting.get(name, 0) for name in names}
 

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _ANSWER_WITHIN_S = 10.0
 #: The pause between two attempts during an outage: the first one, and the longest.
 _PAUSE_S, _MAX_PAUSE_S = 1.0, 30.0
-#: How often losses without an outage are reported.
+#: Minimum seconds between two log lines about lost spans, if the collector answers.
 _WARN_INTERVAL_S = 60.0
 
 
@@ -42,7 +42,7 @@ class OpenTelemetryExporter:
         self._pause_s = 0.0
         #: Spans that are being sent.
         self._under_way = 0
-        #: When the thread must have ended.
+        #: Time by which the thread must have ended.
         self._end_s = float("inf")
         self._last_warning_s = -_WARN_INTERVAL_S
         self._thread = threading.Thread(target=self._run, name="exporter", daemon=True)
@@ -109,9 +109,9 @@ class OpenTelemetryExporter:
 
 
 class SpanBacklog:
-    """Spans that wait to be exported; beyond a limit the oldest are dropped.
+    """Queue of spans for the export; beyond a limit the oldest are dropped.
 
-    Used by two threads, the one that assembles traces and the one that sends them.
+    Two threads use it: one assembles traces, the other sends spans to the collector.
     """
 
     def __init__(self, max_waiting: int, max_sent: int, delay_s: float) -> None:
@@ -163,7 +163,7 @@ class SpanBacklog:
             self._lost_count += number
 
     def pop_lost_count(self) -> int:
-        """Return how many were lost since the last call."""
+        """Return the number of spans that were lost since the last call."""
         with self._condition:
             lost, self._lost_count = self._lost_count, 0
             return lost
@@ -172,7 +172,7 @@ class SpanBacklog:
         return len(self._spans)
 
     def _wait_s(self) -> float | None:
-        """Return how long to wait; None until something changes."""
+        """Return the seconds until the next message is due; None without spans."""
         if not self._spans:
             return None
         is_full = len(self._spans) >= self._max_sent

@@ -73,7 +73,7 @@ class SpanConverter:
 
 
 def encode(spans: Iterable[Any], resource: Mapping[str, str]) -> bytes:
-    """Encode one message with these spans."""
+    """Encode the spans as one OTLP message, with the attributes of the server."""
     request = _Request()
     of_resource = request.resource_spans.add()
     of_scope = of_resource.scope_spans.add()
@@ -84,7 +84,7 @@ def encode(spans: Iterable[Any], resource: Mapping[str, str]) -> bytes:
 
 
 def parse_rejected(answer: bytes) -> tuple[int, str]:
-    """Return how many spans, or points, of a message were rejected, and why."""
+    """Return the number of spans or points that the collector rejected, and its reason."""
     try:
         partial_success = _Response.FromString(answer).partial_success
     except Exception:  # noqa: BLE001 - protobuf's own class moves between its versions

@@ -26,7 +26,7 @@ class TraceFile:
         self._path = path
         self._last_id = 0
         self._descriptor = -1
-        #: Where the next object goes; 0 before the file exists.
+        #: Offset in the file for the next object, in bytes; 0 before the file exists.
         self._end_offset = 0
         #: Traces in this file, and how many numbered files there were.
         self._traces = 0

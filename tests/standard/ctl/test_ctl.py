@@ -313,6 +313,16 @@ def test_a_pid_that_is_another_servers_port_is_told_apart(
     assert (shown.exit_code, shown.stdout[:5]) == (0, meant)
 
 
+def test_two_servers_that_share_a_port_are_named_by_their_pids(several: list[FakeServer]) -> None:
+    addresses = several[1].answers["status"]["server"]["addresses"]
+    several[0].answers["status"]["server"]["addresses"] = addresses
+
+    refused = run("--server", ":8001", "status")
+
+    assert refused.exit_code == 2
+    assert "2 servers are called ':8001', so name its pid, as pid:N; running" in refused.stderr
+
+
 def test_a_server_that_nobody_is_called_is_not_found(several: list[FakeServer]) -> None:
     finished = run("--server", "nobody", "status")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import http.server
+import json
 import os
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.needs import ROOT, import_or_skip
+from zmqtriton_floor import __version__
 
 pytestmark = pytest.mark.long(
     "repo/test_docs.py::test_headings_of_the_python_reference_leave_out_no_level"
@@ -29,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     import_or_skip("mkdocs")
     directory = tmp_path_factory.mktemp("site")
     subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", str(directory)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(directory)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         check=True,
@@ -75,3 +78,31 @@ def test_a_page_that_does_not_fit_is_found(browser: Browser, site: str) -> None:
     faults = axe.violations(browser)
 
     assert {"heading-order", "image-alt"} <= {line.partition(":")[0] for line in faults}
+
+
+def test_each_page_says_which_version_it_describes(site: str) -> None:
+    for page in ("", "reference/errors/"):
+        with urllib.request.urlopen(f"{site}/{page}") as response:
+            text = response.read().decode()
+
+        bar = text.partition('class="md-banner"')[2].partition("</aside>")[0]
+        assert f"zmqtriton {__version__}" in bar, page
+
+
+def test_the_bar_names_changes_that_are_not_released_if_there_are_any() -> None:
+    docs_pages = import_or_skip("tools.docs_pages")
+    head, released = "# Changelog\n\n## [Unreleased]\n", "\n## [0.1.0]\n\n- It serves.\n"
+
+    assert "zmqtriton 0.1.0" == docs_pages.version_bar(head + released, "0.1.0")
+    assert "zmqtriton 0.1.0" == docs_pages.version_bar(head + "\n### Fixed\n" + released, "0.1.0")
+    bar = docs_pages.version_bar(head + "\n### Fixed\n\n- A fault.\n" + released, "0.1.0")
+    assert "not released" in bar
+    assert "changelog/#unreleased" in bar
+
+
+def test_an_error_is_found_by_its_text(site: str) -> None:
+    with urllib.request.urlopen(f"{site}/search/search_index.json") as response:
+        found = {entry["location"]: entry["title"] for entry in json.load(response)["docs"]}
+
+    title = found["reference/errors/#exceeds-maximum-queue-size"]
+    assert "Exceeds maximum queue size" in title

@@ -24,7 +24,7 @@ _UNTOLD = frozenset({"model", "parameters", "files", "staged"})
 
 
 class ControlledServer(Protocol):
-    """The server's state, by which calls are refused."""
+    """The state of the server that makes it refuse calls."""
 
     @property
     def is_stopping(self) -> bool:
@@ -72,7 +72,7 @@ class ControlCallHandler:
         self._plan.enqueue(Send(caller, result._replace(id=message.id)))
 
     async def _perform(self, caller: int, message: wire.Call) -> Any:
-        """Perform a call; what it changes, the other server of a take-over is told, too."""
+        """Perform a call; during a take-over, send changes of state to the other server, too."""
         arguments, name = _parse(message.arguments), message.verb
         model = self._server.model_of(caller)
         verb = self._find(model, name)

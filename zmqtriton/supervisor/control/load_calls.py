@@ -80,7 +80,7 @@ class StagedFiles:
         return path
 
     def load_ended(self, path: str) -> None:
-        """Note that the load has ended, well or badly."""
+        """Record the end of a load of staged files, with or without success."""
         if path:
             self._is_loading[path] = False
 

@@ -64,7 +64,7 @@ class RegionRequest(NamedTuple):
     gpu: int = HOST
     #: The name in /dev/shm.
     file: str = ""
-    #: Handle of memory on a GPU, by which processes of models open it.
+    #: Handle of memory on a GPU: processes of models open it with this.
     handle: bytes = b""
     #: User id of the client that registers it; UNKNOWN_USER if it is unknown.
     user: int = UNKNOWN_USER
@@ -96,7 +96,7 @@ def read_name(arguments: dict[str, Any]) -> str:
 def read_on_host(arguments: dict[str, Any]) -> RegionRequest:
     """Read the registration of a file in /dev/shm.
 
-    As in Triton, memory that cannot be opened is told before what else is wrong.
+    As in Triton, the error of memory that cannot be opened comes before all other errors.
     """
     name, key = read_name(arguments), arguments.get("key")
     if type(key) is not str:
@@ -143,8 +143,8 @@ def _place(name: str, arguments: dict[str, Any]) -> tuple[int, int]:
 def _file_name(key: str) -> str:
     """Return the file name that shm_open() would open for this key.
 
-    A key that is not for clients raises the same error as one that does not exist, so that nobody
-    can find out which names exist.
+    A key that is not for clients raises the same error as one that does not exist, so that clients
+    cannot find out which names exist.
     """
     name = key.lstrip("/")
     is_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
@@ -212,7 +212,7 @@ class RegionRegistry:
         return [region.to_message() for region in self._regions.values() if region.is_open]
 
     def repeated_calls(self) -> list[RepeatedCall]:
-        """Return the calls by which a server that takes over has these regions."""
+        """Return the calls that register these regions at a server that takes over."""
         open_ones = [region for region in self._regions.values() if region.is_open]
         return [("regions.register", region.request.to_arguments()) for region in open_ones]
 
@@ -320,7 +320,7 @@ class RegionRegistry:
     # ------------------------------------------------------------ other processes
 
     def region_released(self, serial: int, number: int) -> None:
-        """Note that a frontend neither reads nor writes the region any more."""
+        """Record that a frontend has no more use for a region; after the last one it is closed."""
         leaving = self._unregistered.get(number)
         if leaving is None or serial not in leaving.frontends:
             return
@@ -349,11 +349,11 @@ class RegionRegistry:
             self.region_released(serial, number)
 
     def stub_confirmed(self, serial: int, number: int) -> None:
-        """Note that a stub has done what it was told before a Sync with this number."""
+        """Record that a stub has processed all messages before the Sync with this number."""
         self._acknowledgements.acknowledge(serial, number)
 
     def stub_ended(self, serial: int) -> None:
-        """Note that a dead stub has nothing open."""
+        """Stop waiting for confirmations of a dead stub, which has no region open."""
         self._acknowledgements.peer_ended(serial)
 
 

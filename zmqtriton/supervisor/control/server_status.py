@@ -26,11 +26,11 @@ from zmqtriton_floor.process.loop_turns import BOUNDS_S, LONG_NS
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.frontends import Grpc, Http, MetricsService
 
-#: The line for people names so many versions.
+#: Maximum number of missing versions that the status line names.
 _MAX_NAMES = 3
 #: Figures of versions that are compared, which say nothing to anybody else.
 _OF_COMPARISONS = ("trial", "unawaited", "executing_ns")
-#: An execution that lasts so many times as long as usual may hang; the alert has the same factor.
+#: Duration of an execution that may hang, as a multiple of the usual one; the alert has the same.
 _OVERLONG = 10
 _KINDS = ("requests_bytes", "answers_bytes", "requests_refused", "answers_refused")
 #: A guest is a user's process, and may tell anything.
@@ -348,11 +348,11 @@ class Clients:
     """Figures of frontends about clients: memory, connections, and counters that outlive them."""
 
     def __init__(self) -> None:
-        #: By serial number of the process.
+        #: Bytes of clients by kind, for each living frontend by its serial.
         self._memory: dict[int, dict[str, int]] = {}
         self._connections: dict[int, int] = {}
         self._counts: dict[int, dict[Key, int]] = {}
-        #: Of all processes, those that have ended included.
+        #: Counters of all frontends together, those that have ended included.
         self._totals: dict[Key, int] = {}
 
     def take(self, serial: int, figures: Mapping[str, Any]) -> None:
@@ -409,15 +409,15 @@ def _number(value: Any) -> int:
 class LoopTurnsTable:
     """The turns of the loops of all processes: the longest of each, and how many took how long.
 
-    Each process measures its own and tells them; the counts outlive it.
+    Each process measures its own turns and reports them; the counts outlive the process.
     """
 
     def __init__(self) -> None:
-        #: By serial number of the process.
+        #: Last reported number of turns by duration, for each process by its serial.
         self._counts: dict[int, Sequence[int]] = {}
         self._sums_s: dict[int, float] = {}
         self._longest: dict[int, dict[str, Any]] = {}
-        #: Of all processes by their role, those that have ended included.
+        #: Number of turns by duration and their seconds, by role; ended processes are included.
         self._totals: dict[str, tuple[list[int], float]] = {}
 
     def take(self, serial: int, role: str, report: Mapping[str, Any]) -> None:

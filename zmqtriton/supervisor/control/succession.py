@@ -1,12 +1,12 @@
-"""The calls between a server and the one that takes over from it, as each of them sees them.
+"""Hand over from a running server to its successor: the calls between the two, on both sides.
 
-The next server has the listening sockets first. When its models are loaded it repeats what the old
-server was told while it ran, by the same control calls, and then serves; at last the old one
-leaves. Until that call nothing has happened there.
+1. The successor takes the listening sockets and loads its models.
+2. It repeats the control calls that the old server has received since its start, then serves.
+3. It tells the old server to leave. Before this step the old server is unchanged.
 
-From the repetition on until the old one has ended each tells the other what it is told, before it
-answers: a client may register its memory over one connection, and refer to it over another one,
-whose server is the other. What only has a future is for the new one alone once the old one leaves.
+From step 2 on, each server forwards new control calls to the other before it answers them: a client
+can register its memory over a connection to one server, and refer to it over a connection to the
+other. Once the old server leaves, the successor alone performs calls, except those about regions.
 Does no I/O.
 """
 
@@ -38,7 +38,7 @@ Perform = Callable[[str, dict[str, Any]], Promise[Any]]
 #: The other server's answer; None if it has ended.
 Answer = Promise[wire.CallResult | None]
 
-#: Calls on which others depend, in the order of repetition: repositories, then loads.
+#: Prefixes of calls that are repeated first, in this order, because other calls depend on them.
 _FIRST = ("repository.", "load", "unload")
 #: The calls that a server that takes over repeats before it has models.
 _WITHOUT_MODELS = ("regions.", "log.")
@@ -55,10 +55,10 @@ _FIRST_ID = 1 << 16
 
 
 class ToldPart(Protocol):
-    """A part of the server that was told something while it ran."""
+    """A part of the server with state from control calls, which a successor needs, too."""
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the calls by which a server that takes over has it, too."""
+        """Return the calls that create this state at a server that takes over."""
 
 
 class LeavingServer(Protocol):
@@ -92,7 +92,7 @@ class Succession:
         #: The serial of the other server as a caller; 0 without any.
         self._other = 0
         self._is_predecessor = False
-        #: Whether the other server is sent changes, and whether it alone performs some.
+        #: True if changes are sent to the other server; true if it alone performs most calls.
         self._hears_changes = self._has_left = False
         #: Calls of this kind since the other server asked for the sockets.
         self._forgotten: list[RepeatedCall] = []
@@ -166,7 +166,7 @@ class Succession:
         self._manager.wait_for_turn()
 
     async def inherit(self, perform: Perform) -> None:
-        """Repeat what the server before was told, if there is one; not on if this one stops."""
+        """Repeat the calls to the predecessor, if there is one; stop if this server stops."""
         if not self._is_predecessor:
             return
         result = await self._ask("succession.calls", {})
@@ -222,7 +222,7 @@ class Succession:
         return caller == self._other and caller != 0
 
     async def turn(self) -> None:
-        """Let what the other server was told before come first."""
+        """Wait until the repeated calls are done, which the predecessor has received earlier."""
         if self._held is not None:
             turn = Promise[None]()
             self._held.append(turn)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 
-#: A verb and its arguments, by which a server that takes over has what this one was told.
+#: A verb and its arguments: a call that a server that takes over repeats to get the same state.
 RepeatedCall = tuple[str, dict[str, Any]]
 #: Returned for a call that an action answers.
 BY_ACTION = object()
@@ -110,9 +110,9 @@ class Verb(NamedTuple):
     of_models: bool = False
     #: Operators change by it what serves, in every model control mode; not once the server stops.
     of_operators: bool = False
-    #: Whether a call with these arguments changes something, which the log is to tell.
+    #: Returns whether a call with these arguments changes something; such calls are logged.
     changes: Callable[[dict[str, Any]], bool] = never
-    #: The arguments by which the other server has the same while one takes over from the other.
+    #: Returns the arguments of the call for the other server during a take-over; None for no call.
     goes_over: Callable[[ControlCall], dict[str, Any] | None] = nothing
 
 

@@ -28,7 +28,7 @@ from zmqtriton.supervisor.story import Promise, Result
 from zmqtriton_floor.reasons import Reason
 
 _Answer = TypeVar("_Answer")
-#: A hook that fails after each event fills no log.
+#: Minimum seconds between two log lines about a feature whose hooks fail.
 _LOG_AGAIN_AFTER_S = 60.0
 
 
@@ -36,7 +36,7 @@ class HostServer(Protocol):
     """The server, as features need it."""
 
     models: dict[str, ServedModel]
-    #: All that were started and have not ended, by number.
+    #: Generations that were started and have not ended, by number.
     generations: dict[int, Generation]
 
     @property
@@ -112,7 +112,7 @@ class Feature:
         return None
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the calls by which a server that takes over has what this one was told."""
+        """Return the calls that create this feature's state at a server that takes over."""
         return ()
 
     # ------------------------------------------------------- the server's life
@@ -128,7 +128,7 @@ class Feature:
         """Act on the state of the server; called after each event."""
 
     def defer_stop(self) -> bool:
-        """Return True to stop the server later, by `HostServer.stop`, when it was told to."""
+        """Return True to put off a requested stop; the feature calls `HostServer.stop` later."""
         return False
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The features of the server, in the order in which their hooks are called.
+"""The features of the server; the core calls their hooks in this order.
 
 Imported where a core is built, and nowhere else. A new feature adds its class; one that a server
 can do without is an add-on.

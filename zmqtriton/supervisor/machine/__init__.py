@@ -1,1 +1,1 @@
-"""Everything that touches the operating system: processes, sockets, files, memory, GPUs."""
+"""The supervisor's access to the operating system: processes, sockets, files, memory, GPUs."""

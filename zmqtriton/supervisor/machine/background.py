@@ -21,9 +21,9 @@ _ENDS_WITHIN_S = 1.0
 
 
 class Worker:
-    """Runs one task after the other; the thread begins with the first.
+    """A thread that runs tasks one after the other; it starts with the first task.
 
-    Where no thread can begin the service waits, since whoever asks needs the answer to go on.
+    If the machine allows no more threads, the calling loop runs the task itself and waits for it.
     """
 
     def __init__(self, selector: selectors.BaseSelector, name: str) -> None:

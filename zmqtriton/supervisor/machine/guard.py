@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 def _do_nothing(error: Exception) -> None:
-    """Leave it at the line in the log."""
+    """Do no more than log the error, which guarded() has done."""
 
 
 @contextmanager

@@ -44,7 +44,7 @@ _MEANINGLESS = frozenset(
 
 
 def set_up(options: Options) -> None:
-    """Prepare this process. Raises OSError, with a text, where no server can start."""
+    """Prepare the supervisor's process. Raises OSError with a text if no server can start here."""
     fitness.check(options)
     start_checks.check_numbers(options)
     _restore_inheritance()

@@ -87,7 +87,7 @@ class Scale(NamedTuple):
     """A number of instances in place of the configured one."""
 
     instances: int
-    #: The instance group that has so many, for a model with several.
+    #: Name of the instance group with this number, for a model with several groups.
     group: str = ""
 
     @property
@@ -114,7 +114,7 @@ class Blueprint:
     #: The instance that is asked.
     first_slot: InstanceSlot
     versions: Mapping[int, VersionBlueprint]
-    #: Set if nothing is auto-completed.
+    #: Final configuration if the model's code completes nothing; else None.
     final_config: FinalConfig | None
     #: Makes it final from what the model said. Raises ConfigError.
     finalize_config: Callable[[str], FinalConfig] = _never_finished
@@ -125,7 +125,7 @@ class Blueprint:
     completed_config_text: str = ""
     #: True if its instances load at the same time and not one after the other.
     can_load_in_parallel: bool = True
-    #: None for a model that has processes.
+    #: Steps of an ensemble; None for a model with processes.
     ensemble: EnsembleBlueprint | None = None
     #: Maximum seconds of the load of an instance; 0 is no limit.
     max_load_s: float = 0.0

@@ -37,7 +37,7 @@ class ModelContext(NamedTuple):
     introductions: Introductions
     audience: Audience
     load_slots: LoadSlots
-    #: All that were started and have not ended, by number.
+    #: Generations that were started and have not ended, by number.
     generations: dict[int, Generation]
     ensemble_members: EnsembleMembers
     load_order: LoadOrder
@@ -57,7 +57,7 @@ class LoadedModel(GenerationOwner, Protocol):
     selection: VersionSelection
 
     def record_loaded(self, blueprint: Blueprint) -> None:
-        """Record that all versions serve; others are not wanted any more."""
+        """Record that all versions of the blueprint serve, and unload other versions."""
 
     def publish(self, version: ServedVersion) -> None:
         """Tell the frontends of a version."""

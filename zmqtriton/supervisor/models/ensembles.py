@@ -45,7 +45,7 @@ class Member(Protocol):
         """Load the model if it is not loaded; kept once it was, or was tried."""
 
     def member_changed(self, name: str) -> None:
-        """Take note that a model that it may call has changed."""
+        """Publish the state of an ensemble again, since a model that it may call has changed."""
 
 
 class EnsembleMembers:

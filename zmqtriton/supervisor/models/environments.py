@@ -53,7 +53,7 @@ class EnvironmentPreparations(HelperOwner):
             raise
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """Take note that the process runs."""
+        """Let a started process begin, and show it in the status, if it prepares an environment."""
         if serial in self._waiting:
             model, demand, *_ = self._waiting[serial]
             self._processes[serial] = {
@@ -98,7 +98,7 @@ class EnvironmentPreparations(HelperOwner):
         return self._waiting.pop(serial)
 
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
-        """Take note of how far a preparation is, if it is one of these."""
+        """Record the progress of a preparation, for the status."""
         if serial in self._waiting:
             status = self._waiting[serial].status
             status.update(message)
@@ -116,7 +116,7 @@ class EnvironmentPreparations(HelperOwner):
         return True
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
-        """Take note that the process is dead; it may have answered."""
+        """Fail the preparation of a dead process, unless it has answered."""
         if self._processes.pop(serial, None) is not None:
             self._introductions.report_death(serial, reason.text)
         if serial not in self._waiting:

@@ -51,11 +51,11 @@ class GenerationOwner(Protocol):
         return
 
     def generation_changed(self, generation: Generation) -> None:
-        """While it serves, an instance has died or come back."""
+        """Handle the death or the return of an instance of a serving generation."""
         return
 
     def generation_given_up(self, generation: Generation) -> None:
-        """While it served, the last of its instances was given up, or was tried again in vain."""
+        """Handle the loss of all instances of a serving generation, or a vain new try."""
         return
 
     def generation_revived(self, generation: Generation) -> None:
@@ -94,7 +94,7 @@ class Generation:
         blueprint: Blueprint,
         version: int,
     ) -> None:
-        #: Its load; its model, once it serves.
+        #: Receiver of its events: its load, and its model once it serves.
         self.owner = owner
         self.number = plan.new_generation_number()
         self.blueprint = blueprint
@@ -165,13 +165,13 @@ class Generation:
             self.add_instances(slots)
 
     def announce(self) -> None:
-        """Announce it to the broker, with the instances that are ready; again if it comes back."""
+        """Announce the generation and its ready instances to the broker; again if it comes back."""
         self.load_s = self.load_s or self._plan.now_s - self._began_s
         assert self.final_config is not None
         self._broker_entry.announce(self.final_config.config, self.instances.ready)
 
     def retire(self) -> None:
-        """End it once the requests that it has are answered."""
+        """End the generation once its requests are answered."""
         if self.state is GenerationState.LOADING:
             self.abort(UNLOADED)
             return
@@ -235,7 +235,7 @@ class Generation:
         self.instances.discard_removed()
 
     def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
-        """Take over a blueprint by which its instances are made now."""
+        """Use another blueprint for instances that start from now on."""
         self.blueprint, self.final_config = blueprint, finished
         if self._broker_entry.is_announced:
             self._broker_entry.announce(finished.config)
@@ -243,7 +243,7 @@ class Generation:
     # --------------------------------------------------------------- the end
 
     def abort(self, reason: Reason | None) -> None:
-        """End it now."""
+        """End the generation now: its requests fail with the reason."""
         if self.state is GenerationState.ENDED:
             return
         self._transition(states.AbortRequested())
@@ -311,7 +311,7 @@ class Generation:
             self.owner.generation_changed(self)
 
     def _abort_if_nobody_drains(self) -> None:
-        """Abort it if nothing is left that could answer its requests."""
+        """Abort the generation if no instance is left that could answer its requests."""
         # Passive instances wait for the others, unless there are none.
         waiting = self.instances.active or self.instances
         if not any(i.state is InstanceState.DRAINING for i in waiting):
@@ -460,7 +460,7 @@ def log_death(
     event: states.ProcessExited,
     before: InstanceState,
 ) -> None:
-    """Log a death, unless it was asked for.
+    """Log a death, unless the server has ended the process.
 
     `label` names the version, `before` is the state in which the stub died.
     """

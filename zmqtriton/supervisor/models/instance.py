@@ -80,7 +80,7 @@ class InstanceSlot(NamedTuple):
     resources: str = ""
     #: Loaded, but never given a request.
     is_passive: bool = False
-    #: The host policy by which its process runs, or "".
+    #: Name of the host policy of its process, or "".
     host_policy: str = ""
 
 
@@ -110,7 +110,7 @@ class StubPlace:
     ) -> None:
         self.slot = place
         self.state = InstanceState.STOPPED
-        #: Its text includes where in the model it happened.
+        #: Reason of the last death; its text includes the place in the model.
         self.death_reason: Reason | None = None
         #: A short form of the reason, for those whose requests it had.
         self.death_summary = ""
@@ -144,7 +144,7 @@ class StubPlace:
         #: The deaths after which it was given up, and since then; 0 unless it is.
         self._deaths_when_given_up = 0
         self._stated_reason: Reason | None = None
-        #: Its process has others, too; it was told to write its stack.
+        #: True if it is one of several threads of a process; true if its stack was requested.
         self._is_thread = self._was_stack_requested = False
         self._timer: PlanTimer | None = None
         self._ready_at_s = math.inf
@@ -338,7 +338,7 @@ class StubPlace:
             self._end()
 
     def _end(self) -> None:
-        """End it now; to kill one of several threads would be the end of the others."""
+        """End the instance now: kill its process, or finalize if other instances share it."""
         self._finalize() if self._is_thread else self._kill()
 
     def _kill_after(self, within_s: float, reason: Reason, *, can_tell: bool = False) -> None:
@@ -470,6 +470,6 @@ class InstanceSet(list[StubPlace]):
         return next((i for i in self if i.serial == serial), None)
 
     def discard_removed(self) -> None:
-        """Forget those that were to be removed and have ended."""
+        """Forget instances that have been removed and have ended."""
         ended = (InstanceState.STOPPED, InstanceState.FAILED)
         self[:] = [i for i in self if not (i.is_being_removed and i.state in ended)]

@@ -45,7 +45,7 @@ class ChangedGeneration(Protocol):
         """End an instance once it has answered what it has."""
 
     def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
-        """Take over a blueprint by which its instances are made now."""
+        """Use another blueprint for instances that start from now on."""
 
 
 class InstanceGroupChange:
@@ -100,7 +100,7 @@ def find_failure(new: Iterable[StubPlace]) -> StubPlace | None:
 def match_slots(
     instances: Iterable[StubPlace], places: Iterable[InstanceSlot]
 ) -> tuple[dict[StubPlace, InstanceSlot], list[InstanceSlot]]:
-    """Return which instances stay and for which slots, and the slots without one.
+    """Return the instances that stay, with their slots, and the slots without an instance.
 
     A slot of the same name comes first; otherwise everything but the name must be equal.
     """

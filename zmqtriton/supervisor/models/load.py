@@ -126,7 +126,7 @@ class Load:
         Raises why not all versions serve.
         """
         history, request = self._model.history, self._request
-        await self._slot()
+        await self._context.load_slots.acquire(self._model.name)
         if request.scale is not None:
             await self._build(self._scaled(request.scale))
             return
@@ -186,10 +186,6 @@ class Load:
 
     # ----------------------------------------------------- what is to be built
 
-    async def _slot(self) -> None:
-        """Wait for one of the server's slots."""
-        await self._context.load_slots.acquire(self._model.name)
-
     def _scaled(self, scale: Scale) -> Blueprint:
         """Return the serving versions with another number of instances. Raises ZmqTritonError."""
         serving = {n: v.generation for n, v in self._model.versions.items() if v.is_serving}
@@ -224,14 +220,14 @@ class Load:
             self._take(states.FilesUnsettled())
             around.load_slots.release(self._model.name)
             await around.plan.pause(request.settle_s)
-            await self._slot()
+            await around.load_slots.acquire(self._model.name)
 
     def _is_current(self, blueprint: Blueprint) -> bool:
         model = self._model
         return model.history.is_current(blueprint, self._request.override, model.versions)
 
     def _note_failure(self, failure: ReadFailure) -> ZmqTritonError:
-        """Record that the model cannot be read; return why, as who asked is told."""
+        """Record that the model cannot be read; return the error for the client of the load."""
         self._model.history.record_read_failure(failure)
         text = failure.reason.text
         if not failure.is_duplicate and failure.fingerprint:
@@ -261,7 +257,7 @@ class Load:
             around, again = self._context, self._request.retry_failed_members
             around.load_slots.release(self._model.name)
             await around.load_order.load_callees(blueprint.name, blueprint.callees, again=again)
-            await self._slot()
+            await around.load_slots.acquire(self._model.name)
 
     async def _load_members(
         self, blueprint: Blueprint, ensemble: EnsembleBlueprint
@@ -284,7 +280,7 @@ class Load:
     # ------------------------------------------------------ how it is built
 
     async def _refuse_all(self, name: str) -> None:
-        """Record that there is no version. From now on the model is known, also to frontends."""
+        """Refuse a load without any version; the model is known from now on, also to frontends."""
         self._take(states.AnnouncementBegun())
         for news in self._model.version_infos():
             self._context.audience.tell_frontends(news)

@@ -27,7 +27,7 @@ class LoadHistory:
         #: The model's directory is gone: the model is forgotten once it has ended, which this alone
         #: does not bring about.
         self.is_directory_gone = False
-        #: Why the model could not be read the last time; None if it could.
+        #: Reason why the last reading of the model's files failed; None if it did not.
         self.read_problem: Reason | None = None
         #: The last blueprint has no version.
         self.has_no_version = False
@@ -80,7 +80,7 @@ class LoadHistory:
         self.callees = blueprint.callees
 
     def record_read_failure(self, failure: ReadFailure) -> None:
-        """Record that there is no model to load."""
+        """Record that the model's files could not be read, or are gone."""
         self.is_unchanged = False
         self._attempted_fingerprint, self.read_problem = failure.fingerprint, failure.reason
         self.is_directory_gone = not failure.fingerprint
@@ -107,7 +107,7 @@ class LoadHistory:
         self.has_no_version = not blueprint.versions
 
     def record_unchanged(self, blueprint: Blueprint) -> None:
-        """Record that the files are those that serve, whatever they were meanwhile."""
+        """Record a reading of the files that serve, even if others were found in between."""
         self._attempted_fingerprint, self.read_problem = blueprint.fingerprint, None
         self.is_unchanged = True
 
@@ -116,7 +116,7 @@ class LoadHistory:
         self.is_unchanged = True
 
     def record_lost_process(self) -> None:
-        """Record that a process of the last attempt ended without saying why."""
+        """Count an attempt as lost if one of its processes ended without a reason."""
         if not self._has_lost_process:
             self._has_lost_process = True
             self._losses += 1
@@ -132,13 +132,13 @@ class LoadHistory:
         self.scale = None
 
     def record_scale(self, scale: Scale | None, blueprint: Blueprint) -> None:
-        """Record that it has this number of instances, not the one of these groups."""
+        """Record the number of instances set by a client, in place of the configured groups."""
         self.scale, self._scaled_groups = scale, blueprint.configured_groups
 
     def keep_scale(self, blueprint: Blueprint) -> Blueprint:
         """Return the blueprint with the number of instances that the model has been given.
 
-        Whoever configures other groups afterwards has the last word.
+        If the configuration has other groups since then, it counts, and the number is dropped.
         """
         if self.scale is not None and blueprint.configured_groups != self._scaled_groups:
             self.scale = None

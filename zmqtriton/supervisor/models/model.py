@@ -37,13 +37,13 @@ class ServedModel(GenerationOwner):
         self.dependencies = Dependencies(self.versions, self.history)
         #: The running load, and those that wait for their turn.
         self._loads: deque[Load] = deque()
-        #: Kept when it has no load any more.
+        #: Promise that is kept when the model has no load any more.
         self._loads_ended = Promise[None]()
         #: Exceptions from its version policy, for a version that is tried.
         self.selection = NO_EXCEPTIONS
         #: True if it was loaded on request, not only for an ensemble that calls it.
         self.was_explicitly_loaded = False
-        #: Why clients are to avoid it: it is not ready, though it answers.
+        #: Reasons for clients to avoid the model: it counts as not ready, though it answers.
         self.avoidances: list[Reason] = []
         #: True if it was unloaded on request, so that it is not loaded on demand.
         self.was_explicitly_unloaded = False
@@ -129,7 +129,7 @@ class ServedModel(GenerationOwner):
             self.unload_version(version, why)
 
     def unload_version(self, version: ServedVersion, why: Reason = UNLOADED) -> None:
-        """Unload one version; requests that it has are finished."""
+        """Unload a version; its instances finish the requests that they have."""
         generation = version.generation
         is_given_up = generation is not None and version.state is ModelState.UNAVAILABLE
         if version.transition(states.UnloadStarted(), why):
@@ -163,7 +163,7 @@ class ServedModel(GenerationOwner):
         self._context.ensemble_members.notify_ensembles(self.name)
 
     def member_changed(self, name: str) -> None:
-        """Take note that a model has changed, which this ensemble may call."""
+        """Publish the versions that are ensembles with a member that has changed."""
         for version in self.versions.values():
             if name in members_of(version):
                 self.publish(version)

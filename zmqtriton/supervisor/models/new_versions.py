@@ -24,7 +24,7 @@ from zmqtriton.supervisor.story import Change, Promise, Result, all_of, kept, te
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
-#: A setting that each backend gets.
+#: Name of a backend setting that each backend gets by default.
 _LARGEST_BATCH = "default-max-batch-size"
 #: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
 InstanceChange = Callable[[Blueprint], Result]
@@ -58,7 +58,7 @@ class NewVersions(GenerationOwner):
         self._news = Change()
         self._retries: dict[int, int] = {}
         self.failures: dict[int, Reason] = {}
-        #: None of the new generations will serve.
+        #: True once the load has failed: none of the new generations will serve.
         self.has_failed = False
 
     def choose(self, verb: str, aim: str) -> None:
@@ -244,7 +244,7 @@ class NewVersions(GenerationOwner):
             plan.log("V", "model configuration:\n", document=generation.final_config.config)
 
     def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
-        """Fail a version for which nothing can be started."""
+        """Fail a version whose instances cannot be started."""
         self._fail(generation.version, error)
         generation.abort(error.reason)
 

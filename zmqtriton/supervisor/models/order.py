@@ -124,12 +124,12 @@ class LoadOrder:
 
 
 class RetirementQueue:
-    """Generations that are to end after their callers. `proceed` is called after each event."""
+    """Generations that retire after their callers have ended. Call `proceed` after each event."""
 
     def __init__(self, generations: Mapping[int, Generation]) -> None:
         self.generations = generations
         self._waiting: dict[int, Generation] = {}
-        #: Numbers of waiting generations to which frontends may still send requests.
+        #: Numbers of waiting generations that may still get requests from frontends.
         self._served: set[int] = set()
 
     def retire_after_callers(

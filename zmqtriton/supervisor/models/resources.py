@@ -45,7 +45,7 @@ class ResourceClaims:
         self.instance_limit.claim(generation, len(places))
 
     def leave(self, generation: int) -> None:
-        """Take note that a generation ends; what it has claimed is free when it has ended."""
+        """Record that a generation is ending; its claims are free once it has ended."""
         self.instance_limit.leave(generation)
 
     def release(self, generation: int) -> None:
@@ -55,7 +55,7 @@ class ResourceClaims:
         self.instance_limit.release(generation)
 
     def needs_for_broker(self, demand: str) -> str:
-        """Return an instance's needs as the broker is told; "" if nothing limits it."""
+        """Return an instance's needs in the broker's form; "" without a rate limiter."""
         return demand if self._supply.is_enabled else ""
 
 
@@ -86,7 +86,7 @@ class InstanceLimit:
         return staying + instances <= self.maximum < self._total + instances
 
     def leave(self, generation: int) -> None:
-        """Take note that a generation ends; it counts until it has no process any more."""
+        """Record that a generation is ending; its instances count until their processes end."""
         self._leaving.add(generation)
 
     def release(self, generation: int) -> None:

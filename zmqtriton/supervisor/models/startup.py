@@ -23,7 +23,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 #: Changed files are loaded once they have not changed again for this long.
 SETTLE_S = 1.0
-#: A repository that is not there is looked for so often.
+#: Seconds between two looks for a missing repository.
 _LOOK_S = 1.0
 
 _NOT_ALL = "failed to load all models"
@@ -50,7 +50,7 @@ class StartupServer(Protocol):
         """Let clients connect."""
 
     async def finish_move(self) -> None:
-        """Do what the server before was told about its models."""
+        """Repeat the predecessor's control calls about models."""
 
     def stop(self, status: int = 0) -> None:
         """End the server in order."""

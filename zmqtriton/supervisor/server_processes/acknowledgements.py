@@ -1,8 +1,8 @@
 """Waits until processes have acknowledged everything that was sent to them so far.
 
-A load or unload is answered after that, so that whoever hears the answer finds it true everywhere.
-A process that dies counts as having acknowledged; so does one that stays silent for very long,
-because it does not serve anybody either.
+A load or unload is answered after that, so that a client with the answer finds it true in every
+process. A process that dies counts as having acknowledged; so does one that stays silent for very
+long, because it does not serve clients either.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Acknowledgements:
             probe.answered()
 
     def transfer(self, before: int, peer: int) -> None:
-        """Ask another process in place of a dead one, after it was told the same."""
+        """Ask a successor in place of a dead process, after it has got the same messages."""
         self._unanswered.pop(before, None)
         for number, wait in self._waits.items():
             if before in wait.peers:

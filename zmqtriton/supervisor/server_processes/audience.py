@@ -1,4 +1,4 @@
-"""The broker and the frontends as one audience: all are told, and all have taken note.
+"""The broker and the frontends as one audience: they get messages, and confirm them together.
 
 Does no I/O.
 """
@@ -26,7 +26,7 @@ class Audience:
         self._introductions.send_to_broker(message)
 
     def tell_frontends(self, message: Any) -> None:
-        """Tell the frontends; later ones hear it from `Feature.news`."""
+        """Send a message to all frontends; later ones get it from `Feature.news`."""
         self._peers.publish(message)
 
     def send_elsewhere(self) -> None:

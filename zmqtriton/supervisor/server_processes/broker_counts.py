@@ -1,4 +1,4 @@
-"""The broker's counts, requested when somebody wants to see them. Does no I/O."""
+"""The broker's counts, requested for a status, by a shutdown and by features. Does no I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 
-#: A broker that needs longer is shown without counts.
+#: Seconds for the broker's counts; a status is shown without them if it needs longer.
 _WITHIN_S = 2.0
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 #: Figures that some versions do not have.

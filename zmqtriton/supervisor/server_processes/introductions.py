@@ -1,12 +1,12 @@
 """Introduces new processes: their token to the broker first, then their Bootstrap to them.
 
 Processes that start before the broker has bound its sockets wait here. After a broker's death, the
-next one is told everything that it must know, and all others are told of it.
+next one gets the current state, and all other processes get the address of the new broker.
 
-So the messages to brokers that still hold are kept. A stub that was attached stays among them, dead
-or alive, until a broker says that what it had begun is settled: from a stub that is told as dead
-the next broker knows that what it had may have been executed. An ended generation stays, too: a
-request may still name it, and its successor takes that. Does no I/O.
+So the messages to brokers that are still true are kept. An attached stub stays among them, dead or
+alive, until a broker reports that its batches are settled: if the next broker gets it as dead, the
+requests that the stub had may have been executed. An ended generation stays, too: a request may
+still name it, and goes to its successor then. Does no I/O.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class BrokerReplay:
         return serial in self.expected_peers or serial in self._owners_deaths
 
     def forget_memory(self, owner: int) -> None:
-        """Forget a dead process of whose memory all leases have ended."""
+        """Forget a dead process; all leases of its memory have ended."""
         self._owners_deaths.pop(owner, None)
 
     def is_alive(self, serial: int) -> bool:
@@ -189,7 +189,7 @@ class Start(NamedTuple):
     directory: str = "/"
     environment: Mapping[str, str] = {}
     pid: int = 0
-    #: Why another cannot be started like it; "" if it can.
+    #: Reason why no successor can be started with this command; "" if one can.
     obstacle: str = ""
     #: Invocation id of systemd for this run of its service, and systemctl's command to replace it.
     invocation: str = ""
@@ -197,7 +197,7 @@ class Start(NamedTuple):
 
 
 class ServerInfo(NamedTuple):
-    """The facts about the server that processes are told, and readings of the machine."""
+    """The facts about the server that processes get at their start, and readings of the machine."""
 
     directory: str
     settings: Settings
@@ -224,7 +224,7 @@ class ServerInfo(NamedTuple):
     process_lines: Callable[[str], list[dict[str, Any]]] = lambda model: []
     #: The bytes of shared memory of each process, by serial number.
     segment_bytes: Callable[[], Mapping[int, int]] = dict
-    #: The use of a model's quota, and the means by which quotas are kept, in words.
+    #: The use of a model's quota, and the means that enforces quotas, in words.
     quota_use: Callable[[str], QuotaUse] = lambda model: QuotaUse()
     quotas_kept_by: Callable[[], str] = str
     #: The processes that read the files of models, for the status.
@@ -235,7 +235,7 @@ class ServerInfo(NamedTuple):
     #: Makes the directory for copies of this store's files, if there is none, and returns it.
     #: Raises ZmqTritonError.
     claim_storage: Callable[[str], str] = str
-    #: The seconds by which the wall clock was set since the start.
+    #: Seconds that the wall clock was moved by being set since the start.
     clock_step_s: Callable[[], float] = float
 
 
@@ -262,11 +262,11 @@ class Introductions:
         self._is_broker_ready = False
         #: Every process has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
-        #: Kept when the broker has been told what retires.
+        #: Promises that are kept when the broker has got the retirements.
         self._retirements_told: list[Promise[None]] = []
 
     def introduce_broker(self, serial: int) -> None:
-        """Introduce a broker; a successor is told its predecessor."""
+        """Introduce a broker, and send it the state that earlier brokers had."""
         before, self.broker_serial = self.broker_serial, serial
         self._epoch += 1
         self._plan.enqueue(
@@ -301,7 +301,7 @@ class Introductions:
         return self._is_broker_ready
 
     def on_broker_ended(self) -> None:
-        """Take note that nothing can be executed until the next broker is ready."""
+        """Handle the end of the broker: nothing is executed until the next one is ready."""
         was_ready, self._is_broker_ready = self._is_broker_ready, False
         self._is_broker_settled = False
         if was_ready:
@@ -392,9 +392,10 @@ class Introductions:
             self._plan.enqueue(KeepSegments(serial))
 
     def settle(self, message: wire.Settled | wire.LeasedSegments) -> None:
-        """Take the word of a broker that a later one need not hear of a stub, or of several.
+        """Take a broker's report about batches or leases.
 
-        Or that these are all segments of a dead process that are still leased.
+        Settled: later brokers need not know a stub, or those of a generation, any more.
+        LeasedSegments: the other segments of a dead process can be freed.
         """
         if isinstance(message, wire.Settled):
             self._replay.settle(message)
@@ -404,7 +405,7 @@ class Introductions:
             self._plan.enqueue(KeepSegments(*message))
 
     def send_to_broker(self, message: Any) -> None:
-        """Send to the broker; without one, the next broker is told."""
+        """Send a message to the broker; without one, the next broker gets it."""
         self._replay.record(message)
         if self._is_broker_settled or not isinstance(message, wire.Retire):
             self._plan.enqueue(Send(self.broker_serial, message))
@@ -425,7 +426,7 @@ class StubIndex:
         self._generations[serial] = generation
 
     def remove(self, serial: int) -> None:
-        """Forget a stub in whose place there is another one, or none any more."""
+        """Forget a stub that another one has replaced, or whose place has ended."""
         self._generations.pop(serial, None)
 
     def find(self, serial: int) -> int:
@@ -433,7 +434,7 @@ class StubIndex:
         return self._generations.get(serial, 0)
 
     def end(self, generation: int) -> None:
-        """Note that nothing of a generation is left."""
+        """Record the end of a generation, after the last of its processes."""
         self._ended.append(generation)
 
     def take_ended(self) -> list[int]:

@@ -35,7 +35,7 @@ class Opening:
         self._has_begun = self._includes_last = False
         self._services: set[wire.ServiceAddress] = set()
         self._tell_to_listen = tell_to_listen
-        #: Kept when clients can connect to every service.
+        #: Promise that is kept when clients can connect to every service.
         self.completed = Promise[None]()
 
     def begin(self) -> None:
@@ -58,7 +58,7 @@ class Opening:
         return self._includes_last or (self._has_begun and role not in _OPENING_LAST)
 
     def record(self, role: str, message: wire.Opened) -> None:
-        """Record that a process of this role has opened; the first one of each role counts."""
+        """Record that a process of `role` has opened; the first one of each role counts."""
         was_complete = self.is_complete
         for each in message.services:
             if each not in self._services:

@@ -1,4 +1,4 @@
-"""The broker and the frontends: their start, their replacements, and what they are told.
+"""The broker and the frontends: their start, their replacements, and the messages to them.
 
 The broker starts first; frontends wait for it and listen when `opening` says so. Processes that
 die are replaced; a broker that dies again and again ends the server. Gunicorn forks its processes
@@ -44,11 +44,11 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported
 from zmqtriton_floor.reasons import Reason
 
-#: The longest pause before the next broker: nobody is served meanwhile.
+#: Maximum pause before the start of the next broker, in seconds; clients wait during the pause.
 BROKER_PAUSE_S = 2.0
-#: The server ends if no broker comes up for so long.
+#: Seconds without a broker after which the server ends.
 NO_BROKER_WITHIN_S = 60.0
-#: It answers from memory.
+#: Seconds for an answer of the metrics process, which answers from memory.
 _WITHIN_S = 5.0
 _NONE = "there is no process that keeps a history: the server runs with --allow-metrics=false"
 _SILENT = "the metrics process does not answer"
@@ -66,15 +66,15 @@ class ServerProcess:
     pid: int = 0
     started_s: float = 0.0
     is_introduced: bool = False
-    #: Set if it is replaced when it dies.
+    #: Pauses between restarts; None for a process that is not replaced when it dies.
     backoff: Backoff | None = None
     #: Time of its start, on the plan's clock.
     alive_since_s: float = 0.0
     restarts: int = 0
     last_death_reason: Reason | None = None
-    #: When it has opened, on the plan's clock; None before that.
+    #: Time when the process has opened, on the plan's clock; None before that.
     opened_s: float | None = None
-    #: When it was sent Listen, on the plan's clock; None before that, and once it has opened.
+    #: Time when Listen was sent to it, on the plan's clock; None before, and once it has opened.
     opens_since_s: float | None = None
 
 
@@ -112,11 +112,11 @@ class Peers:
         self._resting: dict[int, ServerProcess] = {}
         #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
         self._worker_deaths, self._worker_reason = Backoff(), ""
-        #: When the last broker that had come up died.
+        #: Time of the death of the last broker that was ready.
         self._last_broker_s: float | None = None
         #: Frontends tell their clients to go; they end; all other processes end.
         self._is_leaving = self.is_stopping = self._is_finishing = False
-        #: Another server has the sockets, and serves them or will.
+        #: True if another server has the sockets, and serves them or will.
         self.has_successor = False
         #: No broker comes up any more.
         self.is_broker_lost = False
@@ -314,7 +314,7 @@ class Peers:
                 each.opened_s = self._plan.now_s
 
     def _silence(self, peer: ServerProcess) -> str:
-        """Return that a process is silent, in words; "" if it may yet answer or open in time."""
+        """Return a sentence about a silent process; "" if it may still answer or open in time."""
         if self.is_stopping or not peer.pid:  # a guest is a program of the user's
             return ""
         name = f"the {peer.role} process {peer.pid}"
@@ -344,7 +344,7 @@ class Peers:
         return [row for row in rows if row["text"]]
 
     def _deaths(self, peer: ServerProcess) -> str:
-        """Return that processes of this kind die again and again, in words, or ""."""
+        """Return a sentence about repeated deaths of a role's processes, or ""."""
         if self.is_stopping or peer.backoff is None:
             return ""
         reason = peer.last_death_reason
@@ -417,7 +417,10 @@ class MetricsProcess:
         return {verb: Verb(partial(self._ask, verb)) for verb in ("history", "latest")}
 
     def _ask(self, verb: str, call: ControlCall) -> Promise[Any]:
-        """Ask it; the answer is its CallResult, or an error. Raises if nobody can be asked."""
+        """Ask the metrics process; the answer is its CallResult, or an error.
+
+        Raises Unsupported or Unavailable without such a process.
+        """
         if not self._is_there:
             raise Unsupported(_NONE)
         serials = self._find_serials((METRICS,))

@@ -1,4 +1,4 @@
-"""Ports that other servers have, too: new connections go to those while this server leaves.
+"""Ports that other servers have, too: new connections go to them while this server leaves.
 
 Does no I/O.
 """

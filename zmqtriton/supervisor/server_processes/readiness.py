@@ -1,7 +1,7 @@
 """Asks models that define is_ready, for the readiness probes of clients.
 
-There is one question at a time for each instance; whoever asks meanwhile shares its answer. After a
-limit an instance counts as not ready until it has answered. Does no I/O.
+There is one question at a time for each instance; further probes share its answer. If it takes too
+long, the instance counts as not ready until it has answered. Does no I/O.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _ReadinessCheck:
         self.number = number
         self.timer = timer
         self.answer = Promise[bool]()
-        #: Nobody waits for it any more.
+        #: True once the time for the answer is over; no probe waits for it.
         self.is_overdue = False
 
 

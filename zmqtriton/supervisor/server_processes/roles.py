@@ -9,7 +9,7 @@ ARBITER = "http-arbiter"
 HTTP = "http"
 GRPC = "grpc"
 METRICS = "metrics"
-#: A process of a user's that takes part as a frontend and serves nobody but itself.
+#: A process of the user's program that takes part as a frontend, for its own requests.
 GUEST = "guest"
 #: Forks stubs. It talks to the supervisor only and is not introduced to the broker.
 FORK_SERVER = "fork-server"
@@ -39,15 +39,15 @@ _KEEP_CATALOGUES = (HTTP, GRPC, *LOCAL_SERVICES, METRICS, GUEST, *TELLING)
 CATALOGUE_ROLES = _RolesWithAddOns(*_KEEP_CATALOGUES)
 #: Roles that talk to the broker. It knows the groups of others too, to kill them one day.
 BROKERED_ROLES = _RolesWithAddOns(*_KEEP_CATALOGUES, "stub")
-#: Roles that serve requests: a change holds only when they know of it. A guest may be halted by a
-#: debugger, and nobody waits for it.
+#: Roles that serve requests: a change is complete when all of them know it. Guests are left out,
+#: since a debugger may halt one.
 SERVING_ROLES = LOCAL_SERVICES | {HTTP, GRPC}
 #: Roles that report to have opened; the arbiter does by the processes that it forks. The server is
 #: open when each role has.
 OPENING_ROLES = SERVING_ROLES | {ARBITER, METRICS}
 #: Roles that tell balancers whether the server is ready.
 READINESS_ROLES = SERVING_ROLES | TELLING | {METRICS}
-#: They end before the models do; metrics can be read until the end.
+#: Roles whose processes end before the models; the metrics process serves until the end.
 CLIENT_FACING_ROLES = SERVING_ROLES | {ARBITER}
-#: They do what is left to do when the supervisor has died, and end by themselves.
+#: Roles whose processes outlive a dead supervisor to clean up, and end by themselves.
 OUTLIVING_ROLES = TELLING | {BROKER}

@@ -1,8 +1,8 @@
 """Tells the service manager of the server's state: ready, alive, stopping, and a status line.
 
 The server counts as alive when this code runs and the broker has answered a question since the last
-time. Otherwise systemd hears nothing and finally restarts the server. Of two servers, one of which
-takes the place of the other, one speaks. Does no I/O.
+message. Otherwise systemd gets no message, and restarts the server in the end. During a take-over
+only one of the two servers sends messages. Does no I/O.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ServiceManager:
             self._notify("WATCHDOG=1")
 
     def hand_over(self, pid: int) -> None:
-        """Say that another server is the service's main process, and nothing more."""
+        """Report another server as the service's main process; send nothing after that."""
         self._notify(f"MAINPID={pid}")
         self._is_main = False
 

@@ -1,9 +1,9 @@
 """The orderly shutdown.
 
-Clients are told to go and end the sequences that they have begun, frontends finish their requests,
-then models are unloaded, then all other processes end. A caller ends before the models that it
+Frontends ask clients to leave, and clients end their open sequences. Then frontends finish their
+requests, models are unloaded, and all other processes end. A caller ends before the models that it
 calls, so that no admitted request fails. A second request to stop, or the end of the time allowed,
-ends everything at once.
+ends all processes at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ShutdownPhase(Enum):
     OVER = "over"
 
 
-#: Phases in which requests of clients are still running.
+#: Phases with running requests of clients.
 _WAITING = frozenset({ShutdownPhase.SEQUENCES, ShutdownPhase.CLOSING})
 
 

@@ -57,7 +57,7 @@ Provider = Union[str, Tuple[str, Dict[str, str]]]
 
 
 class Plan(NamedTuple):
-    """Everything that a session depends on; two that are equal make the same session."""
+    """The settings of a session; equal plans make equal sessions, so that one can be shared."""
 
     path: str
     intra_op_threads: int
@@ -144,7 +144,7 @@ def find_model(config: dict[str, Any]) -> str:
 
 
 def _providers(config: dict[str, Any], kind: str, device: str) -> list[Provider]:
-    """Return the execution providers, in the order in which they take nodes."""
+    """Return the execution providers; the first one that can takes a node of the graph."""
     accelerators = (config.get("optimization") or {}).get("execution_accelerators") or {}
     providers: List[Provider] = []
     if kind == "GPU":

@@ -39,7 +39,7 @@ _INDEXED = re.compile(r".*__(\d+)")
 
 class Argument(NamedTuple):
     name: str
-    #: It is a dictionary or a list of tensors.
+    #: True for a dictionary of tensors, and for a list of tensors.
     is_dictionary: bool = False
     is_list: bool = False
 

@@ -154,7 +154,7 @@ def _strings(name: str, texts: list[str]) -> Any:
 
 
 def _log_probabilities(steps: Any, count: int) -> str:
-    """Return the alternatives of the last tokens as JSON, "null" if nobody has asked for them."""
+    """Return the alternatives of the last tokens as JSON, "null" if the request has none."""
     if steps is None:
         return "null"
     return json.dumps(

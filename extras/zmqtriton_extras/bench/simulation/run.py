@@ -1,7 +1,7 @@
 """One simulated run: arrivals, a broker's core, a frontend, stubs that take their time, and events.
 
-The core is the one that serves; only what surrounds it is simulated. It is told the time of each
-event, so an hour takes seconds. A seed decides the load, so that two settings meet the same
+The core is the code of a real broker; only its surroundings are simulated. It gets the time with
+each event, so an hour takes seconds. A seed decides the load, so that two settings meet the same
 requests.
 """
 

@@ -19,7 +19,7 @@ class Budget:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:
-        """Take this many bytes; False without room for them."""
+        """Reserve `size` bytes of the budget; False if too little is left."""
         with self._lock:
             if self.held + size > self._limit:
                 return False
@@ -42,7 +42,7 @@ class Capture(NamedTuple):
     request: Frame
     responses: list[Frame]
     end: dict[str, Any]
-    #: Its bytes of the budget, which the writer gives back.
+    #: Bytes of the budget that it holds; the writer gives them back.
     size: int
 
 

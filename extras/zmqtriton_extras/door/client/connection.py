@@ -224,9 +224,9 @@ class Door:
     def __init__(
         self, path: str, *, keys: Mapping[str, str] | None = None, timeout_s: float = _HELLO_S
     ) -> None:
-        """Connect. Raises Unavailable if nobody answers at this path in time.
+        """Connect to a server. Raises Unavailable if none answers at this path in time.
 
-        `keys` are those of verbs that the operator restricts, by their names.
+        `keys` has the keys of restricted verbs, by their names.
         """
         self._keys: dict[str, Any] = {"keys": dict(keys)} if keys else {}
         self._conversation = Conversation(path)

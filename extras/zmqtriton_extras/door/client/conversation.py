@@ -61,7 +61,7 @@ class Message:
 
 
 class Inbox:
-    """The messages for one request that nobody has taken yet."""
+    """The messages to one request that its caller has not taken yet."""
 
     __slots__ = ("messages", "number", "waiting")
 
@@ -95,7 +95,7 @@ class Conversation:
         #: The loop that watches the socket.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits_ms = -1
-        #: Requests that nobody waits for, to be cancelled when that can be said.
+        #: Requests without a caller, which the next message cancels.
         self._abandoned: deque[int] = deque()
         self._is_sending = False
         self._thread = threading.get_ident()
@@ -143,10 +143,10 @@ class Conversation:
             self._send("credit", inbox.number, {"responses": responses})
 
     def cancel(self, inbox: Inbox) -> None:
-        """Cancel a request, if it is not answered: nobody waits for it any more.
+        """Cancel a request that has no response yet, since its caller does not wait any more.
 
         Destructors may call this, in any thread and while another message is being sent: then the
-        next message says it.
+        request is cancelled with the next message.
         """
         if self._open.pop(inbox.number, None) is None or self.is_closed:
             return
@@ -260,7 +260,7 @@ class Conversation:
         inbox.wake()
 
     def _check_connection(self) -> None:
-        """Give up open requests if the connection has ended: nobody will answer them."""
+        """Fail open requests if the connection has ended: they will get no response."""
         while (event := messages.connection_event(self._monitor)) is not None:
             has_begun, _ = event
             if not has_begun:

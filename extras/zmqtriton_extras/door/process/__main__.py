@@ -1,8 +1,8 @@
 """The process of the door: `python -m zmqtriton_extras.door.process --lifeline FD --socket FD`.
 
-Started by the supervisor, which has bound the socket, and tells it over the lifeline who it is,
-when to listen and when to stop. Ends with status 0 once it was told to stop; the end of the
-lifeline ends it at once.
+The supervisor starts it with a bound socket, and sends its Bootstrap and the commands to listen and
+to stop over the lifeline. It ends with status 0 after the command to stop, and at once when the
+lifeline ends.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Fields:
         return name in self._document
 
     def check_known(self) -> None:
-        """Raise InvalidArgument if there are fields that nobody has read."""
+        """Raise InvalidArgument if the document has fields that no verb has read."""
         unknown = self._document.keys() - self._read
         if unknown:
             name = min(map(str, unknown))

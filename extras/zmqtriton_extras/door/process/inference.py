@@ -209,7 +209,7 @@ class Asker(Protocol):
         """Return the room of responses of a stream that wait to be sent."""
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Note that it is the client's turn in this block: it has to grant more."""
+        """Count a stream as waiting for its client in this block: it must grant more messages."""
 
     async def send(self, message: Message, arrivals: Arrivals) -> None:
         """Send another message when there is room for it."""
@@ -218,7 +218,7 @@ class Asker(Protocol):
         """Begin no further request until this one has its place in the order of requests."""
 
     def let_go(self, number: int) -> None:
-        """End that."""
+        """Let further requests begin: this one has its place, or has failed."""
 
 
 class DoorInference(PendingRequest):

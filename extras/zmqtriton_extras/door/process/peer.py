@@ -26,13 +26,13 @@ from zmqtriton_floor.errors import (
 from zmqtriton_frontends.inference import OpenSequences
 from zmqtriton_frontends.process import Arrivals, ClientAccount, ClientProgress, Ledger, Share
 
-#: While so much is open, the next request waits.
+#: Maximum number and bytes of a client's open requests; beyond them the next request waits.
 _MAX_OPEN = 1024
 _MAX_BYTES = 64 << 20
 #: Messages up to this size are copied by ZeroMQ and are not booked once it has them; with the
 #: high-water mark of the socket that is at most 1 MiB.
 COPIED_BYTES = 16 << 10
-#: While so much of large answers is unread, streams wait.
+#: Maximum bytes of unread large responses of a client; beyond it its streams wait.
 _UNREAD_BYTES = 4 << 20
 #: Maximum number of unread messages of a client that continues to send requests.
 _MAX_UNREAD = 4096
@@ -73,7 +73,8 @@ class Peer:
         Once the server is leaving, final messages say so, if no sequence is open.
         """
         self._is_leaving = is_leaving
-        #: A client that has begun some is not told to go: another server does not know them.
+        #: Open sequences of the client. While it has any, it is not asked to leave, since another
+        #: server does not know them.
         self.sequences = OpenSequences()
         self.user = user
         #: The name of the client in logs.

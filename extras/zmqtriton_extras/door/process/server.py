@@ -42,7 +42,8 @@ _log = logging.getLogger(__name__)
 _UNREAD, _AHEAD = 64, 4
 #: Messages that are read before others have their turn on the loop.
 _MAX_A_TURN = 64
-#: A client that has asked nothing for so long has heard that the server stops, or will not ask.
+#: Seconds without a question of a client after which the door may close: the client knows that the
+#: server stops, or sends nothing.
 _QUIET_S = 1.0
 #: Time for sending the last responses.
 _LINGER_MS = 1000
@@ -75,7 +76,7 @@ class DoorServer(Service):
         #: The connections that there are, with the routing id of the client once it has asked.
         self._connections: dict[int, bytes] = {}
         self._max_connections = max_connections()
-        #: Peers for which ZeroMQ has no room.
+        #: Peers with a full queue of ZeroMQ, so that nothing can be sent to them now.
         self._blocked: dict[Peer, None] = {}
         self._is_read_due = False
         self._path = ""
@@ -101,7 +102,7 @@ class DoorServer(Service):
         return len(self._connections)
 
     async def end(self, within_s: float) -> None:
-        """Let nobody connect any more; what clients ask before they have heard is answered."""
+        """Refuse new connections; requests of clients that are still connected are answered."""
         with suppress(OSError):  # the directory is gone
             os.unlink(self._path)
 

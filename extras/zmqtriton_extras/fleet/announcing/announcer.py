@@ -46,13 +46,13 @@ _OPENING_EVERY_S = 0.1
 _LONGEST_WAIT_S = 3600.0
 #: The pause after a failure: the first one, and the longest.
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 15.0
-#: The least time between two announcements; what changes meanwhile is told in one.
+#: Minimum seconds between two announcements; one announces all changes since the last.
 APART_S = 0.1
 #: Tells a place; raises AnnounceError.
 Tell = Callable[[bytes, float], None]
 
 _MAX_TOKEN = 16 << 10
-#: Addresses for documentation, which nobody has: nothing is sent there.
+#: Addresses reserved for documentation, to find the default route; nothing is sent there.
 _ELSEWHERE = [(socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")]
 
 
@@ -123,7 +123,7 @@ def _authorization(token_file: str) -> dict[str, str]:
 
 
 def own_host(place: str) -> str:
-    """Return this machine's address as `place` sees it, else as the default route has it."""
+    """Return the address of this machine that `place` sees, else that of the default route."""
     seen_from = [*_resolve(urlsplit(place).hostname or ""), *_ELSEWHERE]
     for family, address in seen_from:
         if address_here := _source(family, address):
@@ -142,7 +142,7 @@ def _resolve(host: str) -> list[tuple[int, str]]:
 
 
 def _source(family: int, host: str) -> str:
-    """Return the address from which packets to this host would go; "" if there is no way."""
+    """Return the source address of packets to a host; "" without a route."""
     with socket.socket(family, socket.SOCK_DGRAM) as end, suppress(OSError):
         end.connect((host, 9))  # of a datagram socket: nothing is sent
         return str(end.getsockname()[0])
@@ -150,15 +150,15 @@ def _source(family: int, host: str) -> str:
 
 
 class AnnouncementSchedule:
-    """The times at which a place is told: at news, again after a failure, and now and then anyhow.
+    """The times of announcements to a place: after changes, after failures, and at intervals.
 
-    Only the newest state is worth telling, so nothing is queued. Does no I/O and knows no clock.
+    Only the newest state is announced, so nothing is queued. Does no I/O and knows no clock.
     """
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         self._has_news = False
-        #: Nothing is told before.
+        #: Time before which nothing is announced.
         self._earliest_s = 0.0
         #: Never, before there was something to tell.
         self._told_s = math.inf
@@ -169,7 +169,7 @@ class AnnouncementSchedule:
         return self._pause_s > 0
 
     def has_changed(self) -> None:
-        """Take note that there is something new to tell."""
+        """Plan an announcement of a change."""
         self._has_news = True
 
     def due_s(self) -> float:
@@ -177,7 +177,7 @@ class AnnouncementSchedule:
         return self._earliest_s if self._has_news else self._told_s + self._interval_s
 
     def begin(self) -> None:
-        """Take note that the present state is being announced; later changes are news."""
+        """Record the start of an announcement; changes from now on need another one."""
         self._has_news = False
 
     def succeeded(self, now_s: float) -> None:
@@ -192,7 +192,7 @@ class AnnouncementSchedule:
 
 
 class Courier:
-    """Tells one place. Its announcements go through one thread, so that the last is the last."""
+    """Sends announcements to a place, through one thread, so that they arrive in order."""
 
     def __init__(self, place: str, settings: FrontendSettings, process: Process) -> None:
         self._place = place.partition("?")[0]  # what follows may be secret

@@ -20,7 +20,7 @@ class AnnouncementOptions(NamedTuple):
 
 
 def place(value: str) -> str:
-    """Return the name of a file, or the URL of somebody who takes announcements."""
+    """Return the name of a file, or the URL of a program that takes announcements."""
     if "://" not in value:
         if not value:
             raise BadValue("The name of a file, or a URL, is missing.")

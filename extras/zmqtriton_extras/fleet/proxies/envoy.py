@@ -21,7 +21,7 @@ _TYPE = "type.googleapis.com/envoy.extensions"
 _SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"
 _UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _LONGEST = "600s"
-#: Nothing that a server has begun with is sent again.
+#: Conditions of a retry: only requests that no server has begun with are sent again.
 _RETRY_UNSENT = "connect-failure,refused-stream,reset-before-request"
 _SEQUENCES, _AFFINITY = "_sequences", "_affinity"
 

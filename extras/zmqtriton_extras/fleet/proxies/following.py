@@ -42,7 +42,7 @@ class Running(Protocol):
 
 
 class Target(NamedTuple):
-    """The file of the configuration, and how the proxy hears of each change of it."""
+    """The file of the proxy's configuration, and the means that applies a change of it."""
 
     path: Path
     #: The command that has the proxy read it again.
@@ -65,7 +65,8 @@ class Follower:
         self._membership = Membership(self._remembered())
         #: Last announcement of each server and its time, by address.
         self._received: dict[str, tuple[Mapping[str, Any], float]] = {}
-        #: Nothing, so that the proxy is told at least once: an earlier run may have ended before.
+        #: Last configuration. It is empty at first, so that the proxy is reloaded at least once: an
+        #: earlier run may have ended between the file and the reload.
         self._text = ""
         #: Configuration with which the proxy was reloaded last.
         self._loaded = ""
@@ -86,7 +87,7 @@ class Follower:
             self._changed.clear()
 
     def receive(self, announcements: Iterable[Mapping[str, Any]]) -> None:
-        """Take note of what servers announce here. Raises InvalidArgument."""
+        """Record announcements of servers, the newest of each. Raises InvalidArgument."""
         for announcement in announcements:
             node = node_of(announcement)
             before = self._received.get(node.http) if node else None

@@ -23,7 +23,7 @@ def is_plain(model: str) -> bool:
 
 
 class Group(NamedTuple):
-    """Servers that are probed for one thing, and that requests are dealt among."""
+    """Servers with a common probe, of a model or the server; they share requests."""
 
     #: Name within the proxy, of letters, digits and underscores.
     name: str
@@ -66,7 +66,8 @@ class Layout(NamedTuple):
     statistics: str
     #: Requests with an equal value of this header go to the same server.
     sequence_header: str
-    #: Others with an equal value of this one do while that server is not too busy; "" for none.
+    #: Header of affinity: other requests with an equal value of it also go to the same server,
+    #: unless that server is too busy; "" for none.
     affinity_header: str = ""
     #: Requests over gRPC that have a model's name in this header go to servers with that model.
     model_header: str = ""
@@ -82,7 +83,7 @@ class Layout(NamedTuple):
     probe_headers: tuple[tuple[str, str], ...] = ()
     #: A request may be executed twice, if the server that had it has died.
     may_repeat: bool = False
-    #: The socket on which the proxy takes commands; "" for none.
+    #: Path of the socket for commands to the proxy; "" for none.
     socket: str = ""
 
     def model_groups(self) -> Iterator[Group]:

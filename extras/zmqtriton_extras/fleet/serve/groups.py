@@ -82,10 +82,10 @@ class _Fields(BaseModel):
 
 class Group(_Fields):
     model_repository: Annotated[Texts, Field(min_length=1)]
-    #: None for all models of the repositories.
+    #: Names of the models that the servers load; None for all models of the repositories.
     models: Models | None = None
     min_replicas: PositiveInt = 1
-    #: None for as many as there are at least.
+    #: Maximum number of servers; None for the minimum, so that the number is fixed.
     max_replicas: PositiveInt | None = None
     #: Resources that Ray reserves for each server.
     cpus: NonNegativeFloat = 1.0

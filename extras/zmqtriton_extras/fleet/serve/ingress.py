@@ -128,7 +128,7 @@ class Relay:
     async def relay_stream(
         self, method: str, request: bytes, metadata: Pairs
     ) -> AsyncIterator[GrpcAnswer]:
-        """Send one message of a stream, and yield the responses."""
+        """Send a request on a stream of its own, and yield its responses."""
         call = self._grpc.stream_stream(_SERVICE + method)(iter((request,)), metadata=metadata)
         try:
             async for response in call:
@@ -240,7 +240,7 @@ def _finish(answer: GrpcAnswer, grpc_context: Any) -> Message:
 
 
 async def _stream(self: Entrance, request_stream: Any, grpc_context: Any) -> AsyncIterator[Message]:
-    """Answer one message of the stream after the other, as a server does with a sequence."""
+    """Answer the messages of a stream in their order, as a server does with a sequence."""
     metadata = forwarded_metadata(grpc_context.invocation_metadata())
     try:
         async for request in request_stream:

@@ -37,7 +37,7 @@ class Membership:
         return [self._members[http].node for http in sorted(self._doubted)]
 
     def hear(self, nodes: Iterable[Node]) -> None:
-        """Take note of all that is said of servers now."""
+        """Update the members from all current descriptions; those without one are doubted."""
         self._doubted = set(self._members)
         for node in nodes:
             member = self._members.get(node.http)
@@ -49,7 +49,7 @@ class Membership:
             self._doubted.discard(node.http)
 
     def judge(self, http: str, *, answers: bool) -> None:
-        """Take note of whether a doubted server has answered."""
+        """Keep a doubted server that answers; remove it after MISSES probes without an answer."""
         member = self._members[http]
         misses = 0 if answers else member.misses + 1
         if misses >= MISSES:

@@ -12,9 +12,10 @@ from zmqtriton_floor.errors import InvalidArgument
 
 #: The format of announcements that is understood here.
 _FORMAT = 1
-#: Told by servers; and judged by who has not heard of one for too long.
+#: States of servers that are gone: the first is announced by the server, the second is concluded
+#: from missing announcements.
 ENDED, STALE = "ended", "stale"
-#: Nobody can connect yet.
+#: State of a server that clients cannot connect to yet.
 STARTING = "starting"
 #: Intervals without an announcement after which a server counts as gone.
 STALE_AFTER_INTERVALS = 3
@@ -99,7 +100,7 @@ def _split(address: str, text: str) -> tuple[str, int]:
 
 
 def parse_address_list(text: str) -> list[Node]:
-    """Parse one address per line, without comments behind #. Raises InvalidArgument."""
+    """Parse addresses, one a line, without comments behind #. Raises InvalidArgument."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [parse_address(line) for line in lines if line]
 
@@ -163,7 +164,7 @@ def _wanted_models(entries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def merge(nodes: Iterable[Node]) -> list[Node]:
-    """Return one entry for each address, the newest, in the order of their first mention."""
+    """Return the newest entry of each address, in the order of their first mention."""
     newest: dict[str, Node] = {}
     for node in nodes:
         newer = newest.get(node.http)

@@ -24,7 +24,7 @@ _NOT_READY = 400
 
 
 class NodeService:
-    """Raises ZmqTritonError for a refusal, and NoServerError if nobody answers."""
+    """HTTP service of one server. Raises its refusal as ZmqTritonError, or NoServerError."""
 
     def __init__(self, node: Node, headers: Mapping[str, str], timeout_s: float) -> None:
         self.node = node

@@ -246,7 +246,7 @@ class BatchRoutes(_Asking):
 
 
 async def _parts(req: HttpRequest) -> AsyncIterator[bytes]:
-    """Iterate over the body as it comes, of which no more is held. Raises if it is not whole."""
+    """Iterate over the body as it comes, holding one piece. Raises if it is not whole."""
     read = req.begin_body()
     while True:
         for piece in read.pieces:

@@ -38,7 +38,7 @@ _TOO_MANY, _UNAVAILABLE = 429, 503
 _MAX_TRIES = 3
 #: The limit of an answer, which lies in memory until its job has ended.
 _MAX_BYTES = 256 << 20
-#: Size of a response from which the free space on disk is checked, and again when it has doubled.
+#: Bytes of a response before the first check of the free space on disk; the next is at twice that.
 _CHECKED_BYTES = 1 << 20
 #: A longer error is no document that is worth the time of all jobs.
 _MAX_ERROR_BYTES = 64 << 10
@@ -90,7 +90,7 @@ class Reply:
         self._fault_of = fault_of
         self._check_at = _CHECKED_BYTES
         self._status = 0
-        #: Without the length, which is not known before the end.
+        #: Headers of the response, without the length, which is only known at the end.
         self._headers: list[tuple[str, str]] = []
         self._parts: list[bytes] = []
         self._size = 0

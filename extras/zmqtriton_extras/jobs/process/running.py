@@ -187,7 +187,7 @@ class Running:
         return job
 
     def begin_worker(self, model: str) -> bool:
-        """Begin one more task for a model that has a new job; False if enough of them work."""
+        """Start another task for a model with a new job; False if its limit is reached."""
         line = self._lines[model]
         line.is_woken = True
         limit, may_repeat = self._rules_of(model)
@@ -264,7 +264,7 @@ class Running:
         return job
 
     def _fill(self, line: _Line, model: str, may_repeat: bool) -> asyncio.Task[None]:
-        """Begin more jobs of a model on disk; done when that is durable."""
+        """Claim jobs of a model on disk for its tasks; the result is there when that is durable."""
 
         async def begin(limit: int) -> None:
             claim = partial(Store.claim_some, model=model, may_repeat=may_repeat, limit=limit)

@@ -79,7 +79,7 @@ _FREE = "NOT EXISTS(SELECT 1 FROM held WHERE job=jobs.id)"
 #: beside that of its request.
 _ROW_BYTES = 1024
 _SWEPT_AT_ONCE = 200
-#: The places in a queue that are told apart; each costs a step.
+#: Maximum place in a queue that is reported; counting up to it costs a step for each place.
 MAX_PLACE = 10_000
 _ANY_NUMBER = 1 << 62
 _BODIES = "bodies"
@@ -107,7 +107,7 @@ class Submission(NamedTuple):
     path: str
     query: str
     headers: str
-    #: None if it lies in a file.
+    #: Bytes of the request's body; None if they are in a file.
     body: bytes | None
     body_bytes: int
     #: The URL of its webhook, and who that is; "" without one.
@@ -145,7 +145,7 @@ class Outcome(NamedTuple):
     headers: str = "[]"
     reply: bytes = b""
     reason: str | None = None
-    #: A job that is queued again begins no earlier.
+    #: Time before which a job that was queued again does not begin.
     not_before: float = 0.0
 
 
@@ -213,7 +213,7 @@ class Store:
             self._database.execute("ROLLBACK")
 
     def attempt(self, work: Callable[[Store], _T]) -> _T:
-        """Perform a piece of work in a transaction, of which nothing is kept if it raises."""
+        """Perform a piece of work in a transaction; an exception rolls all of it back."""
         gone = len(self._gone)
         self._database.execute("SAVEPOINT work")
         try:
@@ -599,7 +599,7 @@ class Store:
         return len(failed)
 
     def purge(self, jobs: Sequence[str]) -> int:
-        """Remove those of the jobs that have ended; return how many there are."""
+        """Remove the ended ones of some jobs; return their number."""
         ended = [job for job in jobs if self._find_free(job).state not in (QUEUED, RUNNING)]
         for job in ended:
             self.drop(job)

@@ -1,8 +1,9 @@
-"""The one thread that has the store: work that comes meanwhile shares the next commit.
+"""The one thread that uses the store: work that comes during a commit shares the next one.
 
-It has the marks of jobs that are executed, too: a file that outlives the process, but not the
+The thread also has the marks of jobs in execution: a file that outlives the process, but not the
 machine. A job begins on disk a moment before it is executed. After the death of the process the
-marks tell which executions had begun; no disk is waited for. After a power cut nothing is known.
+marks show the executions that had begun, without a wait for the disk. After a power cut they are
+not known.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _LEAST_BYTES = 256 << 10
 
 _Waiting = tuple[Callable[[Store], Any], "asyncio.Future[Any]"]
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-#: The sizes of the head and of a mark, none of which lies in two pages: a kill tears none.
+#: Bytes of the head and of a mark. They divide a page, so that a kill never leaves half a mark.
 _HEAD_BYTES, _MARK_BYTES = 64, 32
-#: The marks for which there is room on the disk from the start.
+#: Number of marks with room on the disk from the start.
 _USUAL = 256
 
 
@@ -111,7 +112,7 @@ class StoreThread:
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         #: Done when this process is the one that has the jobs of the directory.
         self.opened: asyncio.Future[None] = self._loop.create_future()
-        #: Why it is not open yet; it is tried again.
+        #: Error of the last attempt to open the store, which is repeated; None once it is open.
         self.problem: Exception | None = None
         self._writing = Trouble("jobs cannot be written", "jobs can be written again")
         #: Marks of the jobs that this process executes; there once the store is open.
@@ -240,7 +241,7 @@ def _settle_all(waiting: list[_Waiting], results: list[tuple[Any, Exception | No
 
 
 def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception | None]:
-    """Perform one piece of work. Raises an error that has ended the transaction."""
+    """Perform a piece of work; return its result or error. Raises if the transaction has ended."""
     try:
         return store.attempt(work), None
     except Exception as error:

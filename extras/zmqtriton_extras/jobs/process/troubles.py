@@ -1,4 +1,4 @@
-"""Troubles that last, in the log: once at the beginning, and once at the end."""
+"""Log lines about lasting troubles: one at the beginning, and one at the end."""
 
 from __future__ import annotations
 

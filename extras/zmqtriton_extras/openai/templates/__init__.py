@@ -17,7 +17,7 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 _MAX_TEMPLATES = 64
 
 
-#: A prompt may have so many bytes.
+#: Maximum bytes of a prompt.
 MAX_BYTES = 64 << 20
 #: Requests and answers begin with their length.
 LENGTH_BYTES = 4

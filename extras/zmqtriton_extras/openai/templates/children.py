@@ -1,7 +1,7 @@
 """The processes that render chat templates: one for each model that has been asked lately.
 
-A template is code that comes with a model, and any of it may run for ever. In a process of its own
-it has a time and a memory, keeps nobody but its own model's chats waiting, and is ended.
+A template is code that comes with a model, and may run forever. In a process of its own its time
+and memory are limited, it only delays chats of its own model, and it can be killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_PROCESSES = 8
 _IDLE_S = 60.0
 #: Chats of one model that wait for its process.
 _MAX_WAITING = 256
-#: Its variables; what else the server has is not for models.
+#: Environment variables of the process; others of the server may be secret.
 _VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 _ERRORS = {"InvalidArgument": InvalidArgument, "Unsupported": Unsupported}
 
@@ -111,7 +111,7 @@ class Child:
         self._process = None
 
     async def close(self) -> None:
-        """End it, and return when it has ended."""
+        """End the process, and wait until it has ended."""
         process = self._process
         self.end()
         if process is not None:

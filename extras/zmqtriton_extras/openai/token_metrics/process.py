@@ -25,7 +25,7 @@ from zmqtriton_standard.metrics.model_metrics import render
 
 _log = logging.getLogger(__name__)
 
-#: The limit of bytes that a frontend has not read; it is told no more then.
+#: Maximum unread bytes of a frontend; beyond it the frontend gets no news.
 _MAX_UNREAD_BYTES = 1 << 20
 _BALANCE_FIELDS = 3
 _COUNTER, _HISTOGRAM = 0, 2

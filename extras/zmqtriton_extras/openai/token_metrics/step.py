@@ -40,7 +40,7 @@ _MAX_EXACT_BYTES = 1 << 20
 #: The share of the newest request in the usual tokens of a model.
 _NEWEST = 0.25
 _YES = ("true", "1", "yes", "on")
-#: The first line of a frontend, which wants to be told.
+#: First line of a frontend, which subscribes to news.
 HELLO = b"[]\n"
 _READ_BYTES = 64 << 10
 

@@ -72,7 +72,7 @@ def add_sub_example(
 
 
 def add_sub_example_thread(workspace: Path, logger: logging.Logger) -> None:
-    """Do the same with a server in a script of its own.
+    """Start a server in a script of its own, and send a request to its model.
 
     Raises PyTritonRuntimeError if the script fails, too.
     """

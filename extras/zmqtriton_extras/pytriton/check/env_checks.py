@@ -1,4 +1,4 @@
-"""The environment, written to a log that can be sent to somebody else."""
+"""The environment, written to a log that a user can send with a report."""
 
 from __future__ import annotations
 

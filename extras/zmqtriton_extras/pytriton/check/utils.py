@@ -107,7 +107,7 @@ class ScriptThread(threading.Thread):
 
 
 def find_free_port() -> int:
-    """Return a port of this machine on which nobody listens."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]

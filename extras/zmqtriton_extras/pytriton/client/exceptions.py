@@ -26,7 +26,7 @@ class PyTritonClientInvalidUrlError(PyTritonClientValueError):
 
 
 class PyTritonClientTimeoutError(PyTritonClientError):
-    """Raised if the server, the model or an answer does not come in time, or nobody listens."""
+    """Raised if there is no server, or if it, the model or a response is not ready in time."""
 
 
 class PyTritonClientModelUnavailableError(PyTritonClientError):

@@ -34,7 +34,7 @@ LATEST_MODEL_VERSION = "<latest>"
 
 #: A question is given this long even if less is left: 0 s asks whether it is so now.
 _MIN_QUESTION_S = 1.0
-#: Between two questions: soon at first, then seldom enough for hundreds of clients.
+#: Seconds between two questions: short at first, then long enough for hundreds of clients.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 #: Errors that mean that a server is not ready.

@@ -1,4 +1,4 @@
-"""Parts that the user's configuration of a model and the server's have in common.
+"""The common parts of the user's configuration of a model and the server's.
 
 The fields are those of config.pbtxt, and so are their meanings.
 """
@@ -21,7 +21,7 @@ class TimeoutAction(enum.Enum):
     """The fate of a request whose time in the queue is up."""
 
     REJECT = "REJECT"
-    #: It waits until all others of its priority level and of higher ones are done.
+    #: The request waits until all others of its priority level and of higher ones are done.
     DELAY = "DELAY"
 
 

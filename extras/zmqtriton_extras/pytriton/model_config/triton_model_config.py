@@ -16,7 +16,7 @@ class ResponseCache:
 
 @dataclass
 class TensorSpec:
-    """An input or output of which everything is known."""
+    """An input or output with its name, shape and data type."""
 
     name: str
     shape: tuple[int, ...]

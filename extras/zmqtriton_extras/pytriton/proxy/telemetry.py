@@ -16,7 +16,7 @@ _tracer: Any = None
 
 
 def set_telemetry_tracer(tracer: Any) -> None:
-    """Use this tracer in the whole process. It can be set once; ValueError tells so."""
+    """Set the tracer of the whole process. Raises ValueError if there is one already."""
     global _tracer
     if _tracer is not None:
         raise ValueError("Telemetry tracer is already set")

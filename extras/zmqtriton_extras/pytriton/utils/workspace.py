@@ -17,7 +17,7 @@ class Workspace:
     def __init__(self, workspace_path: str | Path | None = None) -> None:
         """Make the directory, or a new temporary one. Raises OSError.
 
-        What is there already is somebody else's, and would be removed: FileExistsError.
+        Raises FileExistsError for an existing directory, since its files would be removed.
         """
         if workspace_path is None:
             self._path = Path(tempfile.mkdtemp(prefix=_PREFIX))

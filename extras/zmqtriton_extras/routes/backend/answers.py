@@ -28,7 +28,7 @@ class Answer:
         self._request = request
         self._sender = request.get_response_sender()
         self.is_begun = self.is_ended = False
-        #: Set when it has begun.
+        #: Event that is set when the response has begun.
         self.begun = asyncio.Event()
         self._head: Any = None
 

@@ -191,7 +191,7 @@ class Infer:
         self.ask_stream: Any = None
 
     async def __call__(self, inputs: Dict[str, Any], **more: Any) -> Dict[str, Any]:
-        """Ask this model, or another one by `model="name"`; return its outputs by name."""
+        """Call the route's model, or another one by `model="name"`; return outputs by name."""
         outputs: Dict[str, Any] = await self._bound(self.ask)(inputs, **more)
         return outputs
 

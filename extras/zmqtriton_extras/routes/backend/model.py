@@ -1,4 +1,4 @@
-"""Runs the routes of one model: its routes.py, for which this is the model.
+"""The model of another model's routes: it runs their routes.py.
 
 Its requests to models are BLS, as of any model's code.
 """
@@ -62,7 +62,7 @@ class TritonPythonModel:
         self._application = Application(app) if callable(app) else None
         #: The threads of routes that are no coroutines.
         self._threads = ThreadPoolExecutor(_MAX_THREADS, "route")
-        #: Their calls that run on after the client was answered or has left, and since when.
+        #: Calls in these threads that still run after the client has left, with their time of loss.
         self._lost: Dict[Any, float] = {}
         self._starting: Any = None
         self._active: Set[Any] = set()
@@ -197,7 +197,7 @@ class _LateError(Exception):
 
 
 def _load(directory: str) -> Any:
-    """Import routes.py, for which `zmqtriton.routes` is there in every Python."""
+    """Import routes.py; `zmqtriton.routes` can be imported in it with any Python."""
     if importlib.util.find_spec("zmqtriton") is None:
         package = types.ModuleType("zmqtriton")
         package.__path__ = []

@@ -41,7 +41,7 @@ class File(NamedTuple):
     #: Name that its client gave it; never use it as a path.
     filename: str
     content_type: str
-    #: Its contents; valid while the route runs.
+    #: Contents of the file; valid while the route runs.
     view: memoryview
 
     @property

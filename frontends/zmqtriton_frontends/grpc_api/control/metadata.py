@@ -38,9 +38,9 @@ _MODEL_READY = message("inference.ModelReadyResponse")
 _CHECK_REQUEST = message("grpc.health.v1.HealthCheckRequest")
 _CHECK = message("grpc.health.v1.HealthCheckResponse")
 
-#: How often a watched readiness is checked; what watchers see is as old as this.
+#: Seconds between two checks of a watched readiness; what watchers see is as old as this.
 _LOOK_S = 0.1
-#: How often models with an is_ready are asked.
+#: Seconds between two questions to models with an is_ready.
 _ASK_S = 1.0
 
 
@@ -51,13 +51,13 @@ class Health:
         self._gateway = gateway
         self._readiness = Readiness(gateway)
         self._watchers = 0
-        #: The last answer of models with an is_ready, and the task that asks them while somebody
-        #: watches.
+        #: The last answer of models with an is_ready, and the task that asks them while there are
+        #: watchers.
         self._models_say = True
         self._asking: asyncio.Task[None] | None = None
-        #: All watchers wait for this; None if there are none.
+        #: Done when the readiness has changed, or may have; None while no watcher waits for that.
         self._change: asyncio.Future[None] | None = None
-        #: What they were told last; None if they were told different things.
+        #: Readiness that the watchers have seen last; None if they have seen different ones.
         self._last: bool | None = None
 
     async def live(self, _data: bytes, _call: RpcCall) -> bytes:
@@ -105,7 +105,7 @@ class Health:
         )
 
     async def _ask_models(self) -> None:
-        """Ask once and return; go on asking as long as somebody watches."""
+        """Ask once and return; go on asking as long as there are watchers."""
         if self._asking is None:
             self._asking = asyncio.create_task(self._go_on_asking())
             if (
@@ -124,7 +124,7 @@ class Health:
                 self._models_say = await self._readiness.of_server()
 
     async def _changed(self, last: bool) -> None:
-        """Return when the readiness has changed, or may have."""
+        """Wait until the readiness has changed, or may have."""
         if self._change is None:
             loop = asyncio.get_running_loop()
             self._change = loop.create_future()

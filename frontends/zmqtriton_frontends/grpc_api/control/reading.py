@@ -1,4 +1,4 @@
-"""Reads the messages of RPCs that control the server, none of which keeps the loop for long.
+"""Reads the messages of RPCs that control the server, without keeping the loop for long.
 
 All but loads say little; a load may bring files, which are left where they lie in the message.
 """
@@ -15,13 +15,13 @@ from zmqtriton_frontends.grpc_api.inference.convert import parse
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import field_at, merge
 from zmqtriton_protos import message
 
-#: The most of a message that brings no files; it takes two milliseconds at most.
+#: Largest message that brings no files, in bytes; to read it takes two milliseconds at most.
 MAX_BYTES = 64 << 10
-#: Of a load, with its files, of which there may be half as many.
+#: Fields that a load may have, files included; of files there may be half as many.
 MAX_FIELDS = 8192
-#: A parameter of a load that is no file.
+#: Largest parameter of a load that is no file, in bytes.
 MAX_PARAMETER_BYTES = 1 << 20
-#: What is read at once, and for how long.
+#: Bytes that are read at once, and seconds of that before other clients have their turn.
 _PART_BYTES, _TURN_S = 16 << 10, 0.003
 
 _LOAD = message("inference.RepositoryModelLoadRequest")

@@ -25,7 +25,7 @@ _IS_OFF = "server reflection is off on this server; --grpc-reflection=true turns
 
 
 async def refuse(_requests: AsyncIterator[bytes], _call: RpcCall) -> AsyncGenerator[bytes, None]:
-    """Answer where reflection is off: somebody with grpcurl looks for the option."""
+    """Refuse, and name the option that turns reflection on: users of grpcurl look for it."""
     raise Unsupported(_IS_OFF)
     yield b""  # makes it a stream of responses, as the other one is
 

@@ -26,13 +26,13 @@ from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 from zmqtriton_frontends.inference.model_version import ModelVersion
 
 _NUMBERS: dict[str, int] = {d.name: d.number for d in DATATYPES}
-#: Where the outputs of a request lie that has none in clients' regions.
+#: Places of the outputs of a request that has none in clients' regions.
 _IN_NO_REGION: list[Any] = RequestBody._field_defaults["places"]
 #: Our number for unknown names; the check against the model refuses it with Triton's text.
 _NO_DATATYPE = 0
 #: The largest number that the wire takes for an unsigned 64-bit value.
 _MAX_COUNT = 2**63 - 1
-#: Longer sequence ids are refused by this Triton, too.
+#: Characters of the longest sequence id that is accepted, as by this Triton.
 _MAX_CORRELATION_CHARACTERS = 128
 
 #: Parameters of a request that are not the model's, and the fields that may hold them.
@@ -188,7 +188,7 @@ def _output_names(request: Any) -> list[str]:
 
 
 def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
-    """Return the outputs for shared memory, and those of which classes are wanted.
+    """Return the places of outputs in shared memory, and the numbers of classes by output.
 
     Raises InvalidArgument if the parameters of an output make no sense.
     """
@@ -211,7 +211,7 @@ def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
 
 
 def _read_classification(output: Any) -> int:
-    """Return how many classes are wanted; 0 means the output itself."""
+    """Return the number of classes that are wanted; 0 means the output itself."""
     if "classification" not in output.parameters:
         return 0
     parameter = output.parameters["classification"]
@@ -236,9 +236,9 @@ def _input_place(tensor: Any, model: str) -> RegionSlice | None:
 
 
 def _place_of(tensor: Any) -> RegionSlice | None:
-    """Return where in shared memory a tensor lies, with its parameters checked.
+    """Return the place of a tensor in shared memory, with its parameters checked.
 
-    None if it does not.
+    None if it lies in the message.
     """
     parameters, tail = tensor.parameters, f"parameter for tensor '{tensor.name}'"
     keys = [key for key in _REGION_PARAMETERS if key in parameters]
@@ -279,7 +279,7 @@ for _datatype in sorted(DATATYPES, key=lambda d: -d.size):
 
 
 def _encoded(values: Any, datatype: str, widest: str) -> bytes:
-    """Return the bytes of the values of a field, whose widest datatype is that."""
+    """Return the bytes of a field's values; `widest` is the widest datatype that it carries."""
     if datatype == "BYTES":
         return b"".join(len(value).to_bytes(4, "little") + value for value in values)
     if datatype != widest:

@@ -20,15 +20,16 @@ from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_conte
 from zmqtriton_frontends.grpc_api.inference.response import varint
 from zmqtriton_protos import message
 
-#: Less is read at once, in some milliseconds at most.
+#: Size in bytes at which a message is read in parts; a smaller one is read at once, in some
+#: milliseconds at most.
 LARGE_BYTES = 64 << 10
-#: A part.
+#: Size of a part in bytes.
 _PART_BYTES = 16 << 10
-#: A turn of its client ends after a part, beyond this.
+#: Seconds of reading after which the turn of the client ends, with the next part.
 _TURN_S = 0.003
-#: More fields, but for those of contents, are refused: there may be 1,024 tensors.
+#: Fields that a request may have, besides those of contents: there may be 1,024 tensors.
 MAX_FIELDS = 64 << 10
-#: More are refused within a group, which is read in one turn. No client of proto3 sends any.
+#: Fields that a group may have, which is read in one turn. No client of proto3 sends groups.
 MAX_GROUP_FIELDS = 4 << 10
 
 _REQUEST = message("inference.ModelInferRequest")
@@ -40,16 +41,17 @@ _INPUT, _CONTENTS = 5 << 3 | _BYTES, 5 << 3 | _BYTES
 #: Contents that may be cut between two elements, by their tags: the sizes of these, 0 if they vary.
 _ELEMENTS = {n << 3 | _BYTES: 0 for n in range(1, 6)} | {6 << 3 | _BYTES: 4, 7 << 3 | _BYTES: 8}
 
-#: A field: where it begins, its tag, and where what it contains begins and ends.
+#: A field: its position, its tag, and the positions where its content begins and ends.
 _Field = tuple[int, int, int, int]
-#: Below this size protobuf is faster.
+#: Size in bytes at which raw tensors are split off; below it protobuf is faster.
 MIN_BYTES = 16 * 1024
-#: Requests with more top-level fields are left to protobuf, which is fast at those.
+#: Top-level fields that a request may have to be split; with more it is left to protobuf, which is
+#: fast at those.
 _MAX_FIELDS = 256
 
 #: ModelInferRequest.raw_input_contents: field 7, length and bytes.
 _RAW = 7 << 3 | 2
-#: Tags up to this one, those of the first fields, are a byte.
+#: Largest tag of one byte, as those of the first fields are.
 _ONE_BYTE = 127
 
 
@@ -86,9 +88,9 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
 
 
 def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
-    """Return where the first raw tensor begins, by the beginning of a message.
+    """Return the position of the first raw tensor, by the beginning of a message.
 
-    0 if it does not show.
+    0 if that does not show it.
     """
     position, end = 0, len(beginning)
     for _ in range(_MAX_FIELDS):
@@ -101,7 +103,7 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
 
 
 def _extent_of(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
-    """Return the tag of a field, and where what it contains begins and ends.
+    """Return the tag of a field, and the positions where its content begins and ends.
 
     The end is beyond that of the data if it is not among them, or if the field is a group.
     """
@@ -156,13 +158,13 @@ class LargeMessage(Exception):
     """Raised in place of parsing a request at once."""
 
     def __init__(self, rest: bytes | bytearray | memoryview, raw: list[memoryview]) -> None:
-        """Take note of a message without its raw tensors, and of these."""
+        """Set up with a message without its raw tensors, and with these."""
         super().__init__("this request takes long to read")
         self._rest = rest
         self._raw = raw
 
     async def read(self, call: RpcCall) -> ParsedRequest:
-        """Read it for a client. Raises InvalidArgument and NoRequestRoomError."""
+        """Read the message for a client. Raises InvalidArgument and NoRequestRoomError."""
         reading = _Reading(self._rest, call)
         try:
             await reading.read()
@@ -185,7 +187,7 @@ class _Reading:
         self.request = _REQUEST()
         #: The bytes of inputs with many contents, by their places.
         self.large: dict[int, bytearray] = {}
-        #: How much room they have.
+        #: Bytes of room that they have taken.
         self.taken = 0
 
     async def read(self) -> None:
@@ -303,7 +305,7 @@ class _Reading:
 def field_at(
     data: memoryview, at: int, end: int, kind_of_message: Any = _REQUEST
 ) -> tuple[int, int, int]:
-    """Return the tag of a field, and where what it contains begins and ends.
+    """Return the tag of a field, and the positions where its content begins and ends.
 
     Raises InvalidArgument if it does not end before that.
     """
@@ -316,7 +318,7 @@ def field_at(
 
 
 def _end_of_group(data: memoryview, at: int, end: int, kind_of_message: Any) -> int:
-    """Return where the group ends whose fields begin there, those of groups within it among them.
+    """Return the end of the group whose fields begin there; groups within it are part of it.
 
     Whether the numbers of their beginnings and ends belong together is left to protobuf.
     """

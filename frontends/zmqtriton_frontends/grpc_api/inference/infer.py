@@ -81,7 +81,7 @@ def ask_of(
     *,
     takes_streams: bool = False,
 ) -> Ask:
-    """Return what a message asks for, for a client that reads many responses or just one."""
+    """Return the Ask of a message, whose client reads many responses or just one."""
     target = request.model_name, request.model_version
     read = partial(read_content, request, raw, takes_streams)
     header = partial(header_of, call)

@@ -1,8 +1,8 @@
 """The messages of one stream still to be written: a queue whose senders wait while it is full.
 
 Every request of a stream sends into it, and the transport writes one message at a time out of it.
-So a client that does not read stops its own requests and nobody else's. What waits here, and what
-is encoded and waits for its turn, has room in the ledger.
+So a client that does not read stops its own requests, and none of other clients. What waits here,
+and what is encoded and waits for its turn, has room in the ledger.
 """
 
 from __future__ import annotations
@@ -19,33 +19,35 @@ from zmqtriton_frontends.process.ledger import Share
 
 Message = bytes | Pieces
 
-#: The limit; more would only lie here, since the transport has a buffer of its own.
+#: Limits of the queue; more would only lie here, since the transport has a buffer of its own.
 _MAX_MESSAGES = 64
 _MAX_BYTES = 4 << 20
-#: So much of a stream's messages is part of what an open stream takes.
+#: Bytes of a stream's messages that are not booked: they are part of what an open stream costs.
 _FREE_BYTES = 4 << 10
-#: Room is taken in steps.
+#: Bytes of room that are taken in one step.
 _STEP_BYTES = 32 << 10
-#: How long a client has asked nothing when its stream ends with the server, and how often to look.
+#: Seconds without a request after which a stream ends while the server stops; and seconds
+#: between two looks at that.
 QUIET_S, _LOOK_S = 5.0, 0.2
 
 
 class StreamOutbox:
-    """An async iterator of messages, which ends when it is told to and all are taken."""
+    """An async iterator of messages; after end() it ends when all are taken."""
 
     def __init__(self, share: Share, on_taken: Callable[[], None] = lambda: None) -> None:
-        """Set up; `on_taken` hears that some of much was taken."""
+        """Set up; `on_taken` is called when a message was taken and its room given back."""
         self._loop = asyncio.get_running_loop()
         self._share = share
         self._on_taken = on_taken
         self._messages: deque[Message] = deque()
         self._bytes = 0
-        #: What is encoded and was not taken, here or not yet; and for how much there is room.
+        #: Bytes of messages that are encoded and not taken, here or not yet; and bytes that there
+        #: is room for.
         self.held = 0
         self.room = _FREE_BYTES
         #: Messages that do not fit yet, and what their senders wait for.
         self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
-        #: One after the other waits for room for what it has not encoded.
+        #: Lock of the senders that wait for room before they encode: one after the other gets it.
         self._asking = asyncio.Lock()
         self._reader: asyncio.Future[None] | None = None
         self._has_ended = False
@@ -64,7 +66,7 @@ class StreamOutbox:
         return True
 
     async def wait_for_room(self, size: int, arrivals: Arrivals | None = None) -> None:
-        """Take it when this is not full and there is some: the arrived response's, if it had any.
+        """Take room when this is not full and there is some: the arrived response's, if it had any.
 
         Raises NoRoomError if there is none for long.
         """
@@ -100,7 +102,7 @@ class StreamOutbox:
     # -------------------------------------------------------------- messages
 
     async def send(self, message: Message) -> None:
-        """Return when the message has its place, or at once if nothing is written any more.
+        """Wait until the message has its place; return at once if nothing is written any more.
 
         Raises NoRoomError if there is no room for it for long.
         """
@@ -113,7 +115,7 @@ class StreamOutbox:
             await admitted
 
     async def send_anyway(self, message: Message) -> None:
-        """Likewise, whatever room there is."""
+        """Send a message as send() does, whatever room there is."""
         self.held += len(message)
         admitted = self.offer(message)
         if admitted is not None:
@@ -127,7 +129,7 @@ class StreamOutbox:
         if self._has_ended:
             self.held -= len(message)
             return None
-        # nobody overtakes a waiting message, so that a quick sender cannot keep all others out
+        # no message overtakes a waiting one, so that a quick sender cannot keep all others out
         if not self._waiting and not self._is_full:
             self._put(message)
             return None
@@ -194,7 +196,7 @@ class QuietEnd:
         """Set up; `is_busy` is whether something is to be answered, `end` ends the stream."""
         self._is_busy, self._end = is_busy, end
         self._loop = asyncio.get_running_loop()
-        #: When the last request came, on the loop's clock.
+        #: Time of the last request, on the loop's clock.
         self.asked_s = 0.0
         self._look: asyncio.TimerHandle | None = None
 

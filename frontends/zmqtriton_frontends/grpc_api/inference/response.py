@@ -28,10 +28,10 @@ MAX_MESSAGE_BYTES = 2**31 - 1
 _RESPONSE = message("inference.ModelInferResponse")
 # Tags: field number << 3 | 2, which is "length, then bytes".
 _MODEL_NAME, _MODEL_VERSION, _ID, _OUTPUT, _RAW = (bytes([n << 3 | 2]) for n in (1, 2, 3, 5, 6))
-#: Of ModelStreamInferResponse.
+#: Tags of the fields of ModelStreamInferResponse: its error, and its response.
 _ERROR_MESSAGE, _INFER_RESPONSE = (bytes([n << 3 | 2]) for n in (1, 2))
 _INT64 = range(-(2**63), 2**63)
-#: Of a response; the rest is for what may stand around it.
+#: Largest size of a response in bytes; the rest is for what may stand around it.
 _MAX_BYTES = MAX_MESSAGE_BYTES - 16
 _STEP_BYTES = 1 << 20
 
@@ -54,7 +54,7 @@ def encode_in_pieces(
 
 
 class Pieces:
-    """A large message where its parts lie, which is nothing that anybody may keep for long."""
+    """A large message in parts, which lie in others' memory and must not be kept for long."""
 
     __slots__ = ("__weakref__", "_size", "parts")
 
@@ -69,7 +69,7 @@ class Pieces:
         return b"".join(self.parts)
 
     def steps_of_copy(self) -> Callable[[], bool]:
-        """Return what copies a step of it, for as long as anybody has it."""
+        """Return a function that copies a step of it, unless the message is gone."""
         weak = ref(self)
 
         def step() -> bool:
@@ -79,9 +79,10 @@ class Pieces:
         return step
 
 
-#: A copy of more would hold the loop for some milliseconds.
+#: Largest response that is copied into one piece, in bytes: more would hold the loop for some
+#: milliseconds.
 _COPIED_BYTES = 1 << 20
-#: Of the text of an error, in characters.
+#: Characters of the text of an error; the rest is cut off.
 _MAX_TEXT = 64 << 10
 
 
@@ -96,8 +97,8 @@ class StreamEncoder:
         """Set up; without a model for a request that did not get that far."""
         id = field(_ID, request_id.encode()) if request_id else b""
         self._head = _head(model, version) + id if model else id
-        #: without a response Triton returns what the request said, and a client that named no
-        #: version gets none
+        #: Head of an answer without a response: Triton then returns what the request said, so a
+        #: client that named no version gets none.
         self._head_as_asked = _head(model, asked_version) + id if model else id
 
     def response(

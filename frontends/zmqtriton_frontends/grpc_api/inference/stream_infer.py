@@ -71,13 +71,14 @@ from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.turns import MAX_REQUESTS, RequestShares
 from zmqtriton_frontends.tensors.references import is_large
 
-#: While this much of one stream is in flight, its next request is not read: gRPC's flow control
-#: then stops the client.
+#: Requests, and bytes of them, that may be in flight on one stream; at these limits its next
+#: request is not read, and gRPC's flow control stops the client.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
-#: Room for requests under way is taken in steps.
+#: Bytes of room for requests under way that are taken in one step.
 _STEP_BYTES = 32 << 10
-#: Or this much of its answers has come and waits.
+#: Bytes of answers that may have come and wait; at this limit the next request is not read,
+#: either.
 _MAX_ANSWER_BYTES = 4 << 20
 
 _EMPTY_FINAL = "triton_enable_empty_final_response"
@@ -118,7 +119,7 @@ class _Exchange:
         self, gateway: Gateway, entrance: Entrance, shares: RequestShares, call: RpcCall
     ) -> None:
         self.outbox = StreamOutbox(call.answers, self._go_on)
-        #: For responses that have come and are not encoded.
+        #: Share for responses that have come and are not encoded.
         self._arrived = call.answers.another()
         self._gateway = gateway
         self._entrance = entrance
@@ -127,14 +128,15 @@ class _Exchange:
         self._loop = asyncio.get_running_loop()
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
         self._reading: asyncio.Task[None]
-        #: What answers each request in flight, and the size of that request.
+        #: Answers to the requests in flight, each a task or a turn, and the sizes of these
+        #: requests.
         self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
         self._bytes = 0
-        #: What is kept of them, and the room for that.
+        #: Bytes of these requests that are kept, and the share for them.
         self.request_bytes = 0
         self._held = call.requests.another()
         self._quiet_end = QuietEnd(lambda: bool(self._answering), lambda: self._reading.cancel())
-        #: Those that are answered in order, by the order of their requests.
+        #: Answers that keep the order of their requests, in that order.
         self._turns: deque[_Turn] = deque()
         #: The message of the latest turn waits for room in the outbox.
         self._is_waiting = False
@@ -245,8 +247,8 @@ class _Exchange:
         """Start the answering of a request. Raises NoRequestRoomError.
 
         Requests reach the broker in the order of the stream, so a sequence stays in order; of
-        decoupled models, too, since their tasks begin in the order in which they were made. Only
-        large ones go later, see `_sending`.
+        decoupled models, too, since their tasks begin in that order. Only large ones go later, see
+        `_sending`.
         """
         model, kept = checked.model, len(data)
         if (

@@ -15,9 +15,9 @@ from zmqtriton_frontends.process import client_progress
 from zmqtriton_frontends.process.client_progress import ClientProgress
 from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share
 
-#: How much a client may leave unread before it is no longer read from.
+#: Bytes that a client may leave unread before it is no longer read from.
 HIGH_WATER = 1 << 18
-#: Room for streams is taken in steps of so much, which cover a plain request.
+#: Bytes of room for streams that are taken in one step, which covers a plain request.
 _STEP_BYTES = 16 << 10
 #: The names of gRPC's statuses, each at its number.
 NAMES = (
@@ -41,7 +41,8 @@ NAMES = (
 )
 OK, CANCELLED = NAMES.index("OK"), NAMES.index("CANCELLED")
 
-#: A list: whoever ends a call adds to it in place, which is no call of a function.
+#: Number of ended calls by status. A list: the code that ends a call adds to it in place, which is
+#: no call of a function.
 by_status = [0] * len(NAMES)
 
 
@@ -61,37 +62,37 @@ class Account:
         *,
         sequences_ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """Set up; the functions are those of a Client, and of OpenSequences."""
+        """Set up; the functions are those of a ClientAccount, and of OpenSequences."""
         self.ledger = ledger
         self.client = client = ClientAccount(ledger, address, moved, owes, end)
         self.requests = Unfinished(Share(ledger.requests, client), max_message)
-        #: For what waits for the client to read it.
+        #: Share for bytes that wait for the client to read them.
         self.answers = Share(ledger.answers, client)
-        #: For the streams that are open, and what waits in them to be taken.
+        #: Share for open streams, and for messages that wait in them to be taken.
         self.streams = Share(ledger.streams, client)
-        #: For headers that are not read again when they come again.
+        #: Share for header blocks that are kept, so that they are not read each time they come.
         self.headers = Share(ledger.streams, client)
-        #: Those that the client has begun, of which its next connection may know nothing.
+        #: Sequences that the client has begun; its next connection may know nothing of them.
         self.sequences = OpenSequences(sequences_ended)
         self._progress = ClientProgress()
-        #: The number of a stream, and since when those up to it have been open.
+        #: Number of a stream, and the time since when the streams up to it have been open.
         self._silent_before = 0, 0.0
 
     def admits_streams(self, http2: Http2Connection, size: int) -> bool:
-        """Return whether there is memory for streams that take so much together."""
+        """Return whether there is room for open streams that take `size` bytes together."""
         more = -(-size // _STEP_BYTES) * _STEP_BYTES - self.streams.held
         is_admitted = more <= 0 or self.streams.take(more)
         http2.room_bytes = self.streams.held
         return is_admitted
 
     def note_streams(self, http2: Http2Connection) -> None:
-        """Note what streams take, and the beginning of a frame, whatever room there is."""
+        """Book the memory of streams, and of the beginning of a frame, whatever room there is."""
         size = http2.kept_bytes + http2.reading.held_bytes
         self.streams.hold(-(-size // _STEP_BYTES) * _STEP_BYTES)
         http2.room_bytes = self.streams.held
 
     def expire_silent(self, now: float, http2: Http2Connection) -> None:
-        """End calls that were opened long ago and of whose request nothing has come."""
+        """End calls that were opened long ago and have got nothing of their request."""
         oldest, since = self._silent_before
         if now - since > client_progress.STALL_S:
             for stream in [s for s in http2.streams.values() if s.id <= oldest and s.is_silent]:
@@ -112,7 +113,7 @@ class Account:
             self.note_streams(http2)
 
     def owes(self, http2: Http2Connection) -> str:
-        """Return what the client has to go on with; "" if nothing waits for it."""
+        """Return a name of what the client has to go on with; "" if nothing waits for it."""
         if http2.reading.is_amid_frame:
             return "a frame"
         if any(

@@ -40,9 +40,9 @@ class RpcHeaders(NamedTuple):
 
     rpc: Rpc | None = None
     headers: Headers = ()
-    #: How long the client waits; below 0 for ever.
+    #: Seconds that the client waits; below 0 for ever.
     timeout_s: float = -1.0
-    #: The values by which the client says who it is.
+    #: The `authorization` values of the call.
     authorization: tuple[str, ...] = ()
     #: The compression of compressed messages.
     encoding: str = ""

@@ -50,7 +50,7 @@ from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
 from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
-#: So many messages of a stream are handled before others have their turn.
+#: Messages of a stream that are handled before others have their turn.
 _TURN_MESSAGES = 16
 
 
@@ -106,7 +106,7 @@ class UnaryCall(OneRequest):
         self._is_asking = False
         #: The request, where it lies in the arena.
         self._gathered: ArenaBuffer | None = None
-        #: What the handler has begun.
+        #: The RPC that the handler has begun to answer.
         self._inference: PendingRpc | None = None
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
@@ -179,7 +179,7 @@ class UnaryCall(OneRequest):
             self._fail(client_error(self.context.rpc.method, error))
 
     def _stop_asking(self) -> bool:
-        """Return whether there is somebody to be answered."""
+        """End the wait for the handler's answer; return False if it has ended before."""
         if not self._is_asking:
             return False
         self._is_asking = False
@@ -210,7 +210,7 @@ class UnaryCall(OneRequest):
 
 
 class WatchCall(OneRequest):
-    """One request, many responses. Lasts as long as the client likes, so nobody waits for it."""
+    """One request, and many responses, for as long as the client likes."""
 
     __slots__ = ()
 
@@ -236,7 +236,7 @@ class ExchangeCall(NativeCall):
     def on_begin(self) -> None:
         limit_unsent_bytes(self.context.info("socket"))
         self._messages: deque[tuple[bool, Message]] = deque()
-        #: What the handler waits for, when it wants a request.
+        #: Done when there is a request for the handler, or none will come.
         self._waiting: asyncio.Future[None] | None = None
         self._task = self._loop.create_task(self._survive())
 

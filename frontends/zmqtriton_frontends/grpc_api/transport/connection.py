@@ -26,38 +26,42 @@ from zmqtriton_frontends.process.ledger import ClientAccount, Share
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.connections import IsMeant
 
-#: How long a client may take to send its preface and settings.
+#: Seconds that a client has to send its preface and settings.
 _INTRODUCTION_S = 10.0
-#: How long it may take to make its first call.
+#: Further seconds that it has to make its first call.
 _FIRST_CALL_S = 300.0
-#: How often is looked whether a client goes on with what waits for it.
+#: Seconds between two looks whether a client goes on with what waits for it.
 _LOOK_S = 5.0
-#: How much a client may leave unread before it is no longer read from, and until when.
+#: Unread bytes of a client at which it is read from again, after it had more than HIGH_WATER.
 _LOW_WATER = 1 << 16
-#: We hear of the first byte that a client leaves unread.
+#: Limits of the transport's buffer at which it reports the first byte that a client leaves unread.
 _FIRST_BYTE, _ALL_READ = 1, 0
-#: Pieces of an output are joined up to this size.
+#: Largest output, in bytes, whose pieces are joined.
 _JOINED_BYTES = 128 * 1024
-#: How much is sent before others have their turn.
+#: Bytes that are sent before others have their turn.
 _AT_ONCE_BYTES = 4 << 20
-#: How many pieces the kernel takes at once.
+#: Pieces that the kernel takes at once.
 _MAX_PIECES = 1024
-#: How long a client has to say that it has read that it should go, before new calls are refused.
+#: Seconds that a client has to confirm that it has read the GOAWAY, before new calls are refused.
 _LEAVE_S = 5.0
-#: A client that has just connected makes its first call before it is told: gRPC's own clients lose
-#: a call that they are about to make.
+#: Seconds that a new client has for its first call before it gets a GOAWAY: gRPC's own clients
+#: lose a call that they are about to make.
 _FRESH_S = 1.0
-#: Who has had sequences is not told between two of them, unless the next one takes so long.
+#: Seconds that a client has, after a sequence, to begin another one before it gets a GOAWAY.
 _BETWEEN_S = 0.5
-#: What a client does not read within this time is lost when its connection is closed.
+#: Seconds that a client has to read the last bytes of a connection that is closed; the rest is
+#: lost.
 _CLOSE_S = 5.0
-#: Ages differ by this share, so that not all clients come back at once.
+#: Share of its age that a connection may live longer or shorter, so that not all clients come back
+#: at once.
 _AGE_SPREAD = 0.1
-#: Smaller data are not received into their own place: copying costs less than one more turn.
+#: Least data, in bytes, that is received into its own place: to copy less costs less than one more
+#: turn.
 _WORTH_BYTES = 128 * 1024
-#: Enough for the header of a frame, and not much of what follows it.
+#: Bytes that are received at once amid large messages: enough for the header of a frame, and not
+#: much of what follows it.
 _HEADER_BYTES = 4096
-#: What is received at once while others wait, too.
+#: Bytes that are received at once while others wait, too.
 _CROWDED_BYTES = 64 * 1024
 _KEEPALIVE = b"keepaliv"
 
@@ -69,7 +73,7 @@ class GrpcHost(Protocol):
     compression: str
     rules: Rules
     settings: Grpc
-    #: Shared by all connections: what is received into it is used at once.
+    #: Buffer of all connections: what is received into it is used at once.
     buffer: memoryview
     turns: Turns
 
@@ -102,19 +106,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._flush_due = False
         self._is_closed = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        #: Whether anything came since the last look, and the pings sent since data were.
+        #: Set if anything has come since the last look; and the number of pings that were sent
+        #: since data were.
         self._was_heard = True
         self._pings = 0
-        #: How often headers or data had been sent before the last of them.
+        #: Value of `sent_count` at the last of these pings.
         self._sent_count = 0
         self._account: Account
         self.client: ClientAccount
         self.received_bytes = 0
         #: The transport has bytes that the client has not read.
         self._is_backed_up = False
-        #: Something waits for the client, and is looked at now and then.
+        #: Set while something waits for the client, and a timer looks whether that goes on.
         self._is_watched = False
-        #: The client goes elsewhere once it has ended its sequences.
+        #: Set once the client is to go elsewhere, as soon as it has ended its sequences.
         self._is_to_leave = False
         self._made_s = 0.0
         self.address = ""
@@ -267,7 +272,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return out
         try:
             sent = os.writev(self._descriptor, out[:_MAX_PIECES])
-        except OSError:  # there is no room, or the transport will hear of it, too
+        except OSError:  # there is no room, or the transport will get it, too
             return out
         for index, piece in enumerate(out):
             if sent < len(piece):
@@ -345,7 +350,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if after_sequences and sequences:
             return
         if after_sequences and sequences.had_any and is_first:
-            # the next one may be on its way, whose other requests would go elsewhere
+            # the next one may be on its way, and its later requests would go elsewhere
             self._later("sequence", _BETWEEN_S, partial(self.leave, after_sequences=True))
             return
         sequences.is_over = self._server.is_followed
@@ -382,7 +387,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._http2.stream_count
 
     def authorizations(self) -> list[Sequence[str]]:
-        """Return the values by which the client says who it is, of each call in progress."""
+        """Return the `authorization` values of each call in progress."""
         return [stream.authorization for stream in self._http2.streams.values()]
 
     def throw_out(self, is_meant: IsMeant) -> None:

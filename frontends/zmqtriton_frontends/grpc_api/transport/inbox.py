@@ -67,7 +67,7 @@ class Inbox:
         self._share.release()
 
     async def wait_for_turn(self, begun: float) -> None:
-        """Wait for a turn, after something was done for this client since then."""
+        """Wait for a turn, after work for this client that began at `begun`."""
         turns = self.turns
         turns.spend_task(self._cost, max(begun, turns.clock() - ROUND_S))
         await turns.turn_of_task(self._cost)
@@ -97,7 +97,7 @@ class Inbox:
             left = self._http2.receive(kept, until)
         if self._http2.fault is not None:
             self._log_fault()
-        # not del: views of it may be left, in the frames of an error that somebody keeps
+        # not del: views of it may be left, in the frames of an error that is kept
         self.kept = self.kept[len(self.kept) - left :]
         self._share.hold(left)
         self._have_read()

@@ -23,20 +23,23 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer, ByteB
 
 _log = logging.getLogger(__name__)
 
-#: A status travels in the trailers, and clients drop trailers of more than 8 KiB with an error of
-#: their own; a traceback must not become that.
+#: Largest text of a status, in bytes: it travels in the trailers, and clients drop trailers of
+#: more than 8 KiB with an error of their own; a traceback must not become that.
 _MAX_DETAILS_BYTES = 6000
 _UNAVAILABLE = Unavailable.grpc_status
-#: In milliseconds; clients without a retry policy take no notice.
+#: Shortest and longest pause, in milliseconds, that clients with a retry policy are asked for;
+#: others ignore it.
 _PUSHBACK_MS, _MAX_PUSHBACK_MS = 1000, 300_000
-#: A deadline further away than this is none, and would not fit into 63 bits of nanoseconds.
+#: Seconds to the farthest deadline that counts; a later one is none, and might not fit into 63
+#: bits of nanoseconds.
 FAR_S = 1e9
-#: Of one connection; its client keeps back what is more. Without a limit the server would also keep
-#: whatever one connection begins and resets, which costs memory and other clients' time.
+#: Open calls of one connection; its client keeps back what is more. Without a limit the server
+#: would also keep whatever one connection begins and resets, which costs memory and other clients'
+#: time.
 MAX_STREAMS = 10_000
-#: If it can be told at all where the tensors of a request begin, these bytes are enough.
+#: Bytes at the beginning of a request that show where its tensors begin, if any do.
 _HEAD_BYTES = 4096
-#: What the supervisor and users know it as.
+#: Name of the service, for the supervisor and users.
 SERVICE = "GRPCInferenceService"
 #: The category of the RPCs that infer.
 INFERENCE = "inference"
@@ -47,7 +50,7 @@ class RpcLifecycle:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        #: None if no call needs one.
+        #: Bearer tokens of the clients; None if no call needs one.
         self.tokens = bearer_tokens_of(gateway.settings)
         self.table = table(gateway, self.tokens)
         self._announced = ByteBudget()
@@ -57,7 +60,7 @@ class RpcLifecycle:
         self.ledger = Ledger(settings.memory.client_bytes // processes)
 
     def large_body(self, size: int) -> ArenaBody:
-        """Return what receives a large inference request."""
+        """Make the body that receives a large inference request."""
         return ArenaBody(self.gateway.payload, size, self._announced, tensors_at)
 
     async def gather(self, message: bytes | bytearray, hold: Callable[[int], None]) -> ArenaBuffer:
@@ -66,7 +69,7 @@ class RpcLifecycle:
         return await self.gateway.payload.gather([message], size, at, hold)
 
     def drain(self) -> None:
-        """Have streams end on which nothing is under way. To be called when the server ends."""
+        """Have streams end that have nothing under way. To be called when the server ends."""
         for rpc in self.table:
             rpc.drain()
 

@@ -44,30 +44,30 @@ class Unfinished:
         self.share = share
         #: The limit of one message.
         self.max_message = max_message
-        #: How many messages have ended, complete or not.
+        #: Number of messages that have ended, complete or not.
         self.ended = 0
 
 
 class Body(Protocol):
     """Receives a message."""
 
-    #: What it takes, and will take next.
+    #: Bytes of memory that it takes, and will take next.
     held_bytes: int
 
     def add(self, part: memoryview) -> None:
         """Add the next bytes, to be used before this returns."""
 
     def room(self) -> memoryview:
-        """Return where others may write the next bytes; empty if nowhere."""
+        """Return memory for the next bytes; an empty view if add() is to take them."""
 
     def filled(self, size: int) -> None:
-        """Take note that so many bytes were written there."""
+        """Count bytes that were written into room()."""
 
     def whole(self) -> Any:
         """Return all of them; called once."""
 
     def drop(self) -> None:
-        """Drop it: the rest will not come."""
+        """Drop the message: the rest will not come."""
 
 
 class GatheredBody:
@@ -121,7 +121,7 @@ class Assembly:
     ) -> None:
         """Set up; `large` makes the body of an uncompressed message of more than large_bytes."""
         self._unfinished = unfinished
-        #: How much of the current message is accounted for.
+        #: Bytes of the current message that are booked.
         self._held = 0
         self._large = large
         self._large_bytes = unfinished.max_message
@@ -130,7 +130,7 @@ class Assembly:
         self._head = b""
         self._is_compressed = False
         self._body: Body | None = None
-        #: How much of the current message is still to come; 0 between two.
+        #: Bytes of the current message that are still to come; 0 between two.
         self.left = 0
 
     @property
@@ -139,7 +139,7 @@ class Assembly:
         return self._body is not None or bool(self._head)
 
     def room(self) -> memoryview:
-        """Return where the next bytes may be written, to be told to filled(); empty if nowhere."""
+        """Return memory for the next bytes, for filled(); an empty view if feed() takes them."""
         return _NOWHERE if self._body is None else self._body.room()[: self.left]
 
     def filled(self, size: int) -> list[tuple[bool, Any]]:
@@ -240,7 +240,7 @@ def holder(share: Share) -> Callable[[int], None]:
 async def inflate(
     data: Message, encoding: str, unfinished: Unfinished, held: Share, client: object
 ) -> Message:
-    """Inflate a message of a client; `held` has what it takes.
+    """Inflate a message of a client; `held` books its memory.
 
     Raises InternalError if it is malformed, MessageTooLargeError if it is larger than the limit,
     NoRequestRoomError if there is no room for it.

@@ -40,10 +40,11 @@ _TOLD = call_headers.refusal_of(
     Unavailable.grpc_status,
     "this port speaks TLS: use a secure channel (with tritonclient: ssl=True)",
 )
-#: Of one connection; what comes beyond them is reset, or not read. The client is not told to go
-#: before: gRPC's own could lose a large call that it begins as it reads that, and cannot repeat.
+#: Refusals on one connection; what comes beyond them is reset, or not read. The client gets no
+#: GOAWAY before: gRPC's own could lose a large call that it begins as it reads that, and cannot
+#: repeat.
 _MAX_ANSWERS = 100
-#: So much is read before the end of the answers is noticed.
+#: Bytes that are read before the end of the answers is noticed.
 _STEP_BYTES = 4096
 
 
@@ -80,7 +81,7 @@ class PlainCalls:
         return RefusedRpc(opening, connection, number)
 
 
-#: What is received at once. One buffer is enough, since its content is used at once, too.
+#: Bytes that are received at once. One buffer is enough, since its content is used at once, too.
 _BUFFER_BYTES = 1 << 18
 _MAX_CONNECTIONS = 10_000
 
@@ -142,7 +143,7 @@ class NativeServer(Service):
                 connection.leave(after_sequences=True)
 
     async def end(self, within_s: float) -> None:
-        """Tell clients to go; what they ask before they have read that is answered."""
+        """Send clients a GOAWAY; calls that they begin before they have read it are answered."""
         await self._listeners.end()
         for connection in self._connections:
             connection.leave()
@@ -154,7 +155,7 @@ class NativeServer(Service):
     async def close(self) -> None:
         for connection in self._connections:
             connection.abort()  # which cancels what was in flight
-        await asyncio.sleep(0)  # in which those end
+        await asyncio.sleep(0)  # cancelled tasks end meanwhile
         self._listeners.close()
 
     # --------------------------------------------------------- for connections

@@ -47,14 +47,14 @@ from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 
-#: How long a client may keep the memory that its response lies in.
+#: Seconds that a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
 _DEADLINE_EXCEEDED = 4
-#: The room that is given for a large message at a time.
+#: Bytes of flow-control window that a stream gets at a time for a large message.
 _LARGE_WINDOW_BYTES = 4 << 20
-#: More of a stream's answers do not wait here.
+#: Bytes of a stream's answers that may wait here; with more, the handler waits.
 _MAX_UNSENT = 64 * 1024
-#: Longer messages are deflated by a thread.
+#: Largest message, in bytes, that is deflated on the loop; a thread deflates longer ones.
 _LONG = 64 * 1024
 
 
@@ -67,11 +67,11 @@ class CallContext(NamedTuple):
     account: Account
     #: The compression of the answers, or "".
     compression: str
-    #: What the transport knows of the connection, by names.
+    #: Returns what the transport knows of the connection, by names.
     info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
     large: Callable[[int], Body] | None
-    #: Has the client's turns.
+    #: Inbox of the connection, which has the client's turns.
     inbox: Inbox
     #: The metadata ask for more than the answer.
     has_wishes: bool
@@ -133,20 +133,20 @@ class NativeCall(Http2Stream):
         self.has_wishes = context.has_wishes
         self.grant: Grant | None = None
         self._assembly = Assembly(context.account.requests, context.large)
-        #: The message of an RPC that takes only one has come.
+        #: Set once a message of the client has come.
         self._has_request = False
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._has_head = False
         #: The trailers of a success.
         self._tail = TAIL
-        #: What the handler waits for, when too much is unsent.
+        #: Done when there is room for the handler's next message.
         self._room: asyncio.Future[None] | None = None
-        #: For what the handler encodes.
+        #: Share for what the handler encodes.
         self._encoded: Share | None = None
-        #: For what is made of a request, a message inflated among it.
+        #: Share for what is made of a request, such as an inflated message.
         self._held: Share | None = None
-        #: For the request, while a task has it.
+        #: Share for the request, while a task has it.
         self._request_room: Share | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.deadline_ns = 0
@@ -236,7 +236,7 @@ class NativeCall(Http2Stream):
         self.window_target = max(WINDOW_BYTES, min(left, _LARGE_WINDOW_BYTES))
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
-        """Take one message of the client."""
+        """Take a complete message of the client."""
         raise NotImplementedError
 
     def on_reset(self) -> None:
@@ -333,7 +333,7 @@ class NativeCall(Http2Stream):
 
 
 async def opened(call: NativeCall, message: Message) -> Message:
-    """Return a message inflated; what that takes is held until the next one is."""
+    """Return a message inflated; its memory is booked until the next one is inflated."""
     context, held = call.context, call.requests
     held.release()
     encoding, requests = context.opening.encoding, context.account.requests

@@ -34,10 +34,11 @@ Responder = Callable[..., Awaitable[None]]
 class Route(NamedTuple):
     method: str
     path: str
-    #: By which an operator may restrict it; empty if it reveals nothing about this server.
+    #: Category that an operator may restrict; empty if the route reveals nothing about this
+    #: server.
     category: str
     responder: Responder
-    #: By which it is restricted unless its own category is.
+    #: Category whose restriction holds unless the own category has one.
     general_category: str = ""
 
 
@@ -48,7 +49,7 @@ class Headers(Protocol):
         """Return the value of a header, given in lower case."""
 
 
-#: Returns why not, or "".
+#: Returns the reason of a refusal; "" for a request that may go on.
 Check = Callable[[Headers], str]
 
 
@@ -56,17 +57,17 @@ Check = Callable[[Headers], str]
 AccessCheck = tuple[int, Check]
 
 
-#: The categories that change the server. Any web page in a browser on this machine can send such
-#: requests without asking anybody; it cannot leave out the header `Origin`.
+#: Categories that change the server. Any web page in a browser on this machine can send such
+#: requests without a preflight; it cannot leave out the header `Origin`.
 _CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging", "steering"})
 _INFERENCE = "inference"
-#: The types of bodies of forms, and none.
+#: Content types that any page may send: those of forms, and none.
 _UNASKED_TYPES = frozenset(
     {"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
 )
-#: Headers of inferences that a page cannot send without asking.
+#: Headers of inferences that a page cannot send without a preflight.
 _ASKED_HEADERS = (b"inference-header-content-length", b"authorization")
-#: It is asked by POST, but only reads.
+#: End of paths that are asked by POST, though they change nothing.
 _READING = "/index"
 _TOKEN = HEADER.encode()
 #: Origins that are logged in one process; a hostile client may invent any number.
@@ -84,7 +85,7 @@ class AccessRules:
         #: Origins whose pages were refused, and logged.
         self._refused: set[str] = set()
         self._hosts = AllowedHosts(settings.http.bound_address, settings.http.allowed_hosts)
-        #: None if no request needs one.
+        #: Bearer tokens of the clients; None if no request needs one.
         self.tokens = bearer_tokens_of(settings)
 
     def checks(self, route: Route) -> list[AccessCheck]:
@@ -181,9 +182,9 @@ class AccessRules:
             _log.warning("a page of '%s' is refused: %s", origin, _NOT_FOR_PAGES)
 
     def _check_unasked(self, req: Headers) -> str:
-        """Refuse what a browser sends for any page without asking anybody.
+        """Refuse requests that a browser sends for any page without a preflight.
 
-        For all else it asks first: who answers that has allowed the page.
+        All others need a preflight; a server that answers it has allowed the page.
         """
         origin = req.header(b"origin")
         if origin is None or not _is_sent_unasked(req) or _is_of_same_origin(origin, req):
@@ -207,7 +208,7 @@ def _is_of_same_origin(origin: str, req: Headers) -> bool:
 
 
 def need_of_route(route: Route) -> str:
-    """Return what a route needs where tokens are needed: OPEN, ANY or a scope."""
+    """Return the need of a route where tokens are needed: OPEN, ANY or a scope."""
     return need_of(
         route.general_category or route.category,
         names_model="{model" in route.path,
@@ -244,7 +245,7 @@ def _key_check(restriction: RequiredHeader) -> Check:
 
 
 def _named(responder: Responder) -> Responder:
-    """Return the responder of a change, for which the log names the client."""
+    """Wrap the responder of a change, so that the log names the client."""
 
     async def named(req: HttpRequest, resp: falcon.asgi.Response, **parts: Any) -> None:
         with on_behalf_of(describe_client(req.grant, req.address)):

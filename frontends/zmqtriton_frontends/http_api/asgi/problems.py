@@ -1,4 +1,4 @@
-"""The errors that clients are told; the same whichever way a request was answered."""
+"""The errors that clients get; the same whichever way a request was answered."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from zmqtriton_frontends.http_api.inference import json_documents
 
 _log = logging.getLogger(__name__)
 
-#: Too many, and unavailable: later the answer may be another one.
+#: Statuses of refusals that may soon be over: too many requests, and unavailable.
 _RETRYABLE = frozenset((429, 503))
-#: Room comes back within moments; whole seconds are the smallest unit.
+#: Header of such a refusal: room comes back within moments, and whole seconds are the smallest
+#: unit.
 _RETRY = (("Retry-After", "1"),)
-#: Longest time in that header: clients of then may find another load.
+#: Longest time in that header, in seconds: clients of then may find another load.
 _MAX_RETRY_S = 300
-#: A client's own names come back in the texts of its errors; a model's own texts are not cut.
+#: Characters of an error of the client, whose own names come back in it; a model's own texts are
+#: not cut.
 _MAX_CLIENT_ERROR = 3000
 
 

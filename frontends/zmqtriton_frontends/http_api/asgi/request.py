@@ -24,17 +24,17 @@ from zmqtriton_frontends.process.ledger import SHARE, Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns
 
-#: HTTP chunks in one body; more is an attack on the loop that reads them.
+#: HTTP chunks that one body may have; more would be an attack on the loop that reads them.
 MAX_PIECES = 65_536
-#: How much of a body that is too large is read and dropped, so that its client sees the error and
-#: not a connection reset.
+#: Bytes above the limit that are read and dropped of a body that is too large, so that its client
+#: sees the error and not a connection reset.
 DROP_BYTES = 256 << 20
 
 
 #: The key of the exchange on the connection in a request's scope.
 CONNECTION = "zmqtriton.connection"
 TIMEOUT_HEADER = b"x-request-timeout"
-#: Up to 31 years, in nanoseconds at the finest.
+#: Number of seconds, up to 31 years, in nanoseconds at the finest.
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
@@ -48,7 +48,7 @@ class BodyPieces:
         self.pieces: list[bytes] = []
         self.size = 0
         self.has_more: bool = event.get("more_body", False)
-        #: There was no memory for it, and what came of it is dropped.
+        #: Set if there was no memory for the body; what has come of it is dropped.
         self.is_refused = False
         self.keep(event.get("body", b""))
 
@@ -68,9 +68,9 @@ class BodyPieces:
 class HttpRequest(falcon.asgi.Request):
     """The request that responders get."""
 
-    #: What the client's token is good for; None where no tokens are needed.
+    #: Rights of the client's token; None where no tokens are needed.
     grant: Grant | None = None
-    #: When its responder began to read its body.
+    #: Time at which its responder began to read its body.
     begun_ns = 0
 
     def header(self, name: bytes) -> str | None:
@@ -80,7 +80,7 @@ class HttpRequest(falcon.asgi.Request):
 
     @property
     def deadline_ns(self) -> int:
-        """Return when its client stops waiting; 0 if it has not said. Raises InvalidArgument."""
+        """Return the time at which its client stops waiting; 0 for none. Raises InvalidArgument."""
         text = self.header(TIMEOUT_HEADER)
         if text is None:
             return 0
@@ -177,12 +177,12 @@ class HttpRequest(falcon.asgi.Request):
 
     @property
     def authorization(self) -> list[str]:
-        """Return the values by which a client says who it is."""
+        """Return the `authorization` values of the request."""
         return authorization_in(self.header)
 
     @property
     def address(self) -> str:
-        """Return where the client is, or the proxy that it comes by; "" if that is not known."""
+        """Return the address of the client, or of its proxy; "" if that is not known."""
         place = self.scope.get("client")
         return place[0] if place else ""
 
@@ -204,7 +204,7 @@ class HttpRequest(falcon.asgi.Request):
             yield name.decode("latin-1"), value
 
     async def drop_body(self) -> None:
-        """Read what nobody wants, so that its client sees the answer and not a reset."""
+        """Read the body and drop it, so that its client sees the answer and not a reset."""
         read = self.begin_body()
         while read.has_more:
             await self.read_piece(read, 0)

@@ -16,9 +16,10 @@ from zmqtriton_frontends.http_api.inference import tensor_data
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 
-#: The length of the JSON is to be read when the size of the whole body is known.
+#: Stands for a JSON length that is read when the size of the whole body is known.
 WITH_BODY = -1
-#: A small body that comes whole takes no room in the ledger. More is kept of it until the answer.
+#: Largest body, in bytes, that takes no room in the ledger if it comes whole. More than that is
+#: kept of it until the answer.
 MAX_UNBOOKED_BYTES = 8 << 10
 
 Answer = tuple[int, Encoded]
@@ -41,28 +42,29 @@ class InferenceHead(NamedTuple):
     """
 
     target: tuple[str, str]
-    #: As the client wrote it.
+    #: Path of the request as the client wrote it.
     path: str
     fields: Fields
-    #: None if it comes in chunks.
+    #: Size of the body; None if it comes in chunks.
     body_bytes: int | None
-    #: More than that is refused.
+    #: Largest body that is accepted, in bytes.
     max_bytes: int
-    #: A body of this size that comes whole takes no room.
+    #: Size of the body if it takes no room when it comes whole; else -1.
     unbooked_bytes: int = -1
     #: Most of the body is tensors, which stubs will map.
     is_large: bool = False
-    #: Inference-Header-Content-Length; None if all is JSON, below 0 if the body has to be there.
+    #: Value of Inference-Header-Content-Length; None if all is JSON, below 0 if the body has to be
+    #: there first.
     json_length: int | None = None
-    #: Content-Encoding.
+    #: Value of Content-Encoding.
     coding: str | None = None
-    #: Accept-Encoding.
+    #: Value of Accept-Encoding.
     accepted: str | None = None
-    #: X-Request-Timeout; 0 for none.
+    #: Value of X-Request-Timeout in nanoseconds; 0 for none.
     timeout_ns: int = 0
-    #: Its client wants to be told more beside the answer.
+    #: The client wants reports beside the answer.
     has_wishes: bool = False
-    #: That of the client's token, where one is needed.
+    #: Rights of the client's token, where one is needed.
     grant: Grant | None = None
     #: The answer to a request that goes no further.
     refusal: Answer | None = None
@@ -71,7 +73,7 @@ class InferenceHead(NamedTuple):
 
 
 def read_head(head: InferenceHead) -> InferenceHead:
-    """Return the same with what its headers say. Raises InvalidArgument."""
+    """Return the head with the values of its headers. Raises InvalidArgument."""
     header, size, max_bytes = head.fields.header, head.body_bytes, head.max_bytes
     coding, length_text = header(b"content-encoding"), header(JSON_LENGTH)
     unbooked_bytes, is_large, json_length = -1, False, None
@@ -96,6 +98,6 @@ def read_head(head: InferenceHead) -> InferenceHead:
 
 
 def refusal(error: ZmqTritonError) -> Answer:
-    """Return what a client is answered in place of a response."""
+    """Return the answer that a client gets in place of a response."""
     status, text = problems.response_to(error)
     return status, (problems.headers_of(error), text, [])

@@ -45,16 +45,16 @@ class HttpInference(PendingRequest):
     __slots__ = ("_begun_ns", "_format", "_head", "_inference", "_reports", "form")
 
     def __init__(self, inference: Inference, head: InferenceHead, begun_ns: int = 0) -> None:
-        """Set up; it has begun now unless that is said."""
+        """Set up for a request that has begun at `begun_ns`, or else now."""
         super().__init__(inference.gateway)
         self._inference = inference
         self._head = head
-        #: The deadline counts from then on.
+        #: Time at which the request began; its deadline counts from then on.
         self._begun_ns = begun_ns or time.monotonic_ns()
         #: The form of its outputs, as its client wants it.
         self.form: OutputForm
         self._format: ResponseFormat
-        #: What its client is told beside the answer.
+        #: Reports that make the headers beside its answer.
         self._reports: tuple[Report, ...] = ()
 
     def begin(self, body: Body) -> None:
@@ -129,7 +129,7 @@ class HttpInference(PendingRequest):
         """Note a request of a sequence that is about to be sent."""
 
     def _has_room(self, size: int) -> bool:
-        """Account for an answer that waits to be encoded; False if there is no memory for it."""
+        """Book an answer that waits to be encoded; False if there is no room for it."""
         raise NotImplementedError
 
     def _answer(self, status: int, encoded: Encoded) -> None:

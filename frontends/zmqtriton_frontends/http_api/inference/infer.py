@@ -51,7 +51,7 @@ class Inference:
         self.gateway = gateway
         self.max_input_size: int = gateway.settings.http.max_input_size
         self.entrance = HttpEntrance(gateway)
-        #: The steps of requests whose clients want to be told more.
+        #: Steps of requests whose clients want reports beside the answer.
         self.reports = (Reports(gateway, "latin-1"),)
 
     def read(
@@ -62,7 +62,7 @@ class Inference:
         model: ModelVersion,
         is_aside: bool = False,
     ) -> Content:
-        """Read a body that begins with so many bytes of JSON, or is all JSON.
+        """Read a body that begins with `json_length` bytes of JSON, or is all JSON.
 
         Raises InvalidArgument, Unsupported for a model that may answer more than once, and
         TakesLong for much JSON, which is read by a thread.
@@ -129,8 +129,8 @@ class HttpEntrance(Entrance):
         """Ask a model for a client, as far as its token goes; return the outputs by name.
 
         Inputs are arrays, or what numpy makes arrays of. `more` may be `version`, `outputs`, the
-        names of those that are wanted, `parameters` and `request_id`. Raises the errors that the
-        client of `/infer` is told.
+        names of those that are wanted, `parameters` and `request_id`. Raises the errors that a
+        client of `/infer` gets.
         """
         answers = self.stream(req, model, inputs, **more)
         async with aclosing(answers) as stream:
@@ -177,7 +177,7 @@ def _read(
 
 
 class UnsupportedCoding(Unsupported):
-    """Raised for a body in a coding that nobody here reads; tells which are read."""
+    """Raised for a body in an unknown coding; `headers` names those that this server reads."""
 
     headers = (("Accept-Encoding", "gzip, deflate"),)
 
@@ -185,7 +185,7 @@ class UnsupportedCoding(Unsupported):
 async def inflate(
     data: bytes | bytearray, coding: str, limit: int, client: object, *, hold: Callable[[int], None]
 ) -> bytes | bytearray:
-    """Inflate a body of a client; `hold` is told of each step, and raises if there is no room.
+    """Inflate a body of a client; `hold` gets the bytes of each step, and raises without room.
 
     Raises UnsupportedCoding for another coding, InvalidArgument for data that are not exactly one
     stream of it, or that hold more than `limit` bytes.

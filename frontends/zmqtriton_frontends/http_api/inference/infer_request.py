@@ -22,7 +22,8 @@ from zmqtriton_frontends.inference.admission import (
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 
-#: Inputs and outputs of one request together; its parameters.
+#: Limits of one request: inputs and outputs together; parameters; dimensions of a tensor;
+#: characters of a sequence id.
 MAX_TENSORS = 1024
 MAX_PARAMETERS = 1024
 MAX_RANK = 32
@@ -35,12 +36,12 @@ _RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeo
 class OutputForm(NamedTuple):
     """Which outputs are sent as binary, and which go into shared memory instead."""
 
-    #: Those that the client listed.
+    #: Outputs that the client listed, and whether each is sent as binary.
     listed: dict[str, bool]
-    #: All others.
+    #: Whether all others are sent as binary.
     default: bool
     places: Mapping[str, RegionSlice] = NO_PLACES
-    #: Those that become classes.
+    #: Number of classes by output, for outputs that become classes.
     classes: Classes = NO_CLASSES
 
 
@@ -238,9 +239,9 @@ def _class_count(parameters: dict[str, Any]) -> int:
 
 
 def _parameters(members: Any) -> tuple[dict[str, Any], SchedulingOptions, bool]:
-    """Return the parameters for the model, those for the scheduler.
+    """Return the parameters for the model, and the options for the scheduler.
 
-    The default of binary outputs.
+    The third value is whether outputs are sent as binary by default.
     """
     if type(members) is not dict:
         raise InvalidArgument(

@@ -22,23 +22,25 @@ from zmqtriton_frontends.entrance.ask import Content, TakesLong
 
 MAX_DEPTH = 100
 
-#: Arrays and objects in one document: each costs its reader thirty times the bytes of its text.
+#: Arrays and objects that one document may have: each costs its reader thirty times the bytes of
+#: its text.
 MAX_CONTAINERS = 1 << 21
-#: Members of all objects together: a key costs ten times what a number does.
+#: Members that all its objects together may have: a key costs ten times what a number does.
 MAX_MEMBERS = 1 << 20
-#: Numbers and other values: orjson reads them all in one go, and others wait for that.
+#: Numbers and other values that it may have: orjson reads them all in one go, and others wait for
+#: that.
 MAX_VALUES = 1 << 23
 #: Documents from this size on are read by a thread, and garbage collection pauses meanwhile: it
 #: would look at all that is read, many times. So many bytes of numbers are written by a thread.
 LARGE_BYTES = 1 << 20
-#: One document after another, which also limits the memory that they take; but none waits for one
-#: that is much larger.
+#: Threads that read documents one after another, which also limits the memory that they take; but
+#: no document waits for one that is much larger.
 _lanes = ThreadPoolExecutor(1, "documents"), ThreadPoolExecutor(1, "large-documents")
 #: Documents from this size on wait for each other only.
 _VERY_LARGE_BYTES = 8 << 20
 #: The end of a key. In a string it can only be the beginning of one that begins with a colon.
 _KEY = re.compile(rb'(?<!\\)"\s*:')
-#: How many numbers of an array are written at a time if some are not finite.
+#: Elements of a long array that are written at a time.
 _STEP = 1 << 16
 
 _TOO_DEEP = f"JSON nesting depth exceeds maximum allowed limit ({MAX_DEPTH})"
@@ -50,7 +52,7 @@ _Read = TypeVar("_Read")
 
 
 async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
-    """Return what the reader makes of the text; the loop goes on if it is large.
+    """Return the reader's result for the text; the loop goes on if the text is large.
 
     orjson never gives way to other threads, but needs a fraction of the time of the rest.
     """
@@ -60,20 +62,20 @@ async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
 async def perform(
     size: int, work: Callable[..., _Read], *arguments: Any, large_bytes: int = LARGE_BYTES
 ) -> _Read:
-    """Return the result of work on so many bytes, done by a thread if they are many."""
+    """Return the result of work on `size` bytes, done by a thread if they are many."""
     if size < large_bytes:
         return work(*arguments)
     return await aside(size, work, *arguments)
 
 
 async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read:
-    """Run work on so many bytes in a thread, one after the other, while the loop goes on."""
+    """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
     lane = _lanes[size >= _VERY_LARGE_BYTES]
     return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
 
 
 def read_now(size: int, work: Callable[..., Content], *arguments: Any) -> Content:
-    """Return what work on so many bytes reads. Raises TakesLong where they are many."""
+    """Return the result of work on `size` bytes. Raises TakesLong where they are many."""
     if size < LARGE_BYTES:
         return work(*arguments)
     raise TakesLong(aside(size, work, *arguments))
@@ -125,7 +127,7 @@ def _unparsable(reason: str, position: int) -> InvalidArgument:
 
 def _parse_with_nan(text: bytes) -> Any:
     try:
-        # functions in Python, during each of which this thread can give way
+        # functions in Python: this thread can give way during each
         document = json.loads(
             text.decode(), parse_int=_integer, parse_float=lambda digits: float(digits)
         )
@@ -171,10 +173,9 @@ def write(document: Any) -> bytes:
 
 
 def pieces(document: dict[str, Any], rows: str, elements: str) -> list[bytes]:
-    """Write the same in pieces, for a thread: others go on between them.
+    """Write a document in pieces, for a thread: others go on between them.
 
-    The document's last member is an array of objects, of which some have an array as their last
-    member.
+    Its last member is an array of objects; some of them have an array as their last member.
     """
     first = {key: value for key, value in document.items() if key != rows}
     parts = [write(first)[:-1] + (b"," if first else b"") + write(rows) + b":["]

@@ -28,11 +28,12 @@ _JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower()
 
 #: The headers that differ from other responses'; the text; what follows the text.
 Encoded = tuple[tuple[tuple[str, str], ...], bytes, list[bytes | memoryview]]
-#: How long a client may keep the memory that its response lies in.
+#: Seconds that a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
-#: The limit of such copies in a process. Further clients keep the memory that they have.
+#: Bytes of copies of unread responses in a process. Further clients keep the memory that they
+#: have.
 MAX_COPIED_BYTES = 256 << 20
-#: How much is written at a time; more only when most of it has gone.
+#: Bytes that are written at a time; the next ones when most of them have gone.
 STEP_BYTES = 4 << 20
 
 
@@ -73,7 +74,7 @@ def describe(
 
 
 def size_of_response(response: ResponseBody) -> int:
-    """Return how many bytes its tensors have."""
+    """Return the number of bytes in its tensors."""
     return sum(len(tensor.data) for tensor in response.outputs)
 
 
@@ -81,10 +82,10 @@ class ResponseFormat(NamedTuple):
     """The form of the answer to a request; nothing of the request's tensors is in it."""
 
     model: ModelVersion
-    #: The client's.
+    #: The client's id of the request.
     request_id: str
     form: OutputForm
-    #: Accept-Encoding.
+    #: Value of Accept-Encoding.
     accepted: str | None
 
     def takes_long(self, response: ResponseBody) -> bool:
@@ -97,7 +98,7 @@ class ResponseFormat(NamedTuple):
         return size >= json_documents.LARGE_BYTES
 
     def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:
-        """Encode the response. Raises what infer_response.describe raises."""
+        """Encode the response. Raises the errors of describe() and classify()."""
         model, request_id, form, accepted = self
         if form.classes:
             response = classify(model, response, form.classes)
@@ -128,7 +129,7 @@ class ResponseFormat(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes that are written from where they lie, and what precedes them."""
+    """A part of a body that is written from where it lies, and the bytes before it."""
 
     head: bytes
     view: memoryview

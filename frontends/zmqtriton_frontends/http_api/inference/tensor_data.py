@@ -30,7 +30,7 @@ from zmqtriton_frontends.inference.model_version import ModelVersion
 
 _BOOL = BY_NAME["BOOL"].number
 _FP32 = BY_NAME["FP32"].number
-#: Up to this length a list is faster than an array that orjson has to inspect.
+#: Most elements with which a list is faster than an array that orjson has to inspect.
 _LIST_UP_TO = 256
 #: Codes of the array module, which checks types and ranges in C. It accepts true as 1.
 _CODES = {d.number: d.array_code for d in DATATYPES if d.array_code and d.json_kind != "boolean"}
@@ -175,7 +175,7 @@ def json_length(text: str, body_length: int) -> int:
 
 
 def tensors_at(text: str, body_length: int) -> int:
-    """Return where the tensors begin; the end if the header is wrong, which is reported later."""
+    """Return the tensors' position; the end if the header is wrong, which is reported later."""
     try:
         return json_length(text, body_length)
     except InvalidArgument:
@@ -186,7 +186,7 @@ class Tail:
     """The bytes after the JSON, given out in the order of the inputs."""
 
     def __init__(self, data: memoryview, model: str) -> None:
-        #: What no input has taken.
+        #: Bytes that no input has taken.
         self.rest = data
         self.model = model
 

@@ -22,9 +22,10 @@ from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.turns import TaskTurn, Turns
 
-#: Of an answer that had room while it was written this part more has it, too.
+#: Part of an answer's room, an eighth, that its marks may take beyond it: the room was taken for
+#: the data that it is written from.
 _MARKS_PART = 8
-#: Unread bytes of the client from which on nothing more is received.
+#: Bytes that may wait unread on an upgraded connection; with more, nothing is received.
 _MAX_HELD_BYTES = 64 << 10
 
 
@@ -33,7 +34,7 @@ class AnswerRoom:
 
     def __init__(self, share: Share) -> None:
         self.share = share
-        #: How much of it is for what is being written.
+        #: Bytes of the share that are for what is being written.
         self._promised = 0
         self._arrivals: Arrivals | None = None
 
@@ -46,8 +47,8 @@ class AnswerRoom:
         size = lengths[0] if lengths else len(body)
         if self._arrivals is not None:
             self._arrivals.pass_on()
-        # for what it was written from, of which it differs by marks alone; what follows the first
-        # part of a stream has its own
+        # the share has room for the data that this was written from, and that differ by marks
+        # alone; what follows the first part of a stream has room of its own
         if lengths:
             self._promised = 0
         promised = self._promised
@@ -71,7 +72,7 @@ class AnswerRoom:
         self._promised += size
 
     def made(self, size: int) -> None:
-        """Note that a part of a stream was written, which may be larger than was expected."""
+        """Book a part of a stream at its written size, which may be larger than was expected."""
         promised, self._promised = self._promised, 0
         if promised:
             self.share.add(size - promised)
@@ -86,9 +87,9 @@ class AnswerRoom:
         return self._arrivals
 
 
-#: How much of a body waits for the application before no more is read.
+#: Bytes of a body that may wait for the application; with more, nothing is read.
 _MAX_WAITING_BYTES = 64 << 10
-#: The chunks of an answer whose length is not known.
+#: Largest piece of an answer that is written at once, in bytes.
 _PIECE_BYTES = 1 << 20
 
 _LENGTH = b"content-length"
@@ -114,19 +115,19 @@ class AsgiExchange(Exchange):
         self._waiting_bytes = 0
         self._is_whole = self._is_given = self._is_cancelled = False
         self._must_continue = head.expects_continue
-        #: What the application waits for: more of the body, or that the client goes.
+        #: Done when there is more of the body for the application, or the client goes.
         self._news: asyncio.Future[None] | None = None
         self._start: Event | None = None
         self.has_begun_answer = False
-        #: What the client does not read.
+        #: Share for what the client has not read.
         self.share = Share(ledger.answers, owner.client)
         self.room = AnswerRoom(self.share)
-        #: What is being sent; what of a stream is made meanwhile is in the other one.
+        #: Share for what is being sent; the other one has what is made of a stream meanwhile.
         self._sending = self.share.another()
         self._received_bytes = 0
         self._is_answered = self._is_chunked = self._has_no_body = False
         self._is_stream = False
-        #: What of the announced length is to be written; None if none was announced.
+        #: Bytes of the announced length that are still to be written; None if none was announced.
         self._left_bytes: int | None = None
         self.turn = TaskTurn(turns, owner.cost)
         work = self.turn.take(self._run, application)
@@ -145,7 +146,7 @@ class AsgiExchange(Exchange):
     # ---------------------------------------------------------------- the body
 
     def say_continue(self) -> None:
-        """Leave it to the application, which may answer without the body."""
+        """Leave the interim response to the application, which may answer without the body."""
 
     def receive(self, part: bytes, *, is_last: bool) -> None:
         if part:
@@ -159,12 +160,12 @@ class AsgiExchange(Exchange):
         self._tell()
 
     def cancel(self) -> None:
-        """Cancel it: nobody waits for the answer any more."""
+        """Cancel the request: its answer will not be read."""
         self._is_cancelled = True
         self.share.release()
         self._sending.release()
         self._tell()
-        # whose traceback would keep this, and all that was to be sent
+        # forgotten: the task's traceback would keep this, and all that was to be sent
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -205,7 +206,7 @@ class AsgiExchange(Exchange):
             await application(self._scope(), self._receive, self._send)
             if not self._is_answered and self._is_wanted:
                 raise RuntimeError("it was left without an answer")
-        except Exception as error:  # noqa: BLE001 - an edge: the client is told, whatever it is
+        except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets it
             status, body = problems.fault(self._head.method, self._path(), error)
             self._answer_fault(status, body)
 
@@ -251,11 +252,11 @@ class AsgiExchange(Exchange):
         return self._head.spelled_fields()
 
     def leave(self) -> None:
-        """Make this answer the connection's last."""
+        """Make the answer the connection's last."""
         self._owner.leave()
 
     def upgrade(self, fields: Iterable[tuple[bytes, bytes]]) -> Upgraded:
-        """Answer that another protocol follows; return the connection, which is the caller's."""
+        """Answer with a change of the protocol; return the connection, which is the caller's."""
         assert self._start is None, "nothing was answered"
         self.has_begun_answer = self._is_answered = True
         by_status[101] += 1
@@ -417,7 +418,7 @@ class Upgraded(asyncio.Protocol):
         return data
 
     def close(self) -> None:
-        """Close it once all bytes were sent; the client can read them, whatever it sends."""
+        """Close the connection once all bytes are sent; the client can read them in any case."""
         self._is_closed = True
         self._connection.close(is_amid_request=not self._has_ended)
 

@@ -22,11 +22,13 @@ from zmqtriton_frontends.process.ledger import ClientAccount
 from zmqtriton_frontends.process.turns import Cost, WorkTurn
 from zmqtriton_frontends.tensors.arena_body import ArenaBody
 
-#: How much a client may leave unread before whoever writes waits.
+#: Bytes that a client may leave unread before the writer waits.
 _HIGH_WATER_BYTES = 64 << 10
-#: A client on this machine that has left says so within this time; others may take longer.
+#: Seconds within which a client on this machine shows that it has left; and seconds between two
+#: looks at others, which may take longer.
 _RESET_WITHIN_S, _LOOK_S = 0.05, 1.0
-#: In the kernel's tcp_info: tcpi_bytes_acked, since Linux 4.1.
+#: Position of tcpi_bytes_acked in the kernel's tcp_info, since Linux 4.1, and the bytes up to its
+#: end.
 _ACKNOWLEDGED_AT, _INFO_BYTES = 120, 128
 #: The state at its beginning: TCP_CLOSE.
 _CLOSED = 7
@@ -34,7 +36,7 @@ by_status: defaultdict[int, int] = defaultdict(int)
 
 
 def acknowledged_bytes(own: Any) -> int:
-    """Return how many bytes; 0 if there is no descriptor to ask by."""
+    """Return the number of bytes that the client has acknowledged; 0 without a descriptor."""
     (acknowledged,) = struct.unpack_from("=Q", _info(own), _ACKNOWLEDGED_AT)
     return int(acknowledged)
 
@@ -57,13 +59,13 @@ def _info(own: Any) -> bytes:
 class Channel:
     def __init__(self, transport: Any, below: Any) -> None:
         self._transport = transport
-        #: Sends what the transport has encrypted; None if that sends by itself.
+        #: Transport that sends what the other one has encrypted; None if that sends by itself.
         self._below = below
         #: Nothing is read of the client for now.
         self.is_paused = False
         #: The client sends no more, and may read.
         self.is_half_closed = False
-        #: It ends by itself, within moments.
+        #: The connection ends by itself, within moments.
         self.is_closing = False
         #: The client does not read what it is sent; done when it does.
         self.unread: asyncio.Future[None] | None = None
@@ -92,11 +94,11 @@ class Channel:
         return size if self._below is None else size + int(self._below.get_write_buffer_size())
 
     def fill(self) -> None:
-        """Take note that too much is unread."""
+        """Have writers wait, because too much is unread."""
         self.unread = asyncio.get_running_loop().create_future()
 
     def empty(self) -> None:
-        """Take note that most of it was read."""
+        """Have writers go on, because most of it was read."""
         unread, self.unread = self.unread, None
         wake(unread)
 
@@ -158,17 +160,17 @@ class Exchange(Protocol):
         """The memory of this process that it takes."""
 
     def say_continue(self) -> None:
-        """Tell a client that waits for it to send the body."""
+        """Have a client that waits for `100 Continue` send the body."""
 
     def receive(self, part: bytes, /, *, is_last: bool) -> None:
-        """Take more of the body; begin to answer after the last part."""
+        """Take a part of the body; begin to answer after the last one."""
 
     def body_received(self, *, is_last: bool) -> None:
-        """Take note that more of the body lies in `arena_body`; begin to answer after the last."""
+        """Count a part of the body in `arena_body`; begin to answer after the last one."""
         raise AssertionError("receive() takes it")
 
     def cancel(self) -> None:
-        """Cancel it: nobody waits for the answer any more."""
+        """Cancel the request: its answer will not be read."""
 
 
 class Owner(Protocol):
@@ -178,11 +180,11 @@ class Owner(Protocol):
     is_closed: bool
     #: The client, for what is held for it.
     client: ClientAccount
-    #: What has been done for it lately.
+    #: Cost of what has been done for it lately.
     cost: Cost
-    #: Its turns at the loop.
+    #: Turns of its work at the loop.
     turn: WorkTurn
-    #: Those that it has begun.
+    #: Sequences that it has begun.
     sequences: OpenSequences
 
     @property
@@ -190,7 +192,7 @@ class Owner(Protocol):
         """The fields that every answer has."""
 
     def answered(self) -> None:
-        """Take note that the answer to the request was written."""
+        """End the exchange, whose answer was written."""
 
     def leave(self) -> None:
         """Leave: the next answer is the last."""

@@ -33,15 +33,15 @@ from zmqtriton_frontends.process.ledger import Application, ClientAccount, Ledge
 from zmqtriton_frontends.process.turns import Cost, Turns, WorkTurn
 from zmqtriton_frontends.serving.connections import IsMeant
 
-#: From the first byte of a request to the end of its headers.
+#: Seconds from the first byte of a request to the end of its headers.
 HEADERS_WITHIN_S = 9.0
-#: From the connection, or the last answer, to the first byte of a request.
+#: Seconds from the connection, or the last answer, to the first byte of a request.
 SILENT_S = 75.0
-#: How long a client whose request was not read to its end has to read its answer.
+#: Seconds that a client has to read its answer if its request was not read to its end.
 _LINGER_S = 2.0
-#: How much of one client waits unread while its request is answered.
+#: Bytes of one client that may wait unread while its request is answered.
 _MAX_HELD_BYTES = 64 << 10
-#: A server that ends waits so long for the next request of a sequence that has begun late.
+#: Seconds that a server that ends waits for the next request of a sequence that has begun late.
 _BETWEEN_REQUESTS_S = 5.0
 _NOTHING = memoryview(b"")
 _STOPPING = json_documents.write({"error": STOPPING})
@@ -84,23 +84,24 @@ class HttpConnection(asyncio.Protocol):
         self._inferences = inferences
         self._reader = RequestReader()
         self._exchange: Exchange | None = None
-        #: The last head, what it says of an inference, and in which edition.
+        #: The last head, its meaning as an inference, and the edition of that reading.
         self._seen: tuple[Head | None, InferenceHead | None, int] = (None, None, 0)
         self.channel: Channel
         self._below = below
         self.received_bytes = 0
         self.requests = 0
-        #: What has come waits for the client's turn.
+        #: Received bytes wait for the client's turn at the loop.
         self._has_place = False
-        #: Receives in place of this; made for the first large body.
+        #: Receiver in place of this; made for the first large body.
         self._body_receiver: BodyReceiver | None = None
         #: The answer that is being written is the last.
         self._is_last = False
         #: `is_resting`: a protocol has taken over, and nothing is under way.
         self.is_closed = self._is_leaving = self.is_resting = False
-        #: When it was made, or was last answered; 0 where a time is not set.
+        #: Times, 0 if not set: since when it is idle, since when a head is coming, since when it
+        #: closes; and when it was answered last.
         self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
-        #: Since when nothing of an announced body has come, while the process ends.
+        #: Time since when an announced body has not begun to come, while the process ends; or 0.
         self._unsent_since = 0.0
         self._progress = ClientProgress()
         #: The client, for what is held for it; what has been done for it lately; and where it is,
@@ -110,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
         self.turn: WorkTurn
         self.sequences = OpenSequences()
         self.address = ""
-        #: What waits of it, of any kind, and is nobody else's to account for.
+        #: Share for unsent and unread bytes of this client that no exchange has booked.
         self._waiting: Share | None = None
 
     # ---------------------------------------------------------------- the loop
@@ -143,7 +144,7 @@ class HttpConnection(asyncio.Protocol):
         self.client.leave()
 
     def eof_received(self) -> bool:
-        """Take note that the client sends no more; return True if it may still read an answer.
+        """Handle the end of what the client sends; return True if it may still read an answer.
 
         It has left, or closed its half alone. Who has left resets the connection when something is
         sent; all others take an interim response for what it is.
@@ -164,7 +165,7 @@ class HttpConnection(asyncio.Protocol):
         reader = self._reader
         self.received_bytes += len(data)
         if self._closing_since:
-            return  # nobody wants it
+            return  # the last answer was given
         reader.held += data
         if reader.head is not None or (self.channel.unread is None and not self._has_place):
             self._read()
@@ -172,7 +173,7 @@ class HttpConnection(asyncio.Protocol):
             self.channel.pause_reading()
 
     def room(self) -> memoryview | None:
-        """Return where the next bytes of a body may be received; empty if nowhere.
+        """Return memory for the next bytes of a body; an empty view if data_received() takes them.
 
         None if what comes is no part of a body.
         """
@@ -183,7 +184,7 @@ class HttpConnection(asyncio.Protocol):
         return _NOTHING if arena_body is None or reader.held else arena_body.room()
 
     def filled(self, size: int) -> None:
-        """Note that bytes were received there."""
+        """Pass on bytes of a body that were received into room()."""
         self.received_bytes += size
         self._reader.skip(size)
         exchange, is_last = self._exchange, self._reader.is_whole
@@ -248,7 +249,7 @@ class HttpConnection(asyncio.Protocol):
             exchange.say_continue()
 
     def answered(self) -> None:
-        """Take note that the answer to the request was written."""
+        """End the exchange, whose answer was written, and go on with the next request."""
         self._exchange = None
         reader = self._reader
         if self._is_last:
@@ -280,7 +281,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def last_fields(self) -> bytes:
-        """The fields that every answer has, by which a client knows whether it may go on."""
+        """The fields that every answer has, which say whether the client may go on here."""
         reader = self._reader
         head = reader.head
         assert head is not None, "there is something to answer"
@@ -318,7 +319,7 @@ class HttpConnection(asyncio.Protocol):
     # ----------------------------------------------------------------- the end
 
     def authorizations(self) -> list[list[str]]:
-        """Return the values by which the client says who it is, of its last request."""
+        """Return the `authorization` values of the client's last request."""
         head = self._reader.head or self._seen[0]
         if head is None:
             return []
@@ -341,7 +342,7 @@ class HttpConnection(asyncio.Protocol):
     def end_if_still(self, now: float, still_s: float) -> None:
         """End the connection if nothing has been under way on it for so long.
 
-        A request of whose body nothing has come for so long is refused.
+        A request whose body has not begun to come for so long is refused.
         """
         if self._closing_since:
             return
@@ -438,9 +439,10 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
 
-#: Enough for the head of a request, and not much of a large body behind it.
+#: Bytes that are received at once between bodies: enough for the head of a request, and not much
+#: of a large body behind it.
 _HEAD_BYTES = 16 << 10
-#: Smaller rests of a body are not received into their own place.
+#: Least rest of a body, in bytes, that is received into its own place.
 _WORTH_BYTES = 16 << 10
 # One for all connections: what is received into it is taken out in the same turn of the loop.
 _buffer = memoryview(bytearray(256 << 10))
@@ -471,7 +473,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         else:
             self._receiver.data_received(bytes(_buffer[:size]))
 
-    # ------------------------------------------------- the connection hears everything else
+    # --------------------------------------------------- passed on to the connection
 
     def eof_received(self) -> bool | None:
         return self._receiver.eof_received()

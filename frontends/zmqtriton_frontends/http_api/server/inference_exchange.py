@@ -59,15 +59,15 @@ class InferenceExchange(HttpInference):
         self.has_begun_answer = self._is_answered = False
         #: A body, or what has come of it.
         self._early: bytes | bytearray = b""
-        #: What receives a large body.
+        #: Receiver of a large body.
         self.arena_body: ArenaBody | None = inferences.arena_body(head) if head.is_large else None
-        #: Where a large body is, until it is answered.
+        #: Memory with a large body, until it is answered.
         self._buffer: ArenaBuffer | None = None
-        #: What an incomplete body, or an answer that is not read, takes.
+        #: Share for an incomplete body, or for an answer that is not read.
         self._share: Share | None = None
         self._received_bytes = 0
         self._is_refused = head.refusal is not None
-        #: How much more is dropped of a body that is refused.
+        #: Bytes of a refused body that may still be dropped before it is answered.
         self._drop_bytes = DROP_BYTES
         self._sending: asyncio.Task[None] | None = None
         if self.arena_body is not None:
@@ -83,11 +83,11 @@ class InferenceExchange(HttpInference):
     # ---------------------------------------------------------------- the body
 
     def say_continue(self) -> None:
-        """Tell a client that waits for it to send the body."""
+        """Have a client that waits for `100 Continue` send the body."""
         self._owner.channel.write(http1.CONTINUE)
 
     def receive(self, part: bytes, *, is_last: bool) -> None:
-        """Take more of the body; begin to answer after the last part."""
+        """Take a part of the body; begin to answer after the last one."""
         is_small = len(part) == self._head.unbooked_bytes and self.arena_body is None
         if is_small and is_last and not self._is_refused:
             self.begin(part)
@@ -123,7 +123,7 @@ class InferenceExchange(HttpInference):
             self._hold(held)
 
     def _hold(self, held: int) -> None:
-        """Account for what a body takes; drop it if that is short."""
+        """Book the memory of a body; drop the body if there is no room."""
         if self._share is None:
             self._share = Share(self._ledger.requests, self._owner.client)
         if held < self._share.held:
@@ -149,7 +149,7 @@ class InferenceExchange(HttpInference):
         return refusal(Unavailable(NO_MEMORY))
 
     def body_received(self, *, is_last: bool) -> None:
-        """Account for what a large body takes by now; begin to answer after the last part."""
+        """Book the memory of a large body so far; begin to answer after the last part."""
         share, held = self._share, 0 if self.arena_body is None else self.arena_body.held_bytes
         if held and held != (0 if share is None else share.held):
             self._hold(held)
@@ -209,7 +209,7 @@ class InferenceExchange(HttpInference):
             self._share = None
 
     def cancel(self) -> None:
-        """Cancel it: nobody waits for the answer any more."""
+        """Cancel the request: its answer will not be read."""
         if not self._is_answered:
             self._is_answered = True
             super().cancel()
@@ -222,7 +222,7 @@ class InferenceExchange(HttpInference):
     # --------------------------------------------------------------- the answer
 
     def _has_room(self, size: int) -> bool:
-        """Account for an answer until it is read; False if there is no memory for it."""
+        """Book an answer until it is read; False if there is no room for it."""
         if self._buffer is not None or self._share is not None:
             self._free()  # what of the request is needed is leased
         self._share = Share(self._ledger.answers, self._owner.client)

@@ -25,7 +25,7 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBody, ByteBudget
 
 _AUTHORIZATION = HEADER.encode()
 _TARGET = re.compile(rb"/v2/models/([^/]+)(?:/versions/([0-9]+))?/infer")
-#: No directory, so no model, has a longer name.
+#: Bytes of the longest name of a model: no directory has a longer one.
 MAX_MODEL_NAME_BYTES = 255
 
 
@@ -63,7 +63,8 @@ class InferenceHeads:
         self._announced = ByteBudget()
         self._tokens = tokens
         self._foreign = foreign
-        #: What was made of a head before another edition does not hold: other tokens are valid.
+        #: Number of the set of valid tokens: what was made of a head in an earlier edition does
+        #: not hold.
         self.edition = 0
         if tokens is not None:
             tokens.on_change.append(self._begin_edition)
@@ -121,7 +122,7 @@ class InferenceHeads:
         return None, grant
 
     def arena_body(self, head: InferenceHead) -> ArenaBody:
-        """Make what receives a large body."""
+        """Make the receiver of a large body."""
         assert head.body_bytes is not None, "it is announced"
         payload, tensors_at = self.inference.gateway.payload, head.json_length or 0
         return ArenaBody(payload, head.body_bytes, self._announced, lambda _: tensors_at)

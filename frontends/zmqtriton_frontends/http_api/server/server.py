@@ -30,7 +30,8 @@ from zmqtriton_frontends.process.allocator import keep_freed_memory
 from zmqtriton_frontends.serving.listener import BACKLOG
 from zmqtriton_frontends.serving.process import ServingProcess
 
-#: A loop that does not turn for so long hangs; requests that wait for a model never stop it.
+#: Seconds without a turn of its loop after which a worker hangs, and is replaced; requests that
+#: wait for a model never stop the loop.
 _HANG_S = 120
 
 

@@ -61,7 +61,7 @@ class Connections:
         self.now = now
         self.is_leaving = self.is_ending = False
         self.room: Room[HttpConnection] = Room(max_connections(), now)
-        #: Where they come from.
+        #: Listeners that make the connections, paused while there is no room for more.
         self.listeners: list[Listener] = []
         self._is_full = False
 
@@ -128,7 +128,7 @@ class Connections:
             connection.sequences.clear()
 
     def end_still(self, still_s: float) -> None:
-        """End those on which nothing has been under way for so long."""
+        """End the connections that have had nothing under way for so long."""
         now = self.now()
         for connection in self.room:
             connection.end_if_still(now, still_s)
@@ -141,8 +141,8 @@ class Connections:
 #: Makes the application of a table of routes.
 Build = Callable[[Gateway, list[Route], AccessRules], Any]
 
-#: A connection on which nothing has been under way for so long is closed at the end: a client
-#: that asks more often is told so by an answer.
+#: Seconds without a request after which a connection is closed at the end: a client that asks more
+#: often learns of the end by an answer.
 _STILL_S = 1.0
 _TOLD = b'{"error":"this port speaks TLS: use https://"}'
 _ANSWER = (

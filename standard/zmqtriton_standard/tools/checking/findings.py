@@ -1,4 +1,4 @@
-"""The findings of a check: one list, in which each has its severity."""
+"""The findings of a check: one list of problems, each with its severity."""
 
 from __future__ import annotations
 

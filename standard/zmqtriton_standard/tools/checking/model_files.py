@@ -1,8 +1,8 @@
 """Checks the files of models of frameworks as far as they can be read without the framework.
 
 A file must be of its format, and have the tensors that the configuration names. Whether the
-framework can run it, only a load shows. The first functions read messages of protobuf whose
-descriptions nobody has here.
+framework can run it, only a load shows. The first functions read messages of protobuf without
+their descriptions, which only the frameworks have.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _read_onnx(path: Path, _: Any) -> Tensors:
 
 
 def _other_than_tensor(value: memoryview) -> str:
-    """Return what an input or output of an ONNX file is, if it is no tensor; else ""."""
+    """Return the kind of an ONNX file's input or output that is no tensor; "" for a tensor."""
     for of_value in messages(value, _VALUE_TYPE):
         for sequence in messages(of_value, _SEQUENCE):
             elements = messages(sequence, _ELEMENT)

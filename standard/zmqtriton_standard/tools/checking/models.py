@@ -83,7 +83,7 @@ from zmqtriton_standard.tools.checking.findings import (
 from zmqtriton_standard.tools.checking.model_files import file_problems
 
 _AUTO_COMPLETE_NAME = b"auto_complete_config"
-#: Larger files are not code that somebody has written.
+#: Bytes of a file that are searched; larger files were not written by hand.
 _MAX_SOURCE_BYTES = 4 << 20
 
 
@@ -147,7 +147,7 @@ def _read_start(path: Path) -> bytes:
         return file.read(_MAX_SOURCE_BYTES)
 
 
-#: The bytes of a file that several instances had better load once.
+#: Minimum bytes of a model file for the advice that instances should share one load.
 _LARGE = 256 << 20
 _PATH, _PYTHON, _BUILD = "EXECUTION_ENV_PATH", "PYTHON_EXECUTABLE", "PYTHON_REQUIREMENTS"
 _MAX_BYTES = 1 << 20
@@ -172,14 +172,14 @@ class ModelFindings(Findings):
     #: The versions that would be served, with the model file of each that has its own.
     versions: tuple[int, ...] = ()
     model_files: tuple[Path, ...] = ()
-    #: It runs on the server's own Python.
+    #: True if the model runs on the server's own Python, so that its imports can be checked.
     has_server_environment: bool = True
-    #: Its code may add inputs and outputs.
+    #: True if auto_complete_config() of the model's code may add inputs and outputs.
     has_auto_completion: bool = False
 
 
 def check_model(directory: Path, rules: CheckOptions | None = None) -> ModelFindings:
-    """Check one model directory; its name is the model's."""
+    """Check the directory of one model; the directory has the model's name."""
     rules = rules or CheckOptions()
     findings = ModelFindings(directory=directory)
     try:
@@ -338,7 +338,7 @@ def check_environment(
     config: Any, directory: Path, *, may_build: bool
 ) -> tuple[list[Problem], bool]:
     """Return the problems of a model's Python, and whether that is the server's own."""
-    #: The parameter that decides.
+    #: Path of the parameter that decides about the environment, for the place of an error.
     where: FieldPath = next(
         (("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ()
     )

@@ -24,7 +24,7 @@ _MODEL_CLASS = "TritonPythonModel"
 _ARGUMENT_COUNTS = {"initialize": 1, "execute": 1, "finalize": 0, "is_ready": 0}
 _AUTO_COMPLETE = "auto_complete_config"
 _SYNC_METHODS = ("initialize", "finalize", _AUTO_COMPLETE)
-#: With these a name may be bound that no statement binds.
+#: Functions that can bind names without a statement; code that uses one may define any name.
 _DYNAMIC_BINDING_NAMES = {"globals", "setattr", "exec", "eval", "vars"}
 
 _FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef

@@ -15,9 +15,9 @@ from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_standard.tools.doctor.files import is_public
 
 _DAY_S = 86400
-#: Whoever renews it by hand needs some days.
+#: Minimum seconds of validity that a certificate should have left: enough to renew it by hand.
 _ENDS_SOON_S = 21 * _DAY_S
-#: The server takes a new certificate within a second, and needs some time on a busy machine.
+#: Seconds for the server to take a new certificate: usually one, more on a busy machine.
 _TAKEN_WITHIN_S = 10.0
 _TIMEOUT_S = 2.0
 _END_OF_CERTIFICATE = "-----END CERTIFICATE-----"

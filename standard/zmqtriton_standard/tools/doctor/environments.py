@@ -1,6 +1,6 @@
 """The Pythons of models, the cache of their environments, and the variables that they get.
 
-Runs no interpreter of a model: the doctor may be root, and the model's directory somebody else's.
+Runs no interpreter of a model: the doctor may be root, and the model's directory another user's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
 def _read(
     repositories: Iterable[str], options: Mapping[str, Any]
 ) -> Iterator[tuple[Path, ModelEnvironment]]:
-    """Yield the models that ask for an environment, or of which that cannot be told."""
+    """Yield the models that ask for an environment, or whose configuration has an error."""
     may_build = bool(options.get("build-environments"))
     for path in repositories:
         with suppress(ZmqTritonError, OSError):  # the repository itself is judged elsewhere

@@ -58,15 +58,15 @@ class Server:
     #: The names of its processes, by pid.
     processes: Mapping[int, str] = field(default_factory=dict)
     instances: int = 0
-    #: What is wrong with the log, or "".
+    #: Trouble of the log in words: lost lines, or a reader that has stopped; "" without any.
     log: str = ""
-    #: By the wall clock; 0 is unknown.
+    #: Time of the server's start by the wall clock; 0 if it is not known.
     started_s: float = 0.0
-    #: What its machine is short of; None if it does not measure that.
+    #: Resources that its machine is short of; None if the server does not measure them.
     pressure: Sequence[Mapping[str, Any]] | None = None
-    #: Its processes for which others have waited.
+    #: Processes whose event loops were slow, so that others have waited for them.
     slow_loops: Sequence[Mapping[str, Any]] = ()
-    #: Its processes that do not do their work.
+    #: Processes that do not do their work, with the reason.
     process_troubles: Sequence[Mapping[str, Any]] = ()
 
 
@@ -74,13 +74,13 @@ class Server:
 class Target:
     #: The options of the server, by name; those with which it would be started if none runs.
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: The same as a start has them; None if a server runs.
+    #: Options of a server that would be started; None if one runs.
     start: Options | None = None
-    #: Why there are none; "" if there are.
+    #: Reason why the options are not known; "" if they are.
     options_problem: str = ""
     server: Server | None = None
     repositories: Sequence[str] = ()
-    #: Where a server may be.
+    #: Runtime directories that a server may have.
     directories: Sequence[Path] = ()
     #: The directory of a server that is alive and does not answer.
     silent: Path | None = None

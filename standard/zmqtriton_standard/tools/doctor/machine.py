@@ -29,7 +29,8 @@ _MANY_INSTANCES_PER_CORE = 4
 #: Names that tritonserver and its Python backend give to their memory.
 _OF_TRITON = ("triton_python_backend_shm_region_*", "triton_shm_*")
 _MINUTE = re.compile(r"^some .*?avg60=([\d.]+)", re.MULTILINE)
-#: From so many percent of the time on it is trouble.
+#: Minimum percentage of the last minute with waiting processes that is trouble, and its text, by
+#: resource.
 _TROUBLE = {
     "cpu": (40.0, "CPU is short"),
     "memory": (10.0, "memory is short"),
@@ -53,9 +54,9 @@ _LIMITS = {
 
 class _Group(NamedTuple):
     limit: int
-    #: Without what the kernel can drop.
+    #: Bytes in use, without the caches that the kernel can drop.
     used: int
-    #: How many processes the kernel has killed in the group.
+    #: Number of processes that the kernel has killed in the group for its memory.
     kills: int
 
 

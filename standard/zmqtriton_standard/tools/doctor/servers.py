@@ -26,11 +26,11 @@ _SERVICES = (
     ("allow-metrics", "metrics-address", "metrics-port"),
 )
 _FIRST_FREE_FOR_ALL = 1024
-#: Of models in trouble, each of which has a finding of its own.
+#: Maximum number of models in trouble with a finding of their own; the others are counted.
 _MAX_MODELS = 10
 #: The names of proxies' processes.
 _PROXIES = frozenset({"apache2", "caddy", "envoy", "haproxy", "httpd", "nginx", "traefik"})
-#: Of a model's directory, relative to its repository.
+#: Files that a stub must be able to read, as patterns below the repository.
 _READ_BY_STUBS = ("*/config.pbtxt", "*/*/model.py")
 #: The longest path of a runtime directory: a unix socket's, less the longest name in there.
 _LONGEST_PATH = 107 - len("/requests-4294967295")
@@ -123,7 +123,7 @@ def _judge_port(option: str, number: int, problem: OSError) -> Finding:
 
 
 def judge_stub_users(names: Iterable[str], repositories: Iterable[str]) -> Iterator[Finding]:
-    """Try whether models can run as these users; for root only, as whom else nobody can try."""
+    """Check that models can run as these users. Only root can try the rights to read files."""
     paths = [Path(path) for path in repositories if os.path.isdir(path)]
     files = [file for path in paths for pattern in _READ_BY_STUBS for file in path.glob(pattern)]
     for name in names:
@@ -193,7 +193,7 @@ def judge_home() -> Iterator[Finding]:
 def judge_runtime_directories(
     directories: Iterable[Path], named: str = "", silent: Path | None = None
 ) -> Iterator[Finding]:
-    """Judge those of servers, and the one that a server is to use, if it is named."""
+    """Judge the runtime directories of servers, and `named`, which a server would use."""
     errors = {path: _connection_error(path) for path in directories}
     stale = [str(path) for path, number in errors.items() if number == errno.ECONNREFUSED]
     if stale:
@@ -230,9 +230,9 @@ def is_forbidden(path: Path) -> bool:
 
 
 def _connection_error(path: Path) -> int:
-    """Return why its server cannot be asked, as errno has it; 0 if it can.
+    """Return the errno of a connection to the server in `path`; 0 if it takes connections.
 
-    It is dead if nobody listens where it has listened.
+    ECONNREFUSED means that the server is dead: its socket is there, but no process listens.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
         try:

@@ -18,7 +18,7 @@ _NAMES = ("zmqtriton.service", "zmqtriton@.service")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _UNITS_S = {"": 1, "s": 1, "sec": 1, "ms": 0.001, "m": 60, "min": 60, "h": 3600, "hr": 3600}
 _FEW_DESCRIPTORS = 4096
-#: That of the server, if no options are known.
+#: Default of --exit-timeout-secs, for a server with unknown options.
 _EXIT_TIMEOUT_S = 30
 #: There while systemd is process 1.
 _BOOTED = Path("/run/systemd/system")
@@ -27,7 +27,7 @@ _EDIT = "systemctl edit zmqtriton"
 
 
 def ask_systemd(unit: str) -> str:
-    """Return what `systemctl show` says of a unit's last run; "" if nobody can tell."""
+    """Return the properties of a unit's last run from `systemctl show`; "" without systemd."""
     if "@." in unit or not _BOOTED.is_dir():
         return ""
     command = ["systemctl", "show", "--property=ActiveState,Result,NRestarts", unit]
@@ -68,7 +68,7 @@ def _judge_run(path: Path, failure: str) -> Iterator[Finding]:
 
 
 def _failure_in(properties: str) -> str:
-    """Return how the last run ended; "" if it is well, or if nobody can tell."""
+    """Return the failure of a unit's last run; "" without one, or without properties."""
     values = dict(line.partition("=")[::2] for line in properties.splitlines())
     if values.get("Result", "") not in ("", "success"):
         return values["Result"]
@@ -154,7 +154,7 @@ def _parse_span(text: str) -> float | None:
 
 
 def _parse_limit(text: str) -> float | None:
-    """Return the hard limit, to which the server raises its own."""
+    """Return the hard limit of a `soft:hard` setting; the server raises its limit to this one."""
     last = text.rpartition(":")[2]
     if last == "infinity":
         return math.inf

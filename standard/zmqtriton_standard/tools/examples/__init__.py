@@ -17,7 +17,7 @@ from zmqtriton import addons
 
 def run_example(words: list[str]) -> int:
     """Run the command and return the exit status."""
-    if words[:1] in (["-h"], ["--help"]):
+    if "-h" in words or "--help" in words:
         sys.stdout.write(_help())
         return 0
     examples = folders()

@@ -17,7 +17,7 @@ from zmqtriton.findings import Finding, error, warning
 from zmqtriton_floor.reasons import Kind, Reason
 
 _RESTART = "zmqtriton-ctl restart {model}"
-#: Takes new files, which a restart of processes alone does not.
+#: Command that loads a model with new files; a restart of its processes does not.
 _RELOAD = "zmqtriton-ctl reload {model}"
 _LOAD = "zmqtriton-ctl load {model}"
 _LOGS = "zmqtriton-ctl logs {model}"
@@ -181,7 +181,7 @@ _PACKAGES = "/site-packages/"
 
 
 def _explain_words(model: str, text: str, at: str, *, is_any: bool) -> Finding | None:
-    """Return what the words of a model or a library mean, if that is known.
+    """Return a finding that explains a known error text of a model or a library, or None.
 
     `is_any` takes any exception, too; else those that are known to mean something.
     """
@@ -232,10 +232,10 @@ class Row(NamedTuple):
     """
 
     text: str
-    #: Without one the advice and the commands are the cause's.
+    #: Advice of this kind; "" to show the advice and the commands of the cause.
     advice: str = ""
     commands: tuple[str, ...] = ()
-    #: The model or a library may have said more: that comes first, if it is known.
+    #: True if the text is of a model or a library: a known explanation of it comes first.
     has_words: bool = False
 
 
@@ -450,7 +450,7 @@ ROWS: Mapping[Kind, Row] = {
         "it was drained, and had not finished in time", _NOTHING_WRONG, (_STATUS,)
     ),
 }
-#: Of a cause that is not known.
+#: Finding for an entry without a reason.
 _UNKNOWN = error("the server gives no reason", "The log may say more.", _LOGS)
 
 

@@ -37,17 +37,18 @@ from zmqtriton_standard.tools.explaining.sharing import Memory, read_memory
 
 _LOG_LINES = 1000
 _MINUTE_S = 60
-#: The server waits for its broker, though not for as long as a busy machine may take.
+#: Maximum number of status calls until one has the broker's counts: the server does not wait for a
+#: broker as long as a busy machine may take.
 _LOOKS = 3
-#: In this time something should have ended.
+#: Seconds between two looks at the counts; some execution should end in this time.
 _SECOND_LOOK_S = 1.0
-#: A process that is stopped writes no stacks; on a busy machine others need longer.
+#: Seconds for the stacks of a model's processes; a stopped process never writes them.
 _STACKS_WITHIN_S = 5.0
-#: A file system that takes longer hangs.
+#: Seconds for a check of a directory; a file system that takes longer counts as hanging.
 _DIRECTORIES_WITHIN_S = 5.0
-#: After this nothing more is looked at, and what is known is told.
+#: Seconds for all questions to the server; after them the facts so far must do.
 _WITHIN_S = 20.0
-#: The order in which models are shown, and the place of a finding that is no trouble.
+#: Severities, the worst first: models are shown in this order. _NOTE and later ones are no trouble.
 _SEVERITIES = list(Severity)
 _NOTE = _SEVERITIES.index(Severity.NOTE)
 _T = TypeVar("_T")
@@ -158,9 +159,9 @@ def _rank(findings: Sequence[Finding]) -> int:
 
 
 class _Server:
-    """The answers of a server from which the facts about its models are taken.
+    """The answers of a server, the source of the facts about its models.
 
-    Without its status and its index nothing is known; all else is asked for while there is time.
+    Its status and its index are always read; all else only as long as there is time.
     """
 
     def __init__(self, client: Client, show: Callable[[str], None] = lambda _: None) -> None:
@@ -236,7 +237,7 @@ class _Server:
         return self.ask("options") or ()
 
     def examine(self) -> list[Finding]:
-        """Return what the doctor would say of the server itself."""
+        """Return the doctor's findings about the server itself."""
         # only now: the doctor explains models, too
         from zmqtriton_standard.tools.doctor.examination import examine_server
 
@@ -326,7 +327,7 @@ class _Server:
 
     @cached_property
     def _later(self) -> Any:
-        """The status after a moment, in which something should have ended."""
+        """The status _SECOND_LOOK_S after the first one; executions that go on did not end."""
         time.sleep(_SECOND_LOOK_S)
         return self.ask("status") or None
 

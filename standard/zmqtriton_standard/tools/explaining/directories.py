@@ -1,4 +1,4 @@
-"""The directories of models, checked by processes that nobody has to wait for.
+"""The directories of models, checked by child processes that can be left behind.
 
 A file system may never answer, and a process that waits for it cannot even end.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from zmqtriton.findings import Finding, Severity
 
-#: They wait for a file system, and end when it answers.
+#: Killed checks that wait for a file system; the kernel ends them when it answers.
 _unfinished: list[subprocess.Popen[bytes]] = []
 
 
@@ -23,7 +23,7 @@ class Directories:
 
     def __init__(self, repositories: Sequence[str]) -> None:
         self._repositories = repositories
-        #: They have not answered in time, and are not asked again.
+        #: Repositories that did not answer in time; no more checks are made there.
         self.silent: list[str] = []
 
     def check(self, model: str, within_s: float) -> tuple[list[str], list[Finding]]:
@@ -51,7 +51,7 @@ class Directories:
 
 
 def _check(place: Path, within_s: float) -> dict[str, Any] | None:
-    """Return what `zmqtriton check` reports; None if it does not end in time."""
+    """Return the report of `zmqtriton check` in a child; None if it does not end in time."""
     child = subprocess.Popen(
         [sys.executable, "-m", "zmqtriton", "check", "--json", str(place)],
         stdin=subprocess.DEVNULL,

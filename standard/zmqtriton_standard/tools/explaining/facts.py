@@ -18,15 +18,15 @@ from zmqtriton_standard.ctl import format_duration
 from zmqtriton_standard.tools.explaining.causes import own_frame, place_text, reason_of
 from zmqtriton_standard.tools.explaining.sharing import Memory
 
-#: An overview of all models leaves out trouble that is over for so long, if little came of it.
+#: Age in seconds of past trouble that an overview of all models leaves out, if it was small.
 RECENT_S = 600.0
 SMALL_SHARE = 0.01
 #: The share of a time that is worth shortening by itself.
 LARGE_SHARE = 2 / 3
 WORTH_MENTIONING_MS = 10.0
-#: The quota for which requests wait.
+#: Name of the quota that makes requests wait.
 PACE = "max_executions_per_second"
-#: A shorter execution does not hang yet.
+#: Minimum seconds of an execution that counts as hanging.
 _LONG_EXECUTION_S = 2.0
 #: Counters that grow when something ends; not those of clients that leave.
 _ENDS = ("succeeded", "faults", "executions")
@@ -35,9 +35,9 @@ Document = Mapping[str, Any]
 _STACK = re.compile(r"(Current thread|Thread|Stack) .*\(most recent call first\)")
 _FRAME = re.compile(r'\s*File "(.+)", line (\d+) in (.+)')
 _OURS = "/zmqtriton_stub/"
-#: All of a model's code is called from here.
+#: End of the path of the file that calls all of a model's code.
 _CALLER = "/zmqtriton_stub/model.py"
-#: What may lie between that and the model, where it is imported or is a coroutine.
+#: Files of frames between the caller and the model's own: of an import, or a coroutine's loop.
 _BETWEEN = re.compile(r"<frozen |.*/(importlib|asyncio)/|.*/selectors\.py$")
 
 #: The states of instances that a reload or an unload ends.
@@ -74,35 +74,35 @@ class Facts:
     model: str
     #: 0 is all versions.
     version: int = 0
-    #: Of all models.
+    #: Entries of the server's index, of all models.
     index: Sequence[Document] = ()
     status: Document = field(default_factory=dict)
     #: The status a moment later, where requests are being executed.
     later: Document | None = None
-    #: What its processes write of their threads, by instance, where something stands still.
+    #: Lines with the stacks of a process's threads, by instance; only read if something hangs.
     stacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: The history of the model's last minute, where the server keeps one and requests have failed.
     last_minute: Document = field(default_factory=dict)
     #: Lines of the log about the model, oldest first.
     log: Sequence[Document] = ()
-    #: What a check of the directory finds, where it can be read.
+    #: Errors that a check of the model's directory finds, if this machine can read it.
     problems: Sequence[Finding] = ()
-    #: What the machine is short of, as the server measures it.
+    #: Resources that the machine is short of, as the server measures them.
     pressure: Sequence[Document] = ()
     #: The memory of its instances, where this machine can read it.
     memory: Memory | None = None
     #: The directories of this name.
     directories: Sequence[str] = ()
-    #: What the load that is under way does.
+    #: Current step of the model's load in words; "" if it is not being loaded.
     load_phase: str = ""
-    #: Its configuration, where its requests wait.
+    #: Configuration of the model; only read if requests wait, or for an ensemble with requests.
     config: Document = field(default_factory=dict)
     #: Modules of add-ons that have findings, each with what it has read about the model.
     of_add_ons: Sequence[tuple[Any, Any]] = ()
-    #: Repositories that have not answered, in which it may have more.
+    #: Repositories that have not answered; they may have directories of the model, too.
     silent_repositories: Sequence[str] = ()
     now_s: float = 0.0
-    #: It is one of all models, of which only present trouble is shown.
+    #: True if all models are explained, with the present trouble of each only.
     is_overview: bool = False
 
     def rows(self, table: str) -> list[Document]:
@@ -139,7 +139,7 @@ class Facts:
 
     @property
     def retired_versions(self) -> set[int]:
-        """Versions that are unloaded while another serves, so that they are not meant to."""
+        """Versions that were unloaded on purpose: another version of the model serves."""
         own = [entry for entry in self.index if entry["name"] == self.model]
         return {int(entry["version"]) for entry in own if self.is_retired(entry)}
 
@@ -202,7 +202,7 @@ class Facts:
 
     @property
     def queue_delay_ms(self) -> float:
-        """Return how long its requests may wait for others in their batch."""
+        """Return max_queue_delay_microseconds of dynamic batching in ms, 0 without."""
         batching = self.config.get("dynamic_batching", {})
         return int(batching.get("max_queue_delay_microseconds", 0)) / 1e3
 
@@ -220,7 +220,7 @@ class Facts:
         return (*self._scale(callee.model), *self._scale(self.model))
 
     def _instances(self, model: str) -> int:
-        """Return how many instances each version has, but for those that are leaving."""
+        """Return the number of instances of the version with most, without leaving ones."""
         counts = Counter(
             row.get("generation")
             for row in self.status.get("processes") or ()
@@ -240,7 +240,7 @@ class Facts:
         return self._slowest(self.steps)
 
     def slowest_callee(self, row: Document) -> StepTimes | None:
-        """Return the model for whose answers most of an execution waits, if it calls one."""
+        """Return the called model that takes most of an execution's time, if there is one."""
         callee = self._slowest(row.get("calls", ()))
         if callee is None or not row.get("executed"):
             return None
@@ -262,7 +262,7 @@ class Facts:
 
 
 def queue_ms(row: Document) -> float:
-    """Return how long a request waits in the queue, on average."""
+    """Return the average queue time of a request in ms."""
     count = row.get("executed") or row["succeeded"]
     return row.get("queue_ns", 0) / count / 1e6 if count else 0.0
 
@@ -273,7 +273,7 @@ def _has_work(row: Document) -> bool:
 
 
 def answered(row: Document) -> int:
-    """Return how many requests have had an answer, right or wrong."""
+    """Return the number of requests that have got a response or an error."""
     return int(row["succeeded"] + row["failed"])
 
 
@@ -295,7 +295,7 @@ class _Frame(NamedTuple):
 def find_place(lines: Iterable[str]) -> str:
     """Return the place as in ` (model.py, line 8, in execute)`; "" if no thread is in the model.
 
-    Of a model that waits in a library, its own line is told that has called it.
+    If the model waits in a library, the place is the line of the model that has called it.
     """
     for stack in _stacks(lines):
         frames = _frames_of_model(stack)

@@ -21,12 +21,12 @@ from zmqtriton_standard.tools.explaining.requests import (
     find_waits,
 )
 
-#: A start that takes longer is worth a look.
+#: Seconds of a load after which it may hang.
 _LONG_LOAD_S = 30.0
-#: Causes outside the model, for which an instance that is back need not be restarted again.
+#: Causes outside the model: an instance that has come back after one needs no other restart.
 _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
 _MEMORY = "max_memory_bytes"
-#: As much equal memory of instances is worth advice.
+#: Minimum bytes that sharing must save to be advised: equal pages of instances beyond one copy.
 _MUCH = 128 << 20
 _TURNS = "--model-load-thread-count says how many are loaded at a time."
 
@@ -298,7 +298,7 @@ def _memory_findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _budget_findings(facts: Facts) -> Iterator[Finding]:
-    """Tell that it sleeps, and what it has on GPUs that have a budget."""
+    """Yield notes about a sleeping model, and about its memory on GPUs with a budget."""
     asleep_s = facts.status.get("asleep_s", {}).get(facts.model)
     if asleep_s is not None:
         text = f"it has slept for {format_duration(asleep_s)}, without most of its memory"

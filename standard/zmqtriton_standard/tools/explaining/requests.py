@@ -27,8 +27,8 @@ from zmqtriton_standard.tools.explaining.facts import (
 )
 
 _FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
-#: Of the time that clients wait, this share in the queue is worth shortening; a model that stops at
-#: the deadline takes the rest of it.
+#: Minimum share of the queue in the time that clients allow to be worth shortening. A model that
+#: stops at the deadline has taken the rest of the time.
 _LONG_WAIT = 0.1
 
 
@@ -37,7 +37,7 @@ class _Refusal(NamedTuple):
 
     text: str
     advice: str
-    #: More instances make it come less often.
+    #: True if more instances make such refusals rarer.
     is_of_queue: bool = True
 
 
@@ -51,11 +51,12 @@ _SLOTS = (
     "Clients end a sequence by the flag END; max_sequence_idle_microseconds in config.pbtxt ends "
     "one that is idle. More instances have more slots."
 )
-#: Fewer requests are no load, and of more such a share is nearly all.
+#: Minimum requests per second that are a load, and minimum share of one token that is nearly all.
 _BUSY_PER_S, _NEARLY_ALL = 10.0, 0.9
-#: A wait this much longer than max_queue_delay_microseconds is not for others in the batch alone.
+#: Maximum wait for a batch, as a multiple of max_queue_delay_microseconds; longer waits have
+#: another cause.
 _DELAYED = 1.5
-#: So many of the instances that hang are told one by one.
+#: Maximum number of hanging instances with a finding of their own; more are counted.
 _MAX_HANGING = 4
 _SHORTER = "More instances make the queue shorter"
 _REFUSALS: Mapping[str, _Refusal] = {
@@ -135,7 +136,10 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
 
 
 def _share(facts: Facts, faults: int, total: int) -> str:
-    """Return how many requests have failed, and how many of the last minute if that is news."""
+    """Return the number of failed requests in words.
+
+    The last minute is added if the history has one, and the total is about a longer time.
+    """
     interval_s = facts.last_minute.get("interval_s", 0.0)
     versions = [
         columns
@@ -155,12 +159,12 @@ def _share(facts: Facts, faults: int, total: int) -> str:
 
 
 def _overdue(row: Document) -> int:
-    """Return how many requests have failed because their deadline passed in the execution."""
+    """Return the number of requests that failed because their deadline passed in execution."""
     return int(row.get("overdue", {}).get("count", 0))
 
 
 def _execution_s(row: Document) -> float:
-    """Return how long an execution takes; 0 if none has ended."""
+    """Return the average time of an execution in seconds; 0 if none has ended."""
     return row.get("compute_ns", 0) / row["executed"] / 1e9 if row.get("executed") else 0.0
 
 
@@ -282,7 +286,7 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
 
 
 def _full_streams(facts: Facts, row: Document, streams: Mapping[str, int]) -> Finding:
-    """Tell that requests wait though instances may be idle: they have all streams they take."""
+    """Return a finding about requests that wait because all instances have MAX_STREAMS open."""
     waiting, count = count_of(row["pending"], "request"), streams["open"]
     verb = "waits" if row["pending"] == 1 else "wait"
     text = f"{waiting} {verb} for a stream to end, not for an instance: {count} are open, and "
@@ -366,16 +370,16 @@ def find_slowest_step(facts: Facts) -> Iterator[Finding]:
         )
 
 
-#: Fewer batches say nothing.
+#: Minimum number of batches for a finding about their size.
 _MIN_BATCHES = 20
-#: Batches with less than this share of the wanted size are told.
+#: Share of the wanted batch size; smaller batches are reported.
 _SMALL = 0.5
-#: The shares of the batches from which on a reason is told.
+#: Minimum shares of the batches for a reason: parted by the shapes of requests, or complete.
 _PARTED, _COMPLETE = 0.2, 0.5
 #: Requests that wait for longer than the delay and this share of an execution wait for an instance.
 _TURN = 0.25
-#: How long a delay should be, by the time of an execution: for requests that come while an instance
-#: is free, and for groups of clients that take turns.
+#: Advised delay as a multiple of the execution time: _SHORT_DELAY if requests come while an
+#: instance is free, _LONG_DELAY if groups of clients take turns.
 _SHORT_DELAY, _LONG_DELAY = 0.2, 1.25
 
 _MORE = "Send more requests at the same time: by threads, coroutines or more clients."

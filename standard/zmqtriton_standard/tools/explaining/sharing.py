@@ -16,7 +16,7 @@ from zmqtriton_standard.memory.readings import read_shares
 PROC = Path("/proc")
 _PAGE = 4096
 _KIB = 1024
-#: Smaller areas are not compared.
+#: Minimum bytes of an area of memory that is compared.
 _LEAST = 1 << 20
 _SAMPLES = 32
 _AREA = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(\S*)$")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from zmqtriton_standard.tools.new_model.draft import Draft, Kind
 
-#: Where a server listens unless it is told otherwise.
+#: Default ports of a server.
 HTTP_PORT, GRPC_PORT = 8000, 8001
 #: Elements of a request that can still be read.
 MAX_ELEMENTS = 48
@@ -125,7 +125,7 @@ def client_text(draft: Draft) -> str:
 def curl_text(draft: Draft, server: str = f"localhost:{HTTP_PORT}") -> str:
     """Return a command line that asks the model.
 
-    It is "" if JSON cannot say what the model takes or makes, and if nobody could read the line.
+    It is "" if JSON cannot carry an input or output, or if the line would be too long to read.
     """
     if not all(tensor.datatype.json_kind for tensor in (*draft.inputs, *draft.outputs)):
         return ""

@@ -52,7 +52,7 @@ _TAKEN = frozenset(
 )
 
 _BOOL = BY_NAME["BOOL"]
-#: How many responses a decoupled model sends for each request.
+#: Number of responses that a decoupled draft sends for each request.
 RESPONSES = 3
 
 
@@ -93,7 +93,7 @@ class TensorSpec(NamedTuple):
         return f"np.ones({shape}, {self.numpy_type})"
 
     def example_document(self, *, is_batching: bool) -> object:
-        """Return the same as nested lists."""
+        """Return the array of example() as nested lists, for JSON."""
         document: object = self.example_data()[0]
         for size in reversed(self.shape(is_batching=is_batching)):
             document = [document] * size
@@ -111,7 +111,7 @@ class TensorSpec(NamedTuple):
         return math.prod(self.shape(is_batching=False))
 
     def example_data(self) -> list[object]:
-        """Return the same elements for JSON."""
+        """Return the elements of an example without a batch as a flat list, for JSON."""
         one: object = self.text if self.is_text else True if self.datatype == _BOOL else 1
         return [one] * self.example_size()
 
@@ -159,7 +159,10 @@ def _read_dims(text: str, dims: str) -> tuple[int, ...]:
 
 
 def compute(output: TensorSpec, source: TensorSpec, factor: str) -> Expression | None:
-    """Return a computation that fits both, for somebody to replace, or None."""
+    """Return a computation of `output` from `source`, for the user to replace.
+
+    None if the two differ in their shape, or only one is text.
+    """
     variable = source.variable
     if output.dims != source.dims or output.is_text != source.is_text:
         return None
@@ -203,16 +206,16 @@ def listed(items: Sequence[str], indent: int) -> str:
 
 
 class Kind(enum.Enum):
-    """The ways in which a model answers."""
+    """The kinds of drafts, by the way that the model answers."""
 
     PLAIN = enum.auto()
     #: Several responses to a request, or none.
     DECOUPLED = enum.auto()
-    #: By asking another model.
+    #: A response that is made by calling another model.
     BLS = enum.auto()
-    #: With what it remembers of a sequence of requests.
+    #: A response that depends on earlier requests of the sequence.
     SEQUENCE = enum.auto()
-    #: With pieces of a text; its tensors are those of chats.
+    #: Pieces of a text as a stream; the tensors are those of chat models.
     CHAT = enum.auto()
 
 
@@ -226,7 +229,7 @@ class Draft(NamedTuple):
     max_batch_size: int = 0
     #: The model that it calls.
     callee: str = ""
-    #: It has a route of its own.
+    #: True if the draft gets a file with an HTTP route of its own.
     has_route: bool = False
 
     @property

@@ -190,7 +190,7 @@ def _tensors(draft: Draft) -> str:
 
 
 def _indent(draft: Draft) -> int:
-    """Return the column in which a response is made."""
+    """Return the number of spaces before the statements that make a response."""
     return 12 if draft.kind is Kind.DECOUPLED else 8
 
 

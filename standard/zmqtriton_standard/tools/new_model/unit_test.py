@@ -87,7 +87,7 @@ _FORMS = {
 
 
 def test_text(draft: Draft, directory: str) -> str:
-    """Return it for a model in this directory of models."""
+    """Return the code of a unit test; `directory` contains the model's directory."""
     imports = "InferenceRequest, load_model" if draft.kind is Kind.SEQUENCE else "load_model"
     form = _FORMS[draft.kind]
     if draft.kind is Kind.PLAIN and draft.max_batch_size > 1:

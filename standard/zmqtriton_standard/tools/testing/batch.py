@@ -35,7 +35,7 @@ from zmqtriton_stub.instance import StubInstance
 
 #: Takes arrays by name and returns some, or an iterable of such for each response of a stream.
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any] | Iterable[Mapping[str, Any]]]
-#: Nobody checks it here.
+#: Token of the connection to the broker, which is not checked in tests.
 _TOKEN = bytes(16)
 _Reply = tuple[wire.Reply, bytes]
 
@@ -50,14 +50,14 @@ class Batch:
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()
         self.poll_while_executing: Callable[[], None] = lambda: None
-        #: In the order in which they were sent, by any thread.
+        #: Outcomes that the model has sent, from any of its threads, in their order.
         self.answers: queue.SimpleQueue[OutcomeWithBody] = queue.SimpleQueue()
-        #: All that the model has made, also what nobody has asked for.
+        #: Names of all outputs that the model has made, also those that no request wants.
         self.output_names: set[str] = set()
         self._controls = controls
         #: The requests as they came, by their keys.
         self._requests: dict[tuple[int, int], tuple[wire.Request, bytes]] = {}
-        #: What the model wants to execute once more.
+        #: Requests that the model has rescheduled, to execute them once more.
         self._again: list[OpenRequest] = []
 
     def add(self, number: int, request: InferenceRequest, body: wire.RequestBody) -> None:
@@ -98,7 +98,7 @@ class Batch:
         return again
 
     def end(self) -> None:
-        """Take note that nobody waits any more: cancel open requests."""
+        """Cancel open requests, since the test waits no longer; drop states of ended sequences."""
         for pending in list(self.pending.values()):
             pending.cancel()
         for row, _ in self._requests.values():
@@ -227,11 +227,12 @@ class CalledModels:
     def __init__(self, model: str, answers: Mapping[str, Answer]) -> None:
         self._model = model
         self._answers = answers
-        #: What a function of the test has raised; the test is to see it, not the model alone.
+        #: Exception of a function of the test. The model gets it as an error; it is also raised
+        #: in the test.
         self.raised: BaseException | None = None
 
     def make_client(self) -> BlsClient:
-        """Return what `exec` and `async_exec` ask."""
+        """Return the client of `exec` and `async_exec`; its answers come from this object."""
         memory: Any = _NoMemory()
         bootstrap = wire.Bootstrap(0, _TOKEN, "", "", 1, encode(StubSettings()))
         return BlsClient(bootstrap, memory, dict, lambda: None, dial=self._dial)
@@ -240,7 +241,7 @@ class CalledModels:
         return _Connection(self._replies)
 
     def _replies(self, row: wire.Request, body: bytes) -> Iterator[_Reply]:
-        """Return the replies to one call, the last of which is final."""
+        """Yield the replies to one call; the last one is final."""
         try:
             answer = self._answer(row, body)
             if isinstance(answer, Mapping):

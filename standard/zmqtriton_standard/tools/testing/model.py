@@ -160,11 +160,11 @@ class ModelImports:
         return [name for name in sys.modules if name.partition(".")[0] in names]
 
 
-#: How long a model may take for the next response after execute() has returned.
+#: Seconds that a model may take for the next response after execute() has returned.
 PATIENCE_S = 60.0
 #: Threads of the model are looked after so often while nothing comes.
 _LOOK_EVERY_S = 0.02
-#: Where the frames lie that a test's author need not see.
+#: Directory of the stub's code; its frames are left out of a test's traceback.
 _STUB = os.path.dirname(this_process.__file__) + os.sep
 _log = logging.getLogger("zmqtriton.testing")
 
@@ -448,7 +448,7 @@ class LoadedModel:
 
 
 class _Executions(Executions):
-    """Executions that keep what the model has raised, for the test's traceback."""
+    """Executions of a model in a test: they keep its last exception, for the traceback."""
 
     raised: BaseException | None = None
 
@@ -465,7 +465,7 @@ def _model_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _make_progress() -> ProgressView:
-    """Return a page that nobody else looks at."""
+    """Return a progress page of this process alone; a server's broker reads a stub's page."""
     descriptor = os.memfd_create("progress")
     try:
         os.ftruncate(descriptor, SIZE)

@@ -93,7 +93,8 @@ def test_what_the_demo_says_to_type_works_on_whatever_port_it_got(
     try:
         eventually(lambda: "Started HTTPService" in output.read_text(), 60, "the demo's start")
         [http] = re.findall(r"Started HTTPService at ([0-9.:]+)", output.read_text())
-        assert guide(tmp_path / "demo", http) in output.read_text()
+        said = guide(tmp_path / "demo", http)
+        eventually(lambda: said in output.read_text(), 60, "the words after the start")
         answers = [_post(*request) for request in _requests(output.read_text())]
     finally:
         process.send_signal(signal.SIGINT)

@@ -48,6 +48,17 @@ def test_an_example_that_is_unknown_is_answered_with_those_there_are(
     ) == capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["-h"], ["batch", "--help"]])
+def test_help_writes_nothing(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert 0 == main(["example", *words])
+
+    assert not list(tmp_path.iterdir())
+
+
 #: What is told of beside its page, and is there.
 PLACES = {
     "batch": ("job.py",),

@@ -126,7 +126,7 @@ class DirectoryMending:
         self._has_told = False
 
     def show(self) -> None:
-        """Have those who look into a named directory find this server."""
+        """Link this server's sockets into the user's runtime directory, for clients."""
         with guarded("to show the server in the runtime directory"):
             self._claims.runtime.show()
 

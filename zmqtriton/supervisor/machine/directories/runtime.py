@@ -6,11 +6,11 @@ take it under the running server, which notices that and makes it again.
 Stubs of other users may enter it, by a group of theirs, and connect to the sockets that they need;
 they cannot list it, and write below one directory only.
 
-A server that was killed together with its broker leaves its directory behind; the next one to start
-removes those whose lock nobody holds.
+A server that was killed together with its broker leaves its directory behind; the next server that
+starts removes directories whose lock is free.
 
-In a directory that somebody has named each server has one of its own: two are there while one takes
-the place of the other. Links beside them lead to the sockets of the one that serves.
+In a runtime directory chosen by the user, each server has a subdirectory of its own, because there
+are two servers during a take-over. Links next to them lead to the sockets of the serving one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from zmqtriton_floor.process import named_places
 
 PREFIX = "zmqtriton-"
 _DRAFT = "draft"
-#: Folders in which stubs create their own directories, as any user.
+#: Folders for the directories that stubs create, as any user.
 _FOLDERS_OF_STUBS = (staging.folder(""), settings.BYTECODE_FOLDER)
 #: The names of a server's files in here, apart from sockets.
 _OWN_NAMES = frozenset((named_places.LOCK, _DRAFT, *_FOLDERS_OF_STUBS))
@@ -58,7 +58,7 @@ class RuntimeDirectory:
 
     def __init__(self, path: Path, lock: int, named: Path | None = None) -> None:
         self.path = path
-        #: The directory that somebody has named, if this is one below it.
+        #: The runtime directory chosen by the user, if this is a subdirectory of it.
         self.named = named
         self._lock_descriptor = lock
         #: Open, and locked for cleaners.
@@ -108,7 +108,7 @@ class RuntimeDirectory:
             admit_group(self.named, group)
 
     def show(self) -> None:
-        """Have those who look into the named directory find this server. Raises OSError."""
+        """Link this server's sockets into the user's directory, for clients. Raises OSError."""
         if self.named is None:
             return
         self._was_shown = True
@@ -127,7 +127,7 @@ class RuntimeDirectory:
 
     @property
     def is_hidden(self) -> bool:
-        """True if this server was shown, and nobody that lives is now."""
+        """True if the links have led to this server, and do not lead to a living one now."""
         if self.named is None or not self._was_shown:
             return False
         try:
@@ -260,7 +260,7 @@ def _check_length(path: Path) -> None:
 
 
 def _check_content(path: Path) -> None:
-    """Refuse a directory with somebody's files, since everything in it is removed."""
+    """Refuse a directory with files that are no server's, since everything in it is removed."""
     for entry in sorted(path.iterdir()):
         is_ours = entry.name in _OWN_NAMES or entry.name.startswith(_OUR_SOCKETS)
         is_ours |= entry.name in _LINKS and entry.is_symlink()
@@ -328,7 +328,7 @@ def services_of(options: Options) -> dict[str, addons.AddOnService]:
 def bind_local_services(
     options: Options, directory: Path, models: int | None
 ) -> dict[str, socket.socket]:
-    """Bind a socket for each service, by name; nobody listens yet.
+    """Bind a socket for each service, by name, without listening on it yet.
 
     `models` is the group that may enter the directory already. Raises DirectoryError; then nothing
     stays bound.

@@ -1,10 +1,10 @@
 """Takes over files that a stub of another user has staged for a load, or that another server has.
 
-A stub's directories are that stub's, which could put a link in place of a file between a look at it
-and its opening: a link to what only the server may read. So the supervisor makes directories of its
-own, in which the files get a second name. What is in them stays the stub's to change.
+A stub owns its directories. Between a check of a file and its opening, the stub could replace it by
+a link to a file that only the server may read. So the supervisor links the files into directories
+of its own. The stub can still change the content of the files.
 
-Those of a server that is replaced end with it, so they are copied.
+The files of a server that is replaced are removed when it ends, so they are copied.
 """
 
 from __future__ import annotations

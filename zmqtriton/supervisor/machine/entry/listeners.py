@@ -33,7 +33,7 @@ from zmqtriton.systemd import PassedSocket
 
 HTTP = "http-arbiter"
 GRPC = "grpc"
-#: A name may mean an address of IPv4 and one of IPv6, of which gRPC serves both.
+#: Role of gRPC's second socket: a host name can have an address of IPv4 and one of IPv6.
 GRPC_OTHER_FAMILY = "grpc-other-family"
 METRICS = "metrics"
 #: The roles that serve ports of add-ons, as these call them.
@@ -67,7 +67,7 @@ def widen(options: Options) -> Options:
 def has_only_ipv6(addresses: Iterable[str]) -> bool:
     """Return whether others reach a machine with these addresses by IPv6 alone.
 
-    Every machine has loopback, and some have an address of IPv4 on a link where nobody asks them.
+    Loopback and link-local addresses only count if there are no others.
     """
     parsed = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
     wide = [each for each in parsed if not each.is_loopback and not each.is_link_local]
@@ -148,7 +148,7 @@ def adopt(
     """Return passed sockets by role, and the options with their addresses and ports.
 
     A socket is for the service of its name, or else for that of its port. Raises PortError for one
-    that nobody would serve: clients would connect, and wait.
+    without a service: clients would connect, and wait forever.
     """
     options = widen(options)
     listeners: dict[str, BoundSocket] = {}
@@ -369,7 +369,7 @@ def _bind(service: _Service, address: str, port: int, sharing: SharedWith) -> so
 def _bind_exclusively(bound: socket.socket, where: tuple[object, ...]) -> None:
     """Bind, even with connections of an earlier server in TIME_WAIT.
 
-    The option is cleared afterwards, so that nobody else can bind although nothing listens yet.
+    The option is cleared afterwards, so that no other process can bind before this one listens.
     """
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(where)
@@ -394,7 +394,7 @@ def allow_address_reuse(listeners: dict[str, BoundSocket]) -> None:
 
 
 def shared_ports(options: Options, listeners: Mapping[str, BoundSocket]) -> SharedPorts:
-    """Return the ports on which other servers may listen, too."""
+    """Return the ports that other servers may also listen on (SO_REUSEPORT)."""
     roles = [HTTP] if options.reuse_http_port else []
     if options.reuse_grpc_port and options.grpc_transport == "native":
         roles += [GRPC, GRPC_OTHER_FAMILY]

@@ -26,7 +26,7 @@ from pathlib import Path
 
 # from <linux/filter.h>: load a word, A %= k, skip one if not A >= k, A += k, return k, return A
 _LOAD, _MODULO, _IF_AT_LEAST, _ADD, _RETURN, _RETURN_A = 0x20, 0x94, 0x35, 0x04, 0x06, 0x16
-#: Offset from which a filter loads a random number: SKF_AD_OFF + SKF_AD_RANDOM.
+#: Offset of a random number for the load of a filter: SKF_AD_OFF + SKF_AD_RANDOM.
 _RANDOM = 0xFFFFF000 + 56
 _ATTACH_FILTER, _DETACH_FILTER = 51, 68  # SO_ATTACH_REUSEPORT_CBPF, SO_DETACH_REUSEPORT_BPF
 _Step = tuple[int, int, int, int]

@@ -1,7 +1,7 @@
 """The server that this one takes over from: found by the ports of this server, and its sockets.
 
-Asked before anything is started; whatever goes wrong until it is told to leave, it goes on as if
-nobody had asked.
+This server asks it before it starts anything. If anything fails before the predecessor is told to
+leave, the predecessor continues unchanged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from zmqtriton.supervisor.machine.entry.listeners import BoundSocket, PortError,
 from zmqtriton.supervisor.machine.entry.ports import is_used
 from zmqtriton_floor.errors import ZmqTritonError
 
-#: It answers from memory, on a busy machine late.
+#: Seconds for an answer of the predecessor; it answers from memory, but late on a busy machine.
 _WITHIN_S = 30.0
-#: Told beforehand: what each server counts by itself.
+#: Warning before a take-over, about the state that each server has for itself.
 _BEGINS_ANEW = (
     "metrics, response caches and limits on rates (executions and requests per second, wrong "
     "tokens) begin anew; while both servers answer, each keeps to a rate by itself"

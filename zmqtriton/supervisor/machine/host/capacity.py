@@ -103,7 +103,7 @@ def processor_use(pid: int) -> ProcessorUse:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit on descriptors as far as this user may: it protects nobody from a server."""
+    """Raise the limit on descriptors as far as this user may: a server needs no such protection."""
     global _inherited
     _inherited = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

@@ -33,7 +33,7 @@ KERNEL_ADVICE = (
     "The server needs Linux 5.3 and glibc 2.28 or newer. In a container, the seccomp profile of an "
     "old engine may forbid the call."
 )
-#: The pages in which stubs write what they begin, and a common segment of tensors.
+#: Minimum file size: enough for the progress pages of stubs and a common segment of tensors.
 _NEEDED_BYTES = 16 << 20
 _ROOT = Path("/")
 #: CAP_SYS_ADMIN and CAP_SYS_RESOURCE, which a user's limit does not bind.
@@ -94,7 +94,7 @@ def explain_task_limits(root: Path = _ROOT) -> str:
 
 
 def is_task_shortage(line: str) -> bool:
-    """Return True for a line in which a program says that it cannot have a thread or a process."""
+    """Return True for a program's message that it cannot have another thread or process."""
     return _SHORTAGE.search(line) is not None
 
 

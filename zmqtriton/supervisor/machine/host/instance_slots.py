@@ -90,7 +90,7 @@ def instance_slots(config: Any) -> tuple[InstanceSlot, ...]:
 
 
 def expected_slots(config: Any, host: ModelHost) -> tuple[InstanceSlot, ...]:
-    """Return the expected instances, the first of which is asked for the configuration.
+    """Return the expected instances; the first one's model completes the configuration.
 
     Groups for missing hardware have none and are refused in the end; until then one is assumed.
     """

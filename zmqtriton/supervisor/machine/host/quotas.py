@@ -58,7 +58,7 @@ class NoControlGroups(Exception):
 
 
 class ControlGroups(Protocol):
-    """Groups by which the kernel limits instances, by their serials."""
+    """Control groups of instances, by their serials; the kernel enforces the limits."""
 
     #: The directory that has all of them.
     own: Path
@@ -163,7 +163,7 @@ class QuotaEnforcement:
             _log.warning(text, quota.model, CPU_WEIGHT, quota.cpu_weight, nice, error.strerror)
 
     def end(self, child: Child, reason: Reason) -> Reason:
-        """Take note of a death; return its reason, which may be a limit."""
+        """Handle the death of a process; return its reason, which can be a limit on memory."""
         reason = self._out_of_memory.explain_death(reason, time.monotonic())
         self._memory.pop(child.serial, None)
         if self._groups is None or not child.quota.model:

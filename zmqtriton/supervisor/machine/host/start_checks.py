@@ -17,7 +17,7 @@ from zmqtriton.supervisor.machine.entry.ports import is_shared_with, is_used
 from zmqtriton.supervisor.machine.host import capacity, fitness
 from zmqtriton.supervisor.machine.settings import secrets
 
-#: A process that serves clients has so much memory at least, and work for a part of a core.
+#: Minimum bytes of memory of a process that serves clients, and maximum number of them per core.
 _BYTES_OF_WORKER = 64 << 20
 _WORKERS_PER_CORE = 16
 #: Number of processes that is never too high.

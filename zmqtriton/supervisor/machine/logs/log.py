@@ -1,10 +1,9 @@
 """The supervisor's own log, and its way out: through a thread, since its reader may stop.
 
-A full pipe, a terminal that was halted and a disk that hangs hold up this thread alone. What comes
-meanwhile waits, up to a limit; more is lost, and counted. A writer waits a moment for its line, so
-that usually whoever sees what a line tells finds the line as well. Where no thread can begin, lines
-go out as far as that takes no wait, and the next line looks again. Set up once, before anything is
-logged.
+A full pipe, a halted terminal and a disk that hangs stop this thread alone. Lines wait for it, up
+to a limit; more are lost, and counted. A writer waits a moment for its line: a client that sees an
+effect usually finds its line in the log. If no thread can start, lines are written as long as that
+takes no wait, and the next line tries to start it again. Set up once, before anything is logged.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton_floor import logs
 from zmqtriton_floor.logs import UNREAD, LineStream, count_lines, describe_loss
 
-#: The supervisor reports on all models, of which there may be many. Of failures and calls, which
-#: clients can cause as often as they like, it tells as many as other processes.
+#: Maximum number of the supervisor's similar lines in a second, as it reports on all models. For
+#: failures and calls, which clients can cause at will, it has the limit of other processes.
 _LINES_A_SECOND = 1000
 _MAX_BYTES = 1 << 20
 _WRITE_BYTES = 65536
@@ -224,7 +223,7 @@ class LogOutlet(LineStream):
         return entries
 
     def _write(self, data: bytes) -> tuple[int, OSError | None]:
-        """Write it all; return how much was, and why not more."""
+        """Write all bytes; return the number written, and the error that stopped it or None."""
         sent = 0
         while sent < len(data):
             try:
@@ -267,9 +266,9 @@ def log_options(options: Options) -> logs.LogOptions:
 
 
 def take_over_output() -> LogOutlet:
-    """Have all that Python prints in this process go through threads, and return the way to stderr.
+    """Send this process's output through threads, as readers may stop; return stderr's outlet.
 
-    Whoever reads stdout or stderr may be the same, or may stop to read.
+    stdout and stderr have one thread if they are the same file, else one each.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -324,5 +323,5 @@ class ServerLog:
 
 
 def _open_log(path: str) -> int:
-    """Open a log file; a new one is not for everybody to read, whatever the umask."""
+    """Open a log file; other users cannot read a new one, whatever the umask."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)

@@ -18,7 +18,7 @@ from zmqtriton_floor import TRITON_VERSION
 
 _log = logging.getLogger(__name__)
 
-#: The extensions of the protocol, in Triton's order; frontends are told, so that all answers agree.
+#: The extensions of the protocol, in Triton's order; frontends get them, so that they all agree.
 EXTENSIONS = (
     "classification",
     "sequence",
@@ -96,7 +96,7 @@ def log_grpc_settings(options: Options, stream: TextIOBase) -> None:
         _log.debug("Ready for RPC '%s', 0", call)
 
 
-#: The version of the interface for which Triton's Python backend is made.
+#: Version of the backend interface of Triton's Python backend, for the log.
 _BACKEND_API_VERSION = "1.19"
 
 

@@ -25,7 +25,8 @@ _DIRECTORY = "/dev/shm"
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 #: The rights of others to write; with an access control list, the most that it gives anybody.
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-#: Everybody may read and write. Without the rights of the group its members could not.
+#: Rights of a file that all users can read and write. The group needs them, too: without them its
+#: members could not.
 _FOR_ALL = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 _ROOT = 0
 
@@ -52,7 +53,7 @@ class _File:
         self.end = region.offset + region.size
         self.descriptor = descriptor
         self.can_be_mapped = can_be_mapped
-        #: It may have killed a stub.
+        #: True if the region may have killed a stub; stubs do not map it any more.
         self.is_suspect = False
 
     @property
@@ -161,8 +162,8 @@ def _check(status: os.stat_result, region: OpenRegion) -> ZmqTritonError | None:
 def is_file_of(status: os.stat_result, user: int, own_user: int | None = None) -> bool:
     """Return whether a user could open a file that this server, of `own_user`, has opened.
 
-    A user that nobody knows, of another machine or a container, gets what the server's user may
-    open, unless that is root.
+    An unknown user, of another machine or a container, can open the same files as the server's
+    user, unless that is root.
     """
     own_user = os.geteuid() if own_user is None else own_user
     if user in (_ROOT, own_user) or (user < 0 and own_user != _ROOT):

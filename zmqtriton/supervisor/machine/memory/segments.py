@@ -26,17 +26,17 @@ SEGMENT_MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
 #: The signal of a process that reads what is no more in its file.
 _TRUNCATED = "SIGBUS"
 
-#: The size limit of the handle by which GPU memory is opened.
+#: Maximum size in bytes of a handle, which opens memory on a GPU.
 _MAX_HANDLE = 256
 _INVALID_HANDLE = "The handle is not of memory on a GPU."
 
-#: The unit in which the kernel counts what a file takes.
+#: Bytes of the kernel's unit for the memory that a file takes (st_blocks).
 _BLOCK_BYTES = 512
 
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _MEMFD_CREATE_SYSCALL = {"x86_64": 319, "aarch64": 279}
 
-#: (to whom, message, descriptor to pass along)
+#: Sends a message to the process with this serial, with a descriptor or None.
 SendMessage = Callable[[int, Any, int | None], None]
 
 
@@ -55,7 +55,7 @@ class _Segment(NamedTuple):
     handle: bytes
     #: The serials of the living processes that have it mapped.
     readers: set[int]
-    #: It counts as far as its owner has made its memory.
+    #: True if only the memory counts that its owner has used so far; its size is a limit.
     is_gradual: bool
 
 
@@ -104,7 +104,7 @@ class SegmentRegistry:
     # ------------------------------------------------------------- messages
 
     def handle_message(self, serial: int, message: Any, quota: Quota = NO_QUOTA) -> None:
-        """Handle one of SEGMENT_MESSAGES of a process whose model has this quota."""
+        """Handle one of SEGMENT_MESSAGES from a process; `quota` is that of its model."""
         if isinstance(message, wire.CreateSegment):
             self._create_segment(serial, message, quota)
         elif isinstance(message, wire.OpenSegment):
@@ -147,8 +147,8 @@ class SegmentRegistry:
     def _refusal(self, own: Mapping[int, _Segment], number: int, size: int, host_bytes: int) -> str:
         """Return why a process with these segments may not have this one; "" if it may.
 
-        Nobody may have more than is then left for all others together. So one process alone gets up
-        to a half of the budget, two get up to a third each, and a new one always gets some.
+        A process may not have more than is then left for all others together. So one process alone
+        gets up to a half of the budget, two get up to a third each, and a new one always gets some.
         """
         if number in own or size < 1:
             return "The segment is not a new one."
@@ -263,7 +263,7 @@ class SegmentRegistry:
         self.keep(serial, [number for number, segment in own.items() if not segment.handle])
 
     def keep(self, owner: int, numbers: Collection[int]) -> None:
-        """Keep these segments of a dead process, and free its others."""
+        """Keep the segments of a dead process that others still read, and free the rest."""
         own = self._segments.get(owner, {})
         for number in own.keys() - numbers:
             self._free_segment(owner, number)
@@ -288,7 +288,7 @@ def _made_bytes(descriptor: int) -> int:
 
 
 def anonymous_memory(size: int, name: str = "zmqtriton") -> int:
-    """Return new memory whose size nobody can change and which nobody can execute.
+    """Return new memory of a fixed size, which no process can resize or execute.
 
     The kernel shows the name where it is mapped.
     """

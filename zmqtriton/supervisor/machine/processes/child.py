@@ -33,7 +33,7 @@ class Child:
     #: Set before the child is watched.
     lifeline: Lifeline = field(init=False)
     process: ChildProcess | None = None
-    #: Set for a process that somebody else reaps.
+    #: Descriptor of an HTTP worker's process; its parent, the arbiter, reaps it.
     pidfd: int | None = None
     #: The process of a caller, by its credentials; 0 if that is not seen from here.
     caller_pid: int = 0
@@ -56,7 +56,7 @@ class Child:
     is_template: bool = False
     frozen_polls: int = 0
     is_watched_for_writing: bool = False
-    #: A stub's page, in which it tells the broker how far it has come.
+    #: Descriptor of a stub's progress page, where the broker reads the batches it has begun.
     progress_page: int | None = None
     #: The cores that it is pinned to; () means any.
     cores: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ class ChildListener(Protocol):
     """Hears of the children's events; the core implements it."""
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """The process runs, and can be told who it is."""
+        """Handle the start of a process: it can get its Bootstrap now."""
 
     def process_ended(
         self,
@@ -104,8 +104,8 @@ class ChildListener(Protocol):
         """A message came from a process, or from a caller on the control socket."""
 
 
-#: A process counts as frozen if it is found stopped so many times in a row: a profiler stops it for
-#: moments.
+#: Looks in a row that find a process stopped before it counts as frozen; a profiler stops it for
+#: moments only.
 _POLLS = 2
 
 
@@ -133,12 +133,13 @@ class FrozenProcesses:
                 self._report(child.serial)
 
 
-#: A broker that takes over asks for those that died with its predecessor, or since.
+#: Maximum number of kept pages: a new broker asks for those of stubs that died with the earlier
+#: one, or since.
 _MAX_PAGES = 32
 
 
 class LastPages:
-    """The progress pages of the stubs that died last, for a broker that hears of their deaths late.
+    """The progress pages of the stubs that died last, for a broker that starts after their deaths.
 
     It reads there which requests a stub may have begun, and refuses no others. A broker that is
     alive reads the page that it has mapped itself.

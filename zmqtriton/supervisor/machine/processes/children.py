@@ -293,7 +293,7 @@ class Children:
                 self._end_thread(thread, processes.ended("its thread has ended"))
 
     def _end_thread(self, thread: Child, reason: wire.Reason, crash: str = "") -> None:
-        """Take note of a thread's end, which may be a crash of its process."""
+        """Handle the end of a thread; `crash` is the report if its process has crashed."""
         with guarded(f"what a thread of process {thread.pid} has sent"):
             self._receive(thread)
         self._remove_child(thread, reason, crash)
@@ -399,7 +399,7 @@ class Children:
             self.guests.end_instances(child.serial, reason)
 
     def _end_template(self, template: Child, reason: wire.Reason, words: str, crash: str) -> None:
-        """Take note of the end of a template, which is that of its threads."""
+        """Handle the end of a template: its threads have ended with it."""
         threads = [one for one in self._children.values() if one.host == template.serial]
         self._listener.process_ended(template.serial, reason)
         reason = self.templates.ended(template.serial, reason, words)

@@ -37,7 +37,7 @@ _MODULES = {
 _ROLES_WITH_SOCKET = LOCAL_SOCKETS | {"http-arbiter", "grpc", "metrics"}
 _log = logging.getLogger(__name__)
 
-#: Variables by which libraries find their files, devices and settings.
+#: Variables that tell libraries where their files, devices and settings are.
 _USUAL = (
     "PATH",
     "HOME",
@@ -128,8 +128,8 @@ def _command_of(role: str, lifeline: int) -> list[str]:
     return [sys.executable, "-m", module, "--lifeline", str(lifeline)]
 
 
-#: Modules must not be looked up in the directory in which the server was started. And numpy, by
-#: which frontends map tensors, would start a thread for each core, none of which ever computes.
+#: Environment of the server's processes. They must not find modules in the current directory, and
+#: numpy, which maps tensors in frontends, must not start an unused thread for each core.
 ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 

@@ -20,7 +20,7 @@ from zmqtriton.supervisor.actions import Template
 from zmqtriton.supervisor.machine.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.child import Child
 
-#: It loads as much as one stub, while everything else starts, too.
+#: Seconds for the fork server's start. It loads as much as a stub while everything else starts.
 _READY_WITHIN_S = 20.0
 #: A fork takes milliseconds.
 _FORK_WITHIN_S = 5.0
@@ -34,7 +34,7 @@ class StubSpec(NamedTuple):
     stub: StubName
     #: Descriptor of its progress page, which goes with the parameters.
     page: int
-    #: The cores on which it may run; () means any.
+    #: Cores that the stub may use; () means any.
     cores: tuple[int, ...] = ()
     #: The user it runs as; None is the server's own.
     user: StubUser | None = None
@@ -105,7 +105,7 @@ class ForkServerLife:
         #: Serial of the fork server; 0 if there is none.
         self._fork_server = 0
         self._is_ready = False
-        #: When the first one must be ready; None once it is, or nobody waits any more.
+        #: Time limit of the first fork server's start; None once it is ready, or has failed.
         self._until_s: float | None = None
         self._is_first = True
         self._queue: list[StubSpec] = []
@@ -155,7 +155,7 @@ class ForkServerLife:
             self._ask(spec)
 
     def answered(self, serial: int, pid: int) -> None:
-        """Take note of a new stub, which reports itself; pid 0 means that the fork failed."""
+        """Adopt a new stub that has reported its pid; pid 0 means that the fork failed."""
         request = self._pending.pop(serial, None)
         if request is None:
             return  # too late: its lifeline is closed, so it exits
@@ -167,7 +167,7 @@ class ForkServerLife:
             self._spawn_instead(request)
 
     def ended(self) -> None:
-        """Take note that the fork server has died, ready or not; its stubs live on."""
+        """Handle the death of the fork server: its stubs live on, pending ones are spawned."""
         self._fork_server = 0
         self._is_ready = False
         self._until_s = None

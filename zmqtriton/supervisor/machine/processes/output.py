@@ -233,7 +233,7 @@ class StubOutput:
     def last_words(self) -> str:
         """Return Python's report of its own crash, or else the last line with any text.
 
-        A line about a thread that cannot be had says more than the crash by which a library ends.
+        A line about a thread that could not start says more than the crash of a library after it.
         """
         lines = [line.strip() for line in self._recent_lines if line.strip()]
         for line in filter(fitness.is_task_shortage, lines):

@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterable
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 65536
-#: After a pipe was full the others, and the loop, get their turn: a flood is read at 30 MB/s.
+#: Pause in seconds before a full pipe is read again. It gives other pipes and the loop their turn,
+#: and limits a flood to 30 MB/s.
 _PAUSE_S = 0.002
-#: A process that has died leaves no more than a pipe holds; its children may write for ever.
+#: Maximum number of reads from the pipe of a dead process: enough for a full pipe, though its
+#: children may write forever.
 _MOST_READS = 64
 
 

@@ -42,7 +42,7 @@ def oom_score_of(role: str) -> int:
 
 
 def reap_orphans(children: Container[int]) -> None:
-    """Reap zombies that nobody else waits for; `children` are those that have a Process."""
+    """Reap zombies up to the first one in `children`, the pids that a ChildProcess reaps."""
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -130,7 +130,7 @@ class ChildProcess:
     def from_orphan(cls, pid: int) -> ChildProcess:
         """Open a process that the fork server has forked.
 
-        An orphan, so that nobody else reaps it.
+        It is an orphan that this process has adopted, so only this process reaps it.
         """
         return cls(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 

@@ -27,7 +27,7 @@ from zmqtriton.supervisor.machine.processes.process import oom_score_of
 from zmqtriton.supervisor.server_processes.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton_floor import execution_progress
 
-#: The size of the memory in which each broker writes for the next one.
+#: Bytes of the memory where each broker writes its record of begun requests for the next one.
 _BEGUN_BYTES = 1 << 18
 
 

@@ -181,7 +181,7 @@ class Starts:
         return [spec.page, self._children.stream_sockets.listen(spec.serial)]
 
     def spawn_template(self, spec: StubSpec) -> None:
-        """Start the template of which this stub is a fork or a thread."""
+        """Start the template of a stub; the stub is a fork or a thread of it."""
         assert spec.template is not None
         name = THREADS if spec.template.has_threads else "template"
         stub, serial = spec.stub._replace(instance=name), spec.template.serial

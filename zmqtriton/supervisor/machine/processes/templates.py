@@ -21,7 +21,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: A fork takes milliseconds, of a process with much memory some more.
 _FORK_WITHIN_S = 10.0
-#: One that has served for this time is made again before a stub waits for it.
+#: Seconds of service after which a dead template is made again before a stub needs it.
 _PROVEN_AFTER_S = 10.0
 #: The process of an instance that is a thread, in words.
 SHARED = "the process that it shares with other instances"
@@ -67,9 +67,9 @@ class _Template:
     requests: dict[int, _Request] = field(default_factory=dict)
     is_alive: bool = False
     ready_at_s: float | None = None
-    #: When it must be ready; None if there is no limit, or it is.
+    #: Time by which the template must be ready; None without a limit, and once it is ready.
     until_s: float | None = None
-    #: Its own report of a load that has failed, and the reason why it was killed.
+    #: Report of the template that its load has failed, and the reason of the server to kill it.
     failure: wire.LoadFailed | None = None
     verdict: Reason | None = None
 
@@ -145,7 +145,7 @@ class Templates:
     # ------------------------------------------------------------ what happens
 
     def started(self, number: int) -> None:
-        """Take note that a template runs: tell it what to load, unless it has to end again."""
+        """Send a template that has started its load, or kill it if it must end."""
         template = self._templates.get(number)
         if template is None or template.verdict is not None:
             self._spawner.signal(number, 9, group=True)
@@ -159,13 +159,13 @@ class Templates:
             self._proceed(number, template)
 
     def failed(self, number: int, failure: wire.LoadFailed) -> None:
-        """Take note of why a template cannot load its model; it exits."""
+        """Record a template's report that it cannot load its model; it exits by itself."""
         template = self._templates.get(number)
         if template is not None:
             template.failure = failure
 
     def answered(self, number: int, serial: int, pid: int, error: str) -> None:
-        """Take note of a new stub, which reports itself; pid 0 means that the fork failed."""
+        """Adopt a new stub that has reported its pid; pid 0 means that the fork failed."""
         template = self._templates.get(number)
         request = template and template.requests.get(serial)
         if not template or not request or not request.pending:
@@ -181,7 +181,7 @@ class Templates:
             del template.requests[serial]
 
     def ended(self, number: int, reason: Reason, words: str = "") -> Reason:
-        """Take note that a template has died, whose forks live on; return the reason."""
+        """Handle the death of a template, and return its reason; its forks live on."""
         template = self._templates.get(number)
         if template is None:
             return reason

@@ -36,9 +36,9 @@ def make_blueprint(reading: ModelReading, host: ModelHost) -> Blueprint:
 
 
 def finish_reading(reading: ModelReading, host: ModelHost) -> ModelReading:
-    """Return it with the final configuration of a model that adds nothing to its own.
+    """Return a reading with the configuration that is final if the model's code adds nothing.
 
-    That of an ensemble is final with those of its members.
+    An ensemble's configuration needs those of its members, so it is finished later.
     """
     if reading.blueprint.final_config or reading.blueprint.ensemble:
         return reading
@@ -66,7 +66,7 @@ class _Configuration:
     finished: FinalConfig | ZmqTritonError | None = None
 
     def finish(self, reply: str) -> FinalConfig:
-        """Make it final from what the model has said. Raises ConfigError."""
+        """Return the final configuration, given the model's completion. Raises ConfigError."""
         if self.finished is not None and not reply:
             if isinstance(self.finished, ZmqTritonError):
                 raise self.finished
@@ -78,7 +78,7 @@ class _Configuration:
         return finished_config(merged, self.files)
 
     def finish_ensemble(self, members: Mapping[str, FinalConfig]) -> FinalConfig:
-        """Make it final from those of the members. Raises ConfigError."""
+        """Return the final configuration, given those of the members. Raises ConfigError."""
         protos = {name: one.proto for name, one in members.items()}
         try:
             complete = complete_ensemble(self.config, protos)

@@ -86,7 +86,7 @@ from zmqtriton.supervisor.models.blueprint import (
 )
 from zmqtriton_floor.errors import InternalError, Unsupported, ZmqTritonError
 
-#: The stub lies beside the floor package; it is started by path and imported by nobody.
+#: Directory of the stub's package, next to the floor's. It is started by path, never imported.
 STUB_DIRECTORY = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
 #: Fields that only decide which versions and how many instances there are.
 _ONLY_INSTANCES = ("instance_group", "version_policy")
@@ -317,9 +317,9 @@ class ModelReader:
             raise locate_error(error, source) from None
 
     def _client_files(self, config: Any, directory: Path, source: Path | None) -> ClientFiles:
-        """Read what clients are told, after the checks that Triton makes when it creates a model.
+        """Read the files of answers to clients, after Triton's checks at a model's creation.
 
-        With auto-completion some of them come later.
+        With auto-completion some checks are made later.
         """
         try:
             check_paths(config, directory)
@@ -364,7 +364,7 @@ class ModelReader:
 
 
 def host_of(options: Options, gpus: Sequence[int]) -> ModelHost:
-    """Return this machine as far as models depend on it."""
+    """Return the facts of the machine that configurations of models depend on."""
     return ModelHost(gpus, options.min_supported_compute_capability)
 
 

@@ -49,7 +49,7 @@ class ModelReading:
     #: The configuration as protobuf.
     config: bytes
     files: ClientFiles
-    #: None if the load brought a configuration along, or there is no file.
+    #: Text of config.pbtxt; None without a file, or if the load has a configuration.
     source: SourceText | None
     #: Final configuration if the model adds nothing; None if that is unknown here. A client's
     #: configuration can be large, so it is computed here and not in the loop.

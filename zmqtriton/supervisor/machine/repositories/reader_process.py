@@ -105,7 +105,7 @@ class ReaderTasks:
         return self._reader.keep_decisions(action, list(different.values()))
 
     def check_directory(self, path: str) -> None:
-        """Check that this is a directory. Raises InvalidArgument."""
+        """Check that a repository to register is a directory. Raises InvalidArgument."""
         if not os.path.isdir(path):
             raise InvalidArgument(f"failed to register '{path}', repository not found")
 

@@ -29,11 +29,11 @@ _log = logging.getLogger(__name__)
 
 #: Maximum number of readers that have tasks of one group.
 PER_GROUP = 8
-#: Another reader begins if all others have been at their tasks for so long: most take less.
+#: Seconds of all readers' current tasks after which another reader starts; most tasks take less.
 _LATE_S = 0.05
-#: One without a task for so long ends.
+#: Seconds without a task after which a reader ends.
 _IDLE_S = 30.0
-#: Between two attempts to begin one, where the machine lets nobody.
+#: Seconds between two attempts to start a reader if the machine allows no more processes.
 _RETRY_S = 1.0
 
 
@@ -75,7 +75,7 @@ class _Reader:
         #: Topic of its task, or of its last task if it is ending.
         self.topic: Topic | None = None
         self.since_s = 0.0
-        #: Its line is closed, and it is dead as soon as it can be.
+        #: True once its lifeline is closed: the process ends as soon as the kernel lets it.
         self.is_ended = False
         self.is_backed_up = False
         #: Time of its start, on the wall clock.
@@ -100,7 +100,7 @@ class Readers:
         call_later: Callable[[float, Callable[[], None]], PlanTimer],
         pids: set[int],
     ) -> None:
-        """Set up; `pids` are those that nobody else reaps, and get those of the readers."""
+        """Set up; `pids` has the children with a ChildProcess, and gets the readers' pids."""
         self._selector = selector
         self._start = start
         self._call_later = call_later

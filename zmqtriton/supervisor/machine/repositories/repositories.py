@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 #: Seconds that a listing, or a look at files, waits for each repository.
 LISTING_PATIENCE_S = 5.0
-#: And one for somebody who looks at the server.
+#: Seconds that an urgent listing waits for each repository: a user is looking at the server.
 URGENT_PATIENCE_S = 0.3
 #: The topics of tasks that are about no repository.
 _DECISIONS, _STAGED, _REGISTRATION = "decisions", "staged", "registration"
@@ -56,7 +56,7 @@ class Gathering(Generic[_Key]):
     def __init__(self, answers: Mapping[_Key, Promise[Any]]) -> None:
         self.pending = set(answers)
         self.answers: dict[_Key, Any] = {}
-        #: The time for which all are waited for has passed.
+        #: True once the patience for all answers is over.
         self.is_late = False
         self._change = Change()
         self._takes = [(answer, partial(self._take, key)) for key, answer in answers.items()]
@@ -91,7 +91,7 @@ class PlaceReading:
     def __init__(self, path: Path, runner: TaskRunner) -> None:
         self.path = path
         self._runner = runner
-        #: Somebody has waited for it in vain, and it has not answered since.
+        #: True from a wait for the place that was in vain to its next answer.
         self.is_silent = False
 
     def place_of(self, name: str) -> tuple[str, str] | None:
@@ -175,7 +175,7 @@ class Repository(PlaceReading):
 
     @property
     def silence(self) -> Reason:
-        """The reason of a model of which no more is known than before."""
+        """The reason of a model that was in this repository, which does not answer now."""
         text = f"its repository '{self.path}' does not answer; the model was there before"
         return Reason.of(Kind.REPOSITORY_SILENT, text, repository=str(self.path))
 
@@ -209,7 +209,7 @@ class Repository(PlaceReading):
     # ----------------------------------------------------------------- listing
 
     def list(self) -> Result:
-        """Have it listed as it is from now on."""
+        """Start a listing that shows the repository as it is from now on; return its result."""
         if self._listing is None:
             self._listing = listing = Result()
             self._begin_listing()
@@ -413,7 +413,7 @@ class Repositories:
                 self.remove_directory(path)
 
     def remove_directory(self, path: str) -> None:
-        """Remove a directory, as soon as nobody reads it."""
+        """Remove a directory of staged files, as soon as no reading uses it."""
         if path in self._staged_in_use:
             self._staged_to_remove.add(path)
         else:

@@ -1,4 +1,4 @@
-"""The options of add-ons, as processes are told them, and the processes that these turn on."""
+"""The options of add-ons in the form that processes get, and the processes that they turn on."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from zmqtriton_floor.settings.tracing import TracerSettings
 _CLIENT_SHARE = 1 / 8
 _LEAST_CLIENT_BYTES = 16 << 20
 
-#: A request waits at most so long for a model that moves from another server.
+#: Maximum wait of a request, in seconds, for a model that moves from another server.
 _MOVE_WITHIN_S = 3600.0
 #: The number of requests that a model's batcher waits for before it begins: sizes of batches are
 #: then the same each time.

@@ -29,7 +29,7 @@ class PythonSettings(NamedTuple):
     #: The size of the first segment of a process's arena, and of each further one.
     segment_bytes: int
     segment_step_bytes: int
-    #: A load that takes longer goes on, but gives its place to another.
+    #: Seconds after which a load gives its place to another one; it continues without it.
     load_slot_timeout_s: float
 
     @classmethod

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 MAX_LINES = 1_000_000
-#: The bytes of one line, and the values in it, of which each takes 50 bytes and more in memory.
+#: Maximum bytes of a line, and values in it; each value takes at least 50 bytes of memory.
 MAX_LINE_BYTES, _MAX_VALUES = 16 << 20, 250_000
 _MAX_ID = 512
 _MAX_FAULTS = 100

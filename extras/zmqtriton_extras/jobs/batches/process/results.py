@@ -287,7 +287,7 @@ _AFTER = {FINALIZING: COMPLETED, CANCELLING: CANCELLED, EXPIRING: EXPIRED}
 
 
 def end(store: Store, batch: str) -> Batch:
-    """End a batch all of whose lines are answered; show its files, if they are not empty."""
+    """End a batch after its last line has an answer; show its files, if they are not empty."""
     row = tables.find_batch(store, batch)
     if row.state == IN_PROGRESS:
         return tables.enter(store, batch, FINALIZING)

@@ -49,7 +49,7 @@ async def post(
     body: bytes,
     resolver: Resolve = resolve,
 ) -> int:
-    """Send the body; return the status of the answer, of which nothing else is read.
+    """Send the body; return the status of the response, without reading the rest.
 
     Raises TryFailed.
     """

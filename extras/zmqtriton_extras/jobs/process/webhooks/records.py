@@ -11,14 +11,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-#: The job has not ended; it has, and its receiver is told; was told; could not be told.
+#: States of a webhook: the job has not ended; tries go on; one has succeeded; all have failed.
 PENDING, SENDING, DELIVERED, FAILED = "pending", "sending", "delivered", "failed"
-#: After the first try; each later one waits twice as long.
+#: Pause in seconds after the first try, and the maximum; each pause is twice the one before.
 FIRST_AGAIN_S = 1.0
 MAX_AGAIN_S = 3600.0
-#: After the end of the job.
+#: Seconds after the end of the job until its webhook is given up.
 GIVE_UP_AFTER_S = 24 * 3600.0
-#: A try takes no longer.
+#: Maximum seconds of a try.
 TRY_WITHIN_S = 10.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS webhooks(
@@ -70,7 +70,7 @@ class WebhookRecords:
         return {row[0]: Webhook(*row) for row in rows}
 
     def due_receivers(self) -> list[str]:
-        """Return the receivers that are to be told something now."""
+        """Return the receivers with a try that is due."""
         # steps from one to the next in the index, however many wait for each
         rows = self._database.execute(
             "WITH RECURSIVE r(name) AS (SELECT MIN(receiver) FROM webhooks WHERE state='sending' "
