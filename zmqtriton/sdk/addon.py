@@ -230,3 +230,6 @@ class AddOn(NamedTuple):
     #: Chooses the form of the page of metrics.
     page_form: str = ""
     chat_template: ChatTemplate | None = None
+    #: Takes a model of `zmqtriton.connect()`, and returns the function that the connection has by
+    #: the model's name; None for a model that is not for it.
+    caller: str = ""

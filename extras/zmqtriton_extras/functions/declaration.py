@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Backend, Command, Parameter
+from zmqtriton.sdk import AddOn, Backend, Command, Option, Parameter
 
 ADDON = AddOn(
     "functions",
     title="Functions",
+    options=(
+        Option(
+            "functions-url-host",
+            tuple,
+            (),
+            "Read pictures, sounds and files of functions from https URLs of this HOST, HOST:PORT, "
+            "or origin such as http://files:8080. May be repeated.",
+            metavar="HOST",
+        ),
+    ),
     commands={
         "export": Command(
             ".exporting:run_export",
@@ -19,6 +29,7 @@ ADDON = AddOn(
         ),
     },
     http=".extension:EXTENSION",
+    caller=".calling:call_of",
     needs=("routes",),
     after=("routes",),
     backends={"functions": Backend(".backend", models_in=".sources:models_in")},

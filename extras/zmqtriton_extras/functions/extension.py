@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import wraps
 from typing import Any
@@ -11,7 +12,8 @@ import falcon.asgi
 
 from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
-from zmqtriton_extras.functions.interface import Interface, interface_of
+from zmqtriton_extras.functions.interface import Interface, interface_of, is_form
+from zmqtriton_extras.functions.urls import Urls
 from zmqtriton_extras.routes.backend.multipart import RefusedError
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 from zmqtriton_frontends.access.bearer_tokens import may_see
@@ -25,7 +27,7 @@ from zmqtriton_frontends.http_api import (
     RouteDescriptions,
 )
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import ModelVersion
+from zmqtriton_frontends.inference import ModelVersion, NotLoaded
 from zmqtriton_standard.generate.response import Events, as_event
 
 #: Any path that no other route has: those of routes.py have the same.
@@ -38,9 +40,20 @@ class Functions:
     """The responder."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self._catalogue = gateway.catalogue
+        self._gateway = gateway
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
+        hosts = gateway.settings.option("functions_url_host") or ()
+        self._urls = Urls(tuple(hosts), self._max_bytes)
+
+    def is_there(self, path: str) -> bool:
+        """Return whether a path is the name of a function, or of a model that may be loaded."""
+        try:
+            model = self._gateway.catalogue.find(path)
+        except ZmqTritonError as error:
+            may_be = isinstance(error, NotLoaded) or error.number not in _UNKNOWN
+            return may_be and "/" not in path
+        return interface_of(model.config) is not None
 
     async def call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
         """Call the function that has the name of the path."""
@@ -50,24 +63,24 @@ class Functions:
 
     async def try_call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> bool:
         """Call the function; return whether there is one."""
-        deadline_ns = req.deadline_ns
-        if "/" in path:
-            return False
         try:
-            model = await self._entrance.find(path, grant=req.grant, deadline_ns=deadline_ns)
+            model = await self._entrance.find(path, grant=req.grant, deadline_ns=req.deadline_ns)
         except ZmqTritonError as error:
-            # a token may not know names that no model has: such a path may be a route's
-            if error.number in _UNKNOWN or path not in self._catalogue.versions():
+            if error.number in _UNKNOWN:
                 return False
+            await req.drop_body()
             raise
         interface = interface_of(model.config)
         if interface is None:
             return False
-        body = await req.read_body(self._max_bytes)
+        kind = req.header(b"content-type") or ""
+        pieces, size = await req.read_pieces(self._max_bytes)
+        # only files stay where they are
+        payload, files_at = self._gateway.payload, 0 if is_form(kind) else size
         try:
-            kind = req.header(b"content-type") or ""
-            inputs = await json_documents.perform(len(body), interface.read, kind, body)
-            await self._answer(req, resp, model, interface, inputs)
+            with await payload.gather(pieces, size, files_at, req.hold) as body:
+                inputs = await self._read(req, interface, kind, body)
+                await self._answer(req, resp, model, interface, inputs)
         except RefusedError as error:
             resp.status, resp.data = error.args[0], json_documents.write({"error": error.args[1]})
         except MismatchError as error:
@@ -75,6 +88,21 @@ class Functions:
         except InvalidArgument as error:
             resp.status, resp.data = 422, _refusal(interface, error.text)
         return True
+
+    async def _read(
+        self, req: HttpRequest, interface: Interface, kind: str, body: Any
+    ) -> dict[str, Any]:
+        if not (self._urls and interface.takes_files):
+            return await json_documents.perform(len(body), interface.read, kind, body)
+        fetched: list[bytes] = []
+
+        def fetch(url: str) -> bytes:
+            fetched.append(self._urls.read(url))
+            return fetched[-1]
+
+        inputs = await asyncio.to_thread(interface.read, kind, body, fetch)
+        req.hold(sum(map(len, fetched)))
+        return inputs
 
     async def _answer(
         self,
@@ -107,7 +135,7 @@ class Functions:
 
         @wraps(inner)
         async def respond(req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
-            if not await self.try_call(req, resp, path):
+            if not (self.is_there(path) and await self.try_call(req, resp, path)):
                 await inner(req, resp, path=path)
 
         return route._replace(responder=respond)
@@ -129,7 +157,7 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
             functions.around(route) if (route.method, route.path) == ("POST", _PATH) else route
             for route in table
         ]
-    return [*table, Route("POST", _PATH, "inference", functions.call)]
+    return [*table, Route("POST", _PATH, "inference", functions.call, is_there=functions.is_there)]
 
 
 _DESCRIPTIONS = RouteDescriptions(

@@ -154,10 +154,6 @@ def inference_heads(gateway: Gateway, table: list[Route], access: AccessRules) -
     return InferenceHeads(Inference(gateway), access.checks(row), access.tokens, headers)
 
 
-#: The page, and the route of all paths that have no other.
-_OF_ADD_ONS = ("/", "/{path:path}")
-
-
 class _Errors:
     """The answers to what responders raise, in the form that the client of a path reads."""
 
@@ -187,7 +183,7 @@ class _Errors:
 
         An unknown path, a wrong method, a missing key.
         """
-        if req.uri_template in _OF_ADD_ONS and isinstance(error, falcon.HTTPMethodNotAllowed):
+        if req.path == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
             error = falcon.HTTPNotFound()  # of Triton's paths it is none
         resp.status = error.status
         headers = dict(error.headers or {})

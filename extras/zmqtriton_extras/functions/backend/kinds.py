@@ -63,6 +63,8 @@ class Kind:
     is_row = False
     #: True for the rows of an array of numbers: their tensors have a dimension, they have none.
     is_number = False
+    #: True if the element of the tensor is the content of a file.
+    is_file = False
     schema: Dict[str, Any] = {}  # noqa: RUF012 - likewise
 
     def decode(self, array: Any) -> Any:
@@ -87,10 +89,6 @@ class Kind:
             return json.loads(text)
         except (ValueError, RecursionError):
             raise self.mismatch(text) from None
-
-    def from_bytes(self, data: bytes) -> Any:
-        """Return the value that a file has. Raises MismatchError."""
-        return self.from_json(self.from_text(data.decode("utf-8", "replace")))
 
     def mismatch(self, value: Any) -> MismatchError:
         text = repr(value)
@@ -131,6 +129,7 @@ class Scalars(Kind):
         self.schema = {"type": element.json_type, **(_BASE64 if python is bytes else {})}
         for _ in range(depth):
             self.schema = {"type": "array", "items": self.schema}
+        self.is_file = python is bytes and not depth
         self._convert: Any = python
         self._dtype, self._types = element.dtype, element.types
 
@@ -193,9 +192,6 @@ class Scalars(Kind):
         if not self.depth and self.python in (str, bytes):
             return text
         return super().from_text(text.lower() if self.python is bool else text)
-
-    def from_bytes(self, data: bytes) -> Any:
-        return data if self.python is bytes and not self.depth else super().from_bytes(data)
 
 
 class Choice(Scalars):

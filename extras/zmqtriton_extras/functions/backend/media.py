@@ -29,15 +29,21 @@ class Media:
 
 
 class File(Media):
-    """Any file; its `path` exists as long as this does."""
+    """Any file; its `path` exists as long as this does, and then has the only copy of its data."""
 
     @cached_property
     def path(self) -> str:
         descriptor, path = tempfile.mkstemp()
         weakref.finalize(self, os.unlink, path)
         with open(descriptor, "wb") as file:
-            file.write(self.data)
+            file.write(self.__dict__.pop("data"))
         return path
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "data":
+            raise AttributeError(name)
+        with open(self.path, "rb") as file:
+            return file.read()
 
 
 class Image(Media):
@@ -94,32 +100,31 @@ class Audio(Media):
 class MediaKind(Kind):
     """Values of one of these classes."""
 
+    is_file = True
+
     def __init__(self, media: Any) -> None:
-        self._class = media
+        self.media = media
         self.expected = media.__name__
         self.schema = {"type": "string", "contentEncoding": "base64", CONTENT: media.content_type}
 
     def decode(self, array: Any) -> Any:
-        return self._class(as_bytes(array.reshape(-1)[0]))
+        return self.media(as_bytes(array.reshape(-1)[0]))
 
     def encode(self, value: Any) -> Any:
-        if not isinstance(value, self._class):
+        if not isinstance(value, self.media):
             raise self.mismatch(value)
         array = np.empty([1], np.object_)
         array[0] = value.data
         return array
 
     def from_json(self, document: Any) -> Any:
-        return self._class(from_base64(document, self))
+        return self.media(from_base64(document, self))
 
     def to_json(self, value: Any) -> Any:
         return f"data:{value.content_type};base64,{base64.b64encode(value.data).decode()}"
 
     def from_text(self, text: str) -> Any:
         return text
-
-    def from_bytes(self, data: bytes) -> Any:
-        return self._class(data)
 
 
 CLASSES = {each.content_type: each for each in (Audio, File, Image)}

@@ -23,6 +23,8 @@ _STREAMS = (
 )
 #: The parameter of the configuration that describes a function to the server.
 DESCRIPTION = "FUNCTION"
+#: The parameters of a model from text to text, as OpenAI's routes know them.
+_TEXTS = ("openai_text_input", "openai_text_output")
 #: Name of the output of a function that returns one value.
 OUTPUT = "output"
 #: Maximum number of calls of an `async def` at the same time.
@@ -194,8 +196,17 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         document["instance_group"] = [group]
     parameters = document.setdefault("parameters", {})
     parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
+    texts = [each for each in signature.parameters if _is_text(each)]
+    if len(texts) == 1 and [*map(_is_text, signature.outputs)] == [True]:
+        for name, row in zip(_TEXTS, (texts[0], signature.outputs[0])):
+            parameters.setdefault(name, {"string_value": row.name})
     if signature.is_async and not signature.is_stream:
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
+
+
+def _is_text(row: Any) -> bool:
+    """Return whether a value is a text; an argument must not have a default."""
+    return row.kind.schema == {"type": "string"} and not getattr(row, "is_optional", False)
 
 
 def describe(signature: Signature) -> Dict[str, Any]:

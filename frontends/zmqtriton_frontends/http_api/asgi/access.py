@@ -40,6 +40,9 @@ class Route(NamedTuple):
     responder: Responder
     #: Category whose restriction holds unless the own category has one.
     general_category: str = ""
+    #: Returns whether a path of the template is there, by the template's values: another one is
+    #: answered 404 before all checks, as if no route had it. None: each one is.
+    is_there: Callable[..., bool] | None = None
 
 
 class Headers(Protocol):
@@ -108,7 +111,7 @@ class AccessRules:
         responder = self._behind_token(route, responder)
         for status, check in reversed(self.checks(route)):
             responder = _checked(status, check, responder)
-        return responder
+        return responder if route.is_there is None else _found(route.is_there, responder)
 
     def others(self, route: Route, methods: list[str]) -> dict[str, Responder]:
         """Return a responder for methods that the path of a route does not have.
@@ -118,8 +121,10 @@ class AccessRules:
         """
 
         async def refuse(req: HttpRequest, resp: falcon.asgi.Response, **_: Any) -> None:
-            raise falcon.HTTPMethodNotAllowed(methods)
+            raise falcon.HTTPNotFound if route.is_there else falcon.HTTPMethodNotAllowed(methods)
 
+        if route.is_there is not None:
+            return dict.fromkeys(set(COMBINED_METHODS).difference(methods), refuse)
         restriction = self._restriction(route)
         guarded = self._behind_token(route, refuse)
         if restriction is not None:
@@ -252,6 +257,15 @@ def _named(responder: Responder) -> Responder:
             await responder(req, resp, **parts)
 
     return named
+
+
+def _found(is_there: Callable[..., bool], responder: Responder) -> Responder:
+    async def found(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
+        if not is_there(**named):
+            raise falcon.HTTPNotFound
+        await responder(req, resp, **named)
+
+    return found
 
 
 def _checked(status: int, check: Check, responder: Responder) -> Responder:

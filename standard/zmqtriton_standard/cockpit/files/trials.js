@@ -2,6 +2,7 @@
 // while the model is away.
 
 import { askJson, element, setText } from "./api.js";
+import { Form, schemaOf } from "./function.js";
 import { attempt, modelPath } from "./sources.js";
 import { Trial } from "./try.js";
 import { keyOf } from "./models.js";
@@ -73,7 +74,9 @@ export class Trials {
     if (source === mine.source) return;
     stop(mine);
     mine.source = source;
-    mine.form = new Trial(metadata.value, config.value, version, this.onRefusal);
+    const schema = schemaOf(config.value);
+    mine.form = schema ? new Form(name, schema, this.onRefusal)
+      : new Trial(metadata.value, config.value, version, this.onRefusal);
     // Loaded where it is needed: most servers make no text.
     const chats = hasOpenAi ? await import("./chat.js") : null;
     if (this.#shown !== mine) return;

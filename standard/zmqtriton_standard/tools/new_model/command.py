@@ -17,13 +17,7 @@ from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.tools.new_model.chat import chat_curl, chat_texts
-from zmqtriton_standard.tools.new_model.client_code import (
-    client_text,
-    curl_text,
-    route_client_text,
-    route_curl,
-    route_text,
-)
+from zmqtriton_standard.tools.new_model.client_code import client_text, curl_text
 from zmqtriton_standard.tools.new_model.draft import TYPES, Draft, Kind, TensorSpec, read_tensor
 from zmqtriton_standard.tools.new_model.model_code import config_text, model_text
 from zmqtriton_standard.tools.new_model.unit_test import test_text
@@ -102,11 +96,6 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="continue chats with pieces of text, for OpenAI's clients",
     )
-    kinds.add_argument(
-        "--route",
-        action="store_true",
-        help="have a URL and JSON of its own (routes.py), on servers with --routes",
-    )
     return parser
 
 
@@ -131,7 +120,7 @@ def _draft(arguments: argparse.Namespace) -> Draft:
         kind = Kind.SEQUENCE
     inputs = _tensors(arguments.input or [_INPUT])
     outputs = _tensors(arguments.output or [_OUTPUT])
-    return Draft(name, kind, inputs, outputs, size, has_route=arguments.route)
+    return Draft(name, kind, inputs, outputs, size)
 
 
 def _tensors(words: list[str]) -> tuple[TensorSpec, ...]:
@@ -190,10 +179,8 @@ def _files(draft: Draft, directory: str) -> dict[Path, str]:
         texts = chat_texts(draft.name, directory)
     else:
         code = config_text(draft), model_text(draft)
-        client = route_client_text(draft) if draft.has_route else client_text(draft)
-        texts = (*code, test_text(draft, directory), client)
-    files = dict(zip(places, texts, strict=True))
-    return files | ({model / "1" / "routes.py": route_text(draft)} if draft.has_route else {})
+        texts = (*code, test_text(draft, directory), client_text(draft))
+    return dict(zip(places, texts, strict=True))
 
 
 def _write(files: dict[Path, str]) -> None:
@@ -207,25 +194,18 @@ def _write(files: dict[Path, str]) -> None:
 
 
 def _guide(draft: Draft, directory: str, files: list[Path]) -> str:
-    config, model, test, client, *routes = files
+    config, model, test, client = files
     width = max(map(len, map(str, files))) + 2
     is_chat = draft.kind is Kind.CHAT
-    option = " --allow-openai" if is_chat else " --routes" if draft.has_route else ""
-    serve = f"zmqtriton run {model.parent.parent} --reload{option}"
-    if is_chat:
-        line, needs = chat_curl(draft.name), "openai"
-    elif draft.has_route:
-        line, needs = route_curl(draft), ""
-    else:
-        protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
-        line, needs = curl_text(draft), f"'tritonclient[{protocol}]'"
+    serve = f"zmqtriton run {model.parent.parent} --reload{' --allow-openai' * is_chat}"
+    protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
+    needs = "openai" if is_chat else f"'tritonclient[{protocol}]'"
+    line = chat_curl(draft.name) if is_chat else curl_text(draft)
     curl = f"  {line}\n" if line else ""
-    more = "".join(f"{path!s:{width}} its route\n" for path in routes)
-    package = f" (the client needs: pip install {needs})" if needs else ""
     return f"""
 {config!s:{width}} inputs, outputs and settings
 {model!s:{width}} the code
-{more}{test!s:{width}} a test, which needs no server
+{test!s:{width}} a test, which needs no server
 {client!s:{width}} a client
 
 Test it (needs: pip install pytest), then serve it; --reload loads it again when it is saved:
@@ -233,7 +213,7 @@ Test it (needs: pip install pytest), then serve it; --reload loads it again when
   pytest {test}
   {serve}
 
-Ask it from another terminal{package}:
+Ask it from another terminal (the client needs: pip install {needs}):
 
 {curl}  python {client}
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -25,6 +31,7 @@ from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
 
+NONE: Mapping[str, str] = {}
 CAPTION = '''
 from typing import Literal
 from zmqtriton import Failed, model
@@ -40,6 +47,7 @@ class Caption:
         return [f"{' '.join(each.split()[:words])} {style} {len(text)}" for each in text]
 '''
 TALK = """
+import hashlib
 from collections.abc import AsyncIterator
 from zmqtriton import File, Image, model
 
@@ -51,6 +59,14 @@ async def talk(text: str, times: int = 2) -> AsyncIterator[str]:
         raise ValueError("too often")
 
 @model
+def digest(file: File, salt: str) -> str:
+    size = len(file.data)
+    with open(file.path, "rb") as data:
+        whole = data.read()
+    assert "data" not in vars(file) and whole == file.data
+    return f"{size} {hashlib.sha256(whole + salt.encode()).hexdigest()}"
+
+@model
 async def size(image: Image, file: File | None = None) -> int:
     return len(image.data) + (len(file.data) if file else 0)
 """
@@ -59,8 +75,11 @@ async def size(image: Image, file: File | None = None) -> int:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("functions")
-    server = Server(directory, ["add_sub"], frontends=("grpc",))
-    for name, source in (("caption", CAPTION), ("talk", TALK), ("size", TALK)):
+    server = Server(directory, ["add_sub"], options=("--allow-openai",), frontends=("grpc",))
+    for name, source in (
+        ("caption", CAPTION),
+        *((name, TALK) for name in ("talk", "size", "digest")),
+    ):
         version = server.repository / name / "1"
         version.mkdir(parents=True)
         (version / "model.py").write_text(source)
@@ -88,11 +107,21 @@ def test_wrong_arguments_are_told_with_their_place(server: Server) -> None:
     assert (400, "style: expected one of 'short', 'long', got 'x'") == (status, document["error"])
 
 
+def ask_by(server: Server, method: str, path: str, headers: Mapping[str, str] = NONE) -> int:
+    """The status of a request with this method."""
+    body = b'{"image": "AAAA"}' if method == "POST" else None
+    url = f"{server.url}{path}"
+    return exchange(urllib.request.Request(url, body, dict(headers), method=method)).status
+
+
 def test_other_paths_are_not_there(server: Server) -> None:
     for path in ("/nothing", "/add_sub", "/caption/more", "/v2/nothing"):
         assert 404 == server.request_json(path, {"text": "a"})[0], path
     assert 404 == server.status("/caption")
     assert 404 == server.status("/nothing")
+    for method in ("OPTIONS", "HEAD", "PUT", "DELETE", "PATCH"):
+        for path in ("/nothing", "/caption"):
+            assert 404 == ask_by(server, method, path), (method, path)
 
 
 def test_curl_sends_documents_and_forms(server: Server, tmp_path: Path) -> None:
@@ -193,9 +222,111 @@ def test_run_serves_every_function_of_a_file_and_loads_saves(tmp_path: Path) -> 
 
 
 def _post(url: str, document: Any) -> Any:
-    import urllib.request
-
     return urllib.request.Request(url, json.dumps(document).encode())
+
+
+def test_where_no_function_is_nothing_asks_for_a_key(tmp_path: Path) -> None:
+    options = ("--http-restricted-api=inference:key=secret",)
+    server = Server(tmp_path / "server", ["add_sub"], options=options, frontends=())
+    server.write_model("size", "", TALK)
+    with server:
+
+        def ask(path: str, headers: dict[str, str] | None = None, method: str = "POST") -> int:
+            return ask_by(server, method, path, headers or {})
+
+        assert (403, 200) == (ask("/size"), ask("/size", {"key": "secret"}))
+        for path in ("/nothing", "/add_sub", "/size/more", "/v2/nothing"):
+            assert 404 == ask(path), path
+        for path in ("/nothing", "/size"):
+            assert 404 == ask(path, method="GET"), path
+        foreign = {"Content-Type": "text/plain", "Origin": "http://elsewhere", "key": "secret"}
+        assert (403, 404) == (ask("/size", foreign), ask("/nothing", foreign))
+
+
+class Files(BaseHTTPRequestHandler):
+    """A host of files; others are behind its redirects."""
+
+    def do_GET(self) -> None:
+        target = {"/away": "http://localhost:1/x", "/again": "/cat.jpg"}.get(self.path)
+        self.send_response(302 if target else 200)
+        if target:
+            self.send_header("Location", target)
+        self.end_headers()
+        if not target:
+            self.wfile.write(b"x" * (2000 if self.path == "/large" else 7))
+
+    def log_message(self, *words: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def files() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Files) as host:
+        thread = threading.Thread(target=host.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{host.server_port}"
+        host.shutdown()
+        thread.join()
+
+
+def test_urls_of_hosts_that_are_allowed_are_read_and_no_others(tmp_path: Path, files: str) -> None:
+    options = (f"--functions-url-host=http://{files}", "--http-max-input-size=1000")
+    server = Server(tmp_path / "server", options=options, frontends=())
+    server.write_model("size", "", TALK)
+    port = files.rpartition(":")[2]
+    with server:
+
+        def ask(url: str) -> tuple[int, Any]:
+            status, document = server.request_json("/size", {"image": url})
+            return status, document.get("output", document.get("error"))
+
+        assert (200, 7) == ask(f"http://{files}/cat.jpg")
+        assert (200, 7) == ask(f"http://{files}/again")
+        form = urlencode({"image": f"http://{files}/cat.jpg"}).encode()
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert {"output": 7} == json.loads(server.exchange("/size", form, kind).body)
+        for url in (
+            f"http://{files}/away",
+            f"http://localhost:{port}/cat.jpg",
+            f"http://{files}@localhost:{port}/",
+            f"http://user@{files}/cat.jpg",
+            f"http://{files}.example/cat.jpg",
+            f"https://{files}/cat.jpg",
+        ):
+            status, text = ask(url)
+            assert 422 == status, url
+            assert "image: the server reads no URLs of" in text, url
+        assert (422, "image: the URL takes more than 1000 bytes or 10 s") == ask(
+            f"http://{files}/large"
+        )
+        assert 422 == ask("file:///etc/passwd")[0]
+
+
+def test_without_hosts_no_url_is_read(server: Server, files: str) -> None:
+    status, document = server.request_json("/size", {"image": f"http://{files}/cat.jpg"})
+    assert (422, "image: expected Image in base64, got other text") == (status, document["error"])
+
+
+def test_a_large_file_comes_whole_and_lies_on_disk(server: Server) -> None:
+    data = random.Random(1).randbytes(9 << 20)
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    tail = b'\r\n--x\r\nContent-Disposition: form-data; name="salt"\r\n\r\n%s\r\n--x--\r\n'
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    for salt in (b"a", b"b"):
+        answer = server.exchange("/digest", head + data + tail % salt, kind)
+        expected = hashlib.sha256(data + salt).hexdigest()
+        assert {"output": f"{len(data)} {expected}"} == json.loads(answer.body)
+
+
+def test_a_function_of_texts_serves_openai_and_web_sockets(server: Server) -> None:
+    chat = {"model": "talk", "messages": [{"role": "user", "content": "a"}], "stream": False}
+    status, document = server.request_json("/v1/chat/completions", chat)
+    text = document["choices"][0]["message"]["content"]
+    assert (200, 2) == (status, text.count("user: a"))  # the chat as text, as for other models
+    answer = server.exchange("/v1/completions", b'{"model": "talk", "prompt": "b", "stream": true}')
+    texts = re.findall(rb'"text":"([^"]*)"', answer.body)
+    assert b"b0b1" == b"".join(texts)
+    assert b"data: [DONE]" in answer.body
 
 
 ROUTES = """
@@ -234,7 +365,7 @@ def test_a_token_is_good_for_functions_that_it_names_also_beside_routes(tmp_path
             return server.exchange(path, b'{"image": "AAAA"}', headers).status
 
         assert (200, 403, 401) == (ask("/size", "size"), ask("/size", "other"), ask("/size"))
-        assert (404, 401) == (ask("/nothing", "size"), ask("/nothing"))
+        assert (404, 401) == (ask("/nothing", "size"), ask("/nothing"))  # as routes answer
         eventually(lambda: ask("/api", "other") == 200, 30, "the routes")
         described = {
             name: "/size"
