@@ -197,7 +197,8 @@ class AddOn(NamedTuple):
     #: Modules below `zmqtriton` that programs import, such as `greeting`, and single names, such as
     #: `Greeting` and `testing.greeted`; a reference without an attribute is of a module.
     public: Mapping[str, str] = {}
-    #: Forms of `zmqtriton new`, by the word after it and an option that must be given.
+    #: Forms of `zmqtriton new`, by the word after it and an option that must be given; `NAME` is
+    #: the form for a name alone.
     new: Mapping[str, str] = {}
     #: Add-ons without which it is left out.
     needs: tuple[str, ...] = ()

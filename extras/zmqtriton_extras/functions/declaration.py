@@ -30,6 +30,7 @@ ADDON = AddOn(
     },
     http=".extension:EXTENSION",
     caller=".calling:call_of",
+    new={"NAME": ".new:run_new"},
     needs=("routes",),
     after=("routes",),
     backends={"functions": Backend(".backend", models_in=".sources:models_in")},

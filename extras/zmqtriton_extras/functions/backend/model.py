@@ -144,8 +144,9 @@ def import_file(path: str) -> Any:
 
 
 def _provide_names() -> None:
-    if "zmqtriton" not in sys.modules and importlib.util.find_spec("zmqtriton") is None:
-        sys.modules["zmqtriton"] = types.ModuleType("zmqtriton")
-    package = importlib.import_module("zmqtriton")
+    try:
+        package = importlib.import_module("zmqtriton")
+    except ImportError:
+        package = sys.modules["zmqtriton"] = types.ModuleType("zmqtriton")
     for name in api.__all__:
         setattr(package, name, getattr(api, name))

@@ -30,9 +30,14 @@ _INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
 def run_new(words: list[str]) -> int:
     """Run the command and return the exit status."""
     for form, reference in addons.named("new").items():
-        word, option = form.split()
-        if words[:1] == [word] and any(each.startswith(option) for each in words):
-            status: int = load_reference(reference)(words[1:])
+        word, _, option = form.partition(" ")
+        is_name = len(words) == 1 and words[0].isidentifier()
+        if (
+            is_name
+            if not option
+            else word in words[:1] and any(w.startswith(option) for w in words)
+        ):
+            status: int = load_reference(reference)(words[bool(option) :])
             return status
     arguments = _parser().parse_args(words)
     try:
@@ -49,8 +54,9 @@ def run_new(words: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="zmqtriton new",
-        description="Write a first model: its config.pbtxt and model.py, and, in the current "
-        "directory, its test and a client. It can be served, tested and asked as it is.",
+        description="Write a first model, which can be served, tested and asked as it is. By its "
+        "name alone it is a function. With any option it is a class: config.pbtxt and model.py, "
+        "and, in the current directory, its test and a client.",
         epilog="`zmqtriton new test --from CAPTURES --model NAME` writes a test of captured "
         f"requests. Types are {', '.join(TYPES)}, and STRING for BYTES. DIMS are sizes with commas "
         "between them, without that of a batch; -1, the default, is any size.",
@@ -71,6 +77,11 @@ def _parser() -> argparse.ArgumentParser:
             metavar="NAME:TYPE[:DIMS]",
             help=f"an {option}; may be repeated (default: {default})",
         )
+    parser.add_argument(
+        "--class",
+        action="store_true",
+        help="write a class with these files, as all other options do",
+    )
     parser.add_argument(
         "--max-batch-size",
         type=int,
