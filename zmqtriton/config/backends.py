@@ -94,7 +94,7 @@ def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
         config.default_model_filename = config.default_model_filename or framework.filename
         if framework.backend == PYTHON and not names_backend:
             file = _first_version_entries(model_dir).get(config.default_model_filename)
-            config.backend = _backend_of(file) if file else PYTHON
+            config.backend = (addons.models_in(file)[0] if file else "") or PYTHON
     elif not (config.backend or config.platform or config.default_model_filename):
         _complete_from_model_name(config, model_name)
 
@@ -104,7 +104,7 @@ def complete_for_file(config: Any, file: Path) -> None:
 
     Raises ConfigError if it is of a model of another kind.
     """
-    backend = _backend_of(file)
+    backend = addons.models_in(file)[0] or PYTHON
     for field in ("platform", "backend"):
         named = getattr(config, field)
         if named not in ("", backend):
@@ -162,14 +162,6 @@ def _first_version_entries(model_dir: Path) -> dict[str, Path]:
         return {}
     except OSError as error:
         raise ConfigError(f"failed to open directory {model_dir}: {error.strerror}") from error
-
-
-def _backend_of(file: Path) -> str:
-    """Return the backend of a Python file: that of an add-on, by its contents, or Python's."""
-    try:
-        return addons.models_in(file)[0] or PYTHON if file.is_file() else PYTHON
-    except OSError:
-        return PYTHON  # the load says what is wrong with the file
 
 
 def _complete_from_model_name(config: Any, model_name: str) -> None:

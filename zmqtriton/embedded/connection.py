@@ -201,8 +201,7 @@ class Connection(AbstractContextManager["Connection"]):
         return call
 
     def __dir__(self) -> list[str]:
-        guest: Guest | None = self.__dict__.get("_guest")
-        models = guest.gateway.catalogue.newest() if guest and guest.is_open else []
+        models = self._guest.gateway.catalogue.newest() if "_guest" in vars(self) else ()
         return [*super().__dir__(), *(each.name for each in models if hasattr(self, each.name))]
 
     # ------------------------------------------------------------ the server

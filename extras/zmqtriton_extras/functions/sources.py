@@ -17,8 +17,11 @@ _MAX_BYTES = 4 << 20
 
 def models_in(path: Path) -> tuple[str, ...]:
     """Return the names of the models that a file declares by `@model`; () for other files."""
-    with path.open("rb") as file:
-        text = file.read(_MAX_BYTES + 1)
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+    except OSError:
+        return ()  # the load says what is wrong with the file
     if len(text) > _MAX_BYTES or _PACKAGE.encode() not in text:
         return ()
     try:

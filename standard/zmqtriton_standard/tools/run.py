@@ -62,16 +62,13 @@ def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iter
 
 def _draft(name: str, config: Mapping[str, Any]) -> Draft:
     """Return the facts of a model's configuration that example requests depend on."""
-    kind = Kind.PLAIN
-    if config.get("model_transaction_policy", {}).get("decoupled"):
-        kind = Kind.DECOUPLED
-    elif "sequence_batching" in config:
-        kind = Kind.SEQUENCE
+    is_decoupled = config.get("model_transaction_policy", {}).get("decoupled")
+    other = Kind.SEQUENCE if "sequence_batching" in config else Kind.PLAIN
     inputs = config.get("input", [])
     needed = [entry for entry in inputs if not entry.get("optional")] or inputs
     return Draft(
         name,
-        kind,
+        Kind.DECOUPLED if is_decoupled else other,
         tuple(_with_example(config, _tensor(entry)) for entry in needed),
         tuple(map(_tensor, config.get("output", []))),
         int(config.get("max_batch_size", 0)),
@@ -192,10 +189,9 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
         raise RunError(problem)
     name = name or configured_name(path)
     names = (name,) if name else addons.models_in(path)[1] or (path.stem,)
-    for name in names:
-        if not _NAME.fullmatch(name):
-            text = f"'{name}' is no name for a model: it may have letters, digits, _ . and -"
-            raise RunError(text)
+    if unfit := [each for each in names if not _NAME.fullmatch(each)]:
+        text = f"'{unfit[0]}' is no name for a model: it may have letters, digits, _ . and -"
+        raise RunError(text)
     return names, [f"--model-file={name}={path}" for name in names]
 
 
@@ -226,14 +222,9 @@ def _usual_options(names: Iterable[str], words: list[str]) -> list[str]:
 
 def _show_guides(names: Iterable[str], options: Options, server: OpenedServer) -> None:
     for name in names:
-        _show_guide(name, options, server)
-
-
-def _show_guide(name: str, options: Options, server: OpenedServer) -> None:
-    config = server.serving_config(name, -1)
-    if config and server.http_port is None:
-        text = f"\n{name} is served, but not over HTTP, for which requests are shown.\n\n"
-    else:
+        config = server.serving_config(name, -1)
         text = guide(name, options, server.http_port or 0, config)
-    sys.stdout.write(text)
+        if config and server.http_port is None:
+            text = f"\n{name} is served, but not over HTTP, for which requests are shown.\n\n"
+        sys.stdout.write(text)
     sys.stdout.flush()

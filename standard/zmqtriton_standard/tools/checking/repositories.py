@@ -267,7 +267,7 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
     ]
     problems += [
         _of_source(fact, fact.text, path, is_wrong=fact.kind in ("problem", "syntax"))
-        for path, facts in check_sources([path for path in paths if _has_class(path)]).items()
+        for path, facts in check_sources([*filter(_has_class, paths)]).items()
         for fact in facts
         if fact.kind not in NAMING
     ]

@@ -37,8 +37,7 @@ def run_new(words: list[str]) -> int:
             if not option
             else word in words[:1] and any(w.startswith(option) for w in words)
         ):
-            status: int = load_reference(reference)(words[bool(option) :])
-            return status
+            return int(load_reference(reference)(words[bool(option) :]))
     arguments = _parser().parse_args(words)
     try:
         draft = _draft(arguments)
@@ -124,11 +123,8 @@ def _draft(arguments: argparse.Namespace) -> Draft:
     size = arguments.max_batch_size or 0
     if size < 0:
         raise ValueError(f"--max-batch-size is 0 or more, got {size}")
-    kind = Kind.PLAIN
-    if arguments.decoupled:
-        kind = Kind.DECOUPLED
-    elif arguments.sequence:
-        kind = Kind.SEQUENCE
+    other = Kind.SEQUENCE if arguments.sequence else Kind.PLAIN
+    kind = Kind.DECOUPLED if arguments.decoupled else other
     inputs = _tensors(arguments.input or [_INPUT])
     outputs = _tensors(arguments.output or [_OUTPUT])
     return Draft(name, kind, inputs, outputs, size)
@@ -186,11 +182,16 @@ def _files(draft: Draft, directory: str) -> dict[Path, str]:
         Path(f"test_{draft.name}.py"),
         Path(f"client_{draft.name}.py"),
     )
-    if draft.kind is Kind.CHAT:
-        texts = chat_texts(draft.name, directory)
-    else:
-        code = config_text(draft), model_text(draft)
-        texts = (*code, test_text(draft, directory), client_text(draft))
+    texts = (
+        chat_texts(draft.name, directory)
+        if draft.kind is Kind.CHAT
+        else (
+            config_text(draft),
+            model_text(draft),
+            test_text(draft, directory),
+            client_text(draft),
+        )
+    )
     return dict(zip(places, texts, strict=True))
 
 
