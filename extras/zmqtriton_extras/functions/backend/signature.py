@@ -198,8 +198,8 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
     parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
     texts = [each for each in signature.parameters if _is_text(each)]
     if len(texts) == 1 and [*map(_is_text, signature.outputs)] == [True]:
-        for name, row in zip(_TEXTS, (texts[0], signature.outputs[0])):
-            parameters.setdefault(name, {"string_value": row.name})
+        for key, name in zip(_TEXTS, (texts[0].name, signature.outputs[0].name)):
+            parameters.setdefault(key, {"string_value": name})
     if signature.is_async and not signature.is_stream:
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
 
