@@ -9,8 +9,7 @@ import typing
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.api import MARK, Settings
-from zmqtriton_extras.functions.backend.documents import kind_of
-from zmqtriton_extras.functions.backend.hints import without_none
+from zmqtriton_extras.functions.backend.documents import kind_of, without_none
 from zmqtriton_extras.functions.backend.kinds import Arrays, HintError, Kind, Place
 
 _STREAMS = (
@@ -32,26 +31,21 @@ _OVERLAPPING = "64"
 
 
 class Parameter(NamedTuple):
+    """A parameter of the function, or one of its outputs, which has no default."""
+
     name: str
     kind: Kind
-    has_default: bool
-    #: The function's default, or None.
-    default: Any
+    #: True if a request, or a response, may lack it.
     is_nullable: bool
     #: True in a batch for a value with one entry for each row of a request.
     has_entries: bool
+    has_default: bool = False
+    #: The function's default, or None.
+    default: Any = None
 
     @property
     def is_optional(self) -> bool:
         return self.has_default or self.is_nullable
-
-
-class Output(NamedTuple):
-    name: str
-    kind: Kind
-    #: True if a response may lack the output.
-    is_nullable: bool
-    has_entries: bool
 
 
 class Signature(NamedTuple):
@@ -59,7 +53,7 @@ class Signature(NamedTuple):
 
     settings: Settings
     parameters: List[Parameter]
-    outputs: List[Output]
+    outputs: List[Parameter]
     #: The type with one output a field; None if the function returns one value.
     fields_of: Any
     is_stream: bool
@@ -115,10 +109,10 @@ def _parameter(row: inspect.Parameter, hints: Dict[str, Any], *, has_batches: bo
         if has_entries and (has_default or is_nullable):
             raise HintError("in a batch each request has entries: there is no default for them")
     default = row.default if has_default else None
-    return Parameter(row.name, kind, has_default, default, is_nullable, has_entries)
+    return Parameter(row.name, kind, is_nullable, has_entries, has_default, default)
 
 
-def _outputs(hint: Any, *, has_batches: bool) -> Tuple[Any, List[Output]]:
+def _outputs(hint: Any, *, has_batches: bool) -> Tuple[Any, List[Parameter]]:
     with Place("the return value"):
         if hint in (None, type(None)):
             raise HintError("it needs a hint, such as -> str")
@@ -130,7 +124,7 @@ def _outputs(hint: Any, *, has_batches: bool) -> Tuple[Any, List[Output]]:
             kind, has_entries = _kind(inner, has_batches=has_batches)
             if has_batches and (is_nullable or not has_entries):
                 raise HintError("in a batch it must be a list or an array of entries")
-        rows.append(Output(name, kind, is_nullable, has_entries))
+        rows.append(Parameter(name, kind, is_nullable, has_entries))
     return (hint if fields else None), rows
 
 
@@ -171,7 +165,7 @@ def complete(config: Any, signature: Signature) -> Any:
     return config
 
 
-def _check_names(document: Dict[str, Any], kind: str, rows: Sequence[Any]) -> None:
+def _check_names(document: Dict[str, Any], kind: str, rows: Sequence[Parameter]) -> None:
     names = [row.name for row in rows]
     for entry in document.get(kind, ()):
         if entry["name"] not in names:
@@ -204,9 +198,9 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
 
 
-def _is_text(row: Any) -> bool:
+def _is_text(row: Parameter) -> bool:
     """Return whether a value is a text; an argument must not have a default."""
-    return row.kind.schema == {"type": "string"} and not getattr(row, "is_optional", False)
+    return row.kind.schema == {"type": "string"} and not row.is_optional
 
 
 def describe(signature: Signature) -> Dict[str, Any]:
@@ -234,7 +228,7 @@ def _schema(parameter: Parameter) -> Dict[str, Any]:
     return {**schema, "default": default} if parameter.is_optional and is_plain else schema
 
 
-def _tensor(row: Any) -> Dict[str, Any]:
+def _tensor(row: Parameter) -> Dict[str, Any]:
     return {"name": row.name, "data_type": row.kind.datatype, "dims": row.kind.dims}
 
 

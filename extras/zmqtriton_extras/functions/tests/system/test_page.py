@@ -114,3 +114,21 @@ def test_a_stream_is_shown_as_it_comes_and_errors_are_text(browser: Browser) -> 
     run(browser)
     assert ["bad", "ValueError: <b>no</b>"] == shown(browser, "pre")
     assert "bad" == browser.evaluate("document.querySelector('#try .state').dataset.kind")
+
+
+def test_a_web_socket_streams_it(browser: Browser) -> None:
+    browser.evaluate(
+        """(() => {
+            window.answers = [];
+            const url = location.origin.replace("http", "ws") + "/v2/models/tell/stream";
+            const socket = new WebSocket(url, "zmqtriton");
+            socket.onmessage = (event) => answers.push(JSON.parse(event.data));
+            const text = {name: "text", datatype: "BYTES", shape: [1], data: ["a b"]};
+            socket.onopen = () => socket.send(JSON.stringify({id: "page", inputs: [text]}));
+        })()"""
+    )
+
+    browser.wait_for("answers.length >= 2")
+    assert "a,b" == browser.evaluate(
+        "answers.filter((each) => each.outputs.length).map((each) => each.outputs[0].data[0]).join()"
+    )
