@@ -306,6 +306,17 @@ def tasks() -> dict[str, TaskCode]:
     return codes
 
 
+def models_in(path: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the backend that runs a Python file, and its models; ("", ()) for Triton's own."""
+    for each in add_ons().values():
+        for name, value in each.declared.backends.items():
+            if reference := _backend(value).models_in:
+                models: tuple[str, ...] = load_reference(each.reference(reference))(path)
+                if models:
+                    return name, models
+    return "", ()
+
+
 def is_own(package: str) -> bool:
     """Return whether a package comes with the server."""
     return package.startswith(SHELVES)

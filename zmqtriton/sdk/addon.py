@@ -135,6 +135,9 @@ class Backend(NamedTuple):
     #: The module that it imports, and the packages that bring that.
     module: str = ""
     brought_by: str = ""
+    #: Takes the path of a Python file, and returns the names of the models in it: () for a file of
+    #: another kind. The backend runs such a file without a configuration that names it.
+    models_in: str = ""
 
 
 class TaskCode(NamedTuple):
@@ -206,7 +209,8 @@ class AddOn(NamedTuple):
     #: Modules below `zmqtriton` that programs import, such as `greeting`, and single names, such as
     #: `Greeting` and `testing.greeted`; a reference without an attribute is of a module.
     public: Mapping[str, str] = {}
-    #: Forms of `zmqtriton new`, by the word after it and an option that must be given.
+    #: Forms of `zmqtriton new`, by the word after it and an option that must be given; `NAME` is
+    #: the form for a name alone.
     new: Mapping[str, str] = {}
     #: Add-ons without which it is left out.
     needs: tuple[str, ...] = ()
@@ -239,3 +243,6 @@ class AddOn(NamedTuple):
     #: Chooses the form of the page of metrics.
     page_form: str = ""
     chat_template: ChatTemplate | None = None
+    #: Takes a model of `zmqtriton.connect()`, and returns the function that the connection has by
+    #: the model's name; None for a model that is not for it.
+    caller: str = ""

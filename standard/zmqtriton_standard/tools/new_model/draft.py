@@ -92,20 +92,6 @@ class TensorSpec(NamedTuple):
             return f'np.full({shape}, b"hello", np.object_)'
         return f"np.ones({shape}, {self.numpy_type})"
 
-    def example_document(self, *, is_batching: bool) -> object:
-        """Return the array of example() as nested lists, for JSON."""
-        document: object = self.example_data()[0]
-        for size in reversed(self.shape(is_batching=is_batching)):
-            document = [document] * size
-        return document
-
-    def example_lists(self, *, is_batching: bool) -> str:
-        """Return Python code for these lists."""
-        code = '"hello"' if self.is_text else repr(self.example_data()[0])
-        for size in reversed(self.shape(is_batching=is_batching)):
-            code = f"[{code}] * {size}"
-        return code
-
     def example_size(self) -> int:
         """Return the number of its elements."""
         return math.prod(self.shape(is_batching=False))
@@ -229,8 +215,6 @@ class Draft(NamedTuple):
     max_batch_size: int = 0
     #: The model that it calls.
     callee: str = ""
-    #: True if the draft gets a file with an HTTP route of its own.
-    has_route: bool = False
 
     @property
     def is_batching(self) -> bool:
