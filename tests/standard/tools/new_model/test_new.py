@@ -15,7 +15,7 @@ import pytest
 from tests.support.needs import ROOT, find_tool
 from tests.support.server import Server
 from zmqtriton.main import main
-from zmqtriton.testing import load_model
+from zmqtriton_standard.tools.testing import load_model
 
 pytestmark = pytest.mark.slow
 
