@@ -21,6 +21,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "reporting.md",
     "deploy/README.md": "deployment/index.md",
+    "LICENSE": "LICENSE.txt",
     **{
         path.relative_to(ROOT).as_posix(): f"deployment/{path.parent.name}.md"
         for path in ROOT.glob("deploy/*/README.md")

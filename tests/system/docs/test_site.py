@@ -6,11 +6,14 @@ import functools
 import http.server
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -29,7 +32,7 @@ PAGES = ("", "guides/streaming/", "deployment/systemd/", "reference/python/", "r
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def site_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import_or_skip("mkdocs")
     directory = tmp_path_factory.mktemp("site")
     subprocess.run(
@@ -38,7 +41,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         check=True,
     )
-    handler = functools.partial(_Quiet, directory=str(directory))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def site(site_directory: Path) -> Iterator[str]:
+    handler = functools.partial(_Quiet, directory=str(site_directory))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -99,6 +107,20 @@ def test_the_bar_names_changes_that_are_not_released_if_there_are_any() -> None:
     bar = docs_pages.version_bar(head + "\n### Fixed\n\n- A fault.\n" + released, "0.1.0")
     assert "not released" in bar
     assert "changelog/#unreleased" in bar
+
+
+def test_each_link_within_the_site_leads_to_a_file(site_directory: Path) -> None:
+    pages = sorted(site_directory.rglob("*.html"))
+    missing = set()
+    for page in pages:
+        for link in re.findall('<a [^>]*?href="([^"#?]+)', page.read_text("utf-8")):
+            target = page.parent / unquote(link)
+            path = target / "index.html" if target.is_dir() else target
+            if ":" not in link and not link.startswith("/") and not path.is_file():
+                missing.add((str(page.relative_to(site_directory)), link))
+
+    assert (set(), True) == (missing, len(pages) > 50)
+    assert "Apache License" in (site_directory / "LICENSE.txt").read_text("utf-8")
 
 
 def test_an_error_is_found_by_its_text(site: str) -> None:

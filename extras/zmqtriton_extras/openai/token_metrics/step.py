@@ -221,7 +221,7 @@ class Tokens:
             self._report()
 
     def _report(self) -> None:
-        """Tell what was made since the last report, unless the model has metrics of its own."""
+        """Report the tokens since the last report, unless the model has metrics of its own."""
         self._report_from_ns = self._last_ns + _REPORT_EVERY_NS
         more = self._made - self._told
         if more > 0 and not has_engine_metrics(self._model):
