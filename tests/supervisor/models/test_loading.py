@@ -703,7 +703,7 @@ def test_an_error_of_the_server_s_own_ends_one_load_and_not_the_next(
 ) -> None:
     answers: list[ZmqTritonError | None] = []
     with monkeypatch.context() as broken:
-        broken.setattr(NewVersions, "choose", lambda *_: 1 // 0)
+        broken.setattr(NewVersions, "choose", lambda *_, **__: 1 // 0)
         empty.core.load("m", None).then(answers.append)
         with pytest.raises(ZeroDivisionError):
             empty.run_until_idle()
