@@ -61,7 +61,7 @@ def debug(context: click.Context, model: str, instance: str, timeout: float) -> 
     click.echo(f"{answer['instance']}, pid {answer['pid']}{where}. `help` shows the commands.")
     with exit_on_error(), _connected(answer) as connection:
         try:
-            _converse(connection, sys.stdin.fileno(), sys.stdout.fileno())
+            _converse(connection)
         except KeyboardInterrupt:
             click.echo("\nThe model goes on.")
 
@@ -85,30 +85,25 @@ def _connected(answer: Mapping[str, Any]) -> socket.socket:
             time.sleep(_AGAIN_S)
 
 
-def _converse(connection: socket.socket, typed: int, shown: int) -> None:
+def _converse(connection: socket.socket) -> None:
     """Pass on the operator's commands and the debugger's texts, until the debugger ends."""
-    sys.stdout.flush()
+    stream = sys.stdin.buffer
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
-        is_typing = True
         try:
-            selector.register(typed, selectors.EVENT_READ)
-        except PermissionError:  # a file, which can be read at once
-            connection.sendall(sys.stdin.buffer.read())
+            selector.register(stream, selectors.EVENT_READ)
+        except (OSError, ValueError):  # no terminal and no pipe, so that it can be read at once
+            connection.sendall(stream.read())
             connection.shutdown(socket.SHUT_WR)
-            is_typing = False
         while True:
-            ready = {key.fd for key, _ in selector.select()}
-            if connection.fileno() in ready:
-                data = connection.recv(_BYTES)
-                if not data:
-                    return
-                os.write(shown, data)
-            if is_typing and typed in ready:
-                data = os.read(typed, _BYTES)
-                if data:
+            for key, _ in selector.select():
+                if key.fileobj is connection:
+                    data = connection.recv(_BYTES)
+                    if not data:
+                        return
+                    click.echo(data.decode("utf-8", "replace"), nl=False)
+                elif data := os.read(key.fd, _BYTES):
                     connection.sendall(data)
                 else:
-                    is_typing = False
-                    selector.unregister(typed)
+                    selector.unregister(stream)
                     connection.shutdown(socket.SHUT_WR)

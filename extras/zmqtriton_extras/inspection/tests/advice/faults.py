@@ -182,6 +182,11 @@ def _cured_by(code: str) -> Callable[[World], None]:
     return cure
 
 
+def _mend_and_reload(world: World) -> None:
+    world.write_code(WORKS)
+    world.type(f"zmqtriton-ctl reload {world.name}")
+
+
 def _stream_s(world: World) -> float:
     """Return how long four streams at the same time take."""
     begin = time.monotonic()
@@ -233,6 +238,7 @@ FAULTS: dict[str, Fault] = {
         failing("breakpoint()"),
         "instance stops_to_debug_0 stands at model.py:8, where a breakpoint() waits",
         "A debugger lets it go on; without one it does so by itself",
+        _mend_and_reload,
         provoke=lambda world: world.ask_behind(),
         untrue=("hangs",),
     ),
