@@ -60,12 +60,12 @@ def find_waits(facts: Facts, state: AtWork, row: Document) -> Iterator[Finding]:
     sends = [place for place in at_work if place.sends]
     if sends and stands:
         yield _unread(facts, row, sends[0])
+    elif stands and not _is_in_threads(state, row):
+        return  # the rest is told
+    elif facts.waits_for_stream(row) and not stands:
+        yield _full_streams(facts, row, row["streams"])
     elif _is_in_threads(state, row) and (stands or _takes_long(row)):
         yield _in_threads(facts, row, [place for place in at_work if not place.executes])
-    elif stands:
-        return  # the rest is told
-    elif facts.waits_for_stream(row):
-        yield _full_streams(facts, row, row["streams"])
     elif facts.waits_for_slot(row):
         waiting = count_of(row["pending"], "request")
         yield warning(

@@ -166,6 +166,16 @@ def test_requests_that_wait_for_a_stream_are_not_said_to_wait_for_an_instance() 
     assert one.text.startswith("1 request waits for a stream")
 
 
+def test_requests_that_wait_for_a_stream_are_told_before_those_whose_threads_are_slow() -> None:
+    config = {"model_transaction_policy": {"decoupled": True}}
+    streams = {"open": 2, "room": 0, "limit": 2}
+    row = counts(succeeded=9, success_ns=9 * 10**9, pending=1, unanswered=3, streams=streams)
+
+    (finding,) = explain(row, config=config, later={"counts": [{**row, "succeeded": 10}]})
+
+    assert finding.text.startswith("1 request waits for a stream to end")
+
+
 def test_past_waits_for_a_stream_are_told_as_such() -> None:
     streams = {"open": 0, "room": 2, "limit": 2}
     row = counts(succeeded=9, success_ns=9 * 10**9, queue_ns=8 * 10**9, executed=9, streams=streams)
