@@ -64,7 +64,7 @@ def find_waits(facts: Facts, state: AtWork, row: Document) -> Iterator[Finding]:
         return  # the rest is told
     elif facts.waits_for_stream(row) and not stands:
         yield _full_streams(facts, row, row["streams"])
-    elif _is_in_threads(state, row) and (stands or _takes_long(row)):
+    elif _is_in_threads(state, row) and (stands or (at_work and _takes_long(row))):
         yield _in_threads(facts, row, [place for place in at_work if not place.executes])
     elif facts.waits_for_slot(row):
         waiting = count_of(row["pending"], "request")
@@ -106,12 +106,12 @@ def _in_threads(facts: Facts, row: Document, at_work: list[Place]) -> Finding:
     held = count_of(row["unanswered"] - row.get("pending", 0), "request")
     stacks = f"zmqtriton-ctl stacks {facts.word}"
     if not at_work:
-        text = f"execute() has returned, and no thread of it is at work: it keeps {held}"
+        text = f"execute() has returned, and no thread of it is at work: it has left {held}"
         return _of_standstill(
-            warning(
-                f"{text} without an end",
-                "Each response sender must send TRITONSERVER_RESPONSE_COMPLETE_FINAL, also where "
-                "an exception ends the work.",
+            note(
+                f"{text} to coroutines that wait, or to response senders",
+                "If a stream does not go on: each response sender must send "
+                "TRITONSERVER_RESPONSE_COMPLETE_FINAL, also where an exception ends the work.",
                 stacks,
             )
         )

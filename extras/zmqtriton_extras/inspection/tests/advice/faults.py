@@ -279,8 +279,8 @@ FAULTS: dict[str, Fault] = {
     "keeps_a_sender": Fault(
         _KEPT.config,
         _KEPT.code,
-        "no thread of it is at work: it keeps 1 request without an end",
-        "Each response sender must send TRITONSERVER_RESPONSE_COMPLETE_FINAL",
+        "no thread of it is at work: it has left 1 request to coroutines that wait, or to",
+        "If a stream does not go on: each response sender must send",
         _cured_by(_ENDS),
         load=serve,
         provoke=_asked_over_and_over("stream_never_ends"),
