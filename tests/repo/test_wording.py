@@ -200,3 +200,7 @@ def test_names_say_what_they_hold() -> None:
     ]
 
     assert len(counted) <= MAX_PARTICIPLES, counted
+
+
+def test_the_readme_can_be_read_at_one_sitting() -> None:
+    assert (ROOT / "README.md").read_text("utf-8").count("\n") <= 90
