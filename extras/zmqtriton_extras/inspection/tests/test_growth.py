@@ -74,6 +74,7 @@ def measure(directory: Path, execute: Callable[[int], object], seconds: float = 
     "extras/inspection/test_growth.py::test_models_of_each_python_are_measured",
     "extras/inspection/system/test_memory.py::test_of_a_leak_the_line_and_its_holder_are_named",
 )
+@pytest.mark.timeout(1200)
 def test_of_ten_leaks_nine_are_named_by_their_line_or_holder(tmp_path: Path) -> None:
     missed = {}
     for name, leak in LEAKS.items():
