@@ -86,7 +86,7 @@ def no_models(status: Document) -> Finding:
     return error(
         "it has no models",
         f"It looks in {_repositories(status)}. A model is a directory with 1/model.py in it.",
-        "zmqtriton new NAME",
+        "zmqtriton new NAME --class",
         "zmqtriton-ctl reload",
     )
 
