@@ -15,7 +15,6 @@ from zmqtriton.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
-    InstanceState,
     Promise,
     StubPlace,
     Verb,
@@ -25,7 +24,7 @@ from zmqtriton.supervisor import (
     find_model,
     required_model_name,
 )
-from zmqtriton_extras.inspection.feature import text_of
+from zmqtriton_extras.inspection.feature import named_in, running, text_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
@@ -36,7 +35,6 @@ _WAIT_S, _SILENT_S = 600.0, 600.0
 _MOST_SILENT_S = 86_400.0
 #: An instance begins a session in this time, and ends it.
 _GRACE_S = 60.0
-_STATES = frozenset({InstanceState.LOADING, InstanceState.READY, InstanceState.DRAINING})
 
 
 class _Stop(NamedTuple):
@@ -140,12 +138,10 @@ class Debugging(Feature):
     def _choose(self, model: str, chosen: str) -> StubPlace:
         """Return an instance, rather one that waits at a breakpoint."""
         self._forget_the_dead()
-        instances = [one for one, name in self._instances() if name == model]
+        instances = [one for one, name in running(self._server.generations) if name == model]
         if not instances:
             raise Unavailable(f"no process of model '{model}' runs")
-        if chosen.isdecimal() and int(chosen) < len(instances):
-            chosen = instances[int(chosen)].name
-        named = [one for one in instances if chosen in ("", one.name)]
+        named = named_in(instances, chosen) if chosen else instances
         if not named:
             names = ", ".join(one.name for one in instances)
             raise InvalidArgument(f"model '{model}' has no instance '{chosen}'; it has {names}")
@@ -181,21 +177,15 @@ class Debugging(Feature):
         instance.rest(is_on=is_on)
 
     def _forget_the_dead(self) -> None:
-        living = {one.serial for one, _ in self._instances()}
+        living = {one.serial for one, _ in running(self._server.generations)}
         for serial in [one for one in self._stops if one not in living]:
             self._stops.pop(serial)
 
     def _instance_of(self, serial: int) -> tuple[StubPlace, str]:
-        for instance, model in self._instances():
+        for instance, model in running(self._server.generations):
             if instance.serial == serial:
                 return instance, model
         raise Unavailable("only instances of models stop at breakpoints")
-
-    def _instances(self) -> Iterable[tuple[StubPlace, str]]:
-        for generation in self._server.generations.values():
-            for instance in generation.instances:
-                if instance.pid and instance.state in _STATES:
-                    yield instance, generation.blueprint.name
 
 
 def _short(place: str) -> str:

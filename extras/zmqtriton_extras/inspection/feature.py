@@ -6,7 +6,7 @@ answer, unless it is the only one. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from zmqtriton.supervisor import (
@@ -103,11 +103,9 @@ class Inspections(Feature):
         """Return the chosen instances. Raises InvalidArgument, or Unavailable for busy ones."""
         model, chosen = required_model_name(arguments), text_of(arguments, "instance")
         find_model(self._server.models, model)
-        instances = list(self._instances(model))
+        instances = [one for one, name in running(self._server.generations) if name == model]
         if chosen:
-            named = [one for one in instances if one.name == chosen]
-            if not named and chosen.isdecimal() and int(chosen) < len(instances):
-                named = [instances[int(chosen)]]
+            named = named_in(instances, chosen)
             if not named:
                 names = ", ".join(one.name for one in instances) or "none"
                 raise InvalidArgument(
@@ -121,10 +119,21 @@ class Inspections(Feature):
                 raise Unavailable(f"'{one.name}' is being looked at already")
         return instances
 
-    def _instances(self, model: str) -> Iterator[StubPlace]:
-        for generation in self._server.generations.values():
-            if generation.blueprint.name == model:
-                yield from (i for i in generation.instances if i.pid and i.state in _STATES)
+
+def running(generations: Mapping[int, Any]) -> Iterator[tuple[StubPlace, str]]:
+    """Iterate over the instances whose processes run, each with the name of its model."""
+    for generation in generations.values():
+        for instance in generation.instances:
+            if instance.pid and instance.state in _STATES:
+                yield instance, generation.blueprint.name
+
+
+def named_in(instances: Sequence[StubPlace], chosen: str) -> list[StubPlace]:
+    """Return the instance that an operator names, or gives the number of; [] if none is it."""
+    named = [one for one in instances if one.name == chosen]
+    if not named and chosen.isdecimal():
+        named = list(instances[int(chosen) :][:1])
+    return named
 
 
 def _seconds(arguments: dict[str, Any], default: float) -> float:
