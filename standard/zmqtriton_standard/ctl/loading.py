@@ -172,7 +172,12 @@ def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any
     check_name(client, model)
 
     def stubs() -> list[dict[str, Any]]:
-        return [one for one in _stubs(client, model) if instance in ("", one["instance"])]
+        # an older generation answers its last requests, some of which may never end
+        return [
+            one
+            for one in _stubs(client, model)
+            if instance in ("", one["instance"]) and one["state"] not in ("DRAINING", "STOPPING")
+        ]
 
     before = {stub["serial"] for stub in stubs()}
     arguments = {"model": model, "wait": not no_wait}

@@ -144,6 +144,7 @@ def test_a_breakpoint_waits_for_the_debugger_which_sees_the_models_variables(
 
 
 def test_limits_of_time_rest_while_others_serve(server: Server) -> None:
+    wait_for(lambda: 1 == len(server.stub_pids("stops")), "an earlier one is gone")
     pids = server.stub_pids("stops")
     with asked(server, "stops"), debugging(server, "stops") as terminal:
         terminal.wait_for("(Pdb)")
